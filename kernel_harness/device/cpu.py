@@ -1,0 +1,68 @@
+"""The emulated device: CUDA on the CPU. Its times are the emulation's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from kernel_harness.build import compiler
+from kernel_harness.device import Placed
+from kernel_harness.device.peaks import Peaks
+from kernel_harness.emulator import compile as emulator
+from kernel_harness.emulator import torch_cuda
+from kernel_harness.tensors import Leaf
+
+
+class Emulated:
+    """`--device cpu`."""
+
+    name = "cpu"
+    label = "cpu-emulated"
+    torch_device = "cuda"
+    emulated = True
+    build = staticmethod(emulator.extension)
+
+    def prepare(self) -> None:
+        """Builds the emulator. Raises NoCompiler."""
+        emulator.prepare()
+
+    def prepare_worker(self) -> None:
+        """Turns the process into one with a CUDA device."""
+        torch_cuda.install(emulator.runtime())
+
+    def open(self) -> None:
+        """Nothing is left to do."""
+
+    def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
+        """The buffer's own bytes as device memory: whatever is written to them is seen by the judge."""
+        return Placed([torch_cuda.as_cuda(leaf.view(memory)) for leaf in leaves], lambda: None)
+
+    def timed(self, call: Callable[[], Any], *, cold: bool) -> tuple[Any, float | None]:
+        """The emulation has no clock of its own: the judge's bracket is the time."""
+        result = call()
+        self.synchronize()
+        return result, None
+
+    @contextmanager
+    def memory(self, *, poisoned: bool) -> Iterator[None]:
+        """Device memory starts as NaN here always."""
+        yield
+
+    def peaks(self) -> Peaks | None:
+        """An emulation has none."""
+        return None
+
+    def launches(self) -> int | None:
+        """Kernels launched so far in this process."""
+        return torch_cuda.launches()
+
+    def synchronize(self) -> None:
+        """Raises RuntimeError once a kernel has failed."""
+        torch_cuda.synchronize()
+
+    def environment(self) -> dict[str, Any]:
+        """The machine the emulation runs on."""
+        return {"device": "CUDA emulated on the CPU", "threads": torch.get_num_threads(), **compiler.identity()}

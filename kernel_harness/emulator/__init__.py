@@ -1,0 +1,1 @@
+"""CUDA on the CPU: the same `.cu` string, compiled for this processor and run. Judging happens elsewhere."""

@@ -1,0 +1,192 @@
+"""Builds for the emulated device: the runtime and the precompiled header once, then one small unit per candidate."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from enum import Enum, auto
+from pathlib import Path
+
+from kernel_harness.build import cache, compiler
+from kernel_harness.build.errors import BuildFailed, UnsupportedConstruct
+from kernel_harness.build.sources import Sources
+from kernel_harness.emulator.rewrite import blank, rewrite, unsupported
+
+_HERE = Path(__file__).parent
+_INCLUDE, _RUNTIME = _HERE / "include", _HERE / "runtime"
+# -O2 is where the compiler's time stops paying for the small kernels seen here; contraction is nvcc's default too.
+_FLAGS = ("-O2", "-march=native", "-ffp-contract=fast", "-pthread", "-w")
+_LIGHT = ("-I", str(_INCLUDE / "light"), "-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE))
+_FULL = ("-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE))
+_PRELUDE = _INCLUDE / "emulator" / "prelude.h"
+_USES_PYBIND = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::")
+_MORE_THAN_DECLARED = re.compile(r"[{=]|#(?!\s*include\s*<(?:torch|ATen/core|ATen/ATen)[^>]*>)")
+# What the light headers leave out: the C++ front end, and bindings of types that are not theirs.
+_NEEDS_FULL = re.compile(
+    r"is not a member of .?torch\b|in namespace .?torch\b|.?torch::\w+. has not been declared"
+    r"|emulator_binding_unsupported|pybind11"
+)
+# Of nvcc's flags, those that mean the same to g++.
+_SHARED_FLAG = re.compile(r"-(?:D|U|I|std=|include)")
+
+Mark = Callable[[str], str]
+
+
+class Headers(Enum):
+    """How much of torch a candidate is compiled against."""
+
+    LIGHT = auto()  # tensors and operators, precompiled; functions bound by the runtime
+    PYBIND = auto()  # the same and pybind11, for a source that binds itself
+    FULL = auto()  # the real torch/extension.h
+
+
+def runtime() -> Path:
+    """The emulator's runtime library, built on first use. Raises BuildFailed, NoCompiler."""
+    sources = sorted(_RUNTIME.glob("*.cpp"))
+
+    def build(folder: Path) -> None:
+        flags = [*compiler.torch_flags(), *_FLAGS, *_FULL]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda s: compiler.run([*flags, "-c", s, "-o", f"{s.stem}.o"], folder), sources))
+        objects = [f"{s.stem}.o" for s in sources]
+        link = ["-shared", *objects, "-o", "libemulator.so", *compiler.torch_link_flags()]
+        compiler.run([*link, "-Wl,-soname,libemulator.so"], folder)
+        for name in objects:
+            (folder / name).unlink()
+
+    name = cache.key(what="runtime", machine=compiler.identity(), flags=_FLAGS, code=_code())
+    return cache.get_or_build("emulator", name, build)[0] / "libemulator.so"
+
+
+def prelude() -> Path:
+    """The header every candidate starts with; its precompiled form lies beside it. Raises as `runtime`."""
+    def build(folder: Path) -> None:
+        copy = folder / "prelude.h"
+        copy.write_text(_PRELUDE.read_text())
+        compiler.run([*compiler.torch_flags(), *_FLAGS, *_LIGHT, "-x", "c++-header", copy, "-o", "prelude.h.gch"], folder)
+
+    name = cache.key(what="prelude", machine=compiler.identity(), flags=_FLAGS, code=_code())
+    return cache.get_or_build("emulator", name, build)[0] / "prelude.h"
+
+
+def prepare() -> None:
+    """Builds what all candidates share, side by side."""
+    with ThreadPoolExecutor() as pool:
+        for future in [pool.submit(runtime), pool.submit(prelude)]:
+            future.result()
+
+
+def extension(sources: Sources, mark: Mark) -> tuple[Path, bool]:
+    """The candidate's library and whether it was cached. `mark` points a source's lines at the author's file.
+
+    Raises BuildFailed, UnsupportedConstruct, NoCompiler.
+    """
+    _refuse_unsupported(sources, mark)
+    name = cache.key(
+        what="extension", machine=compiler.identity(), flags=_FLAGS, code=_code(),
+        name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
+        own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
+    )  # fmt: skip
+
+    def build(folder: Path) -> None:
+        headers = Headers.PYBIND if _USES_PYBIND.search(blank(sources.cpp + sources.cuda)) else Headers.LIGHT
+        try:
+            _compile(sources, mark, folder, headers)
+        except BuildFailed as failure:
+            if not _NEEDS_FULL.search(failure.log):
+                raise
+            _compile(sources, mark, folder, Headers.FULL)
+
+    folder, cached = cache.get_or_build("extensions", name, build)
+    return folder / "extension.so", cached
+
+
+def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers) -> None:
+    flags = [
+        *compiler.torch_flags(), *_FLAGS, *_start(headers),
+        *(word for path in sources.include_paths for word in ("-I", path)),
+    ]  # fmt: skip
+    units = _units(sources, mark, headers)
+    for stem, (text, own) in units.items():
+        (folder / f"{stem}.cpp").write_text(text)
+        compiler.run([*flags, *own, "-c", f"{stem}.cpp", "-o", f"{stem}.o"], folder)
+    library = runtime()
+    libraries = [flag for flag in sources.ldflags if not flag.startswith("-lcu")]
+    compiler.run(
+        ["-shared", *(f"{stem}.o" for stem in units), "-o", "extension.so", *compiler.torch_link_flags(),
+         f"-L{library.parent}", f"-Wl,-rpath,{library.parent}", "-lemulator", *libraries],
+        folder,
+    )  # fmt: skip
+    for stem in units:
+        (folder / f"{stem}.o").unlink()
+
+
+def _start(headers: Headers) -> list[str | Path]:
+    """Include paths and the text that load_inline puts first."""
+    if headers is Headers.LIGHT:
+        return [*_LIGHT, "-include", prelude()]
+    if headers is Headers.PYBIND:
+        return [*_LIGHT, "-DEMULATOR_WITH_PYBIND11", "-include", _PRELUDE]
+    return [*_FULL, "-include", _PRELUDE]
+
+
+def _units(sources: Sources, mark: Mark, headers: Headers) -> dict[str, tuple[str, list[str]]]:
+    """Translation units: name -> (text, the candidate's own flags for it).
+
+    A C++ half of bare declarations (and headers that the prelude has anyway) shares the CUDA half's unit, before it and its bindings with it, so that
+    neither sees more of the other than it would with two compilers. Anything more gets a unit of its own.
+    """
+    cuda = _rewritten(mark(sources.cuda))
+    bindings = _light_bindings(sources) if headers is Headers.LIGHT else sources.bindings
+    # Defined here and not by a flag: torch's headers test it, and a flag would rule out the precompiled ones.
+    name = f"#define TORCH_EXTENSION_NAME {sources.name}\n"
+    cpp = f'{name}{mark(sources.cpp)}\n#line 1 "bindings"\n{bindings}\n'
+    cuda_flags = [flag for flag in sources.cuda_cflags if _SHARED_FLAG.match(flag)]
+    cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O")]
+    if not sources.cuda:
+        return {"main": (cpp, cpp_flags)}
+    if not _MORE_THAN_DECLARED.search(blank(sources.cpp)) and cuda_flags == cpp_flags:
+        return {"main": (cpp + cuda, cuda_flags)}
+    return {"main": (cpp, cpp_flags), "cuda": (name + cuda, cuda_flags)}
+
+
+def _light_bindings(sources: Sources) -> str:
+    if sources.functions is None:
+        return ""
+    entries = (f"EMULATOR_FUNCTION({name}, {json.dumps(doc)})" for name, doc in sources.functions.items())
+    return f"EMULATOR_MODULE({', '.join(entries)})"
+
+
+def _rewritten(source: str) -> str:
+    try:
+        return rewrite(source)
+    except ValueError as error:
+        raise BuildFailed(f"The CUDA source cannot be read: {error}.") from None
+
+
+def _refuse_unsupported(sources: Sources, mark: Mark) -> None:
+    found = unsupported(sources.cuda) or unsupported(sources.cpp)
+    if found:
+        where = _location(sources.cuda if unsupported(sources.cuda) else sources.cpp, found.line, mark)
+        raise UnsupportedConstruct(f"{where}: the emulation cannot run {found.construct}.")
+
+
+def _location(source: str, line: int, mark: Mark) -> str:
+    """The author's file and line for a line of the source, read back from its marks."""
+    seen, at, file = 0, line, "source"
+    for text in mark(source).split("\n"):
+        directive = re.match(r'#line (\d+) "(.*)"$', text)
+        if directive:
+            at, file = int(directive[1]), directive[2]
+            continue
+        seen += 1
+        if seen == line:
+            break
+        at += 1
+    return f"{file}:{at}"
+
+
+def _code() -> str:
+    return cache.digest_of(_INCLUDE, _RUNTIME, _HERE / "rewrite.py")

@@ -1,0 +1,14 @@
+// Which device is current: there is one.
+#pragma once
+#include <c10/core/Device.h>
+#include <c10/cuda/CUDAException.h>
+#include <cuda_runtime_api.h>
+
+#pragma GCC visibility push(hidden)
+namespace c10::cuda {
+inline DeviceIndex device_count() noexcept { return 1; }
+inline DeviceIndex current_device() { return 0; }
+inline void set_device(DeviceIndex device) { C10_CUDA_CHECK(cudaSetDevice(device)); }
+inline void device_synchronize() { C10_CUDA_CHECK(cudaDeviceSynchronize()); }
+}  // namespace c10::cuda
+#pragma GCC visibility pop

@@ -1,0 +1,3 @@
+// The CUDA runtime's host side.
+#pragma once
+#include "emulator/host.h"

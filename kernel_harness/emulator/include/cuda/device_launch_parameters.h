@@ -1,0 +1,3 @@
+// threadIdx and its kin, for editors; the compiler has them anyway.
+#pragma once
+#include "emulator/kernel.h"

@@ -1,0 +1,127 @@
+// Python bindings for the argument types extensions use, without pybind11: its headers cost more than the kernel.
+// A function that takes or returns anything else is bound by pybind11 as usual.
+#pragma once
+#include <ATen/core/Tensor.h>
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+struct _object;  // PyObject
+
+namespace emulator::python {
+
+using Object = _object*;
+struct Arguments {
+  Object tuple;
+  long count() const;
+  Object operator[](long position) const;
+};
+
+// From Python; a wrong type raises TypeError. To Python, a new reference.
+void read(Object from, at::Tensor& to);
+void read(Object from, long long& to);
+void read(Object from, double& to);
+void read(Object from, bool& to);
+void read(Object from, std::string& to);
+bool is_none(Object object);
+long length(Object sequence);
+Object item(Object sequence, long position);  // borrowed until the sequence goes
+
+Object write(const at::Tensor& value);
+Object write(long long value);
+Object write(double value);
+Object write(bool value);
+Object write(const std::string& value);
+Object none();
+Object list(std::initializer_list<Object> items, bool as_tuple);
+Object list(const std::vector<Object>& items);
+
+template <class>
+inline constexpr bool emulator_binding_unsupported = false;
+
+template <class T>
+T get(Object from) {
+  if constexpr (std::is_same_v<T, at::Tensor> || std::is_same_v<T, std::string> || std::is_same_v<T, bool>) {
+    T value;
+    read(from, value);
+    return value;
+  } else if constexpr (std::is_integral_v<T>) {
+    long long value;
+    read(from, value);
+    return static_cast<T>(value);
+  } else if constexpr (std::is_floating_point_v<T>) {
+    double value;
+    read(from, value);
+    return static_cast<T>(value);
+  } else if constexpr (requires(T t) { t.has_value(); }) {
+    return is_none(from) ? T() : T(get<typename T::value_type>(from));
+  } else if constexpr (requires(T t, typename T::value_type v) { t.push_back(v); }) {
+    T values;
+    for (long i = 0; i < length(from); ++i) values.push_back(get<typename T::value_type>(item(from, i)));
+    return values;
+  } else {
+    static_assert(emulator_binding_unsupported<T>, "emulator_binding_unsupported");
+  }
+}
+
+template <class T>
+Object put(const T& value) {
+  if constexpr (std::is_same_v<T, at::Tensor> || std::is_same_v<T, std::string> || std::is_same_v<T, bool>) {
+    return write(value);
+  } else if constexpr (std::is_integral_v<T>) {
+    return write(static_cast<long long>(value));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return write(static_cast<double>(value));
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    return std::apply([](const auto&... items) { return list({put(items)...}, true); }, value);
+  } else if constexpr (requires(T t) { t.push_back(t.front()); }) {
+    std::vector<Object> items;
+    for (const auto& each : value) items.push_back(put(each));
+    return list(items);
+  } else {
+    static_assert(emulator_binding_unsupported<T>, "emulator_binding_unsupported");
+  }
+}
+
+void check_count(const Arguments& arguments, long expected, const char* function);
+
+template <class Result, class... Parameters, std::size_t... I>
+Object call(Result (*function)(Parameters...), const Arguments& arguments, std::index_sequence<I...>) {
+  if constexpr (std::is_void_v<Result>) {
+    function(get<std::decay_t<Parameters>>(arguments[I])...);
+    return none();
+  } else {
+    return put<std::decay_t<Result>>(function(get<std::decay_t<Parameters>>(arguments[I])...));
+  }
+}
+
+template <class Result, class... Parameters>
+constexpr long arity(Result (*)(Parameters...)) { return sizeof...(Parameters); }
+
+template <auto Function>
+Object thunk(const Arguments& arguments, const char* name) {
+  check_count(arguments, arity(Function), name);
+  return call(Function, arguments, std::make_index_sequence<arity(Function)>());
+}
+
+struct Function {
+  const char *name, *doc;
+  Object (*thunk)(const Arguments&, const char*);
+};
+Object module(const char* name, std::initializer_list<Function> functions);
+
+}  // namespace emulator::python
+
+#define EMULATOR_CONCATENATE_(a, b) a##b
+#define EMULATOR_CONCATENATE(a, b) EMULATOR_CONCATENATE_(a, b)
+#define EMULATOR_STRING_(a) #a
+#define EMULATOR_STRING(a) EMULATOR_STRING_(a)
+#define EMULATOR_FUNCTION(function, doc) {#function, doc, &::emulator::python::thunk<&function>}
+#define EMULATOR_MODULE(...)                                                                                  \
+  extern "C" __attribute__((visibility("default"))) _object* EMULATOR_CONCATENATE(PyInit_, TORCH_EXTENSION_NAME)() { \
+    return ::emulator::python::module(EMULATOR_STRING(TORCH_EXTENSION_NAME), {__VA_ARGS__});                     \
+  }

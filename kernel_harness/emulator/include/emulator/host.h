@@ -1,0 +1,67 @@
+// The CUDA runtime as host code sees it. Everything completes before it returns, as a stream may; what was
+// asked of it wrongly fails as it does on a GPU, and stays failed where it does there.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "emulator/dim3.h"
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidDevicePointer = 17,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchOutOfResources = 701,
+  cudaErrorLaunchFailure = 719,
+};
+using cudaError = cudaError_t;
+
+enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice, cudaMemcpyDefault };
+
+typedef struct CUstream_st* cudaStream_t;
+typedef struct CUevent_st* cudaEvent_t;
+
+namespace emulator {
+
+struct Launch;
+bool valid(const Launch& launch);  // against the limits of the emulated device; a failure is the next error
+bool fail_host_pointer(const char* kernel, unsigned position);
+void fail(cudaError_t error, const char* detail);  // a sticky error, with what is known of it
+// What the sticky error was about, for people: "" while there is none.
+const char* failure_detail();
+
+cudaError_t take_error();
+cudaError_t peek_error();
+cudaError_t synchronize();
+const char* error_name(cudaError_t error);
+const char* error_string(cudaError_t error);
+cudaError_t allocate(void** address, std::size_t bytes);
+cudaError_t free_memory(void* address);
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
+cudaError_t set(void* address, int value, std::size_t bytes);
+cudaError_t set_device(int device);
+
+}  // namespace emulator
+
+// The public names resolve inside each extension, so that a real CUDA runtime in the same process is never called.
+#pragma GCC visibility push(hidden)
+inline cudaError_t cudaGetLastError() { return emulator::take_error(); }
+inline cudaError_t cudaPeekAtLastError() { return emulator::peek_error(); }
+inline const char* cudaGetErrorName(cudaError_t error) { return emulator::error_name(error); }
+inline const char* cudaGetErrorString(cudaError_t error) { return emulator::error_string(error); }
+inline cudaError_t cudaDeviceSynchronize() { return emulator::synchronize(); }
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return emulator::synchronize(); }
+inline cudaError_t cudaGetDevice(int* device) { *device = 0; return emulator::peek_error(); }
+inline cudaError_t cudaSetDevice(int device) { return emulator::set_device(device); }
+inline cudaError_t cudaGetDeviceCount(int* count) { *count = 1; return cudaSuccess; }
+template <class T>
+cudaError_t cudaMalloc(T** address, std::size_t bytes) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
+inline cudaError_t cudaFree(void* address) { return emulator::free_memory(address); }
+inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) { return emulator::copy(to, from, bytes, kind); }
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t = nullptr) { return emulator::copy(to, from, bytes, kind); }
+inline cudaError_t cudaMemset(void* address, int value, std::size_t bytes) { return emulator::set(address, value, bytes); }
+inline cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes, cudaStream_t = nullptr) { return emulator::set(address, value, bytes); }
+#pragma GCC visibility pop

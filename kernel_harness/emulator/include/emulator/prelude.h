@@ -1,0 +1,7 @@
+// What load_inline puts before every source, precompiled once for all candidates.
+#include <torch/extension.h>
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include "emulator/bindings.h"

@@ -1,0 +1,50 @@
+// What a running kernel and the scheduler say to each other. Blocks are spread over the cores; the threads of
+// a block share one core and are switched contexts, so that a barrier is a barrier.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "emulator/dim3.h"
+
+namespace emulator {
+
+constexpr unsigned kWarpSize = 32;
+
+// What the running thread knows of itself: read on every use of threadIdx, so it is plain thread-local memory.
+struct Here {
+  uint3 thread, block;
+  dim3 block_dim, grid_dim;
+  char* dynamic_shared;
+};
+extern thread_local Here here __attribute__((tls_model("initial-exec")));
+
+struct Launch {
+  const char* kernel;
+  dim3 grid, block;
+  std::size_t shared_bytes;
+  void (*body)(void*);  // runs one thread of the kernel
+  void* arguments;
+};
+
+// Runs every block. False where a thread faulted: `last_fault()` then says how.
+bool run(const Launch& launch);
+const char* last_fault();
+
+// Waits until every thread of the block that has not returned is here.
+struct Votes {
+  unsigned count;
+  bool all, any;
+};
+Votes barrier(bool vote = false);
+
+// Waits for the lanes of `mask` that have not returned; gives every lane's value, and which lanes took part.
+struct Meeting {
+  const std::uint64_t* values;
+  std::uint32_t lanes;
+};
+Meeting meet(std::uint32_t mask, std::uint64_t value);
+
+unsigned lane();
+std::uint32_t active_lanes();
+
+}  // namespace emulator

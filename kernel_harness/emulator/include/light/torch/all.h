@@ -1,0 +1,3 @@
+// The C++ front end, of which extensions use the tensors.
+#pragma once
+#include <torch/extension.h>

@@ -1,0 +1,164 @@
+"""CUDA C++ that g++ cannot read, said in C++ it can: launches and dynamic shared memory.
+
+Everything else is done by headers. Every edit keeps its line, so that messages name the author's own lines.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_UNSUPPORTED_HEADERS = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"]("
+    r"cuda_fp16\.h(?:pp)?|cuda_bf16\.h(?:pp)?|cuda_fp8\.h|mma\.h|cooperative_groups(?:/\w+)?\.h|cub/[\w/.]+|thrust/[\w/.]+"
+    r"|cuda/[\w/.]+|cute/[\w/.]+|cutlass/[\w/.]+|curand\w*\.h|cufft\w*\.h|cusparse\w*\.h|cusolver\w*\.h|cudnn\w*\.h|nvrtc\.h"
+    r")[>\"]",
+    re.MULTILINE,
+)
+_INLINE_PTX = re.compile(r"\b(?:asm|__asm__|__asm)\b(?=\s*(?:volatile|__volatile__)?\s*\()")
+_DYNAMIC_SHARED = re.compile(r"\bextern\b[^;{}]*\b__shared__\b[^;{}]*;")
+_ALIGNMENT = re.compile(r"\b(?:__align__|alignas)\s*\([^()]*(?:\([^()]*\))?[^()]*\)|__attribute__\s*\(\([^;]*?\)\)")
+_ARRAY = re.compile(r"^(?P<type>.*?)\s*\b(?P<name>\w+)\s*\[\s*\](?P<rest>(?:\s*\[[^\]]*\])*)\s*;$", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Unsupported:
+    """A construct the emulation cannot run. `line` counts from 1 within the source given."""
+
+    construct: str
+    line: int
+
+
+def unsupported(source: str) -> Unsupported | None:
+    """The first construct of a CUDA source that only a GPU can run, or None."""
+    code = blank(source)
+    found = [(m.start(), "inline PTX (asm)") for m in _INLINE_PTX.finditer(code)]
+    # A header's name may be in quotes, which blanking removes: look it up where the directive itself is code.
+    found += [
+        (m.start(1), f"the header {m[1]}")
+        for m in _UNSUPPORTED_HEADERS.finditer(source)
+        if code[m.start() : m.start(1)].strip()
+    ]
+    if not found:
+        return None
+    at, construct = min(found)
+    return Unsupported(construct, source.count("\n", 0, at) + 1)
+
+
+def rewrite(source: str) -> str:
+    """The source as g++ reads it against the emulator's headers; as many lines, each with its own content.
+
+    Raises ValueError where a launch is not balanced.
+    """
+    return _rewrite_launches(_rewrite_dynamic_shared(source))
+
+
+def blank(source: str) -> str:
+    """The source with comments and literals turned into spaces: same length, same lines, only code left."""
+    pattern = re.compile(
+        r"""//(?:[^\n\\]|\\.)*|/\*.*?\*/|R"(?P<tag>[^()\s\\]{0,16})\(.*?\)(?P=tag)"|"(?:[^"\\\n]|\\.)*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\.)*'""",
+        re.DOTALL,
+    )
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), source)
+
+
+def _rewrite_dynamic_shared(source: str) -> str:
+    """`extern __shared__ T name[];` becomes a pointer to the block's dynamic shared memory."""
+    code = blank(source)
+    for match in reversed(list(_DYNAMIC_SHARED.finditer(code))):
+        text = source[match.start() : match.end()]
+        plain = _ALIGNMENT.sub(" ", text)
+        plain = re.sub(r"\b(?:extern|__shared__)\b", " ", plain).strip()
+        array = _ARRAY.match(plain)
+        if not array:
+            continue
+        element = " ".join(array["type"].split())
+        rest = array["rest"].strip()
+        pointer = f"{element} (*{array['name']}){rest}" if rest else f"{element} *{array['name']}"
+        cast = f"{element} (*){rest}" if rest else f"{element} *"
+        lines = "\n" * text.count("\n")
+        source = (
+            source[: match.start()]
+            + f"{pointer} = reinterpret_cast<{cast}>(::emulator::here.dynamic_shared);{lines}"
+            + source[match.end() :]
+        )
+    return source
+
+
+def _rewrite_launches(source: str) -> str:
+    """`kernel<<<configuration>>>(arguments)` becomes a call that takes the same texts in the same order."""
+    code = blank(source)
+    at = code.rfind("<<<")
+    while at >= 0:
+        start = _kernel_start(code, at)
+        if start is not None:
+            close = _matching(code, at + 3, ">>>")
+            opening = close + 3 + len(code[close + 3 :]) - len(code[close + 3 :].lstrip())
+            if code[opening : opening + 1] != "(":
+                raise ValueError(f"line {source.count(chr(10), 0, at) + 1}: a launch without its arguments")
+            end = _matching(code, opening + 1, ")")
+            kernel = source[start:at].rstrip()
+            configuration, arguments = source[at + 3 : close], source[opening + 1 : end]
+            flat = " ".join(kernel.split())
+            name = flat.replace("\\", "\\\\").replace('"', '\\"')
+            gap = "\n" * (source[start:at].count("\n") + source[close + 3 : opening].count("\n"))
+            comma = ", " if code[opening + 1 : end].strip() else ""
+            call = (
+                f"::emulator::Configuration({configuration})({gap}"
+                f'"{name}", [&](auto... emulator_arguments) {{ {flat}(emulator_arguments...); }}{comma}{arguments})'
+            )
+            source = source[:start] + call + source[end + 1 :]
+            # What stands before is untouched, so earlier positions still hold; only the text behind changed.
+            code = blank(source)
+        at = code.rfind("<<<", 0, at)
+    return source
+
+
+def _kernel_start(code: str, at: int) -> int | None:
+    """Where the expression that names the kernel begins, reading backwards from `<<<`."""
+    i = at
+    while True:
+        i = len(code[:i].rstrip())
+        if i and code[i - 1] == ">":
+            i = _matching_back(code, i - 1, "<", ">")
+            continue
+        if i and code[i - 1] == ")":
+            return _matching_back(code, i - 1, "(", ")")
+        word = re.search(r"\w+$", code[:i])
+        if not word:
+            return None
+        i = word.start()
+        before = code[:i].rstrip()
+        if before.endswith("::"):
+            i = len(before) - 2
+            if not re.search(r"[\w>]\s*$", code[:i]):
+                return i
+            continue
+        return i
+
+
+def _matching_back(code: str, at: int, opening: str, closing: str) -> int:
+    depth = 0
+    for i in range(at, -1, -1):
+        if code[i] == closing and not (closing == ">" and code[i - 1] == "-"):
+            depth += 1
+        elif code[i] == opening:
+            depth -= 1
+            if depth == 0:
+                return i
+    raise ValueError(f"line {code.count(chr(10), 0, at) + 1}: a '{closing}' without its '{opening}'")
+
+
+def _matching(code: str, start: int, closing: str) -> int:
+    """Where `closing` stands at the depth of `start`; brackets in between are balanced."""
+    depth = 0
+    i = start
+    while i < len(code):
+        if depth == 0 and code.startswith(closing, i):
+            return i
+        if code[i] in "([{":
+            depth += 1
+        elif code[i] in ")]}":
+            depth -= 1
+        i += 1
+    raise ValueError(f"line {code.count(chr(10), 0, start) + 1}: a launch that never ends with '{closing}'")

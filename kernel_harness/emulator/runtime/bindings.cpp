@@ -1,0 +1,94 @@
+// The Python side of an extension: what every one of them needs, compiled once.
+#include "emulator/bindings.h"
+
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace emulator::python {
+namespace {
+
+[[noreturn]] void wrong_type(const char* wanted, PyObject* got) {
+  TORCH_CHECK_TYPE(false, "incompatible function arguments: expected ", wanted, ", got ", Py_TYPE(got)->tp_name);
+  std::abort();  // not reached
+}
+
+constexpr const char* kFunction = "emulator.function";
+
+PyObject* invoke(PyObject* self, PyObject* arguments) {
+  HANDLE_TH_ERRORS
+  const auto* function = static_cast<const Function*>(PyCapsule_GetPointer(self, kFunction));
+  return function->thunk(Arguments{arguments}, function->name);
+  END_HANDLE_TH_ERRORS
+}
+
+}  // namespace
+
+long Arguments::count() const { return PyTuple_GET_SIZE(tuple); }
+Object Arguments::operator[](long position) const { return PyTuple_GET_ITEM(tuple, position); }
+
+void read(Object from, at::Tensor& to) {
+  if (!THPVariable_Check(from)) wrong_type("torch.Tensor", from);
+  to = THPVariable_Unpack(from);
+}
+void read(Object from, long long& to) {
+  if (!PyIndex_Check(from)) wrong_type("int", from);
+  to = PyLong_AsLongLong(from);
+  if (to == -1 && PyErr_Occurred()) throw python_error();
+}
+void read(Object from, double& to) {
+  to = PyFloat_AsDouble(from);
+  if (to == -1.0 && PyErr_Occurred()) throw python_error();
+}
+void read(Object from, bool& to) {
+  if (!PyBool_Check(from)) wrong_type("bool", from);
+  to = from == Py_True;
+}
+void read(Object from, std::string& to) {
+  if (!PyUnicode_Check(from)) wrong_type("str", from);
+  to = PyUnicode_AsUTF8(from);
+}
+bool is_none(Object object) { return object == Py_None; }
+long length(Object sequence) {
+  if (!PyList_Check(sequence) && !PyTuple_Check(sequence)) wrong_type("a list", sequence);
+  return PySequence_Size(sequence);
+}
+Object item(Object sequence, long position) { return PySequence_Fast_GET_ITEM(sequence, position); }
+
+Object write(const at::Tensor& value) { return THPVariable_Wrap(value); }
+Object write(long long value) { return PyLong_FromLongLong(value); }
+Object write(double value) { return PyFloat_FromDouble(value); }
+Object write(bool value) { return PyBool_FromLong(value); }
+Object write(const std::string& value) { return PyUnicode_FromStringAndSize(value.data(), static_cast<Py_ssize_t>(value.size())); }
+Object none() { Py_RETURN_NONE; }
+Object list(const std::vector<Object>& items) {
+  PyObject* out = PyList_New(static_cast<Py_ssize_t>(items.size()));
+  for (std::size_t i = 0; i < items.size(); ++i) PyList_SET_ITEM(out, static_cast<Py_ssize_t>(i), items[i]);
+  return out;
+}
+Object list(std::initializer_list<Object> items, bool as_tuple) {
+  PyObject* out = list(std::vector<Object>(items));
+  if (!as_tuple) return out;
+  PyObject* tuple = PyList_AsTuple(out);
+  Py_DECREF(out);
+  return tuple;
+}
+
+void check_count(const Arguments& arguments, long expected, const char* function) {
+  TORCH_CHECK_TYPE(arguments.count() == expected, function, "() takes ", expected, " arguments, got ", arguments.count());
+}
+
+Object module(const char* name, std::initializer_list<Function> functions) {
+  // A module of an extension lives as long as the process, and so do its definitions.
+  auto* definition = new PyModuleDef{PyModuleDef_HEAD_INIT, name, nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
+  PyObject* module = PyModule_Create(definition);
+  for (const Function& each : functions) {
+    auto* function = new Function(each);
+    auto* method = new PyMethodDef{function->name, &invoke, METH_VARARGS, function->doc};
+    PyObject* self = PyCapsule_New(function, kFunction, nullptr);
+    PyModule_AddObject(module, function->name, PyCFunction_NewEx(method, self, nullptr));
+    Py_DECREF(self);
+  }
+  return module;
+}
+
+}  // namespace emulator::python

@@ -1,0 +1,144 @@
+// The error state and the host calls of the emulated CUDA runtime.
+#include "emulator/host.h"
+
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "emulator/memory.h"
+#include "emulator/scheduler.h"
+
+namespace emulator {
+namespace {
+
+// Limits that every CUDA device of compute capability 7.0 to 9.0 shares.
+// https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities
+constexpr unsigned kThreadsPerBlock = 1024, kBlockX = 1024, kBlockY = 1024, kBlockZ = 64;
+constexpr unsigned kGridX = 0x7FFFFFFF, kGridY = 65535, kGridZ = 65535;
+constexpr std::size_t kSharedBytes = 48 * 1024;  // more has to be asked for with an attribute
+
+std::mutex mutex;
+cudaError_t pending = cudaSuccess;  // cleared by cudaGetLastError
+cudaError_t sticky = cudaSuccess;   // the context is broken: nothing clears it
+std::string detail;
+
+cudaError_t give(cudaError_t error) {
+  std::lock_guard lock(mutex);
+  if (sticky) return sticky;
+  if (error) pending = error;
+  return error;
+}
+
+bool within(const dim3& v, unsigned x, unsigned y, unsigned z) {
+  return v.x >= 1 && v.y >= 1 && v.z >= 1 && v.x <= x && v.y <= y && v.z <= z;
+}
+
+struct Description {
+  cudaError_t error;
+  const char *name, *text;
+};
+constexpr Description kDescriptions[] = {
+    {cudaSuccess, "cudaSuccess", "no error"},
+    {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInvalidDevicePointer, "cudaErrorInvalidDevicePointer", "invalid device pointer"},
+    {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
+    {cudaErrorLaunchOutOfResources, "cudaErrorLaunchOutOfResources", "too many resources requested for launch"},
+    {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
+};
+
+const Description& describe(cudaError_t error) {
+  static constexpr Description unknown{cudaSuccess, "unrecognized error code", "unrecognized error code"};
+  for (const auto& known : kDescriptions)
+    if (known.error == error) return known;
+  return unknown;
+}
+
+}  // namespace
+
+bool valid(const Launch& launch) {
+  const dim3& block = launch.block;
+  if (peek_error() && sticky) return false;
+  if (!within(launch.grid, kGridX, kGridY, kGridZ) || !within(block, kBlockX, kBlockY, kBlockZ) ||
+      block.x * block.y * block.z > kThreadsPerBlock)
+    return give(cudaErrorInvalidConfiguration), false;
+  if (launch.shared_bytes > kSharedBytes) return give(cudaErrorInvalidValue), false;
+  return true;
+}
+
+void fail(cudaError_t error, const char* text) {
+  std::lock_guard lock(mutex);
+  if (sticky) return;
+  sticky = error;
+  detail = text;
+}
+
+bool fail_host_pointer(const char* kernel, unsigned position) {
+  char text[256];
+  std::snprintf(text, sizeof text, "argument %u of %s is host memory, which a kernel cannot reach", position + 1, kernel);
+  fail(cudaErrorIllegalAddress, text);
+  return false;
+}
+
+const char* failure_detail() { return detail.c_str(); }
+
+cudaError_t take_error() {
+  std::lock_guard lock(mutex);
+  if (sticky) return sticky;
+  const cudaError_t error = pending;
+  pending = cudaSuccess;
+  return error;
+}
+
+cudaError_t peek_error() {
+  std::lock_guard lock(mutex);
+  return sticky ? sticky : pending;
+}
+
+cudaError_t synchronize() {
+  std::lock_guard lock(mutex);
+  return sticky;
+}
+
+const char* error_name(cudaError_t error) { return describe(error).name; }
+const char* error_string(cudaError_t error) { return describe(error).text; }
+
+cudaError_t allocate(void** address, std::size_t bytes) {
+  if (synchronize()) return sticky;
+  *address = bytes ? allocate(bytes) : nullptr;
+  return give(bytes && !*address ? cudaErrorMemoryAllocation : cudaSuccess);
+}
+
+cudaError_t free_memory(void* address) { return give(!address || release(address) ? cudaSuccess : cudaErrorInvalidValue); }
+
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (bytes && ((to_device && !is_device(to)) || (from_device && !is_device(from)))) return give(cudaErrorInvalidValue);
+  if (synchronize()) return sticky;
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t set(void* address, int value, std::size_t bytes) {
+  if (bytes && !is_device(address)) return give(cudaErrorInvalidValue);
+  if (synchronize()) return sticky;
+  std::memset(address, value, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t set_device(int device) { return give(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
+
+}  // namespace emulator
+
+// For the process that hosts the candidate: 0, or the sticky error's number, with its words.
+extern "C" int emulator_synchronize() { return emulator::synchronize(); }
+extern "C" const char* emulator_failure() {
+  static thread_local std::string text;
+  text = std::string("CUDA error: ") + emulator::error_string(emulator::synchronize());
+  if (*emulator::failure_detail()) text += std::string(" (") + emulator::failure_detail() + ")";
+  return text.c_str();
+}

@@ -1,0 +1,267 @@
+"""One candidate before its judge: built, then asked case after case. Faults of the candidate end here, as a Finding."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernel_harness import tensors
+from kernel_harness.candidate import Candidate
+from kernel_harness.cases import FORWARD_SEED, Case, Packed, Reference, pack
+from kernel_harness.channel import Message, SharedBuffer
+from kernel_harness.problem import WEIGHT_SEED, Problem
+from kernel_harness.process import Limits, Template, Worker, WorkerFailed, WorkerTimedOut
+from kernel_harness.status import Status
+from kernel_harness.verify import Check, Expectation, same, unchanged, verify
+
+# Where a kernel file's helpers are importable from, as `custom_cuda_ops` is.
+KERNELS = Path(__file__).parent.parent / "kernels"
+BUILD_TIMEOUT_S = 900.0
+_LEAST_OUTPUT_BYTES = 256 << 20
+_STATUS_OF_KIND = {
+    "build": Status.BUILD_ERROR,
+    "unsupported": Status.UNSUPPORTED,
+    "load": Status.LOAD_ERROR,
+    "make": Status.RUNTIME_ERROR,
+    "call": Status.RUNTIME_ERROR,
+}
+
+
+class Fault(Exception):
+    """The candidate's own failure: what it is called and what a person should read."""
+
+    def __init__(self, status: Status, reason: str, log: str = "") -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.log = status, reason, log
+
+
+class Refused(Exception):
+    """The candidate declined a shape before it launched anything."""
+
+
+@dataclass
+class Finding:
+    """What has been seen of one candidate so far."""
+
+    status: Status = Status.PASSED
+    reason: str = ""
+    log: str = ""
+    checks: list[Check] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    builds: list[dict[str, Any]] = field(default_factory=list)
+    build_s: float = 0.0
+    queue_s: float = 0.0
+    check_s: float = 0.0
+    failed_case: Case | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one call gave: copies that the worker cannot reach, and the times around it."""
+
+    structure: Any
+    outputs: tuple[torch.Tensor, ...]
+    device_ms: float | None
+    bracket_ms: float
+
+
+class Subject:
+    """A worker with one model class loaded: the judge's way of asking it. Every fault of it raises Fault."""
+
+    def __init__(self, template: Template, device: str, limits: Limits, timeout_s: float, output_bytes: int) -> None:
+        self.worker: Worker = template.spawn(limits)
+        self._timeout_s = timeout_s
+        self._file = ""
+        self._output = SharedBuffer(max(_LEAST_OUTPUT_BYTES, output_bytes))
+        start = {
+            "do": "start", "device": device, "output_size": self._output.size, "path": [str(KERNELS.absolute())],
+        }  # fmt: skip
+        self._ask(start, [self._output.descriptor])
+
+    def load(self, file: str, source: str, name: str) -> list[dict[str, Any]]:
+        """Runs the file, which builds it. The builds, as the worker tells them."""
+        self._file = file
+        builds = self._ask({"do": "load", "file": file, "source": source, "class": name}, timeout_s=BUILD_TIMEOUT_S)
+        listed = builds.get("builds")
+        return [b for b in listed if isinstance(b, dict)] if isinstance(listed, list) else []
+
+    def make(self, problem: Problem, *, compiled: bool = False) -> None:
+        """Builds the model for the problem's shape."""
+        packed = pack(problem.init_inputs())
+        buffer = _buffer(packed)
+        try:
+            message = {"do": "make", **_described(packed), "seed": WEIGHT_SEED, "compile": compiled}
+            # What torch.compile or a first build in __init__ takes is build time, not call time.
+            self._ask(message, [buffer.descriptor], timeout_s=BUILD_TIMEOUT_S)
+        finally:
+            buffer.close()
+
+    def call(self, packed: Packed, buffer: SharedBuffer, **how: bool) -> Answer:
+        """One forward on a buffer that holds the packed inputs. `writable`, `poison`, `cold` say how."""
+        how = {"writable": False, "poison": False, "cold": False, **how}
+        descriptor = buffer.descriptor if how["writable"] else buffer.read_only()
+        try:
+            start = time.perf_counter()
+            reply = self._ask({"do": "call", **_described(packed), "seed": FORWARD_SEED, **how}, [descriptor])
+            structure, outputs = self._copied(reply)
+            bracket_ms = (time.perf_counter() - start) * 1e3
+        finally:
+            if not how["writable"]:
+                import os
+
+                os.close(descriptor)
+        device_ms = reply.get("device_ms")
+        return Answer(structure, outputs, device_ms if isinstance(device_ms, float) else None, bracket_ms)
+
+    def ping(self) -> None:
+        """Returns once the worker runs."""
+        self._ask({"do": "ping"})
+
+    def close(self) -> None:
+        """Ends the worker."""
+        self.worker.close()
+        self._output.close()
+
+    def _copied(self, reply: Message) -> tuple[Any, tuple[torch.Tensor, ...]]:
+        try:
+            leaves = tensors.read_leaves(reply.get("leaves"), self._output.size)
+            outputs = tuple(leaf.view(self._output.memory).clone() for leaf in leaves)
+            tensors.unflatten(reply.get("structure"), outputs)
+        except tensors.Unreadable as error:
+            raise Fault(Status.CRASHED, f"The process answered with {error}.") from None
+        return reply["structure"], outputs
+
+    def _ask(self, message: Message, descriptors: Sequence[int] = (), *, timeout_s: float | None = None) -> Message:
+        try:
+            reply = self.worker.ask(message, descriptors, timeout_s=timeout_s or self._timeout_s)
+        except WorkerTimedOut as error:
+            raise Fault(Status.TIMEOUT, str(error), error.output) from None
+        except WorkerFailed as error:
+            raise Fault(Status.CRASHED, _with_last_line(str(error), error.output), error.output) from None
+        if isinstance(reply.get("ok"), dict):
+            result: Message = reply["ok"]
+            return result
+        raise self._fault(reply.get("error"))
+
+    def _fault(self, error: Any) -> Exception:
+        if not isinstance(error, dict) or error.get("kind") not in {*_STATUS_OF_KIND, "start"}:
+            return Fault(Status.CRASHED, "The process answered with something that is no answer.")
+        text, log = str(error.get("message", "")), str(error.get("log", ""))
+        if error["kind"] == "start":
+            return RuntimeError(f"The worker could not start: {text}\n{log}")
+        if error["kind"] == "call" and error.get("refusal") is True:
+            return Refused(text)
+        if error["kind"] not in ("build", "unsupported"):
+            where = f"{self._file}:{error['line']}: " if isinstance(error.get("line"), int) else ""
+            text = f"{where}{error.get('type')}: {_first_lines(text)}"
+        return Fault(_STATUS_OF_KIND[error["kind"]], text, log)
+
+
+def examine(
+    subject: Subject, finding: Finding, reference: Reference, cases: Sequence[Case], tell: Callable[[str], None]
+) -> None:
+    """Asks every case in turn until one fails; what is seen goes into `finding`."""
+    start = time.perf_counter()
+    shape: Any = None
+    try:
+        for number, case in enumerate(cases, 1):
+            tell(f"checking case {number} of {len(cases)}")
+            finding.failed_case = case
+            if case.shape != shape:
+                subject.make(reference.at(case))
+                shape = case.shape
+            try:
+                checks = _try(subject, reference, case)
+            except Refused as refusal:
+                if case.timed_shape:
+                    raise Fault(Status.RUNTIME_ERROR, f"The kernel refuses the timed shape: {refusal}") from None
+                finding.refused.append(case.name.split(":")[0])
+                continue
+            finding.checks += checks
+            failed = next((c for c in checks if not c.passed), None)
+            if failed:
+                raise Fault(failed.status, f"{failed.case}: {failed.detail}")
+        finding.failed_case = None
+    except Fault as fault:
+        finding.status, finding.reason, finding.log = fault.status, fault.reason, fault.log
+    finally:
+        finding.check_s = time.perf_counter() - start
+
+
+def _try(subject: Subject, reference: Reference, case: Case) -> list[Check]:
+    packed = reference.inputs(case)
+    buffer = _buffer(packed)
+    try:
+        answer = subject.call(packed, buffer, writable=True, poison=case.poison)
+        structure, expectation = reference.expectation(case)
+        check = compare(answer, structure, expectation)
+        if check.passed:
+            check = _inputs_intact(packed, buffer, check)
+        if not case.repeat or not check.passed:
+            return [check]
+        again = subject.call(packed, buffer, writable=True)
+        return [check, same(answer.outputs, again.outputs, expectation.tolerance, f"{case.name} repeated")]
+    finally:
+        buffer.close()
+
+
+def compare(answer: Answer, structure: Any, expectation: Expectation) -> Check:
+    """An answer against what is expected: its nesting and plain values, then its tensors."""
+    if tensors.skeleton(answer.structure) != tensors.skeleton(structure):
+        detail = f"Got the structure {tensors.outline(answer.structure)}, expected {tensors.outline(structure)}."
+        return Check(expectation.case, Status.WRONG_SHAPE, detail=detail)
+    device = expectation.expected[0].device if expectation.expected else torch.device("cpu")
+    return verify([output.to(device) for output in answer.outputs], expectation)
+
+
+def _inputs_intact(packed: Packed, buffer: SharedBuffer, check: Check) -> Check:
+    for i, (leaf, before) in enumerate(zip(packed.leaves, packed.tensors, strict=True)):
+        if not unchanged(before, leaf.view(buffer.memory)):
+            return Check(check.case, Status.MUTATED_INPUT, detail=f"Input {i + 1} was changed by the call.")
+    for i in tensors.damaged(buffer.memory, packed.leaves, buffer.size):
+        return Check(check.case, Status.MUTATED_INPUT, detail=f"Memory just beside input {i + 1} was written to.")
+    return check
+
+
+def _buffer(packed: Packed) -> SharedBuffer:
+    buffer = SharedBuffer(packed.size)
+    tensors.write(buffer.memory, packed.leaves, packed.tensors, packed.size)
+    return buffer
+
+
+def _described(packed: Packed) -> Message:
+    return {
+        "size": packed.size,
+        "leaves": [leaf.to_json() for leaf in packed.leaves],
+        "structure": packed.structure,
+    }
+
+
+def file_name(candidate: Candidate) -> str:
+    """The path as the user would type it from where they stand."""
+    try:
+        return str(candidate.path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(candidate.path)
+
+
+def _first_lines(text: str, count: int = 3) -> str:
+    """Without the C++ backtrace that torch appends."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    cut = next((i for i, line in enumerate(lines) if line.startswith("Exception raised from")), len(lines))
+    return "\n".join(lines[: min(cut, count)])
+
+
+def _with_last_line(message: str, output: str) -> str:
+    last = next((line.strip() for line in reversed(output.split("\n")) if line.strip()), "")
+    return f"{message} Its last words: {last[:300]}" if last else message
+
+
+if sys.platform != "linux":
+    raise ImportError("The harness needs Linux: it relies on memfd, subreapers and /proc.")

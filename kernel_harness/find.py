@@ -1,0 +1,76 @@
+"""Names that people type -> problems and kernel files. A name that fits nothing gets a suggestion."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kernel_harness import candidate as candidates
+from kernel_harness import problem as problems
+from kernel_harness.candidate import Candidate
+from kernel_harness.problem import Problem
+
+
+class NotFound(Exception):
+    """Nothing has that name; the message says what is close."""
+
+
+def problem(name: str, root: Path) -> Problem:
+    """A problem by name or by path. Raises NotFound, ProblemError."""
+    path = Path(name)
+    if path.suffix != ".py":
+        path = root / "problems" / f"{name}.py"
+    if not path.is_file():
+        raise NotFound(f"no problem {name!r}{_close(name, problem_names(root))}")
+    return problems.load(path.stem, path)
+
+
+def problem_names(root: Path) -> list[str]:
+    """Every problem of the checkout."""
+    return sorted(p.stem for p in (root / "problems").glob("*.py") if not p.name.startswith("_"))
+
+
+def kernels(wanted: Sequence[str], problem_name: str, root: Path) -> list[Candidate]:
+    """Candidates by name, glob or path; all of the problem's where none is named. Raises NotFound.
+
+    Two files of one name would share a row, so the second is refused.
+    """
+    folder = root / "kernels" / problem_name
+    found = candidates.files(folder)
+    if not wanted:
+        if not found:
+            raise NotFound(f"no kernels in {folder}; add a .py or .cu file there, or name files with --kernel")
+        return _read(found)
+    chosen: list[Path] = []
+    for name in wanted:
+        matches = _matches(name, found)
+        if not matches:
+            raise NotFound(f"no kernel {name!r}{_close(name, [p.stem for p in found])}")
+        chosen += [m for m in matches if m not in chosen]
+    return _read(chosen)
+
+
+def _matches(name: str, found: Iterable[Path]) -> list[Path]:
+    path = Path(name)
+    if path.is_file():
+        return [path]
+    return [p for p in found if fnmatch.fnmatch(p.stem, name) or p.name == name]
+
+
+def _read(paths: Sequence[Path]) -> list[Candidate]:
+    read: dict[str, Candidate] = {}
+    for path in paths:
+        one = candidates.read(path)
+        if one.name in read:
+            raise NotFound(f"two kernels are named {one.name!r}: {read[one.name].path} and {path}; rename one")
+        read[one.name] = one
+    return list(read.values())
+
+
+def _close(name: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; there are {', '.join(names)}" if names else ""

@@ -1,0 +1,186 @@
+"""Records -> a ranked table -> CSV, Markdown or a terminal's text. Computes first, renders after, measures never."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tabulate import tabulate
+
+COLUMNS = (
+    "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
+    "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes",
+    "build_s", "source_sha256", "device", "measured_at", "reason", "isolation",
+)  # fmt: skip
+EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
+_EMULATED = "cpu-emulated"
+
+
+def rank(records: Sequence[Mapping[str, Any]], shape: Mapping[str, int]) -> pd.DataFrame:
+    """One row per kernel: its latest record at the shape, fastest first, failures last. See COLUMNS."""
+    latest: dict[str, Mapping[str, Any]] = {}
+    for record in records:
+        if record["shape"] != dict(shape):
+            continue
+        before = latest.get(record["kernel"])
+        # What was checked but not yet timed does not hide the time of the same source.
+        if before and _still_holds(before, record):
+            continue
+        latest[record["kernel"]] = record
+    rows = sorted((_row(record) for record in latest.values()), key=_order)
+    place = 0
+    for row in rows:
+        if row["status"] == "PASSED" and row["time_ms"] is not None and not row.pop("_baseline"):
+            place += 1
+            row["rank"] = place
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table["rank"] = table["rank"].astype("Int64")
+    return table
+
+
+def _still_holds(before: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    untimed = record["status"] == "PASSED" and record["timing"] is None
+    return bool(untimed and before["timing"] and before["source_sha256"] == record["source_sha256"])
+
+
+def _order(row: Mapping[str, Any]) -> tuple[bool, bool, float, str]:
+    failed, untimed = row["status"] != "PASSED", row["time_ms"] is None
+    return failed, untimed, row["time_ms"] or 0.0, row["kernel"]
+
+
+def _row(record: Mapping[str, Any]) -> dict[str, Any]:
+    timing = record["timing"] or {}
+    speedup = timing.get("speedup") or {}
+    numbers, time_ms = record["numbers"], timing.get("time_ms")
+    per_s = 1e3 / time_ms if time_ms else None
+    emulated = record["environment"].get("device", "").startswith("CUDA emulated")
+    return {
+        "rank": None,
+        "_baseline": record["kind"] == "baseline",
+        "kernel": record["kernel"],
+        "status": record["status"],
+        "precision": record["precision"] or None,
+        "time_ms": time_ms,
+        "time_ms_low": timing.get("time_ms_low"),
+        "time_ms_high": timing.get("time_ms_high"),
+        "speedup": None if emulated else speedup.get("estimate"),
+        "speedup_low": None if emulated else speedup.get("low"),
+        "speedup_high": None if emulated else speedup.get("high"),
+        "tflops": _product(numbers.get("flops"), per_s, 1e-12),
+        "percent_of_peak": _percent_of_peak(numbers, per_s),
+        "gbytes_per_s": _product(numbers.get("bytes"), per_s, 1e-9),
+        "max_abs_error": record["max_abs_error"],
+        "relative_error": record["relative_error"],
+        "shapes": _shapes(record),
+        "build_s": sum(b.get("seconds", 0.0) for b in record["builds"]) if record["builds"] else None,
+        "source_sha256": record["source_sha256"] or None,
+        "device": _EMULATED if emulated else record["environment"].get("device"),
+        "measured_at": record["measured_at"],
+        "reason": " ".join(record["reason"].split()) or None,
+        "isolation": record["settings"].get("isolation"),
+    }
+
+
+def _product(number: float | None, per_s: float | None, unit: float) -> float | None:
+    return number * per_s * unit if number and per_s else None
+
+
+def _percent_of_peak(numbers: Mapping[str, float], per_s: float | None) -> float | None:
+    """Of the nearer roof: the share of plain float32 arithmetic or of memory bandwidth, whichever is larger."""
+    shares = [
+        number * per_s / peak
+        for number, peak in (
+            (numbers.get("flops"), numbers.get("peak_flops_per_s")),
+            (numbers.get("bytes"), numbers.get("peak_bytes_per_s")),
+        )
+        if number and peak and per_s
+    ]
+    return 100 * max(shares) if shares else None
+
+
+def _shapes(record: Mapping[str, Any]) -> str | None:
+    if record["restricted_to"]:
+        return "only " + "; ".join(record["restricted_to"])
+    count = len({check["case"].split(":")[0] for check in record["checks"]})
+    return f"{count} checked" if count else None
+
+
+def csv(table: pd.DataFrame) -> str:
+    """Numbers with six significant digits."""
+    return str(table.to_csv(index=False, float_format="%.6g"))
+
+
+def _shown(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """The columns a person compares, those that are empty throughout left out."""
+    named: dict[str, list[str]] = {
+        "rank": ["" if pd.isna(v) else str(v) for v in table["rank"]],
+        "kernel": list(table["kernel"]),
+        "status": list(table["status"]),
+        "time (ms)": [_number(v, "{:.4g}") for v in table["time_ms"]],
+        "95% interval": [
+            f"{low:.4g} - {high:.4g}" if pd.notna(low) and pd.notna(high) else ""
+            for low, high in zip(table["time_ms_low"], table["time_ms_high"], strict=True)
+        ],
+        "speedup": [_number(v, "{:.3g}x") for v in table["speedup"]],
+        "TFLOPS": [_number(v, "{:.3g}") for v in table["tflops"]],
+        "% of peak": [_number(v, "{:.3g}") for v in table["percent_of_peak"]],
+        "max abs error": [_number(v, "{:.2g}") for v in table["max_abs_error"]],
+        "shapes": [v if isinstance(v, str) else "" for v in table["shapes"]],
+    }
+    kept = {name: cells for name, cells in named.items() if name in ("rank", "kernel", "status") or any(cells)}
+    return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
+
+
+def _number(value: Any, form: str) -> str:
+    return "" if pd.isna(value) else form.format(value)
+
+
+def render(table: pd.DataFrame, style: str = "simple") -> str:
+    """The table as text in one of tabulate's styles, and the reasons of the failures under it."""
+    headers, rows = _shown(table)
+    right = {"rank", "time (ms)", "speedup", "TFLOPS", "% of peak", "max abs error"}
+    alignment = ["right" if h in right else "left" for h in headers]
+    text = tabulate(rows, headers, tablefmt=style, colalign=alignment, disable_numparse=True)
+    if (table["device"] == _EMULATED).any():
+        text += f"\n\n{EMULATED_NOTE}"
+    return text
+
+
+def file_stem(shape: Mapping[str, int], default: Mapping[str, int]) -> str:
+    """`leaderboard`, with the shape's numbers where it is not the one that is timed by default."""
+    if dict(shape) == dict(default):
+        return "leaderboard"
+    return "leaderboard-" + "-".join(f"{name}{value}" for name, value in shape.items())
+
+
+def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
+    """Replaces the CSV and the Markdown whole: whoever reads them sees the old or the new. The CSV's path.
+
+    Raises OSError where the folder cannot be written; the files are then as they were.
+    """
+    markdown = f"# {title}\n\n{render(table, 'github')}\n"
+    failed = table[table["reason"].notna()]
+    if len(failed):
+        lines = (f"- **{k}**: {s}. {r}" for k, s, r in zip(failed["kernel"], failed["status"], failed["reason"], strict=True))
+        markdown += "\n" + "\n".join(lines) + "\n"
+    _replace(folder / f"{stem}.md", markdown)
+    _replace(folder / f"{stem}.csv", csv(table))
+    return folder / f"{stem}.csv"
+
+
+def _replace(path: Path, text: str) -> None:
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

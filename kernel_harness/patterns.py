@@ -1,0 +1,312 @@
+"""How a wrong answer is wrong: which elements, what they hold, and the mistake that it looks like.
+
+Lists of small recognisers; the first of each that recognises something speaks. Nothing here decides
+whether an element is wrong: that mask is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+
+MIN_WRONG = 4
+"""Fewer wrong elements than this lie in some pattern by chance."""
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """One wrong element. Of a complex one the worse part is shown: a last index of 0 is real, 1 imaginary."""
+
+    index: tuple[int, ...]
+    got: float
+    expected: float
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong output beside the reference's, and the mask of its wrong elements; all of one shape."""
+
+    got: torch.Tensor
+    expected: torch.Tensor
+    mask: torch.Tensor
+
+    @cached_property
+    def count(self) -> int:
+        """How many elements are wrong."""
+        return int(self.mask.sum())
+
+    @cached_property
+    def values(self) -> torch.Tensor:
+        """What the wrong elements hold, flat."""
+        return self.got[self.mask]
+
+    @cached_property
+    def wanted(self) -> torch.Tensor:
+        """What they should hold, flat."""
+        return self.expected[self.mask]
+
+    @cached_property
+    def explained(self) -> torch.Tensor:
+        """Elements that a region which nobody computed may hold: wrong, or right because 0 is right."""
+        return self.mask | ((self.expected == 0) & (self.got == 0))
+
+
+def first_mismatches(wrong: Wrong, limit: int = 5) -> tuple[Mismatch, ...]:
+    """The first `limit` wrong elements in row-major order."""
+    flat, found = wrong.mask.reshape(-1), list[int]()
+    for start in range(0, flat.numel(), 1 << 20):
+        if len(found) >= limit:
+            break
+        found += [start + int(i) for i in flat[start : start + (1 << 20)].nonzero()[:limit, 0]]
+    return tuple(_mismatch(wrong, i) for i in found[:limit])
+
+
+def describe(wrong: Wrong) -> str:
+    """The pattern in one sentence, "" if there is none."""
+    whole = _first(_ARRANGEMENTS, wrong)
+    found = [whole] if whole else [_first(recognisers, wrong) for recognisers in (_CONTENTS, _PLACES)]
+    text = "; ".join(part for part in found if part is not None)
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('?') else '.'}" if text else ""
+
+
+Recogniser = Callable[[Wrong], str | None]
+
+
+def _first(recognisers: tuple[Recogniser, ...], wrong: Wrong) -> str | None:
+    return next((text for text in (r(wrong) for r in recognisers) if text is not None), None)
+
+
+def _mismatch(wrong: Wrong, flat: int) -> Mismatch:
+    index, rest = list[int](), flat
+    for size in reversed(wrong.mask.shape):
+        index.insert(0, rest % size)
+        rest //= size
+    got, expected = wrong.got[tuple(index)], wrong.expected[tuple(index)]
+    if not got.is_complex():
+        return Mismatch(tuple(index), float(got), float(expected))
+    parts = torch.view_as_real(torch.stack((got, expected)).to(torch.complex128)).tolist()
+    part = max((0, 1), key=lambda p: abs(parts[0][p] - parts[1][p]))
+    return Mismatch((*index, part), parts[0][part], parts[1][part])
+
+
+# What the wrong elements hold.
+
+
+def _nan(wrong: Wrong) -> str | None:
+    kind = "NaN" if wrong.values.isnan().all() else "infinite" if wrong.values.isinf().all() else None
+    if kind is None:
+        return None
+    return f"every wrong element is {kind}: memory that nobody wrote, or a division by zero or overflow"
+
+
+def _zeros(wrong: Wrong) -> str | None:
+    if wrong.count < MIN_WRONG or wrong.values.count_nonzero():
+        return None
+    if wrong.got.count_nonzero():
+        return "every wrong element is 0"
+    return "the whole output is zero: did the kernel run, and write to it?"
+
+
+def _constant(wrong: Wrong) -> str | None:
+    if wrong.count < MIN_WRONG or not _all_equal(wrong.values) or _all_equal(wrong.wanted):
+        return None
+    return f"every wrong element holds the same value, {wrong.values[0].item():.7g}"
+
+
+def _scaled(wrong: Wrong) -> str | None:
+    if wrong.count < MIN_WRONG or not wrong.wanted.is_floating_point() or bool((wrong.wanted == 0).any()):
+        return None
+    ratios = wrong.values.double() / wrong.wanted.double()
+    centre = float(ratios.median())
+    spread = float((ratios - centre).abs().max())
+    if not 0 < abs(centre) < float("inf") or abs(centre - 1) < 0.01 or not spread <= 1e-3 * abs(centre):
+        return None
+    if abs(centre + 1) < 1e-3:
+        return "every wrong element has the opposite sign"
+    return f"every wrong element is {centre:.4g} times what it should be"
+
+
+_CONTENTS: tuple[Recogniser, ...] = (_nan, _zeros, _constant, _scaled)
+
+
+# Right values in the wrong places; these speak alone.
+
+
+def _transposed(wrong: Wrong) -> str | None:
+    expected = wrong.expected
+    if expected.ndim < 2 or min(expected.shape[-2:]) < 2 or wrong.count < MIN_WRONG:
+        return None
+    if not _agree(wrong, wrong.got, expected.mT.reshape(expected.shape)):
+        return None
+    return "the right values lie transposed in memory"
+
+
+def _shifted(wrong: Wrong) -> str | None:
+    for axis in reversed(range(wrong.got.ndim)):
+        overlap = wrong.got.shape[axis] - 1
+        if overlap < 1:
+            continue
+        for word, got, expected in (("later", 1, 0), ("earlier", 0, 1)):
+            shifted = wrong.got.narrow(axis, got, overlap), wrong.expected.narrow(axis, expected, overlap)
+            off = int(wrong.mask.narrow(axis, got, overlap).sum())
+            if off >= max(MIN_WRONG, shifted[0].numel() // 2) and _agree(wrong, *shifted):
+                return f"the right values lie {word} by one {_unit(wrong, axis)}"
+    return None
+
+
+def _repeated(wrong: Wrong) -> str | None:
+    if wrong.got.ndim < 2 or wrong.count < wrong.mask.numel() // 2 or _all_equal(wrong.got):
+        return None
+    for axis in (wrong.got.ndim - 2, wrong.got.ndim - 1):
+        if wrong.got.shape[axis] < 3 or wrong.got.numel() // wrong.got.shape[axis] < 2:
+            continue
+        first = wrong.got.narrow(axis, 0, 1)
+        if bool((wrong.got == first).all()):
+            return f"every {_unit(wrong, axis)} is the same"
+    return None
+
+
+_ARRANGEMENTS: tuple[Recogniser, ...] = (_transposed, _shifted, _repeated)
+
+
+# Where the wrong elements are.
+
+
+def _lines(wrong: Wrong) -> str | None:
+    """Whole rows, whole columns (whole slices along any axis), the others right."""
+    for axis, size in enumerate(wrong.mask.shape):
+        if wrong.mask.numel() < MIN_WRONG * size:
+            continue
+        hit = wrong.mask.movedim(axis, 0).reshape(size, -1).any(dim=1).nonzero()[:, 0]
+        lines = wrong.explained.movedim(axis, 0).reshape(size, -1)[hit]
+        if len(hit) == size or not _filled(wrong, lines) or float(lines.double().mean(dim=1).min()) < 0.5:
+            continue
+        text = _span(hit.tolist(), size, _unit(wrong, axis))
+        if text is not None:
+            return (
+                f"the wrong elements fill {text}{'' if wrong.mask.ndim == 2 else f' along dimension {axis}'}"
+            )
+    return None
+
+
+def _tail_frame(wrong: Wrong) -> str | None:
+    """The last rows and the last columns of a matrix, all whole tiles right."""
+    if wrong.mask.ndim < 2:
+        return None
+    rows, columns = wrong.mask.shape[-2:]
+    for tile in (4, 8, 16, 32, 64, 128):
+        row, column = rows // tile * tile, columns // tile * tile
+        if not (0 < row < rows and 0 < column < columns) or bool(wrong.mask[..., :row, :column].any()):
+            continue
+        frame = torch.cat(
+            (wrong.explained[..., row:, :].reshape(-1), wrong.explained[..., :row, column:].reshape(-1))
+        )
+        if _filled(wrong, frame):
+            return f"the wrong elements fill the partial tiles, rows from {row} and columns from {column} on"
+    return None
+
+
+def _block(wrong: Wrong) -> str | None:
+    """One contiguous rectangle."""
+    if wrong.mask.ndim < 2:
+        return None
+    region, words = wrong.explained, list[str]()
+    for axis, size in enumerate(wrong.mask.shape):
+        hit = wrong.mask.movedim(axis, 0).reshape(size, -1).any(dim=1).nonzero()[:, 0]
+        first, last = int(hit[0]), int(hit[-1])
+        region = region.narrow(axis, first, last - first + 1)
+        unit = _unit(wrong, axis) + ("s" if wrong.mask.ndim == 2 else f"s of dimension {axis}")
+        words.append(f"{unit} {first} to {last}")
+    if region.numel() == wrong.mask.numel() or not _filled(wrong, region):
+        return None
+    return f"the wrong elements fill one block, {', '.join(words)}"
+
+
+def _run(wrong: Wrong) -> str | None:
+    """One contiguous run in memory order."""
+    flat = wrong.mask.reshape(-1)
+    first = int(flat.to(torch.uint8).argmax())
+    last = flat.numel() - 1 - int(flat.flip(0).to(torch.uint8).argmax())
+    if last - first + 1 > 0.99 * flat.numel() or not _filled(
+        wrong, wrong.explained.reshape(-1)[first : last + 1]
+    ):
+        return None
+    if last == flat.numel() - 1:
+        return f"the wrong elements are all from element {first} on, in memory order{_tile_hint(first)}"
+    return f"the wrong elements are one run in memory order, {first} to {last}"
+
+
+def _stride(wrong: Wrong) -> str | None:
+    """Every n-th element in memory order."""
+    if not 2 * MIN_WRONG <= wrong.count <= wrong.mask.numel() // 2 + 1:
+        return None
+    flat = wrong.mask.reshape(-1).nonzero()[:, 0]
+    step = int((flat[1:] - flat[:-1]).min())
+    every = wrong.explained.reshape(-1)[int(flat[0]) :: step]
+    whole = int(flat[0]) < step and int(flat[-1]) + step >= wrong.mask.numel()
+    if step < 2 or not whole or bool(((flat - flat[0]) % step).any()) or not _filled(wrong, every):
+        return None
+    return f"wrong is {_every(step)} element in memory order, from {int(flat[0])} on"
+
+
+_PLACES: tuple[Recogniser, ...] = (_lines, _tail_frame, _run, _block, _stride)
+
+
+def _filled(wrong: Wrong, explained: torch.Tensor) -> bool:
+    """Whether the region whose explained elements are given is wrong as a whole, not here and there."""
+    if wrong.count < MIN_WRONG or wrong.count < 0.2 * explained.numel():
+        return False
+    return int(explained.sum()) >= 0.95 * int(explained.numel())
+
+
+def _all_equal(tensor: torch.Tensor) -> bool:
+    return bool((tensor == tensor.reshape(-1)[0]).all())
+
+
+def _agree(wrong: Wrong, left: torch.Tensor, right: torch.Tensor) -> bool:
+    if not _inexact(left):
+        return bool(torch.equal(left, right))
+    finite = wrong.expected[wrong.expected.isfinite()]
+    limit = 1e-3 * float(finite.abs().max()) if finite.numel() else 0.0
+    return bool(torch.isclose(left, right, rtol=1e-3, atol=1e-2 * limit, equal_nan=True).all())
+
+
+def _inexact(tensor: torch.Tensor) -> bool:
+    return bool(tensor.is_floating_point() or tensor.is_complex())
+
+
+def _unit(wrong: Wrong, axis: int) -> str:
+    if wrong.mask.ndim == 1:
+        return "element"
+    if wrong.mask.ndim == 2:
+        return ("row", "column")[axis]
+    return "slice"
+
+
+def _span(hit: list[int], size: int, unit: str) -> str | None:
+    """Words for a set of rows or columns; None for one without regularity."""
+    first, last, steps = hit[0], hit[-1], {b - a for a, b in pairwise(hit)}
+    if len(hit) == 1:
+        return f"{unit} {first} of {size}{_tile_hint(first) if first == size - 1 else ''}"
+    if steps == {1}:
+        if last == size - 1:
+            return f"the last {len(hit)} of {size} {unit}s, from {first} on{_tile_hint(first)}"
+        return f"{unit}s {first} to {last} of {size}"
+    step = max(steps)
+    if len(steps) == 1 and len(hit) > 2 and first < step and last + step >= size:
+        return f"{_every(step)} {unit}, from {first} on"
+    return f"{unit}s {', '.join(map(str, hit))} of {size}" if len(hit) <= 5 else None
+
+
+def _tile_hint(start: int) -> str:
+    """What a tail suggests that starts on a multiple of a usual tile."""
+    tile = min(start & -start, 256)
+    return f": a tail after whole tiles of {tile}" if tile >= 4 else ""
+
+
+def _every(step: int) -> str:
+    return {2: "every 2nd", 3: "every 3rd"}.get(step, f"every {step}th")

@@ -1,0 +1,298 @@
+"""Worker processes as the judge holds them: started, asked, watched, stopped, ended. Verdicts are made elsewhere."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+from kernel_harness import channel
+from kernel_harness.channel import Channel, Message
+
+KEPT_OUTPUT_BYTES = 64 * 1024
+_TICK_S = 0.05
+# What a worker inherits of the user's environment; everything else stays with the judge.
+_ALLOWED = (
+    "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CC", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
+    "TORCH_CUDA_ARCH_LIST", "OMP_NUM_THREADS", "MAX_JOBS", "VIRTUAL_ENV",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a worker may use. Tasks are threads and processes, its compilers' among them."""
+
+    tasks: int = 512
+    memory_bytes: int = 16 << 30
+
+
+class WorkerFailed(Exception):
+    """A worker that gave no answer. `output` is the end of what it printed."""
+
+    def __init__(self, message: str, output: str = "") -> None:
+        super().__init__(message)
+        self.output = output
+
+
+class WorkerCrashed(WorkerFailed):
+    """It died."""
+
+
+class WorkerTimedOut(WorkerFailed):
+    """It did not answer in time, and was killed."""
+
+
+class WorkerMisbehaved(WorkerFailed):
+    """It answered with something that is no answer, or used more than it may, and was killed."""
+
+
+class Template:
+    """The process workers are forked from. As a context manager it ends with everything it started."""
+
+    def __init__(self, device: str) -> None:
+        self._lock = threading.Lock()
+        ours, theirs = channel.pair()
+        self._folder = Path(tempfile.mkdtemp(prefix="kernel-harness-"))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "kernel_harness.template", str(theirs.fileno()), device],
+            pass_fds=[theirs.fileno()], env=_environment(self._folder), stdin=subprocess.DEVNULL,
+            cwd=Path(__file__).parent.parent,
+        )  # fmt: skip
+        theirs.close()
+        self._channel = Channel(ours)
+        try:
+            self._channel.receive(timeout_s=300)
+        except (channel.Closed, TimeoutError):
+            self.close()
+            raise RuntimeError("The process that workers are forked from did not start; its message is above.") from None
+
+    def __enter__(self) -> Template:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the template and every process below it."""
+        for process in _below(self._process.pid):
+            _kill(process)
+        self._channel.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def spawn(self, limits: Limits) -> Worker:
+        """A new worker, with a folder of its own for HOME, TMPDIR and its working directory."""
+        ours, theirs = channel.pair()
+        read, write = os.pipe2(os.O_CLOEXEC)
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        try:
+            pid = self._ask({"do": "fork", "folder": str(folder)}, [theirs.fileno(), write])["pid"]
+        finally:
+            theirs.close()
+            os.close(write)
+        return Worker(self, pid, ours, read, folder, limits)
+
+    def status_of(self, pid: int) -> int | None:
+        """How a worker ended, as waitpid has it; None while it runs."""
+        status: int | None = self._ask({"do": "status", "pid": pid})["status"]
+        return status
+
+    def _ask(self, message: Message, descriptors: Sequence[int] = ()) -> Message:
+        with self._lock:
+            self._channel.send(message, descriptors)
+            return self._channel.receive(timeout_s=60)[0]
+
+
+class Worker:
+    """One child. Used by one thread at a time."""
+
+    def __init__(
+        self, template: Template, pid: int, end: socket.socket, output: int, folder: Path, limits: Limits
+    ) -> None:
+        self.pid = pid
+        self._template, self._limits = template, limits
+        self._channel, self._output = Channel(end), output
+        os.set_blocking(output, False)
+        self._kept: deque[bytes] = deque()
+        self._kept_bytes = 0
+        self.printed_bytes = 0
+        self._folder = folder
+        self._alive = True
+
+    def ask(self, message: Message, descriptors: Sequence[int] = (), *, timeout_s: float) -> Message:
+        """Sends a message and waits for its answer, draining what the worker prints and watching what it uses.
+
+        Raises WorkerCrashed, WorkerTimedOut, WorkerMisbehaved; the worker is then dead.
+        """
+        deadline = time.monotonic() + timeout_s
+        try:
+            self._channel.send(message, descriptors, timeout_s)
+            while True:
+                wait = min(_TICK_S, max(0.0, deadline - time.monotonic()))
+                readable, _, _ = select.select([self._channel, self._output], [], [], wait)
+                if self._output in readable:
+                    self._drain()
+                if self._channel in readable:
+                    reply, received = self._channel.receive(max(0.1, deadline - time.monotonic()))
+                    for descriptor in received:
+                        os.close(descriptor)
+                    return reply
+                if time.monotonic() >= deadline:
+                    raise TimeoutError
+                self._watch()
+        except TimeoutError:
+            raise self._dead(WorkerTimedOut, f"No answer within {timeout_s:g} s.") from None
+        except channel.Malformed as error:
+            raise self._dead(WorkerMisbehaved, f"The process answered with {error}.") from None
+        except channel.Closed:
+            raise self._dead(WorkerCrashed, self._how_it_ended()) from None
+
+    def pause(self) -> None:
+        """Stops every thread of the worker and of what it started."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Lets them go on."""
+        self._signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Ends the worker and everything it started. Safe to call twice."""
+        if not self._alive:
+            return
+        self._alive = False
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            group = _group(self.pid)
+            if not group:
+                break
+            for process in group:
+                _kill(process)
+            time.sleep(0.005)
+        self._channel.close()
+        os.close(self._output)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def output(self) -> str:
+        """The end of what the worker printed."""
+        return b"".join(self._kept).decode(errors="replace")
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in _group(self.pid):
+            try:
+                process.send_signal(number)
+            except psutil.NoSuchProcess:
+                pass
+
+    def _drain(self) -> None:
+        """Reads what was printed, keeps the end of it, and so never lets a print block."""
+        try:
+            data = os.read(self._output, 1 << 16)
+        except BlockingIOError:
+            return
+        if not data:
+            time.sleep(0.001)  # every writer has closed it: the channel's end of file follows
+        self.printed_bytes += len(data)
+        self._kept.append(data)
+        self._kept_bytes += len(data)
+        while self._kept_bytes - len(self._kept[0]) > KEPT_OUTPUT_BYTES:
+            self._kept_bytes -= len(self._kept.popleft())
+
+    def _watch(self) -> None:
+        """Ends a worker that uses more than it may."""
+        tasks = memory = 0
+        for process in _group(self.pid):
+            try:
+                with process.oneshot():
+                    tasks += process.num_threads()
+                    memory += process.memory_info().rss
+            except psutil.Error:
+                continue
+        if tasks > self._limits.tasks:
+            raise self._dead(WorkerMisbehaved, f"The process started {tasks} tasks; at most {self._limits.tasks} are allowed.")
+        if memory > self._limits.memory_bytes:
+            limit = self._limits.memory_bytes >> 20
+            raise self._dead(WorkerMisbehaved, f"The process took {memory >> 20} MiB of memory; at most {limit} MiB are allowed.")
+
+    def _dead(self, kind: type[WorkerFailed], message: str) -> WorkerFailed:
+        for _ in range(64):
+            if not select.select([self._output], [], [], 0)[0]:
+                break
+            self._drain()
+        output = self.output
+        self.close()
+        return kind(message, output)
+
+    def _how_it_ended(self) -> str:
+        deadline = time.monotonic() + 2
+        while (status := self._template.status_of(self.pid)) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if status is None:
+            return "The process closed its connection without an answer."
+        if os.WIFSIGNALED(status):
+            return f"The process was ended by {signal.Signals(os.WTERMSIG(status)).name}."
+        return f"The process left with exit code {os.WEXITSTATUS(status)} before it answered."
+
+
+def _group(pid: int) -> list[psutil.Process]:
+    """A process and all below it, itself first; dead ones left out."""
+    try:
+        first = psutil.Process(pid)
+        if first.status() == psutil.STATUS_ZOMBIE:
+            return _below(pid)
+        return [first, *_below(pid)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _below(pid: int) -> list[psutil.Process]:
+    try:
+        found = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [p for p in found if _is_live(p)]
+
+
+def _is_live(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        pass
+
+
+def _environment(home: Path) -> dict[str, str]:
+    from kernel_harness.build import cache
+
+    kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
+    return {
+        **kept,
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "KERNEL_HARNESS_CACHE": str(cache.root().absolute()),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }

@@ -1,0 +1,160 @@
+"""The record of a run: one JSON line per result, appended under a lock. Tables are derived elsewhere."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kernel_harness.status import Status
+from kernel_harness.timing import Timing
+from kernel_harness.verify import Check
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one candidate (or baseline) at one shape. A timing is there only if it passed.
+
+    Raises ValueError for a result that cannot be.
+    """
+
+    kernel: str
+    status: Status
+    reason: str
+    shape: Mapping[str, int]
+    source_sha256: str
+    kind: str = "candidate"
+    title: str = ""
+    checks: tuple[Check, ...] = ()
+    timing: Timing | None = None
+    restricted_to: tuple[str, ...] = ()
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    builds: tuple[Mapping[str, Any], ...] = ()
+    log: str = ""
+    reproduce: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.timing is not None and self.status is not Status.PASSED:
+            raise ValueError(f"{self.kernel} is {self.status} and cannot have a time")
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return self.status is Status.PASSED
+
+    @property
+    def precision(self) -> str:
+        """The coarsest number format any check showed; empty where none could tell."""
+        shown = [c.precision for c in self.checks if c.precision is not None]
+        return str(max(shown, key=lambda p: p.epsilon)) if shown else ""
+
+    @property
+    def max_abs_error(self) -> float | None:
+        """The largest at the timed shape's own inputs."""
+        return _first(c.max_abs_error for c in self.checks)
+
+    @property
+    def relative_error(self) -> float | None:
+        """The largest Frobenius error of any check."""
+        return max((c.relative_error for c in self.checks if c.relative_error is not None), default=None)
+
+
+def _first(values: Iterator[float | None] | Any) -> float | None:
+    return next((v for v in values if v is not None), None)
+
+
+def to_json(result: Result, measured_at: str) -> dict[str, Any]:
+    """A result as its line in runs.jsonl."""
+    record = asdict(result)
+    timing = result.timing
+    record["timing"] = timing and {
+        "time_ms": timing.time_ms, "time_ms_low": timing.time_ms_low, "time_ms_high": timing.time_ms_high,
+        "speedup": timing.speedup and asdict(timing.speedup), "samples_ms": timing.samples_ms,
+        "rejected": [asdict(r) for r in timing.rejected],
+    }  # fmt: skip
+    derived = {
+        "precision": result.precision, "max_abs_error": result.max_abs_error, "relative_error": result.relative_error,
+    }  # fmt: skip
+    return {"schema_version": SCHEMA_VERSION, "measured_at": measured_at, **record, **derived}
+
+
+def now() -> str:
+    """UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class Journal:
+    """`runs.jsonl` of one problem and device. Raises OSError, with the file named, where it cannot be written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "runs.jsonl"
+
+    def check_writable(self) -> None:
+        """Finds out before hours of work whether its results can be kept."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab"):
+            pass
+
+    def append(self, result: Result) -> None:
+        """Adds a line and makes sure it is on the disk. A line cut short by a kill is closed off first."""
+        line = json.dumps(to_json(result, now()), default=str, allow_nan=True).encode() + b"\n"
+        with self.path.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else b"\n" + line
+            written = file.tell()
+            try:
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+            except OSError:
+                os.ftruncate(file.fileno(), written)  # half a line is no record
+                raise
+
+    def read(self) -> list[dict[str, Any]]:
+        """Every whole line, oldest first."""
+        records = []
+        try:
+            lines = self.path.read_text(errors="replace").split("\n")
+        except FileNotFoundError:
+            return []
+        for line in lines:
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(record, dict) and record.get("schema_version") == SCHEMA_VERSION:
+                records.append(record)
+        return records
+
+
+def environment() -> dict[str, Any]:
+    """Facts of this run that no device knows."""
+    import platform
+
+    return {"python": sys.version.split()[0], "platform": platform.platform(), **_git()}
+
+
+def _git() -> dict[str, Any]:
+    folder = Path(__file__).parent
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True)
+        if commit.returncode:
+            return {}
+        changes = subprocess.run(["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True)
+    except OSError:
+        return {}
+    return {"commit": commit.stdout.strip(), "dirty": bool(changes.stdout.strip())}

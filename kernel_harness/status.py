@@ -1,0 +1,50 @@
+"""The words a verdict is made of. Nothing here decides one: `verify` and `judge` do."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """What became of a candidate, or of one check of it."""
+
+    PASSED = "PASSED"
+    BUILD_ERROR = "BUILD_ERROR"
+    LOAD_ERROR = "LOAD_ERROR"
+    RUNTIME_ERROR = "RUNTIME_ERROR"
+    CRASHED = "CRASHED"
+    TIMEOUT = "TIMEOUT"
+    WRONG_SHAPE = "WRONG_SHAPE"
+    WRONG_DTYPE = "WRONG_DTYPE"
+    WRONG_VALUES = "WRONG_VALUES"
+    REDUCED_PRECISION = "REDUCED_PRECISION"
+    MUTATED_INPUT = "MUTATED_INPUT"
+    NONDETERMINISTIC = "NONDETERMINISTIC"
+    CHEATED = "CHEATED"
+    UNSUPPORTED = "UNSUPPORTED"
+
+    @property
+    def sentence(self) -> str:
+        """What happened and what to do, in one sentence."""
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Status.PASSED: "Every check passed.",
+    Status.BUILD_ERROR: "The sources did not compile; fix the first error shown.",
+    Status.LOAD_ERROR: "The file could not be loaded as a kernel; fix the exception at the line shown.",
+    Status.RUNTIME_ERROR: "The kernel raised an exception; fix the call at the line shown.",
+    Status.CRASHED: "The process died before it answered; look for an invalid memory access or an exit call.",
+    Status.TIMEOUT: "No answer came within the time limit; look for an endless loop, or raise --timeout.",
+    Status.WRONG_SHAPE: "The output's structure or shape differs from the reference's; allocate it as the reference does.",
+    Status.WRONG_DTYPE: "The output's dtype differs from the reference's; allocate it with the input's options.",
+    Status.WRONG_VALUES: "The output's values differ from the reference's; start from the first mismatch shown.",
+    Status.REDUCED_PRECISION: (
+        "The error is the size of a narrower number format; compute in full precision, "
+        "or allow that format with --precision."
+    ),
+    Status.MUTATED_INPUT: "The kernel wrote to its inputs or beside them; write to an output of its own.",
+    Status.NONDETERMINISTIC: "The same input gave different answers; look for a race or memory nobody wrote.",
+    Status.CHEATED: "The time is below what the problem makes possible; the result cannot be what it claims to be.",
+    Status.UNSUPPORTED: "The emulation cannot run a construct of this kernel; run it on a machine with a GPU.",
+}

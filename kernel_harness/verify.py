@@ -1,0 +1,486 @@
+"""From outputs to a Check: is the answer right, to which precision, and if not, how is it wrong.
+
+Pure functions of tensors on any device. Nothing here knows how an output or an expectation came to be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import torch
+
+from kernel_harness.patterns import Mismatch as Mismatch
+from kernel_harness.patterns import Wrong, describe, first_mismatches
+from kernel_harness.status import Status
+
+MIN_PRECISION_NUMEL = 1024
+"""Fewer outputs than this do not average enough rounding errors to tell formats apart."""
+
+ELEMENT_LIMIT = 1e-4
+REDUCED_TOLERANCE = 1e-2
+CHUNK = 1 << 20
+"""Elements compared at a time: float64 copies of a whole output would cost more than the output."""
+
+
+class Precision(StrEnum):
+    """Number formats a result can be computed in, by the size of the errors they leave, finest first."""
+
+    FLOAT64 = "float64"
+    FLOAT32 = "float32"
+    TF32 = "tf32"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+
+    @property
+    def epsilon(self) -> float:
+        """The distance from 1 to the next number; TF32 and float16 keep equally many bits."""
+        return _SIZES[self][0]
+
+    @property
+    def largest_error(self) -> float:
+        """The relative Frobenius error up to which this format explains it."""
+        return _SIZES[self][1]
+
+    @staticmethod
+    def of(dtype: torch.dtype) -> Precision:
+        """What a floating or complex dtype can hold; what is coarser than bfloat16 counts as that."""
+        if dtype in (torch.float16, torch.complex32):
+            return Precision.FLOAT16
+        epsilon = torch.finfo(dtype).eps
+        return next((p for p in Precision if p.epsilon >= epsilon), Precision.BFLOAT16)
+
+
+_SIZES = {
+    Precision.FLOAT64: (2.0**-52, 3e-5 * 2.0**-29),
+    # An honest sequential float32 sum of 8192 products errs by 1.6e-6.
+    Precision.FLOAT32: (2.0**-23, 3e-5),
+    # Inputs rounded to TF32 or float16 leave 2.9e-4, truncated ones 7.7e-4.
+    Precision.TF32: (2.0**-10, 1.35e-3),
+    Precision.FLOAT16: (2.0**-10, 1.35e-3),
+    # Rounded inputs leave 2.4e-3, truncated ones 6e-3; from 1e-2 on an error is no number format's.
+    Precision.BFLOAT16: (2.0**-7, 1e-2),
+}
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """|got - expected| <= atol + rtol * |expected|, as in `torch.allclose`."""
+
+    rtol: float
+    atol: float
+
+
+EXACT = Tolerance(0.0, 0.0)
+
+
+def default_tolerance(dtype: torch.dtype) -> Tolerance:
+    """1e-4 for float32 and wider, 1e-2 for half types (their epsilon if coarser), 0 for integers."""
+    if not _is_inexact(dtype):
+        return EXACT
+    epsilon = torch.finfo(dtype).eps
+    size = 1e-4 if epsilon < 1e-4 else max(REDUCED_TOLERANCE, epsilon)
+    return Tolerance(size, size)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Everything that is known about the right answer of one case; one tensor per output.
+
+    `distribution` is "own" (the problem's own inputs), "integers" (the exact answer fits the format) or any
+    other name. `zero_mean` says that the inputs are: then outputs cancel, the precision shows in their
+    relative error, and elements near zero miss a plain allclose. `oracle` is the model in float64, None if
+    it cannot run so. `scale` is the magnitude that an element's rounding error is measured against (must
+    broadcast to the output), None for the oracle's RMS. `allowed_precision` None allows the output's own.
+    Raises ValueError if the parts do not fit each other.
+    """
+
+    case: str
+    distribution: str
+    expected: tuple[torch.Tensor, ...]
+    oracle: tuple[torch.Tensor, ...] | None
+    scale: tuple[torch.Tensor, ...] | None
+    tolerance: Tolerance
+    zero_mean: bool = False
+    allowed_precision: Precision | None = None
+
+    def __post_init__(self) -> None:
+        shapes = [e.shape for e in self.expected]
+        if self.oracle is not None and [o.shape for o in self.oracle] != shapes:
+            raise ValueError("the oracle's outputs have other shapes than the reference's")
+        if self.scale is None:
+            return
+        if len(self.scale) != len(shapes):
+            raise ValueError(f"error_scale gave {len(self.scale)} tensors for {len(shapes)} outputs")
+        for scale, shape in zip(self.scale, shapes, strict=True):
+            if not _broadcasts(scale.shape, shape):
+                raise ValueError(f"error_scale of shape {tuple(scale.shape)} does not fit {tuple(shape)}")
+
+
+@dataclass(frozen=True)
+class Check:
+    """The verdict on one case; errors are against the oracle where there is one, else the reference.
+
+    `precision` is None where it was not measured: too few outputs, inputs that are not zero-mean, no oracle,
+    or values that are wrong.
+    """
+
+    case: str
+    status: Status
+    max_abs_error: float | None = None
+    relative_error: float | None = None
+    first_mismatches: tuple[Mismatch, ...] = ()
+    detail: str = ""
+    precision: Precision | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found wrong."""
+        return self.status is Status.PASSED
+
+
+def verify(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Check:
+    """Judge the outputs of one case: the first of `_STEPS` that fails gives the status."""
+    answer = _Answer(tuple(outputs), expectation)
+    failure = next((f for f in (step(answer) for step in _STEPS) if f is not None), _Failure(Status.PASSED))
+    if failure.status in (Status.WRONG_SHAPE, Status.WRONG_DTYPE):
+        return Check(expectation.case, failure.status, detail=failure.detail)
+    return Check(
+        expectation.case,
+        failure.status,
+        answer.max_abs,
+        answer.relative,
+        failure.mismatches,
+        failure.detail,
+        None if failure.status is Status.WRONG_VALUES else answer.precision,
+    )
+
+
+def same(
+    first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], tolerance: Tolerance, case: str
+) -> Check:
+    """Whether two answers to the same input agree; NONDETERMINISTIC if not.
+
+    An honest sum in an order of its own differs in the last bits, which near zero is more than any relative
+    tolerance allows: an element counts as large as the output's RMS. Non-finite elements must be alike.
+    """
+    answer = _Answer(tuple(second), Expectation(case, "repeat", tuple(first), None, None, tolerance))
+    failure = _structure(answer) or _finite_mask(answer) or _elements(answer, _repeat_limits)
+    if failure is None:
+        return Check(case, Status.PASSED, answer.max_abs, answer.relative)
+    detail = f"The same input gave another answer the second time. {failure.detail}"
+    return Check(case, Status.NONDETERMINISTIC, first_mismatches=failure.mismatches, detail=detail)
+
+
+def unchanged(before: torch.Tensor | bytes, after: torch.Tensor | bytes) -> bool:
+    """Whether not one byte differs; NaN payloads and the sign of zero count."""
+    if isinstance(before, bytes) or isinstance(after, bytes):
+        return before == after
+    if before.shape != after.shape or before.dtype != after.dtype:
+        return False
+    return bool(torch.equal(_bytes_of(before), _bytes_of(after).to(before.device)))
+
+
+@dataclass(frozen=True)
+class _Failure:
+    status: Status
+    detail: str = ""
+    mismatches: tuple[Mismatch, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """How far an output is from the truth (the oracle, else the reference), and how far the reference is."""
+
+    max_abs: float | None
+    relative: float | None
+    reference_relative: float | None
+    rms: float
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """|got - truth| <= atol + rtol * |truth| + factor * scale, for every element; all zero: exact."""
+
+    truth: torch.Tensor
+    rtol: float = 0.0
+    atol: float = 0.0
+    factor: float = 0.0
+    scale: torch.Tensor | float = 0.0
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """Outputs beside their expectation, and what several steps need to know of them, measured once."""
+
+    outputs: tuple[torch.Tensor, ...]
+    expectation: Expectation
+
+    @property
+    def truths(self) -> tuple[torch.Tensor, ...]:
+        return self.expectation.expected if self.expectation.oracle is None else self.expectation.oracle
+
+    @cached_property
+    def errors(self) -> tuple[_Errors, ...]:
+        return tuple(map(_measure, self.outputs, self.expectation.expected, self.truths))
+
+    @property
+    def max_abs(self) -> float | None:
+        return max((e.max_abs for e in self.errors if e.max_abs is not None), default=None)
+
+    @property
+    def relative(self) -> float | None:
+        return max((e.relative for e in self.errors if e.relative is not None), default=None)
+
+    @property
+    def precision(self) -> Precision | None:
+        """The coarsest class that any output shows; None if none can show it, or one is off by more."""
+        classes = [self.shown(i) for i in range(len(self.outputs)) if self.shows_precision(i)]
+        known = [p for p in classes if p is not None]
+        return max(known, key=lambda p: p.epsilon) if known and len(known) == len(classes) else None
+
+    def is_inexact(self, i: int) -> bool:
+        return _is_inexact(self.outputs[i].dtype)
+
+    def native(self, i: int) -> Precision:
+        return Precision.of(self.outputs[i].dtype)
+
+    def allowed(self, i: int) -> Precision:
+        """The widest class that output i may show, its own format at least."""
+        native = self.native(i)
+        return max(native, self.expectation.allowed_precision or native, key=lambda p: p.epsilon)
+
+    def applied(self, i: int) -> Precision:
+        """The class whose tolerance output i gets: the one it shows, else the widest allowed."""
+        shown = self.shown(i) if self.shows_precision(i) else None
+        return shown or self.allowed(i)
+
+    def shows_precision(self, i: int) -> bool:
+        """Whether enough float outputs of zero-mean inputs are there to measure a class by."""
+        if self.expectation.oracle is None or not self.expectation.zero_mean or not self.is_inexact(i):
+            return False
+        return bool(self.outputs[i].numel() >= MIN_PRECISION_NUMEL and self.errors[i].rms > 0)
+
+    def shown(self, i: int) -> Precision | None:
+        """The finest class that explains output i's error; None if it is larger than any format's.
+
+        Its own format may err by 32 times what the reference does, and by `largest_error` in any case.
+        """
+        errors, native = self.errors[i], self.native(i)
+        own = min(native.largest_error, Precision.FLOAT32.largest_error)
+        if errors.relative is None or errors.relative <= max(32 * (errors.reference_relative or 0.0), own):
+            return native
+        coarser = (p for p in Precision if p.epsilon > native.epsilon and errors.relative < p.largest_error)
+        return next(coarser, None)
+
+
+def _structure(answer: _Answer) -> _Failure | None:
+    """Step 1: as many outputs as the reference gives, of its shapes and dtypes."""
+    outputs, expected = answer.outputs, answer.expectation.expected
+    if len(outputs) != len(expected):
+        return _Failure(Status.WRONG_SHAPE, f"Got {len(outputs)} outputs, expected {len(expected)}.")
+    for i, (got, want) in enumerate(zip(outputs, expected, strict=True)):
+        if got.shape != want.shape:
+            text = f"{_name(answer, i)} has shape {tuple(got.shape)}, expected {tuple(want.shape)}."
+            return _Failure(Status.WRONG_SHAPE, text)
+    for i, (got, want) in enumerate(zip(outputs, expected, strict=True)):
+        if got.dtype != want.dtype:
+            return _Failure(Status.WRONG_DTYPE, f"{_name(answer, i)} is {got.dtype}, expected {want.dtype}.")
+    return None
+
+
+def _finite_mask(answer: _Answer) -> _Failure | None:
+    """Step 1, continued: NaN, +Inf and -Inf exactly where the reference has them."""
+    for i, (got, want) in enumerate(zip(answer.outputs, answer.expectation.expected, strict=True)):
+        if answer.is_inexact(i):
+            wrong = _mask(_other_kind, got, want)
+            if wrong.any():
+                return _explained(answer, i, wrong)
+    return None
+
+
+def _precision(answer: _Answer) -> _Failure | None:
+    """Step 2: the Frobenius error of zero-mean outputs is no larger than an allowed format causes.
+
+    An error of a format's size is that format's only if it is spread as rounding is: where single elements
+    are off by more than the format explains, the values are wrong.
+    """
+    for i in filter(answer.shows_precision, range(len(answer.outputs))):
+        shown, errors = answer.shown(i), answer.errors[i]
+        if shown is not None and shown.epsilon <= answer.allowed(i).epsilon:
+            continue
+        wrong = _beyond(answer, i, _scaled_limit(answer, i, shown or answer.allowed(i)))
+        if shown is None or wrong.any():
+            return _explained(answer, i, wrong)
+        text = (
+            f"{_name(answer, i)} has a relative error of {errors.relative:.2g} against float64, the size "
+            f"that {shown} leaves; the {answer.native(i)} reference has {errors.reference_relative:.2g}."
+        )
+        return _Failure(Status.REDUCED_PRECISION, text)
+    return None
+
+
+def _values(answer: _Answer) -> _Failure | None:
+    """Steps 3 and 4: every element within the limit that its distribution sets."""
+    return _elements(answer, _own_limits if answer.expectation.distribution == "own" else _other_limits)
+
+
+_STEPS: tuple[Callable[[_Answer], _Failure | None], ...] = (_structure, _finite_mask, _precision, _values)
+
+
+def _own_limits(answer: _Answer, i: int) -> Iterator[_Limit]:
+    """Step 3: allclose to the reference; an element may instead meet step 4 where outputs cancel.
+
+    Zero-mean outputs come arbitrarily near zero, where no honest float32 sum meets a relative tolerance.
+    """
+    expectation, tolerance = answer.expectation, answer.expectation.tolerance
+    if not answer.is_inexact(i):
+        tolerance = EXACT
+    elif answer.applied(i).epsilon > answer.native(i).epsilon:
+        tolerance = Tolerance(max(tolerance.rtol, REDUCED_TOLERANCE), max(tolerance.atol, REDUCED_TOLERANCE))
+    yield _Limit(expectation.expected[i], tolerance.rtol, tolerance.atol)
+    if expectation.zero_mean and expectation.oracle is not None and answer.is_inexact(i):
+        yield _scaled_limit(answer, i, answer.applied(i))
+
+
+def _other_limits(answer: _Answer, i: int) -> Iterator[_Limit]:
+    """Step 4: within 1e-4 x scale of the oracle; exact on integers if the reference is."""
+    expectation = answer.expectation
+    if not answer.is_inexact(i):
+        yield _Limit(expectation.expected[i])
+        return
+    reference_exact = expectation.oracle is not None and answer.errors[i].reference_relative == 0
+    if expectation.distribution == "integers" and reference_exact and answer.applied(i) is answer.native(i):
+        yield _Limit(answer.truths[i])
+    else:
+        yield _scaled_limit(answer, i, answer.applied(i))
+
+
+def _repeat_limits(answer: _Answer, i: int) -> Iterator[_Limit]:
+    """Step 5: as close to the first answer as the tolerance says, near zero as close as elsewhere."""
+    tolerance = answer.expectation.tolerance if answer.is_inexact(i) else EXACT
+    yield _Limit(answer.truths[i], tolerance.rtol, tolerance.atol, tolerance.rtol, answer.errors[i].rms)
+
+
+def _scaled_limit(answer: _Answer, i: int, precision: Precision) -> _Limit:
+    """The componentwise bound; coarse formats add two roundings of inputs, all add one of the output."""
+    finfo = torch.finfo(answer.outputs[i].dtype)
+    factor = ELEMENT_LIMIT if precision.epsilon < ELEMENT_LIMIT else ELEMENT_LIMIT + 2 * precision.epsilon
+    scales = answer.expectation.scale
+    scale = answer.errors[i].rms if scales is None else scales[i]
+    return _Limit(answer.truths[i], max(finfo.eps, precision.epsilon), finfo.tiny, factor, scale)
+
+
+def _elements(answer: _Answer, limits: Callable[[_Answer, int], Iterator[_Limit]]) -> _Failure | None:
+    """An element is wrong if it is beyond every limit; the first output with such an element fails."""
+    for i in range(len(answer.outputs)):
+        wrong = torch.ones_like(answer.outputs[i], dtype=torch.bool)
+        for limit in limits(answer, i):
+            if wrong.any():
+                wrong &= _beyond(answer, i, limit)
+        if wrong.any():
+            return _explained(answer, i, wrong)
+    return None
+
+
+def _beyond(answer: _Answer, i: int, limit: _Limit) -> torch.Tensor:
+    """The mask of elements of output i beyond the limit; those where the reference is not finite are not."""
+    got, want = answer.outputs[i], answer.expectation.expected[i]
+    if not answer.is_inexact(i):
+        return got != limit.truth.to(got.device)
+    scale = limit.scale if isinstance(limit.scale, torch.Tensor) else torch.tensor(limit.scale)
+
+    def far(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        truth = torch.where(truth.isfinite(), truth, want)
+        size = truth.abs()
+        scale = torch.where(scale.isfinite(), scale.abs(), size)
+        allowed = limit.atol + limit.rtol * size + limit.factor * scale
+        return ~((got - truth).abs() <= allowed) & want.isfinite()
+
+    return _mask(far, got, want, limit.truth, scale)
+
+
+def _other_kind(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    other = got.isnan() != want.isnan()
+    if got.is_complex():
+        return other | (got.isinf() != want.isinf())
+    return other | ((got.isinf() | want.isinf()) & (got != want))
+
+
+def _measure(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) -> _Errors:
+    """Errors over the elements that are finite everywhere; squares are taken of multiples of the largest."""
+
+    def finite(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        keep = torch.stack([t.isfinite() for t in tensors]).all(dim=0)
+        return [t[keep] for t in tensors] if not keep.all() else list(tensors)
+
+    largest, peak, count = 0.0, 0.0, 0
+    for parts in _chunks(got, want, truth):
+        out, _, true = finite(*parts)
+        if out.numel():
+            count += out.numel()
+            largest = max(largest, float((out - true).abs().max()))
+            peak = max(peak, float(true.abs().max()))
+    if count == 0:
+        return _Errors(None, None, None, 0.0)
+    squares = torch.zeros(3, dtype=torch.float64)
+    for parts in _chunks(got, want, truth):
+        out, reference, true = finite(*parts)
+        sums = [((x - y) / (peak or 1.0)).abs().square().sum() for x, y in ((out, true), (reference, true))]
+        squares += torch.stack([*sums, (true / (peak or 1.0)).abs().square().sum()]).cpu()
+    error, reference_error, norm = squares.sqrt().tolist()
+    if norm == 0:
+        return _Errors(largest, 0.0 if error == 0 else None, 0.0 if reference_error == 0 else None, 0.0)
+    return _Errors(largest, error / norm, reference_error / norm, peak * norm / math.sqrt(count))
+
+
+def _explained(answer: _Answer, i: int, mask: torch.Tensor) -> _Failure:
+    got, want = answer.outputs[i], answer.expectation.expected[i].to(answer.outputs[i].device)
+    if got.is_floating_point() and got.element_size() == 1:  # float8 has next to no operators
+        got, want = got.float(), want.float()
+    wrong = Wrong(got, want, mask)
+    if wrong.count == 0:
+        text = f"{_name(answer, i)} has a relative error of {answer.errors[i].relative:.2g}, spread evenly."
+        return _Failure(Status.WRONG_VALUES, text)
+    shown = first_mismatches(wrong)
+    text = (
+        f"{_name(answer, i)}: {wrong.count} of {mask.numel()} elements wrong, the first at "
+        f"{list(shown[0].index)}: got {shown[0].got:.7g}, expected {shown[0].expected:.7g}. {describe(wrong)}"
+    )
+    return _Failure(Status.WRONG_VALUES, text.strip(), shown)
+
+
+def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Slices of tensors of the first one's shape (or broadcast to it), flat, wide, on its device."""
+    first = tensors[0]
+    wide = torch.complex128 if any(t.is_complex() for t in tensors) else torch.float64
+    flat = [t if t.ndim == 0 else t.expand(first.shape).reshape(-1) for t in tensors]
+    for start in range(0, first.numel(), CHUNK):
+        parts = (t if t.ndim == 0 else t[start : start + CHUNK] for t in flat)
+        yield tuple(p.to(device=first.device, dtype=wide) for p in parts)
+
+
+def _mask(test: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+    parts = [test(*chunk).reshape(-1) for chunk in _chunks(*tensors)]
+    flat = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.bool, device=tensors[0].device)
+    return flat.reshape(tensors[0].shape)
+
+
+def _name(answer: _Answer, i: int) -> str:
+    return "The output" if len(answer.outputs) == 1 else f"Output {i + 1} of {len(answer.outputs)}"
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    trailing = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(n in (1, size) for n, size in trailing)
+
+
+def _is_inexact(dtype: torch.dtype) -> bool:
+    return bool(dtype.is_floating_point or dtype.is_complex)

@@ -1,0 +1,164 @@
+"""The child's main: one candidate, loaded and called on request. Nothing here is trusted once it is imported."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from kernel_harness import build, channel, device, tensors
+from kernel_harness.build.errors import BuildFailed, NoCompiler, UnsupportedConstruct
+from kernel_harness.channel import Message
+
+_LONGEST_TEXT = 20_000
+
+
+def main(end: channel.Channel) -> int:
+    """Answers until the judge hangs up."""
+    worker = Worker()
+    answers: dict[str, Callable[[Message, list[int]], Message]] = {
+        "start": worker.start,
+        "load": worker.load,
+        "make": worker.make,
+        "call": worker.call,
+        "ping": lambda message, descriptors: {},
+    }
+    while True:
+        try:
+            message, descriptors = end.receive()
+        except channel.Closed:
+            return 0
+        try:
+            reply = {"ok": answers[message["do"]](message, descriptors)}
+        except BaseException as error:
+            reply = {"error": worker.explain(error)}
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        end.send(reply)
+
+
+class Worker:
+    """What the process holds: a device, one module, one model, one mapped output."""
+
+    def __init__(self) -> None:
+        self._file = ""
+        self._stage = "start"
+        self._launched: int | None = None
+        self._model: Any = None
+        self._class: Any = None
+
+    def start(self, message: Message, descriptors: list[int]) -> Message:
+        """Opens the device and maps the memory outputs go to."""
+        self._device = device.named(message["device"])
+        self._output_size = message["output_size"]
+        self._output = channel.map_shared(descriptors[0], self._output_size)
+        sys.path[:0] = message["path"]
+        self._device.open()
+        return {}
+
+    def load(self, message: Message, descriptors: list[int]) -> Message:
+        """Runs the candidate's file; whatever it builds on import is built now."""
+        self._stage = "load"
+        self._file = message["file"]
+        log = build.install(self._device.build, Path(self._file), message["source"])
+        module = _run_file(self._file, message["source"], build.as_module(self._file, message["source"]))
+        self._class = getattr(module, message["class"], None)
+        if self._class is None:
+            raise AttributeError(f"{self._file} defines no {message['class']}; name the class {message['class']}")
+        return {"builds": log.entries}
+
+    def make(self, message: Message, descriptors: list[int]) -> Message:
+        """Builds the model from the init inputs, with the generator where the reference has it."""
+        self._stage = "make"
+        self._launched = self._device.launches()
+        memory = channel.map_private(descriptors[0], message["size"])
+        leaves = tensors.read_leaves(message["leaves"], message["size"])
+        inputs = tensors.unflatten(message["structure"], [leaf.view(memory).clone() for leaf in leaves])
+        self._model = None
+        torch.manual_seed(message["seed"])
+        with torch.no_grad():
+            self._model = self._class(*inputs)
+            if isinstance(self._model, torch.nn.Module):
+                self._model = self._model.to(self._device.torch_device)
+        if message["compile"]:
+            self._model = torch.compile(self._model)
+        self._device.synchronize()
+        return {}
+
+    def call(self, message: Message, descriptors: list[int]) -> Message:
+        """One forward on the bytes given. They are written back where the judge wants to see what became of them."""
+        self._stage = "call"
+        mapped = channel.map_shared if message["writable"] else channel.map_private
+        memory = mapped(descriptors[0], message["size"])
+        leaves = tensors.read_leaves(message["leaves"], message["size"])
+        placed = self._device.place(memory, leaves)
+        inputs = tensors.unflatten(message["structure"], placed.tensors)
+        torch.manual_seed(message["seed"])
+        self._launched = self._device.launches()
+        with torch.no_grad(), self._device.memory(poisoned=message["poison"]):
+            output, device_ms = self._device.timed(lambda: self._model(*inputs), cold=message["cold"])
+        structure, outputs = tensors.flatten(output)
+        described, size = tensors.layout(outputs)
+        if size > self._output_size:
+            raise ValueError(f"the outputs take {size} bytes; at most {self._output_size} are expected")
+        for leaf, tensor in zip(described, outputs, strict=True):
+            leaf.view(self._output).copy_(tensor)
+        if message["writable"]:
+            placed.write_back()
+        return {"structure": structure, "leaves": [leaf.to_json() for leaf in described], "device_ms": device_ms}
+
+    def explain(self, error: BaseException) -> Message:
+        """An exception as data: its kind, its words, and the candidate's line it came from."""
+        if isinstance(error, UnsupportedConstruct):
+            kind = "unsupported"
+        elif isinstance(error, (BuildFailed, NoCompiler)):
+            kind = "build"
+        else:
+            kind = self._stage
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == self._file]
+        line = frames[-1].lineno if frames else None
+        if isinstance(error, SyntaxError) and error.filename == self._file:
+            line = error.lineno
+        log = getattr(error, "log", "") or "".join(traceback.format_exception(error))
+        healthy = True
+        try:
+            self._device.synchronize()
+        except Exception:
+            healthy = False
+        return {
+            "kind": kind,
+            "type": type(error).__name__,
+            "message": str(error)[:_LONGEST_TEXT],
+            "line": line,
+            "log": log[-_LONGEST_TEXT:],
+            "refusal": healthy and _is_refusal(error) and self._device.launches() == self._launched,
+        }
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """The ways a kernel may decline a shape: ValueError, NotImplementedError, or a TORCH_CHECK (a RuntimeError)."""
+    if isinstance(error, (ValueError, NotImplementedError)):
+        return True
+    return isinstance(error, RuntimeError) and not str(error).startswith("CUDA error")
+
+
+def _run_file(file: str, source: str, text: str) -> ModuleType:
+    """A module of its own for the candidate, known to `inspect` and to tracebacks by its real file."""
+    import linecache
+
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    spec = importlib.util.spec_from_loader("candidate", loader=None, origin=file)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = file
+    sys.modules["candidate"] = module
+    exec(compile(text, file, "exec"), module.__dict__)
+    return module

@@ -1,0 +1,142 @@
+"""The tiled product, then ReLU in place by a second kernel: what fusing the two saves is the distance to it.
+
+Tiles of both inputs go through shared memory, read in place with transposed indices: A along M and B along
+K, each its own fastest dimension. A thread holds 8 x 8 sums.
+"""
+
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+# load_inline would put torch/extension.h here and torch/types.h before the CUDA source; the few headers that
+# binding a tensor function needs are parsed in a fraction of the time.
+CPP_SOURCE = """
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+at::Tensor matmul_tt_relu(at::Tensor A, at::Tensor B);
+"""
+
+CUDA_SOURCE = r"""
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+
+// A block owns a TILE_M x TILE_N tile of C; each of its 16 x 16 threads sums every 16th row and column of it.
+constexpr int TILE_M = 128;
+constexpr int TILE_N = 128;
+constexpr int TILE_K = 32;
+constexpr int SIDE = 16;
+constexpr int THREADS = SIDE * SIDE;
+constexpr int ROWS = TILE_M / SIDE;
+constexpr int COLS = TILE_N / SIDE;
+
+__global__ void __launch_bounds__(THREADS)
+tiled_kernel(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C,
+             int64_t M, int64_t K, int64_t N) {
+    __shared__ float tile_A[TILE_K][TILE_M];
+    __shared__ float tile_B[TILE_K][TILE_N + 1];  // odd rows: neighbouring k lie in neighbouring banks
+
+    const int64_t tiles_n = (N + TILE_N - 1) / TILE_N;
+    const int64_t first_m = blockIdx.x / tiles_n * TILE_M;
+    const int64_t first_n = blockIdx.x % tiles_n * TILE_N;
+    const int row = threadIdx.x / SIDE;
+    const int col = threadIdx.x % SIDE;
+    float sum[ROWS][COLS] = {};
+
+    for (int64_t first_k = 0; first_k < K; first_k += TILE_K) {
+        // A is K x M: a warp reads consecutive m of one k.
+        for (int i = threadIdx.x; i < TILE_K * TILE_M; i += THREADS) {
+            const int64_t k = first_k + i / TILE_M, m = first_m + i % TILE_M;
+            tile_A[i / TILE_M][i % TILE_M] = k < K && m < M ? A[k * M + m] : 0.0f;
+        }
+        // B is N x K: a warp reads consecutive k of one n, and transposes as it stores.
+        for (int i = threadIdx.x; i < TILE_N * TILE_K; i += THREADS) {
+            const int64_t n = first_n + i / TILE_K, k = first_k + i % TILE_K;
+            tile_B[i % TILE_K][i / TILE_K] = k < K && n < N ? B[n * K + k] : 0.0f;
+        }
+        __syncthreads();
+
+        for (int k = 0; k < TILE_K; ++k) {
+            float a[ROWS], b[COLS];
+            for (int i = 0; i < ROWS; ++i) a[i] = tile_A[k][row + i * SIDE];
+            for (int j = 0; j < COLS; ++j) b[j] = tile_B[k][col + j * SIDE];
+            for (int i = 0; i < ROWS; ++i)
+                for (int j = 0; j < COLS; ++j) sum[i][j] += a[i] * b[j];
+        }
+        __syncthreads();
+    }
+
+    for (int i = 0; i < ROWS; ++i) {
+        for (int j = 0; j < COLS; ++j) {
+            const int64_t m = first_m + row + i * SIDE, n = first_n + col + j * SIDE;
+            if (m < M && n < N) C[m * N + n] = sum[i][j];
+        }
+    }
+}
+
+constexpr int RELU_THREADS = 256;
+
+__global__ void relu_kernel(float* __restrict__ x, int64_t count) {
+    const int64_t step = static_cast<int64_t>(gridDim.x) * RELU_THREADS;
+    for (int64_t i = static_cast<int64_t>(blockIdx.x) * RELU_THREADS + threadIdx.x; i < count; i += step) {
+        if (x[i] < 0.0f) x[i] = 0.0f;  // NaN stays NaN, as in torch.relu
+    }
+}
+
+static void check_operands(const at::Tensor& A, const at::Tensor& B) {
+    TORCH_CHECK(A.is_cuda() && B.is_cuda() && A.device() == B.device(),
+                "A and B must be on one CUDA device, got ", A.device(), " and ", B.device());
+    TORCH_CHECK(A.scalar_type() == at::kFloat && B.scalar_type() == at::kFloat,
+                "A and B must be float32, got ", A.scalar_type(), " and ", B.scalar_type());
+    TORCH_CHECK(A.dim() == 2 && B.dim() == 2,
+                "A (K, M) and B (N, K) must be matrices, got shapes ", A.sizes(), " and ", B.sizes());
+    TORCH_CHECK(A.size(0) == B.size(1),
+                "A (K, M) and B (N, K) must share K, got shapes ", A.sizes(), " and ", B.sizes());
+    TORCH_CHECK(A.numel() > 0 && B.numel() > 0,
+                "no dimension may be 0, got shapes ", A.sizes(), " and ", B.sizes());
+}
+
+// C (M, N) = max(A^T B^T, 0) for row-major A (K, M) and B (N, K).
+at::Tensor matmul_tt_relu(at::Tensor A, at::Tensor B) {
+    check_operands(A, B);
+    const c10::cuda::CUDAGuard guard(A.device());
+    A = A.contiguous();
+    B = B.contiguous();
+    const int64_t K = A.size(0), M = A.size(1), N = B.size(0);
+    auto C = at::empty({M, N}, A.options());
+
+    const int64_t blocks = (M + TILE_M - 1) / TILE_M * ((N + TILE_N - 1) / TILE_N);
+    TORCH_CHECK(blocks <= INT_MAX, "C of shape ", C.sizes(), " needs more blocks than a grid can have");
+    const auto stream = c10::cuda::getCurrentCUDAStream();
+    tiled_kernel<<<static_cast<unsigned>(blocks), THREADS, 0, stream>>>(
+        A.const_data_ptr<float>(), B.const_data_ptr<float>(), C.mutable_data_ptr<float>(), M, K, N);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+
+    const int64_t relu_blocks = std::min<int64_t>((M * N + RELU_THREADS - 1) / RELU_THREADS, INT_MAX);
+    relu_kernel<<<static_cast<unsigned>(relu_blocks), RELU_THREADS, 0, stream>>>(
+        C.mutable_data_ptr<float>(), M * N);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return C;
+}
+"""
+
+ops = load_inline(
+    name="matmul_tt_relu_tiled_then_relu",
+    cpp_sources=[CPP_SOURCE],
+    cuda_sources=[CUDA_SOURCE],
+    functions=["matmul_tt_relu"],
+    no_implicit_headers=True,
+)
+
+
+class ModelNew(nn.Module):
+    def forward(self, A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+        return ops.matmul_tt_relu(A, B)

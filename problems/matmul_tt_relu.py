@@ -1,0 +1,93 @@
+"""ReLU of a product of two transposed matrices: C = max(Aᵀ Bᵀ, 0), float32, A (K, M) and B (N, K).
+
+The product is that of KernelBench's level 1, problem 18, whose docstring documents A as (M, K) and B as
+(K, N) while its inputs are torch.rand(K, M) and torch.rand(N, K). The inputs are right: A.T and B.T then
+multiply to (M, N); with the documented shapes they do not multiply at all unless M = N.
+
+On the problem's own inputs, which are never negative, ReLU changes nothing: the zero-mean cases of STRESS
+are the ones that tell a kernel without ReLU from a right one.
+"""
+
+import math
+
+import torch
+import torch.nn as nn
+
+M, K, N = 2048, 8192, 4096
+
+# A single element, primes, K = 1, one below and one above multiples of common tiles (32, 64, 128), a long
+# sum, tall, and wide with more columns than the y and z dimensions of a CUDA grid can count (65535).
+CHECK_SHAPES = [
+    dict(M=1, K=1, N=1),
+    dict(M=7, K=13, N=11),
+    dict(M=33, K=1, N=65),
+    dict(M=31, K=33, N=127),
+    dict(M=129, K=31, N=33),
+    dict(M=127, K=63, N=129),
+    dict(M=5, K=4099, N=3),
+    dict(M=4099, K=5, N=2),
+    dict(M=2, K=3, N=65537),
+]
+CPU_SHAPE = dict(M=64, K=512, N=96)
+TOLERANCE = dict(rtol=1e-4, atol=1e-4)
+# K * limit^2 <= 2^24 keeps every partial sum of the integer case exact in float32, in any order.
+STRESS = {
+    "normal": {},
+    "integers": {"limit": min(8, math.isqrt(2**24 // K))},
+    "scaled": {"log2_range": 10},
+}
+
+
+class Model(nn.Module):
+    """The reference: C[m, n] = max(0, sum over k of A[k, m] * B[n, k])."""
+
+    def forward(self, A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+        """Multiply A (K, M) and B (N, K), both transposed, into C (M, N), then apply ReLU."""
+        return torch.relu(torch.matmul(A.T, B.T))
+
+
+def get_inputs() -> list[torch.Tensor]:
+    """Return A (K, M) and B (N, K), uniform in [0, 1), float32, on the CPU."""
+    return [torch.rand(K, M), torch.rand(N, K)]
+
+
+def get_init_inputs() -> list:
+    """Return the arguments of Model: none."""
+    return []
+
+
+def flops() -> int:
+    """Count the operations of the definition: one multiplication and one addition per term, one ReLU each."""
+    return 2 * M * N * K + M * N
+
+
+def bytes_moved() -> int:
+    """Count the bytes of A, B and C, each moved once."""
+    return 4 * (M * K + N * K + M * N)
+
+
+def min_flops() -> int:
+    """Bound from below the operations of any correct kernel, for conviction and not for display.
+
+    2MNK is no such bound: Strassen's algorithm and its successors use fewer. What is proven is that a
+    bilinear algorithm needs max(MK, NK, MN) multiplications. Beyond that, (MNK)^0.9 is the count of an
+    algorithm of exponent 2.7 that adds nothing: Strassen's has 2.81, the best found by search for small
+    blocks (3x3x6 with 40 products) 2.774, and all of them add far more than they multiply.
+    """
+    return max(M * K, N * K, M * N, int((M * N * K) ** 0.9))
+
+
+def min_bytes() -> int:
+    """Count the bytes that must come from memory when the caches start cold: A and B, once each.
+
+    C is left out on purpose: it may still lie in the L2 cache when the clock stops.
+    """
+    return 4 * (M * K + N * K)
+
+
+def error_scale(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
+    """Return |A|ᵀ|B|ᵀ of shape (M, N), in the inputs' dtype: what each element's rounding is measured by.
+
+    ReLU never widens the distance between two numbers, so the product's bound holds for it as well.
+    """
+    return torch.matmul(A.abs().T, B.abs().T)
