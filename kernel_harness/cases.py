@@ -12,6 +12,7 @@ import torch
 
 from kernel_harness import tensors
 from kernel_harness.problem import Problem, Shape, shape_text
+from kernel_harness.tensors import Leaf
 from kernel_harness.verify import Expectation, Precision
 
 FORWARD_SEED = 42
@@ -55,7 +56,9 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
     return timed + further
 
 
-def _case(shape: Shape, distribution: str, seed: int, *, timed: bool, poison: bool = False, repeat: bool = False) -> Case:
+def _case(
+    shape: Shape, distribution: str, seed: int, *, timed: bool, poison: bool = False, repeat: bool = False
+) -> Case:
     name = f"{shape_text(shape)}:{distribution}"
     return Case(tuple(shape.items()), distribution, derive(seed, name), timed, poison, repeat)
 
@@ -71,7 +74,7 @@ class Packed:
 
     structure: Any
     tensors: tuple[torch.Tensor, ...]
-    leaves: tuple[tensors.Leaf, ...]
+    leaves: tuple[Leaf, ...]
     size: int
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import mmap
@@ -126,10 +127,9 @@ class SharedBuffer:
     def close(self) -> None:
         """Gives the memory back once nobody else maps it."""
         os.close(self.descriptor)
-        try:
+        # A tensor that still looks at it keeps the mapping; its end frees it.
+        with contextlib.suppress(BufferError):
             self.memory.close()
-        except BufferError:
-            pass  # a tensor still looks at it; its end frees the mapping
 
 
 def map_private(descriptor: int, size: int) -> mmap.mmap:

@@ -32,9 +32,8 @@ exit codes: 0 all passed, 1 some did not, 2 usage, 4 nothing can be built or run
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command. `run` is meant where no verb is given."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] not in VERBS:
-        if not words or words[0] not in ("-h", "--help"):
-            words.insert(0, "run")
+    if not words or words[0] not in (*VERBS, "-h", "--help"):
+        words.insert(0, "run")
     options = _parser().parse_args(words)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -68,7 +67,9 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=form,
     )
     verbs = parser.add_subparsers(required=True, metavar="{run,list}")
-    run = verbs.add_parser("run", help="build, check and time kernels (the default)", epilog=_EXAMPLES, formatter_class=form)
+    run = verbs.add_parser(
+        "run", help="build, check and time kernels (the default)", epilog=_EXAMPLES, formatter_class=form
+    )
     run.set_defaults(verb=_run)
     run.add_argument("--problem", required=True, metavar="NAME", help="a problem's name, or the path of its file")
     run.add_argument("--kernel", action="append", default=[], metavar="NAME", help="a name, glob or file; repeatable")
@@ -76,7 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--shape", type=_shape, default={}, metavar="M=64,...", help="constants of the problem to replace")
     run.add_argument("--precision", metavar="FORMAT", help="also allow tf32, float16 or bfloat16 arithmetic")
     run.add_argument("--timeout", type=_positive, default=60.0, metavar="S", help="seconds per call (default 60)")
-    run.add_argument("--budget", type=_positive, metavar="S", help="seconds of timing (default 20 emulated, 60 on a GPU)")
+    run.add_argument(
+        "--budget", type=_positive, metavar="S", help="seconds of timing (default 20 emulated, 60 on a GPU)"
+    )
     run.add_argument("--rounds", type=_count, metavar="N", help="exactly this many timed rounds")
     run.add_argument("--jobs", type=_count, metavar="N", help="builds side by side (default: by cores and memory)")
     run.add_argument("--seed", type=int, metavar="N", help="the secret that inputs are drawn with (default: random)")
@@ -190,11 +193,15 @@ def _device(name: str) -> Any:
     if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or name.startswith("cpu:"):
         raise ValueError(f"no device {name!r}; there are auto, cpu, cuda and cuda:N")
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices; --device cpu emulates one")
+        raise ValueError(
+            f"no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices; --device cpu emulates one"
+        )
     return device.named(name)
 
 
-def _conclude(options: argparse.Namespace, timed: Problem, usual: Problem, journal: Any, finished: Sequence[Any]) -> None:
+def _conclude(
+    options: argparse.Namespace, timed: Problem, usual: Problem, journal: Any, finished: Sequence[Any]
+) -> None:
     """The leaderboard on disk brought up to date; the table, or nothing with --json, on stdout."""
     failures = [r for r in finished if not r.passed]
     if options.case is not None:

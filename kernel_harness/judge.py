@@ -180,10 +180,8 @@ def _timed(run: Run, passed: Mapping[str, tuple[Candidate, Subject, Finding]]) -
 
 def _race(run: Run, cohort: Cohort, groups: int) -> None:
     settings = run.settings
-    default = 20.0 if run.device.emulated else 60.0
-    budget = (settings.budget_s or (default / 4 if settings.quick else default)) / groups
-    # Emulated times predict nothing, so they are worth only a rough figure.
-    stop = Stop(budget, 0.05 if run.device.emulated else 0.005, settings.rounds)
+    default = run.device.budget_s / 4 if settings.quick else run.device.budget_s
+    stop = Stop((settings.budget_s or default) / groups, run.device.half_width, settings.rounds)
     names = [arm.name for arm in cohort.arms if arm.judged]
 
     def tell(text: str) -> None:

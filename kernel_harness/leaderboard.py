@@ -165,7 +165,9 @@ def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
     markdown = f"# {title}\n\n{render(table, 'github')}\n"
     failed = table[table["reason"].notna()]
     if len(failed):
-        lines = (f"- **{k}**: {s}. {r}" for k, s, r in zip(failed["kernel"], failed["status"], failed["reason"], strict=True))
+        lines = (
+            f"- **{k}**: {s}. {r}" for k, s, r in zip(failed["kernel"], failed["status"], failed["reason"], strict=True)
+        )
         markdown += "\n" + "\n".join(lines) + "\n"
     _replace(folder / f"{stem}.md", markdown)
     _replace(folder / f"{stem}.csv", csv(table))

@@ -187,9 +187,7 @@ def _lines(wrong: Wrong) -> str | None:
             continue
         text = _span(hit.tolist(), size, _unit(wrong, axis))
         if text is not None:
-            return (
-                f"the wrong elements fill {text}{'' if wrong.mask.ndim == 2 else f' along dimension {axis}'}"
-            )
+            return f"the wrong elements fill {text}{'' if wrong.mask.ndim == 2 else f' along dimension {axis}'}"
     return None
 
 
@@ -202,9 +200,7 @@ def _tail_frame(wrong: Wrong) -> str | None:
         row, column = rows // tile * tile, columns // tile * tile
         if not (0 < row < rows and 0 < column < columns) or bool(wrong.mask[..., :row, :column].any()):
             continue
-        frame = torch.cat(
-            (wrong.explained[..., row:, :].reshape(-1), wrong.explained[..., :row, column:].reshape(-1))
-        )
+        frame = torch.cat((wrong.explained[..., row:, :].reshape(-1), wrong.explained[..., :row, column:].reshape(-1)))
         if _filled(wrong, frame):
             return f"the wrong elements fill the partial tiles, rows from {row} and columns from {column} on"
     return None
@@ -231,9 +227,7 @@ def _run(wrong: Wrong) -> str | None:
     flat = wrong.mask.reshape(-1)
     first = int(flat.to(torch.uint8).argmax())
     last = flat.numel() - 1 - int(flat.flip(0).to(torch.uint8).argmax())
-    if last - first + 1 > 0.99 * flat.numel() or not _filled(
-        wrong, wrong.explained.reshape(-1)[first : last + 1]
-    ):
+    if last - first + 1 > 0.99 * flat.numel() or not _filled(wrong, wrong.explained.reshape(-1)[first : last + 1]):
         return None
     if last == flat.numel() - 1:
         return f"the wrong elements are all from element {first} on, in memory order{_tile_hint(first)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -78,12 +79,16 @@ class Template:
             self._channel.receive(timeout_s=300)
         except (channel.Closed, TimeoutError):
             self.close()
-            raise RuntimeError("The process that workers are forked from did not start; its message is above.") from None
+            raise RuntimeError(
+                "The process that workers are forked from did not start; its message is above."
+            ) from None
 
     def __enter__(self) -> Template:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -147,10 +152,10 @@ class Worker:
             self._channel.send(message, descriptors, timeout_s)
             while True:
                 wait = min(_TICK_S, max(0.0, deadline - time.monotonic()))
-                readable, _, _ = select.select([self._channel, self._output], [], [], wait)
+                readable, _, _ = select.select([self._channel.fileno(), self._output], [], [], wait)
                 if self._output in readable:
                     self._drain()
-                if self._channel in readable:
+                if self._channel.fileno() in readable:
                     reply, received = self._channel.receive(max(0.1, deadline - time.monotonic()))
                     for descriptor in received:
                         os.close(descriptor)
@@ -197,10 +202,8 @@ class Worker:
 
     def _signal(self, number: signal.Signals) -> None:
         for process in _group(self.pid):
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
-            except psutil.NoSuchProcess:
-                pass
 
     def _drain(self) -> None:
         """Reads what was printed, keeps the end of it, and so never lets a print block."""
@@ -227,10 +230,14 @@ class Worker:
             except psutil.Error:
                 continue
         if tasks > self._limits.tasks:
-            raise self._dead(WorkerMisbehaved, f"The process started {tasks} tasks; at most {self._limits.tasks} are allowed.")
+            raise self._dead(
+                WorkerMisbehaved, f"The process started {tasks} tasks; at most {self._limits.tasks} are allowed."
+            )
         if memory > self._limits.memory_bytes:
             limit = self._limits.memory_bytes >> 20
-            raise self._dead(WorkerMisbehaved, f"The process took {memory >> 20} MiB of memory; at most {limit} MiB are allowed.")
+            raise self._dead(
+                WorkerMisbehaved, f"The process took {memory >> 20} MiB of memory; at most {limit} MiB are allowed."
+            )
 
     def _dead(self, kind: type[WorkerFailed], message: str) -> WorkerFailed:
         for _ in range(64):
@@ -279,10 +286,8 @@ def _is_live(process: psutil.Process) -> bool:
 
 
 def _kill(process: psutil.Process) -> None:
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         process.kill()
-    except psutil.NoSuchProcess:
-        pass
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -36,7 +36,7 @@ _SENTENCES = {
     Status.RUNTIME_ERROR: "The kernel raised an exception; fix the call at the line shown.",
     Status.CRASHED: "The process died before it answered; look for an invalid memory access or an exit call.",
     Status.TIMEOUT: "No answer came within the time limit; look for an endless loop, or raise --timeout.",
-    Status.WRONG_SHAPE: "The output's structure or shape differs from the reference's; allocate it as the reference does.",
+    Status.WRONG_SHAPE: "The output's structure or shape is not the reference's; allocate it as the reference does.",
     Status.WRONG_DTYPE: "The output's dtype differs from the reference's; allocate it with the input's options.",
     Status.WRONG_VALUES: "The output's values differ from the reference's; start from the first mismatch shown.",
     Status.REDUCED_PRECISION: (

@@ -5,6 +5,7 @@ It forks on request, collects the dead, and ends whatever outlives its parent. I
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -12,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 from kernel_harness import channel, device
@@ -95,15 +97,12 @@ def _collect(workers: set[int], dead: dict[int, int]) -> None:
             workers.discard(pid)
             dead[pid] = status
     for pid in _children() - workers:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
 
 def _children() -> set[int]:
-    with open(f"/proc/self/task/{os.getpid()}/children") as file:
-        return set(map(int, file.read().split()))
+    return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ class Leaf:
     @property
     def nbytes(self) -> int:
         """Bytes."""
-        return self.count * self.dtype.itemsize
+        return self.count * int(self.dtype.itemsize)
 
     def view(self, memory: Any) -> torch.Tensor:
         """The tensor in `memory`, shared with it. An empty tensor shares nothing."""

@@ -189,9 +189,7 @@ def median_interval(values: Floats, confidence: float = CONFIDENCE) -> tuple[Flo
     return _at_rank(ordered, rank), centre, -_at_rank(-ordered[..., ::-1], rank)
 
 
-def ratio_interval(
-    rounds: Sequence[Round], arm: str, baseline: str, confidence: float = CONFIDENCE
-) -> Interval:
+def ratio_interval(rounds: Sequence[Round], arm: str, baseline: str, confidence: float = CONFIDENCE) -> Interval:
     """How many times faster `arm` is than `baseline`, from the rounds that count and hold both.
 
     For a claim about the best of m arms pass 1 - (1 - confidence) / m (Bonferroni).
@@ -233,9 +231,7 @@ def summarize(
         scale_ms = float(np.median(_accepted(rounds, baseline))) if baseline_ms is None else baseline_ms
         time = time.scaled(scale_ms / speedup.estimate / time.estimate)
     rejected = tuple(
-        RejectedSample(r.samples_ms[arm], r.rejected)
-        for r in rounds
-        if r.rejected is not None and arm in r.samples_ms
+        RejectedSample(r.samples_ms[arm], r.rejected) for r in rounds if r.rejected is not None and arm in r.samples_ms
     )
     return Timing(tuple(float(ms) for ms in samples), rejected, time, speedup)
 

@@ -159,9 +159,7 @@ def verify(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Check:
     )
 
 
-def same(
-    first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], tolerance: Tolerance, case: str
-) -> Check:
+def same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], tolerance: Tolerance, case: str) -> Check:
     """Whether two answers to the same input agree; NONDETERMINISTIC if not.
 
     An honest sum in an order of its own differs in the last bits, which near zero is more than any relative

@@ -8,9 +8,7 @@ from types import ModuleType
 from torch.utils import cpp_extension
 
 
-def create_cuda_op(
-    cpp_source: str, cuda_source: str, functions: list[str], name: str, **flags: object
-) -> ModuleType:
+def create_cuda_op(cpp_source: str, cuda_source: str, functions: list[str], name: str, **flags: object) -> ModuleType:
     """Compile `cuda_source` and return a module that has `functions` as attributes.
 
     Args:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from kernel_harness.build import Builder
+from kernel_harness.build.sources import Sources
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.tensors import Leaf
 
@@ -26,10 +27,17 @@ class Device(Protocol):
     """A device under test. `build` compiles a candidate for it."""
 
     name: str
-    label: str
     torch_device: str
     emulated: bool
-    build: Builder
+    budget_s: float  # of timing, by default
+    half_width: float  # of a speedup's interval, relative: precise enough to stop
+
+    @property
+    def label(self) -> str:
+        """The folder results go to."""
+
+    def build(self, sources: Sources, mark: Callable[[str], str], /) -> tuple[Path, bool]:
+        """The candidate's library, and whether it was cached. Raises BuildFailed."""
 
     def prepare(self) -> None:
         """Builds what all candidates share. In the judge, before any worker."""

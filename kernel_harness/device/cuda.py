@@ -29,6 +29,8 @@ class Cuda:
     """`--device cuda` or `cuda:N`."""
 
     emulated = False
+    budget_s = 60.0
+    half_width = 0.005
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -56,7 +58,7 @@ class Cuda:
         torch.cuda.set_device(self.torch_device)
         torch.cuda.synchronize()
 
-    def build(self, sources: Sources, mark: Callable[[str], str]) -> tuple[Path, bool]:
+    def build(self, sources: Sources, mark: Callable[[str], str], /) -> tuple[Path, bool]:
         """load_inline's own build, in a folder named by what goes into it. Raises BuildFailed."""
         name = cache.key(
             what="cuda", machine=compiler.identity(), arch=torch.cuda.get_device_capability(self.torch_device),
@@ -68,12 +70,14 @@ class Cuda:
         def build(folder: Path) -> None:
             try:
                 _torch_load_inline(
-                    name=sources.name, cpp_sources=[mark(sources.cpp)], cuda_sources=[mark(sources.cuda)] if sources.cuda else None,
+                    name=sources.name, cpp_sources=[mark(sources.cpp)],
+                    cuda_sources=[mark(sources.cuda)] if sources.cuda else None,
                     functions=dict(sources.functions) if sources.functions is not None else None,
                     extra_cflags=list(sources.cflags), extra_cuda_cflags=list(sources.cuda_cflags),
                     extra_ldflags=list(sources.ldflags), extra_include_paths=list(sources.include_paths),
                     build_directory=str(folder), verbose=False, with_cuda=True, is_python_module=False,
-                    with_pytorch_error_handling=sources.error_handling, no_implicit_headers=not sources.implicit_headers,
+                    with_pytorch_error_handling=sources.error_handling,
+                    no_implicit_headers=not sources.implicit_headers,
                 )  # fmt: skip
             except RuntimeError as error:
                 raise BuildFailed(first_error(str(error)), str(error)) from None

@@ -62,10 +62,13 @@ def runtime() -> Path:
 
 def prelude() -> Path:
     """The header every candidate starts with; its precompiled form lies beside it. Raises as `runtime`."""
+
     def build(folder: Path) -> None:
         copy = folder / "prelude.h"
         copy.write_text(_PRELUDE.read_text())
-        compiler.run([*compiler.torch_flags(), *_FLAGS, *_LIGHT, "-x", "c++-header", copy, "-o", "prelude.h.gch"], folder)
+        compiler.run(
+            [*compiler.torch_flags(), *_FLAGS, *_LIGHT, "-x", "c++-header", copy, "-o", "prelude.h.gch"], folder
+        )
 
     name = cache.key(what="prelude", machine=compiler.identity(), flags=_FLAGS, code=_code())
     return cache.get_or_build("emulator", name, build)[0] / "prelude.h"
@@ -135,8 +138,9 @@ def _start(headers: Headers) -> list[str | Path]:
 def _units(sources: Sources, mark: Mark, headers: Headers) -> dict[str, tuple[str, list[str]]]:
     """Translation units: name -> (text, the candidate's own flags for it).
 
-    A C++ half of bare declarations (and headers that the prelude has anyway) shares the CUDA half's unit, before it and its bindings with it, so that
-    neither sees more of the other than it would with two compilers. Anything more gets a unit of its own.
+    A C++ half of bare declarations (and headers that the prelude has anyway) shares the CUDA half's unit. It
+    stands before it and its bindings with it, so that neither sees more of the other than it would with two
+    compilers. Anything more gets a unit of its own.
     """
     cuda = _rewritten(mark(sources.cuda))
     bindings = _light_bindings(sources) if headers is Headers.LIGHT else sources.bindings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,8 +87,6 @@ class Event:
         self._at: float | None = None
 
     def record(self, stream: Any = None) -> None:
-        import time
-
         self._at = time.perf_counter()
 
     def wait(self, stream: Any = None) -> None:
@@ -142,6 +141,7 @@ def _answers() -> dict[str, Any]:
         "empty_cache": _nothing, "ipc_collect": _nothing, "memory_allocated": _zero, "max_memory_allocated": _zero,
         "memory_reserved": _zero, "max_memory_reserved": _zero, "reset_peak_memory_stats": _nothing,
         "mem_get_info": lambda device=None: (2**33, 2**33), "is_bf16_supported": lambda *_, **__: True,
-        "manual_seed": _nothing, "manual_seed_all": _nothing, "get_rng_state": lambda device="cuda": torch.get_rng_state(),
+        "manual_seed": _nothing, "manual_seed_all": _nothing,
+        "get_rng_state": lambda device="cuda": torch.get_rng_state(),
         "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
     }  # fmt: skip

@@ -85,9 +85,7 @@ at::Tensor matmul_tt(at::Tensor A, at::Tensor B) {
 }
 """
 
-ops = create_cuda_op(
-    CPP_SOURCE, CUDA_SOURCE, ["matmul_tt"], "matmul_tt_tiled_pretransposed", no_implicit_headers=True
-)
+ops = create_cuda_op(CPP_SOURCE, CUDA_SOURCE, ["matmul_tt"], "matmul_tt_tiled_pretransposed", no_implicit_headers=True)
 
 
 class ModelNew(nn.Module):

@@ -55,8 +55,9 @@ struct Fiber {
 };
 
 struct Thread {
+  uint3 at;
+  unsigned index;
   Fiber* fiber = nullptr;
-  unsigned index = 0;
   bool at_barrier = false;
 };
 
@@ -98,10 +99,14 @@ class Core {
   char* static_ = nullptr;
   std::size_t static_bytes_ = 0;
 
-  void push_ready(unsigned index) { ready_[(ready_head_ + ready_count_++) % ready_.size()] = index; }
+  void push_ready(unsigned index) {
+    unsigned slot = ready_head_ + ready_count_++;
+    if (slot >= ready_.size()) slot -= static_cast<unsigned>(ready_.size());
+    ready_[slot] = index;
+  }
 };
 
-thread_local Core* core = nullptr;
+thread_local Core* core __attribute__((tls_model("initial-exec"))) = nullptr;
 
 Fiber::Fiber(Core* core)
     : core(core), context(kStackBytes, [](void* self) { static_cast<Fiber*>(self)->core->fiber_main(static_cast<Fiber*>(self)); }, this) {}
@@ -139,6 +144,13 @@ void Core::begin_launch(const Launch& launch) {
   dl_iterate_phdr(&find_shared_memory, &shared);
   static_ = shared.data;
   static_bytes_ = shared.bytes;
+  const dim3& b = launch.block;
+  threads_.resize(b.x * b.y * b.z);
+  ready_.resize(threads_.size());
+  warps_.resize((threads_.size() + kWarpSize - 1) / kWarpSize);
+  for (unsigned i = 0; i < threads_.size(); ++i) threads_[i] = {{i % b.x, i / b.x % b.y, i / b.x / b.y}, i};
+  here.block_dim = launch.block;
+  here.grid_dim = launch.grid;
   if (launch.shared_bytes > dynamic_.size()) dynamic_.resize(launch.shared_bytes + kAlignment);
   const auto start = reinterpret_cast<std::uintptr_t>(dynamic_.data());
   here.dynamic_shared = reinterpret_cast<char*>((start + kAlignment - 1) / kAlignment * kAlignment);
@@ -152,19 +164,15 @@ void Core::poison() {
 
 void Core::begin_block(std::uint64_t number) {
   const Launch& launch = *launch_;
-  const unsigned n = launch.block.x * launch.block.y * launch.block.z;
-  threads_.assign(n, {});
-  warps_.resize((n + kWarpSize - 1) / kWarpSize);
+  const auto n = static_cast<unsigned>(threads_.size());
+  for (Thread& thread : threads_) thread.at_barrier = false;  // the last block may have been stuck
   for (unsigned w = 0; w < warps_.size(); ++w) {
     unsigned lanes = std::min(kWarpSize, n - w * kWarpSize);
     warps_[w].alive = lanes == kWarpSize ? ~0u : (1u << lanes) - 1;
     warps_[w].gatherings.clear();
   }
-  ready_.resize(n);
   ready_head_ = ready_count_ = next_ = waiting_ = votes_ = voters_ = 0;
   alive_ = n;
-  here.block_dim = launch.block;
-  here.grid_dim = launch.grid;
   here.block = {static_cast<unsigned>(number % launch.grid.x), static_cast<unsigned>(number / launch.grid.x % launch.grid.y),
                 static_cast<unsigned>(number / launch.grid.x / launch.grid.y)};
   poison();
@@ -178,15 +186,14 @@ void Core::run_block(std::uint64_t number) {
 
 void Core::place(unsigned index) {
   running_ = &threads_[index];
-  const dim3& b = launch_->block;
-  here.thread = {index % b.x, index / b.x % b.y, index / b.x / b.y};
+  here.thread = running_->at;
 }
 
 // Goes to whoever can run: a thread that was woken, else one not yet begun, else back to the core.
 void Core::go(Context& from) {
   if (ready_count_) {
     unsigned index = ready_[ready_head_];
-    ready_head_ = (ready_head_ + 1) % ready_.size();
+    if (++ready_head_ == ready_.size()) ready_head_ = 0;
     --ready_count_;
     place(index);
     Context::swap(from, running_->fiber->context);
@@ -205,7 +212,6 @@ void Core::fiber_main(Fiber* fiber) {
     while (next_ < threads_.size()) {
       place(next_++);
       Thread& thread = *running_;
-      thread.index = static_cast<unsigned>(&thread - threads_.data());
       thread.fiber = fiber;
       launch_->body(launch_->arguments);
       finish(thread);
