@@ -12,7 +12,7 @@ import torch
 from torch.utils import cpp_extension
 
 from kernel_harness.build import cache, compiler
-from kernel_harness.build.digest import first_error
+from kernel_harness.build.digest import first_error, undefined_symbol
 from kernel_harness.build.errors import BuildFailed, NoCompiler
 from kernel_harness.build.sources import Sources
 from kernel_harness.device import Placed
@@ -75,15 +75,16 @@ class Cuda:
                     functions=dict(sources.functions) if sources.functions is not None else None,
                     extra_cflags=list(sources.cflags), extra_cuda_cflags=list(sources.cuda_cflags),
                     extra_ldflags=list(sources.ldflags), extra_include_paths=list(sources.include_paths),
-                    build_directory=str(folder), verbose=False, with_cuda=True, is_python_module=False,
+                    build_directory=str(folder), verbose=False, is_python_module=False,
                     with_pytorch_error_handling=sources.error_handling,
                     no_implicit_headers=not sources.implicit_headers,
                 )  # fmt: skip
-            except RuntimeError as error:
-                raise BuildFailed(first_error(str(error)), str(error)) from None
+            except (RuntimeError, OSError) as error:  # the second where the library built cannot be loaded
+                raise BuildFailed(undefined_symbol(str(error)) or first_error(str(error)), str(error)) from None
 
         folder, cached = cache.get_or_build("cuda", name, build)
-        return folder / f"{sources.name}.so", cached
+        # torch appends a version to the name where one process builds the same name twice.
+        return next(folder.glob("*.so")), cached
 
     def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
         """A copy of the whole buffer on the device, canaries included; tensors are views of it."""

@@ -103,7 +103,7 @@ def extension(sources: Sources, mark: Mark) -> tuple[Path, bool]:
             _compile(sources, mark, folder, Headers.FULL)
 
     folder, cached = cache.get_or_build("extensions", name, build)
-    return folder / "extension.so", cached
+    return folder / f"{sources.name}.so", cached
 
 
 def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers) -> None:
@@ -118,7 +118,7 @@ def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers) -> No
     library = runtime()
     libraries = [flag for flag in sources.ldflags if not flag.startswith("-lcu")]
     compiler.run(
-        ["-shared", *(f"{stem}.o" for stem in units), "-o", "extension.so", *compiler.torch_link_flags(),
+        ["-shared", *(f"{stem}.o" for stem in units), "-o", f"{sources.name}.so", *compiler.torch_link_flags(),
          f"-L{library.parent}", f"-Wl,-rpath,{library.parent}", "-lemulator", *libraries],
         folder,
     )  # fmt: skip

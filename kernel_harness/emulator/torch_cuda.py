@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,7 @@ def install(library: Path) -> None:
     _runtime.emulator_install()
     for name, value in _answers().items():
         setattr(torch.cuda, name, value)
+    torch._C._cuda_getCurrentRawStream = _gives(0)  # torch.compile asks for it by this name
     torch.backends.cudnn.enabled = False
 
 
@@ -104,9 +105,17 @@ class Event:
         return (end._at - self._at) * 1e3
 
 
-@contextmanager
-def _within(*_: Any, **__: Any) -> Any:
-    yield
+class _Within:
+    """A context that changes nothing: there is one device and one order of work."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 def _properties(device: Any = None) -> SimpleNamespace:
@@ -119,29 +128,41 @@ def _properties(device: Any = None) -> SimpleNamespace:
     )  # fmt: skip
 
 
-def _nothing(*_: Any, **__: Any) -> None:
-    pass
+def _gives(value: Any) -> Callable[..., Any]:
+    """A function of its own each time: torch.compile tells functions apart by identity."""
+    return lambda *_, **__: value
 
 
-def _zero(*_: Any, **__: Any) -> int:
-    return 0
+def _context() -> type:
+    return type("Within", (_Within,), {})
+
+
+_CONSTANTS: dict[Any, str] = {
+    None: "_lazy_init init set_device set_stream empty_cache ipc_collect reset_peak_memory_stats manual_seed "
+    "manual_seed_all",
+    True: "is_available is_initialized _is_compiled is_bf16_supported",
+    0: "current_device _exchange_device _maybe_exchange_device memory_allocated max_memory_allocated "
+    "memory_reserved max_memory_reserved",
+}
 
 
 def _answers() -> dict[str, Any]:
     """What `torch.cuda` says and does on the emulated device."""
+    answers = {name: _gives(value) for value, names in _CONSTANTS.items() for name in names.split()}
+    answers |= {name: _context() for name in ("device", "device_of", "stream")}
     default = Stream()
-    return {
-        "_lazy_init": _nothing, "init": _nothing, "is_available": lambda: True, "is_initialized": lambda: True,
-        "_is_compiled": lambda: True, "device_count": lambda: 1, "current_device": _zero, "set_device": _nothing,
-        "device": _within, "device_of": _within, "_exchange_device": _zero, "_maybe_exchange_device": _zero,
-        "get_device_name": lambda device=None: _NAME, "get_device_capability": lambda device=None: _CAPABILITY,
-        "get_device_properties": _properties, "get_arch_list": lambda: ["sm_90"],
-        "synchronize": synchronize, "Stream": Stream, "Event": Event, "stream": _within, "set_stream": _nothing,
-        "current_stream": lambda device=None: default, "default_stream": lambda device=None: default,
-        "empty_cache": _nothing, "ipc_collect": _nothing, "memory_allocated": _zero, "max_memory_allocated": _zero,
-        "memory_reserved": _zero, "max_memory_reserved": _zero, "reset_peak_memory_stats": _nothing,
-        "mem_get_info": lambda device=None: (2**33, 2**33), "is_bf16_supported": lambda *_, **__: True,
-        "manual_seed": _nothing, "manual_seed_all": _nothing,
+    return answers | {
+        "device_count": _gives(1),
+        "get_device_name": _gives(_NAME),
+        "get_device_capability": _gives(_CAPABILITY),
+        "get_device_properties": _properties,
+        "get_arch_list": _gives(["sm_90"]),
+        "synchronize": synchronize,
+        "Stream": Stream,
+        "Event": Event,
+        "current_stream": _gives(default),
+        "default_stream": _gives(default),
+        "mem_get_info": _gives((2**33, 2**33)),
         "get_rng_state": lambda device="cuda": torch.get_rng_state(),
         "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
-    }  # fmt: skip
+    }

@@ -1,0 +1,82 @@
+"""The code that talks to a GPU, run where there is none: the emulated torch.cuda stands in for the real one.
+
+What this cannot show is a time; `test_gpu.py` does that on a GPU.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import json
+import torch
+from kernel_harness.device.cuda import Cuda
+from kernel_harness.emulator import compile as emulator, torch_cuda
+from kernel_harness.tensors import layout, write
+
+torch_cuda.install(emulator.runtime())
+slept = []
+torch.cuda._sleep = slept.append
+device = Cuda("cuda")
+device.open()
+
+tensor = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+leaves, size = layout([tensor.t()])
+memory = bytearray(size)
+write(memory, leaves, [tensor.t()], size)
+placed = device.place(memory, leaves)
+(on_device,) = placed.tensors
+seen = {"device": str(on_device.device), "stride": on_device.stride()}
+seen["equal"] = torch.equal(on_device.cpu(), tensor.t())
+on_device.zero_()
+placed.write_back()
+seen["written_back"] = leaves[0].view(memory).abs().sum().item() == 0
+
+result, cold = device.timed(lambda: on_device + 1, cold=True)
+seen["cold_ms"] = cold
+seen["slept"] = len(slept)
+_, warm = device.timed(lambda: on_device + 1, cold=False)
+seen["untimed"] = warm
+with device.memory(poisoned=True):
+    seen["poisoned"] = torch.are_deterministic_algorithms_enabled()
+seen["restored"] = not torch.are_deterministic_algorithms_enabled()
+seen["label"] = device.label
+print(json.dumps(seen))
+"""
+
+
+@pytest.fixture(scope="module")
+def seen():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_inputs_are_copied_to_the_device(seen):
+    assert seen["device"] == "cuda:0" and seen["equal"]
+
+
+def test_inputs_keep_their_strides(seen):
+    assert seen["stride"] == [1, 3]
+
+
+def test_the_judge_sees_what_became_of_the_inputs(seen):
+    assert seen["written_back"]
+
+
+def test_a_timed_call_is_launched_behind_a_sleep_and_has_a_time(seen):
+    assert seen["slept"] == 1 and seen["cold_ms"] >= 0
+
+
+def test_an_untimed_call_has_no_time(seen):
+    assert seen["untimed"] is None
+
+
+def test_poisoning_ends_with_the_call(seen):
+    assert seen["poisoned"] and seen["restored"]
+
+
+def test_the_folder_of_results_is_a_plain_name(seen):
+    assert seen["label"] == "emulated-cuda-device"

@@ -1,0 +1,70 @@
+"""The whole harness on a real GPU. Everything here is skipped where there is none."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernel_harness
+from kernel_harness.status import Status
+
+ROOT = Path(__file__).parent.parent
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU on this machine"),
+]
+
+
+@pytest.fixture(scope="module", params=["matmul_tt", "matmul_tt_relu"])
+def rows(request, tmp_path_factory):
+    """Every shipped kernel of a problem, judged at full size by the command."""
+    command = ["harness.py", "--problem", request.param, "--device", "cuda", "--json"]
+    where = ["--results", str(tmp_path_factory.mktemp("results"))]
+    done = subprocess.run([sys.executable, *command, *where], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_every_shipped_kernel_passes_at_full_size(rows):
+    assert {row["kernel"]: row["status"] for row in rows if row["status"] != "PASSED"} == {}
+
+
+def test_every_shipped_kernel_has_a_time_and_a_speedup(rows):
+    assert all(row["timing"]["time_ms"] > 0 and row["timing"]["speedup"] for row in rows)
+
+
+def test_the_baselines_speedup_over_itself_is_one(rows):
+    (torch_row,) = (row for row in rows if row["kernel"] == "torch")
+    assert torch_row["timing"]["speedup"]["estimate"] == 1
+
+
+WRONG = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        return torch.empty(A.shape[1], B.shape[0], device=A.device)
+"""
+
+
+def test_memory_that_nobody_wrote_is_wrong():
+    result = kernel_harness.evaluate("matmul_tt", WRONG, device="cuda")
+    assert result.status is Status.WRONG_VALUES
+
+
+TF32 = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        torch.backends.cuda.matmul.allow_tf32 = True
+        return torch.matmul(A.T, B.T)
+"""
+
+
+def test_tensor_cores_are_reduced_precision():
+    result = kernel_harness.evaluate("matmul_tt", TF32, device="cuda")
+    assert result.status is Status.REDUCED_PRECISION, result.reason
