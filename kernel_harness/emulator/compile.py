@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable
@@ -56,7 +57,7 @@ def runtime() -> Path:
         for name in objects:
             (folder / name).unlink()
 
-    name = cache.key(what="runtime", machine=compiler.identity(), flags=_FLAGS, code=_code())
+    name = _key("runtime", _INCLUDE / "emulator", _RUNTIME)
     return cache.get_or_build("emulator", name, build)[0] / "libemulator.so"
 
 
@@ -70,7 +71,7 @@ def prelude() -> Path:
             [*compiler.torch_flags(), *_FLAGS, *_LIGHT, "-x", "c++-header", copy, "-o", "prelude.h.gch"], folder
         )
 
-    name = cache.key(what="prelude", machine=compiler.identity(), flags=_FLAGS, code=_code())
+    name = _key("prelude", _INCLUDE)
     return cache.get_or_build("emulator", name, build)[0] / "prelude.h"
 
 
@@ -88,8 +89,8 @@ def extension(sources: Sources, mark: Mark) -> tuple[Path, bool]:
     """
     _refuse_unsupported(sources, mark)
     name = cache.key(
-        what="extension", machine=compiler.identity(), flags=_FLAGS, code=_code(),
-        name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
+        base=_key("extension", _INCLUDE, _RUNTIME, _HERE / "rewrite.py", Path(__file__)), name=sources.name, cpp=sources.cpp,
+        cuda=sources.cuda, bindings=sources.bindings,
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
@@ -192,5 +193,7 @@ def _location(source: str, line: int, mark: Mark) -> str:
     return f"{file}:{at}"
 
 
-def _code() -> str:
-    return cache.digest_of(_INCLUDE, _RUNTIME, _HERE / "rewrite.py")
+@functools.cache
+def _key(what: str, *code: Path) -> str:
+    """What a product of ours is found by: this machine, and our own code that makes it."""
+    return cache.key(what=what, machine=compiler.identity(), flags=_FLAGS, code=cache.digest_of(*code))
