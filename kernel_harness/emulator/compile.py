@@ -89,8 +89,8 @@ def extension(sources: Sources, mark: Mark) -> tuple[Path, bool]:
     """
     _refuse_unsupported(sources, mark)
     name = cache.key(
-        base=_key("extension", _INCLUDE, _RUNTIME, _HERE / "rewrite.py", Path(__file__)), name=sources.name, cpp=sources.cpp,
-        cuda=sources.cuda, bindings=sources.bindings,
+        base=_key("extension", _INCLUDE, _RUNTIME, _HERE / "rewrite.py", Path(__file__)),
+        name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 

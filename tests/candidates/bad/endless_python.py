@@ -1,0 +1,12 @@
+"""TIMEOUT: an endless loop in Python.
+
+Says: No answer within
+"""
+
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        while True:
+            pass

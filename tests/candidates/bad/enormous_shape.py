@@ -1,0 +1,11 @@
+"""WRONG_SHAPE: an output far larger than the answer.
+
+Says: expected
+"""
+
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        return torch.zeros(1 << 27, device=A.device)

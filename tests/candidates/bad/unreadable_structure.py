@@ -1,0 +1,19 @@
+"""CRASHED: it describes an output that cannot be, on the judge's channel.
+
+Says: not a structure
+"""
+
+import json
+import os
+import socket
+import struct
+
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        unhashable = {"dict": [[{"list": []}, {"value": 1}]]}
+        reply = json.dumps({"ok": {"structure": unhashable, "leaves": []}}).encode()
+        socket.socket(fileno=os.dup(3)).sendall(struct.pack("<I", len(reply)) + reply)
+        return torch.matmul(A.T, B.T)

@@ -1,0 +1,24 @@
+// A source with a module definition of its own, and with what only pybind11 binds.
+#include <torch/extension.h>
+
+static __global__ void double_kernel(float* x, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] *= 2;
+}
+
+torch::Tensor doubled(torch::Tensor x, int times = 1) {
+    auto out = x.clone();
+    for (int t = 0; t < times; ++t) double_kernel<<<1, 64>>>(out.data_ptr<float>(), static_cast<int>(out.numel()));
+    return out;
+}
+
+struct Counter {
+    int value = 0;
+    int next() { return ++value; }
+};
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+    m.doc() = "its own";
+    m.def("doubled", &doubled, pybind11::arg("x"), pybind11::arg("times") = 1);
+    pybind11::class_<Counter>(m, "Counter").def(pybind11::init<>()).def("next", &Counter::next);
+}

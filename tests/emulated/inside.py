@@ -1,0 +1,148 @@
+"""Runs test functions in processes whose torch has the emulated CUDA device, which cannot be taken back.
+
+A server imports torch once and forks a child per test, so that a device that a test breaks is that test's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+# More than the slowest build; a test that takes longer hangs.
+LONGEST_S = 300
+
+
+def emulated(test: Callable[..., None]) -> Callable[..., None]:
+    """The test's body runs in a child of its own that has the device. Its parameters must be JSON."""
+
+    @functools.wraps(test)
+    def outside(inside: Inside, **arguments: Any) -> None:
+        inside.run(Path(inspect.getfile(test)), test.__name__, arguments)
+
+    own = inspect.signature(test)
+    fixture = inspect.Parameter("inside", inspect.Parameter.KEYWORD_ONLY)
+    keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own.parameters.values()]
+    outside.__signature__ = own.replace(parameters=[fixture, *keywords])  # type: ignore[attr-defined]
+    return outside
+
+
+class Inside:
+    """The server, as the tests' process holds it."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(HERE.parent)])}
+        self._server = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
+
+    def run(self, file: Path, name: str, arguments: dict[str, Any]) -> None:
+        """Fails the current test with the child's traceback, or with how the child ended."""
+        assert self._server.stdin and self._server.stdout
+        print(json.dumps([str(file), name, arguments]), file=self._server.stdin, flush=True)
+        failure = json.loads(self._server.stdout.readline())
+        if failure:
+            pytest.fail(failure, pytrace=False)
+
+    def close(self) -> None:
+        assert self._server.stdin
+        self._server.stdin.close()
+        self._server.wait()
+
+
+@pytest.fixture(scope="session")
+def inside() -> Iterator[Inside]:
+    server = Inside()
+    yield server
+    server.close()
+
+
+def exported(stem: str) -> dict[str, str]:
+    """Every function of `<stem>.cu` in this folder that is not static, with its declaration."""
+    text = (HERE / f"{stem}.cu").read_text()
+    found = re.findall(r"^(?!static |template|struct |PYBIND)(\S.* (\w+)\(.*\)) \{", text, re.MULTILINE)
+    return {name: declaration for declaration, name in found}
+
+
+def extension(stem: str, **keywords: Any) -> ModuleType:
+    """`<stem>.cu` of this folder, built by load_inline as a candidate's is."""
+    file, functions = HERE / f"{stem}.cu", exported(stem)
+    keywords = {
+        "name": stem,
+        "cpp_sources": "".join(f"{declaration};\n" for declaration in functions.values()),
+        "functions": list(functions),
+        **keywords,
+    }
+    return load_inline(file, cuda_sources=file.read_text(), **keywords)
+
+
+def load_inline(file: Path, **keywords: Any) -> ModuleType:
+    """torch's load_inline as the candidate in `file` sees it."""
+    from torch.utils import cpp_extension
+
+    from kernel_harness import build
+    from kernel_harness.emulator import compile as emulator
+
+    build.install(emulator.extension, file, file.read_text())
+    return cpp_extension.load_inline(**keywords)
+
+
+def _serve() -> None:
+    from kernel_harness.emulator import compile as emulator
+    from kernel_harness.emulator import torch_cuda
+
+    emulator.prepare()
+    torch_cuda.install(emulator.runtime())
+    modules: dict[str, ModuleType] = {}
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a test prints is no answer
+    for request in sys.stdin:
+        file, name, arguments = json.loads(request)
+        if file not in modules:
+            modules[file] = _imported(file)
+        print(json.dumps(_in_a_child(getattr(modules[file], name).__wrapped__, arguments)), file=answers, flush=True)
+
+
+def _imported(file: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _in_a_child(body: Callable[..., None], arguments: dict[str, Any]) -> str:
+    """Why the body failed; empty where it passed."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(LONGEST_S)
+        try:
+            body(**arguments)
+        except BaseException:
+            os.write(write, traceback.format_exc().encode()[-60_000:])
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, errors="replace") as pipe:
+        failure = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return failure or (f"the process ended with {status}" if status else "")
+
+
+if __name__ == "__main__":
+    _serve()
