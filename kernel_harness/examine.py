@@ -22,8 +22,8 @@ from kernel_harness.verify import Check, Expectation, same, unchanged, verify
 
 # Where a kernel file's helpers are importable from, as `custom_cuda_ops` is.
 KERNELS = Path(__file__).parent.parent / "kernels"
-BUILD_TIMEOUT_S = 900.0
-_LEAST_OUTPUT_BYTES = 256 << 20
+# Pages take memory only when they are written, so one size serves every problem.
+_OUTPUT_BYTES = 16 << 30
 _STATUS_OF_KIND = {
     "build": Status.BUILD_ERROR,
     "unsupported": Status.UNSUPPORTED,
@@ -74,11 +74,11 @@ class Answer:
 class Subject:
     """A worker with one model class loaded: the judge's way of asking it. Every fault of it raises Fault."""
 
-    def __init__(self, template: Template, device: str, limits: Limits, timeout_s: float, output_bytes: int) -> None:
+    def __init__(self, template: Template, device: str, limits: Limits) -> None:
         self.worker: Worker = template.spawn(limits)
-        self._timeout_s = timeout_s
+        self._limits = limits
         self._file = ""
-        self._output = SharedBuffer(max(_LEAST_OUTPUT_BYTES, output_bytes))
+        self._output = SharedBuffer(_OUTPUT_BYTES)
         start = {
             "do": "start", "device": device, "output_size": self._output.size, "path": [str(KERNELS.absolute())],
         }  # fmt: skip
@@ -87,7 +87,9 @@ class Subject:
     def load(self, file: str, source: str, name: str) -> list[dict[str, Any]]:
         """Runs the file, which builds it. The builds, as the worker tells them."""
         self._file = file
-        builds = self._ask({"do": "load", "file": file, "source": source, "class": name}, timeout_s=BUILD_TIMEOUT_S)
+        builds = self._ask(
+            {"do": "load", "file": file, "source": source, "class": name}, timeout_s=self._limits.build_s
+        )
         listed = builds.get("builds")
         return [b for b in listed if isinstance(b, dict)] if isinstance(listed, list) else []
 
@@ -98,7 +100,7 @@ class Subject:
         try:
             message = {"do": "make", **_described(packed), "seed": WEIGHT_SEED, "compile": compiled}
             # What torch.compile or a first build in __init__ takes is build time, not call time.
-            self._ask(message, [buffer.descriptor], timeout_s=BUILD_TIMEOUT_S)
+            self._ask(message, [buffer.descriptor], timeout_s=self._limits.build_s)
         finally:
             buffer.close()
 
@@ -139,7 +141,7 @@ class Subject:
 
     def _ask(self, message: Message, descriptors: Sequence[int] = (), *, timeout_s: float | None = None) -> Message:
         try:
-            reply = self.worker.ask(message, descriptors, timeout_s=timeout_s or self._timeout_s)
+            reply = self.worker.ask(message, descriptors, timeout_s=timeout_s or self._limits.call_s)
         except WorkerTimedOut as error:
             raise Fault(Status.TIMEOUT, str(error), error.output) from None
         except WorkerFailed as error:

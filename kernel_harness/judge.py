@@ -17,7 +17,7 @@ import psutil
 
 from kernel_harness import builtin, race, results
 from kernel_harness.candidate import Candidate
-from kernel_harness.cases import Case, Reference, derive, pack, plan
+from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.device import Device
 from kernel_harness.examine import Fault, Finding, Refused, Subject, examine, file_name
 from kernel_harness.problem import Problem, shape_text
@@ -37,7 +37,6 @@ class Settings:
     """What a user may choose about a run."""
 
     seed: int = field(default_factory=lambda: secrets.randbits(48))
-    timeout_s: float = 60.0
     budget_s: float | None = None
     rounds: int | None = None
     precision: Precision | None = None
@@ -126,8 +125,7 @@ def _build(run: Run, candidate: Candidate, queued: float) -> tuple[Subject | Non
     run.observer.stage(candidate.name, "building")
     subject = None
     try:
-        packed = run.reference.problem.inputs(derive(run.settings.seed, "sizes"))
-        subject = _subject(run, 4 * pack(packed).size)
+        subject = _subject(run)
         finding.builds = subject.load(file_name(candidate), candidate.source, "ModelNew")
     except Fault as fault:
         finding.status, finding.reason, finding.log = fault.status, fault.reason, fault.log
@@ -242,7 +240,7 @@ def _companions(run: Run) -> Iterator[list[Arm]]:
     try:
         for name, file, source, class_name in builtin.companions(run.problem, run.device.emulated):
             run.observer.stage("", f"starting {name}")
-            subject = _subject(run, 0)
+            subject = _subject(run)
             arms.append(Arm(name, subject, judged=False))
             subject.load(file, source, class_name)
             subject.make(run.problem, compiled=name == builtin.COMPILED)
@@ -252,8 +250,8 @@ def _companions(run: Run) -> Iterator[list[Arm]]:
             arm.subject.close()
 
 
-def _subject(run: Run, output_bytes: int) -> Subject:
-    return Subject(run.template, run.device.name, run.settings.limits, run.settings.timeout_s, output_bytes)
+def _subject(run: Run) -> Subject:
+    return Subject(run.template, run.device.name, run.settings.limits)
 
 
 def _result(run: Run, candidate: Candidate, finding: Finding) -> Result:
@@ -300,7 +298,7 @@ def _numbers(run: Run) -> dict[str, float]:
 def _settings(run: Run) -> dict[str, Any]:
     s = run.settings
     return {
-        "seed": s.seed, "timeout_s": s.timeout_s, "budget_s": s.budget_s, "rounds": s.rounds, "quick": s.quick,
+        "seed": s.seed, "limits": vars(s.limits), "budget_s": s.budget_s, "rounds": s.rounds, "quick": s.quick,
         "allowed_precision": s.precision and str(s.precision), "isolation": "process",
         "tolerance": vars(run.problem.tolerance(_float32())), "cases": [c.name for c in run.cases],
     }  # fmt: skip

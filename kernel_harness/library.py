@@ -10,6 +10,7 @@ from kernel_harness import device as devices
 from kernel_harness import find
 from kernel_harness.candidate import Candidate
 from kernel_harness.judge import Settings, judge
+from kernel_harness.process import Limits
 from kernel_harness.results import Result
 
 ROOT = Path(__file__).parent.parent
@@ -51,7 +52,7 @@ def evaluate(
     if chosen.emulated:
         found = found.at(found.cpu_shape)
     candidate = Candidate("candidate", Path("candidate.py"), source)
-    settings = Settings(timeout_s=timeout_s, budget_s=budget_s, jobs=1)
+    settings = Settings(limits=Limits(call_s=timeout_s), budget_s=budget_s, jobs=1)
     (result,) = (
         r for r in judge(found, [candidate], chosen, settings, _Nobody(), lambda result: None) if r.kind == "candidate"
     )

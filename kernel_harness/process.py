@@ -37,6 +37,8 @@ _ALLOWED = (
 class Limits:
     """What a worker may use. Tasks are threads and processes, its compilers' among them."""
 
+    call_s: float = 60.0
+    build_s: float = 300.0
     tasks: int = 512
     memory_bytes: int = 16 << 30
 
@@ -71,7 +73,7 @@ class Template:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "kernel_harness.template", str(theirs.fileno()), device],
             pass_fds=[theirs.fileno()], env=_environment(self._folder), stdin=subprocess.DEVNULL,
-            cwd=Path(__file__).parent.parent,
+            cwd=Path(__file__).parent.parent, start_new_session=True,
         )  # fmt: skip
         theirs.close()
         self._channel = Channel(ours)
@@ -271,18 +273,25 @@ def _group(pid: int) -> list[psutil.Process]:
 
 
 def _below(pid: int) -> list[psutil.Process]:
-    try:
-        found = psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    return [p for p in found if _is_live(p)]
+    """Every live descendant, read off the tree itself: looking through all processes would cost each timed call."""
+    found: list[psutil.Process] = []
+    parents = [pid]
+    while parents:
+        for child in _children(parents.pop()):
+            parents.append(child)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(child)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+    return found
 
 
-def _is_live(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path("/proc").glob(f"{pid}/task/*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, task.read_text().split())
+    return found
 
 
 def _kill(process: psutil.Process) -> None:

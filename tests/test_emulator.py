@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
-from emulated.inside import ROOT, emulated, extension, inside, load_inline  # noqa: F401 - inside is a fixture
+from emulated.inside import ROOT, emulated, exported, extension, inside, load_inline  # noqa: F401 - a fixture
 
+from kernel_harness import problem as problems
 from kernel_harness.build.errors import BuildFailed, UnsupportedConstruct
+from kernel_harness.cases import pack
+from kernel_harness.channel import SharedBuffer
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.examine import Subject
+from kernel_harness.process import Limits, Template
+from kernel_harness.tensors import write
 
 
 def device() -> ModuleType:
@@ -19,7 +27,7 @@ def device() -> ModuleType:
 
 
 def bindings() -> ModuleType:
-    return extension("bindings")
+    return extension("bindings", functions={name: f"What {name} does." for name in exported("bindings")})
 
 
 def cuda(*numbers: float) -> torch.Tensor:
@@ -677,4 +685,101 @@ def test_an_exception_of_cpp_becomes_python_s(how, kind):
         bindings().fails(cuda(1, 2), how)
 
 
-test_an_exception_of_cpp_becomes_python_s.__wrapped__.kinds = None
+@emulated
+def test_the_words_of_a_check_are_kept():
+    with pytest.raises(RuntimeError, match="x has 1 dimensions"):
+        bindings().fails(cuda(1, 2), "check")
+
+
+# --------------------------------------------------------------------------------------------- builds
+
+
+@emulated
+def test_a_source_may_bind_itself_with_pybind11():
+    ops = extension("binds_itself", cpp_sources="", functions=None)
+    assert ops.__doc__ == "its own"
+    assert ops.doubled(x=cuda(1, 2), times=2).tolist() == [4.0, 8.0]
+    counter = ops.Counter()
+    assert [counter.next(), counter.next()] == [1, 2]
+
+
+@emulated
+def test_a_source_that_uses_the_cpp_front_end_is_built_with_the_full_headers():
+    assert extension("front_end").relu_plus_one(cuda(-1, 2)).tolist() == [1.0, 3.0]
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("construct", "named"),
+    [
+        ("#include <mma.h>", "the header mma.h"),
+        ('asm volatile("bar.sync 0;");', "inline PTX"),
+    ],
+)
+def test_what_only_a_gpu_can_run_is_refused_with_its_line(construct, named):
+    source = f"// asm is only mentioned here\n\n__global__ void k() {{\n{construct}\n}}\n"
+    file = Path("kernel.py")
+    with pytest.raises(UnsupportedConstruct) as caught:
+        build_text(file, f'SOURCE = """\n{source}"""\n', cuda_sources=f"\n{source}")
+    assert str(caught.value).startswith("kernel.py:5: ")
+    assert named in str(caught.value)
+
+
+FORGETS_A_HEADER = """
+#include <torch/extension.h>
+__global__ void k() {}
+void launch() {
+    k<<<1, 1, 0, at::cuda::getCurrentCUDAStream()>>>();
+}
+"""
+
+
+@emulated
+def test_a_forgotten_header_stays_missing_and_the_message_names_the_author_s_line():
+    # torch/extension.h does not bring ATen/cuda/CUDAContext.h on a GPU either.
+    text = f'"""A kernel."""\n\nSOURCE = """{FORGETS_A_HEADER}"""\n'
+    with pytest.raises(BuildFailed) as caught:
+        build_text(Path("kernel.py"), text, cuda_sources=FORGETS_A_HEADER)
+    line = text[: text.index("getCurrentCUDAStream")].count("\n") + 1
+    assert str(caught.value).startswith(f"kernel.py:{line}: error: ")
+    assert "getCurrentCUDAStream" in str(caught.value) or "at::cuda" in str(caught.value)
+
+
+def build_text(file: Path, text: str, **keywords: str) -> ModuleType:
+    file.write_text(text)
+    arguments = {"name": "built", "cpp_sources": "void launch();", "functions": ["launch"], **keywords}
+    return load_inline(file, **arguments)
+
+
+# -------------------------------------------------------------------------------------- torch.compile
+
+
+SHIPPED = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("kernels/matmul_tt*/*.py"))
+
+
+@pytest.fixture(scope="module")
+def template() -> Iterator[Template]:
+    Emulated().prepare()
+    with Template("cpu") as template:
+        yield template
+
+
+@pytest.mark.parametrize("kernel", SHIPPED)
+def test_a_shipped_kernel_answers_alike_when_compiled(template, kernel):
+    file = ROOT / kernel
+    name = file.parent.name
+    problem = problems.load(name, ROOT / "problems" / f"{name}.py").at(dict(M=33, K=65, N=17))
+    packed = pack(problem.inputs(1, "normal"))
+    buffer = SharedBuffer(packed.size)
+    write(buffer.memory, packed.leaves, packed.tensors, packed.size)
+    subject = Subject(template, "cpu", Limits(), 120.0, 1 << 20)
+    try:
+        subject.load(str(file), file.read_text(), "ModelNew")
+        subject.make(problem)
+        plain = subject.call(packed, buffer)
+        subject.make(problem, compiled=True)
+        compiled = subject.call(packed, buffer)
+    finally:
+        subject.close()
+        buffer.close()
+    assert torch.equal(plain.outputs[0], compiled.outputs[0])

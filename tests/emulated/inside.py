@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,11 +112,13 @@ def _serve() -> None:
     modules: dict[str, ModuleType] = {}
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a test prints is no answer
-    for request in sys.stdin:
-        file, name, arguments = json.loads(request)
-        if file not in modules:
-            modules[file] = _imported(file)
-        print(json.dumps(_in_a_child(getattr(modules[file], name).__wrapped__, arguments)), file=answers, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for request in sys.stdin:
+            file, name, arguments = json.loads(request)
+            if file not in modules:
+                modules[file] = _imported(file)
+            failure = _in_a_child(getattr(modules[file], name).__wrapped__, arguments, folder)
+            print(json.dumps(failure), file=answers, flush=True)
 
 
 def _imported(file: str) -> ModuleType:
@@ -126,12 +129,13 @@ def _imported(file: str) -> ModuleType:
     return module
 
 
-def _in_a_child(body: Callable[..., None], arguments: dict[str, Any]) -> str:
+def _in_a_child(body: Callable[..., None], arguments: dict[str, Any], folder: str) -> str:
     """Why the body failed; empty where it passed."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
         signal.alarm(LONGEST_S)
+        os.chdir(tempfile.mkdtemp(dir=folder))
         try:
             body(**arguments)
         except BaseException:
