@@ -78,7 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--precision", metavar="FORMAT", help="also allow tf32, float16 or bfloat16 arithmetic")
     run.add_argument("--timeout", type=_positive, default=60.0, metavar="S", help="seconds per call (default 60)")
     run.add_argument(
-        "--budget", type=_positive, metavar="S", help="seconds of timing (default 20 emulated, 60 on a GPU)"
+        "--build-timeout", type=_positive, default=300.0, metavar="S", help="seconds per build (default 300)"
+    )
+    run.add_argument(
+        "--budget", type=_positive, metavar="S", help="seconds of timing (default 3 emulated, 60 on a GPU)"
     )
     run.add_argument("--rounds", type=_count, metavar="N", help="exactly this many timed rounds")
     run.add_argument("--jobs", type=_count, metavar="N", help="builds side by side (default: by cores and memory)")
@@ -165,10 +168,12 @@ def _run(options: argparse.Namespace) -> int:
 
 def _settings(options: argparse.Namespace) -> Any:
     from kernel_harness.judge import Settings
+    from kernel_harness.process import Limits
     from kernel_harness.verify import Precision
 
     chosen: dict[str, Any] = {
-        "timeout_s": options.timeout, "budget_s": options.budget, "rounds": options.rounds,
+        "limits": Limits(call_s=options.timeout, build_s=options.build_timeout), "budget_s": options.budget,
+        "rounds": options.rounds,
         "jobs": options.jobs, "quick": options.quick, "case": options.case,
     }  # fmt: skip
     if options.precision is not None:

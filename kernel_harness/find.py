@@ -12,6 +12,9 @@ from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
 from kernel_harness.problem import Problem
 
+# Names of rows that no kernel may take.
+RESERVED = ("torch", "torch.compile")
+
 
 class NotFound(Exception):
     """Nothing has that name; the message says what is close."""
@@ -63,6 +66,8 @@ def _read(paths: Sequence[Path]) -> list[Candidate]:
     read: dict[str, Candidate] = {}
     for path in paths:
         one = candidates.read(path)
+        if one.name in RESERVED:
+            raise NotFound(f"{path}: the name {one.name!r} is the baseline's; rename the file")
         if one.name in read:
             raise NotFound(f"two kernels are named {one.name!r}: {read[one.name].path} and {path}; rename one")
         read[one.name] = one

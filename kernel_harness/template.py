@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from kernel_harness import channel, device
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -42,8 +44,9 @@ def main() -> None:
     except channel.Closed:
         pass
     finally:
-        for pid in workers:
-            os.killpg(pid, signal.SIGKILL)
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def _answer(message: dict[str, Any], descriptors: list[int], workers: set[int], dead: dict[int, int]) -> dict[str, Any]:
