@@ -16,7 +16,7 @@ from kernel_harness.build.errors import NoCompiler
 from kernel_harness.problem import Problem, ProblemError, shape_text
 
 ROOT = Path(__file__).parent.parent
-VERBS = ("run", "list")
+VERBS = ("run", "list", "cache")
 OK, SOME_FAILED, USAGE, NO_ENVIRONMENT, INTERRUPTED = 0, 1, 2, 4, 130
 
 _EXAMPLES = """examples:
@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=form,
     )
-    verbs = parser.add_subparsers(required=True, metavar="{run,list}")
+    verbs = parser.add_subparsers(required=True, metavar="{run,list,cache}")
     run = verbs.add_parser(
         "run", help="build, check and time kernels (the default)", epilog=_EXAMPLES, formatter_class=form
     )
@@ -93,6 +93,9 @@ def _parser() -> argparse.ArgumentParser:
     listing = verbs.add_parser("list", help="problems and their kernels")
     listing.set_defaults(verb=_list)
     listing.add_argument("--problem", metavar="NAME", help="one problem only")
+    store = verbs.add_parser("cache", help="what was built, and where it is kept")
+    store.set_defaults(verb=_cache)
+    store.add_argument("--clear", action="store_true", help="drop everything in it")
     return parser
 
 
@@ -127,6 +130,21 @@ def _list(options: argparse.Namespace) -> int:
         print(f"{problem.name}  ({shape_text(problem.shape)})  {first}")
         for path in candidate.files(ROOT / "kernels" / problem.name):
             print(f"  {path.stem:24} {candidate.read(path).title}")
+    return OK
+
+
+def _cache(options: argparse.Namespace) -> int:
+    from kernel_harness.build import cache
+
+    if options.clear:
+        print(f"{cache.evict(0, grace_s=0) / 2**20:.0f} MiB freed")
+        return OK
+    kinds: dict[str, list[int]] = {}
+    for entry in cache.entries():
+        kinds.setdefault(entry.kind, []).append(entry.bytes)
+    print(f"{cache.root()}, at most {cache.limit_bytes() / 2**30:.1f} GiB")
+    for kind, sizes in kinds.items():
+        print(f"  {kind:12} {len(sizes):5} entries {sum(sizes) / 2**20:9.1f} MiB")
     return OK
 
 
