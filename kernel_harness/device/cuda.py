@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
-from kernel_harness.build import cache, compiler
-from kernel_harness.build.digest import first_error, undefined_symbol
-from kernel_harness.build.errors import BuildFailed, NoCompiler
+from kernel_harness.build import compiler, nvcc
+from kernel_harness.build.errors import NoCompiler
 from kernel_harness.build.sources import Sources
 from kernel_harness.device import Placed
 from kernel_harness.device.peaks import Peaks, of
@@ -21,8 +19,6 @@ from kernel_harness.tensors import Leaf
 
 _FLUSHES = 2  # times the L2 size; a buffer of just its size leaves lines behind
 _LONGEST_SLEEP_CYCLES = 100_000_000
-# The plain call must be caught here: the worker replaces the public name.
-_torch_load_inline = cpp_extension.load_inline
 
 
 class Cuda:
@@ -59,32 +55,8 @@ class Cuda:
         torch.cuda.synchronize()
 
     def build(self, sources: Sources, mark: Callable[[str], str], /) -> tuple[Path, bool]:
-        """load_inline's own build, in a folder named by what goes into it. Raises BuildFailed."""
-        name = cache.key(
-            what="cuda", machine=compiler.identity(), arch=torch.cuda.get_device_capability(self.torch_device),
-            nvcc=_nvcc_version(), name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
-            headers=sources.implicit_headers,
-            own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
-        )  # fmt: skip
-
-        def build(folder: Path) -> None:
-            try:
-                _torch_load_inline(
-                    name=sources.name, cpp_sources=[mark(sources.cpp)],
-                    cuda_sources=[mark(sources.cuda)] if sources.cuda else None,
-                    functions=dict(sources.functions) if sources.functions is not None else None,
-                    extra_cflags=list(sources.cflags), extra_cuda_cflags=list(sources.cuda_cflags),
-                    extra_ldflags=list(sources.ldflags), extra_include_paths=list(sources.include_paths),
-                    build_directory=str(folder), verbose=False, is_python_module=False,
-                    with_pytorch_error_handling=sources.error_handling,
-                    no_implicit_headers=not sources.implicit_headers,
-                )  # fmt: skip
-            except (RuntimeError, OSError) as error:  # the second where the library built cannot be loaded
-                raise BuildFailed(undefined_symbol(str(error)) or first_error(str(error)), str(error)) from None
-
-        folder, cached = cache.get_or_build("cuda", name, build)
-        # torch appends a version to the name where one process builds the same name twice.
-        return next(folder.glob("*.so")), cached
+        """Compiles for this device. Raises BuildFailed."""
+        return nvcc.extension(sources, mark, torch.cuda.get_device_capability(self.torch_device))
 
     def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
         """A copy of the whole buffer on the device, canaries included; tensors are views of it."""
@@ -145,7 +117,7 @@ class Cuda:
         return {
             "device": properties.name, "capability": [properties.major, properties.minor],
             "multiprocessors": properties.multi_processor_count, "memory_bytes": properties.total_memory,
-            "l2_bytes": properties.L2_cache_size, "cuda": torch.version.cuda, "nvcc": _nvcc_version(),
+            "l2_bytes": properties.L2_cache_size, "cuda": torch.version.cuda, "nvcc": nvcc.version(),
             **compiler.identity(), **_nvml(torch.device(self.torch_device).index or 0),
         }  # fmt: skip
 
@@ -156,14 +128,6 @@ class Cuda:
             self._flush = torch.empty(max(_FLUSHES * size, 1 << 20) // 4, dtype=torch.float32, device=self.torch_device)
         self._flush.fill_(1.0)
         self._flush.sum()
-
-
-def _nvcc_version() -> str:
-    if cpp_extension.CUDA_HOME is None:
-        return ""
-    nvcc = Path(cpp_extension.CUDA_HOME) / "bin" / "nvcc"
-    done = subprocess.run([str(nvcc), "--version"], capture_output=True, text=True)
-    return done.stdout.strip().split("\n")[-1]
 
 
 def _nvml(index: int) -> dict[str, Any]:

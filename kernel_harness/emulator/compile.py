@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum, auto
 from pathlib import Path
 
-from kernel_harness.build import cache, compiler
+from kernel_harness.build import bindings, cache, compiler
 from kernel_harness.build.errors import BuildFailed, UnsupportedConstruct
 from kernel_harness.build.sources import Sources
 from kernel_harness.emulator.rewrite import blank, rewrite, unsupported
@@ -19,15 +18,14 @@ _HERE = Path(__file__).parent
 _INCLUDE, _RUNTIME = _HERE / "include", _HERE / "runtime"
 # -O2 is where the compiler's time stops paying for the small kernels seen here; contraction is nvcc's default too.
 _FLAGS = ("-O2", "-march=native", "-ffp-contract=fast", "-pthread", "-w")
-_LIGHT = ("-I", str(_INCLUDE / "light"), "-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE))
-_FULL = ("-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE))
+_FULL = ("-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE), "-I", str(bindings.INCLUDE))
+_LIGHT = ("-I", str(_INCLUDE / "light"), *_FULL)
 _PRELUDE = _INCLUDE / "emulator" / "prelude.h"
-_USES_PYBIND = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::")
 _MORE_THAN_DECLARED = re.compile(r"[{=]|#(?!\s*include\s*<(?:torch|ATen/core|ATen/ATen)[^>]*>)")
 # What the light headers leave out: the C++ front end, and bindings of types that are not theirs.
 _NEEDS_FULL = re.compile(
     r"is not a member of .?torch\b|in namespace .?torch\b|.?torch::\w+. has not been declared"
-    r"|emulator_binding_unsupported|pybind11"
+    rf"|{bindings.UNSUPPORTED_TYPE}|pybind11"
 )
 # Of nvcc's flags, those that mean the same to g++.
 _SHARED_FLAG = re.compile(r"-(?:D|U|I|std=|include)")
@@ -71,14 +69,14 @@ def prelude() -> Path:
             [*compiler.torch_flags(), *_FLAGS, *_LIGHT, "-x", "c++-header", copy, "-o", "prelude.h.gch"], folder
         )
 
-    name = _key("prelude", _INCLUDE)
+    name = _key("prelude", _INCLUDE, bindings.INCLUDE)
     return cache.get_or_build("emulator", name, build)[0] / "prelude.h"
 
 
 def prepare() -> None:
     """Builds what all candidates share, side by side."""
     with ThreadPoolExecutor() as pool:
-        for future in [pool.submit(runtime), pool.submit(prelude)]:
+        for future in [pool.submit(make) for make in (prelude, runtime, bindings.library)]:
             future.result()
 
 
@@ -89,13 +87,13 @@ def extension(sources: Sources, mark: Mark) -> tuple[Path, bool]:
     """
     _refuse_unsupported(sources, mark)
     name = cache.key(
-        base=_key("extension", _INCLUDE, _RUNTIME, _HERE / "rewrite.py", Path(__file__)),
+        base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
         name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
     def build(folder: Path) -> None:
-        headers = Headers.PYBIND if _USES_PYBIND.search(blank(sources.cpp + sources.cuda)) else Headers.LIGHT
+        headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
         try:
             _compile(sources, mark, folder, headers)
         except BuildFailed as failure:
@@ -120,7 +118,7 @@ def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers) -> No
     libraries = [flag for flag in sources.ldflags if not flag.startswith("-lcu")]
     compiler.run(
         ["-shared", *(f"{stem}.o" for stem in units), "-o", f"{sources.name}.so", *compiler.torch_link_flags(),
-         f"-L{library.parent}", f"-Wl,-rpath,{library.parent}", "-lemulator", *libraries],
+         f"-L{library.parent}", f"-Wl,-rpath,{library.parent}", "-lemulator", *bindings.link_flags(), *libraries],
         folder,
     )  # fmt: skip
     for stem in units:
@@ -144,10 +142,10 @@ def _units(sources: Sources, mark: Mark, headers: Headers) -> dict[str, tuple[st
     compilers. Anything more gets a unit of its own.
     """
     cuda = _rewritten(mark(sources.cuda))
-    bindings = _light_bindings(sources) if headers is Headers.LIGHT else sources.bindings
+    module = bindings.definition(sources) if headers is Headers.LIGHT else sources.bindings
     # Defined here and not by a flag: torch's headers test it, and a flag would rule out the precompiled ones.
     name = f"#define TORCH_EXTENSION_NAME {sources.name}\n"
-    cpp = f'{name}{mark(sources.cpp)}\n#line 1 "bindings"\n{bindings}\n'
+    cpp = f'{name}{mark(sources.cpp)}\n#line 1 "bindings"\n{module}\n'
     cuda_flags = [flag for flag in sources.cuda_cflags if _SHARED_FLAG.match(flag)]
     cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O")]
     if not sources.cuda:
@@ -155,13 +153,6 @@ def _units(sources: Sources, mark: Mark, headers: Headers) -> dict[str, tuple[st
     if not _MORE_THAN_DECLARED.search(blank(sources.cpp)) and cuda_flags == cpp_flags:
         return {"main": (cpp + cuda, cuda_flags)}
     return {"main": (cpp, cpp_flags), "cuda": (name + cuda, cuda_flags)}
-
-
-def _light_bindings(sources: Sources) -> str:
-    if sources.functions is None:
-        return ""
-    entries = (f"EMULATOR_FUNCTION({name}, {json.dumps(doc)})" for name, doc in sources.functions.items())
-    return f"EMULATOR_MODULE({', '.join(entries)})"
 
 
 def _rewritten(source: str) -> str:

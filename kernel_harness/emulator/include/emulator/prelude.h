@@ -4,4 +4,4 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 
-#include "emulator/bindings.h"
+#include "kernel_harness/bindings.h"

@@ -12,7 +12,7 @@
 
 struct _object;  // PyObject
 
-namespace emulator::python {
+namespace kernel_harness::python {
 
 using Object = _object*;
 struct Arguments {
@@ -41,7 +41,7 @@ Object list(std::initializer_list<Object> items, bool as_tuple);
 Object list(const std::vector<Object>& items);
 
 template <class>
-inline constexpr bool emulator_binding_unsupported = false;
+inline constexpr bool harness_binding_unsupported = false;
 
 template <class T>
 T get(Object from) {
@@ -64,7 +64,7 @@ T get(Object from) {
     for (long i = 0; i < length(from); ++i) values.push_back(get<typename T::value_type>(item(from, i)));
     return values;
   } else {
-    static_assert(emulator_binding_unsupported<T>, "emulator_binding_unsupported");
+    static_assert(harness_binding_unsupported<T>, "harness_binding_unsupported");
   }
 }
 
@@ -83,7 +83,7 @@ Object put(const T& value) {
     for (const auto& each : value) items.push_back(put(each));
     return list(items);
   } else {
-    static_assert(emulator_binding_unsupported<T>, "emulator_binding_unsupported");
+    static_assert(harness_binding_unsupported<T>, "harness_binding_unsupported");
   }
 }
 
@@ -114,14 +114,14 @@ struct Function {
 };
 Object module(const char* name, std::initializer_list<Function> functions);
 
-}  // namespace emulator::python
+}  // namespace kernel_harness::python
 
-#define EMULATOR_CONCATENATE_(a, b) a##b
-#define EMULATOR_CONCATENATE(a, b) EMULATOR_CONCATENATE_(a, b)
-#define EMULATOR_STRING_(a) #a
-#define EMULATOR_STRING(a) EMULATOR_STRING_(a)
-#define EMULATOR_FUNCTION(function, doc) {#function, doc, &::emulator::python::thunk<&function>}
-#define EMULATOR_MODULE(...)                                                                                  \
-  extern "C" __attribute__((visibility("default"))) _object* EMULATOR_CONCATENATE(PyInit_, TORCH_EXTENSION_NAME)() { \
-    return ::emulator::python::module(EMULATOR_STRING(TORCH_EXTENSION_NAME), {__VA_ARGS__});                     \
+#define HARNESS_CONCATENATE_(a, b) a##b
+#define HARNESS_CONCATENATE(a, b) HARNESS_CONCATENATE_(a, b)
+#define HARNESS_STRING_(a) #a
+#define HARNESS_STRING(a) HARNESS_STRING_(a)
+#define HARNESS_FUNCTION(function, doc) {#function, doc, &::kernel_harness::python::thunk<&function>}
+#define HARNESS_MODULE(...)                                                                                  \
+  extern "C" __attribute__((visibility("default"))) _object* HARNESS_CONCATENATE(PyInit_, TORCH_EXTENSION_NAME)() { \
+    return ::kernel_harness::python::module(HARNESS_STRING(TORCH_EXTENSION_NAME), {__VA_ARGS__});                     \
   }

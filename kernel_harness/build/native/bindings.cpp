@@ -1,10 +1,10 @@
 // The Python side of an extension: what every one of them needs, compiled once.
-#include "emulator/bindings.h"
+#include "kernel_harness/bindings.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-namespace emulator::python {
+namespace kernel_harness::python {
 namespace {
 
 [[noreturn]] void wrong_type(const char* wanted, PyObject* got) {
@@ -12,7 +12,7 @@ namespace {
   std::abort();  // not reached
 }
 
-constexpr const char* kFunction = "emulator.function";
+constexpr const char* kFunction = "kernel_harness.function";
 
 PyObject* invoke(PyObject* self, PyObject* arguments) {
   HANDLE_TH_ERRORS
@@ -91,4 +91,4 @@ Object module(const char* name, std::initializer_list<Function> functions) {
   return module;
 }
 
-}  // namespace emulator::python
+}  // namespace kernel_harness::python
