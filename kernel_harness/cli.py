@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-from kernel_harness import find, leaderboard
-from kernel_harness.build.errors import NoCompiler
-from kernel_harness.problem import Problem, ProblemError, shape_text
+from kernel_harness.errors import UserError
 
 ROOT = Path(__file__).parent.parent
 VERBS = ("run", "list", "cache")
-OK, SOME_FAILED, USAGE, NO_ENVIRONMENT, INTERRUPTED = 0, 1, 2, 4, 130
+OK, SOME_FAILED, INTERRUPTED = 0, 1, 130
 
 _EXAMPLES = """examples:
   python harness.py --problem matmul_tt                          judge every kernel of a problem
@@ -38,13 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         return int(options.verb(options))
-    except (find.NotFound, ProblemError, ValueError) as error:
-        return _complain(str(error), USAGE)
-    except NoCompiler as error:
-        return _complain(str(error), NO_ENVIRONMENT)
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return _complain(f"{place}{error.strerror or error}. What was there before is as it was.", NO_ENVIRONMENT)
+    except UserError as error:
+        return _complain(str(error), error.exit_code)
     except KeyboardInterrupt:
         return _complain("Interrupted. What had been measured is kept.", INTERRUPTED)
 
@@ -89,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--case", metavar="SHAPE:DISTRIBUTION", help="check this one case, time nothing")
     run.add_argument("--results", type=Path, default=ROOT / "results", metavar="DIR", help="where results are kept")
     run.add_argument("--json", action="store_true", help="print one JSON object per result instead of the table")
+    run.add_argument("--watch", action="store_true", help="stay, and judge each kernel again when its file is saved")
     run.add_argument("--quick", action="store_true", help="fewer shapes and a quarter of the timing")
     listing = verbs.add_parser("list", help="problems and their kernels")
     listing.set_defaults(verb=_list)
@@ -121,7 +113,8 @@ def _count(text: str) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from kernel_harness import candidate
+    from kernel_harness import candidate, find
+    from kernel_harness.problem import shape_text
 
     names = [options.problem] if options.problem else find.problem_names(ROOT)
     for name in names:
@@ -149,117 +142,8 @@ def _cache(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    # torch takes a second to import: a wrong name is answered before that.
-    from kernel_harness import judge
-    from kernel_harness.progress import Progress
-    from kernel_harness.results import Journal, Result, now, to_json
+    # torch takes two seconds to import: --help and a mistake in the options are answered before that.
+    from kernel_harness import run
 
-    problem = find.problem(options.problem, ROOT)
-    chosen = find.kernels(options.kernel, problem.name, ROOT)
-    device = _device(options.device)
-    usual = problem.at(problem.cpu_shape) if device.emulated else problem
-    timed = usual.at(options.shape)
-    folder = judge.results_folder(options.results, timed, device)
-    journal = Journal(folder)
-    journal.check_writable()
-    finished: list[Result] = []
-
-    def keep(result: Result) -> None:
-        if options.case is None:
-            journal.append(result)
-
-    class Screen(Progress):
-        def settled(self, result: Result) -> None:
-            super().settled(result)
-            finished.append(result)
-            if options.json:
-                print(json.dumps(to_json(result, now()), default=str), flush=True)
-
-    try:
-        with Screen() as screen:
-            judge.judge(timed, chosen, device, _settings(options), screen, keep)
-    finally:
-        if finished:
-            _conclude(options, timed, usual, journal, finished)
-    return OK if all(r.passed for r in finished) else SOME_FAILED
-
-
-def _settings(options: argparse.Namespace) -> Any:
-    from kernel_harness.judge import Settings
-    from kernel_harness.process import Limits
-    from kernel_harness.verify import Precision
-
-    chosen: dict[str, Any] = {
-        "limits": Limits(call_s=options.timeout, build_s=options.build_timeout), "budget_s": options.budget,
-        "rounds": options.rounds,
-        "jobs": options.jobs, "quick": options.quick, "case": options.case,
-    }  # fmt: skip
-    if options.precision is not None:
-        try:
-            chosen["precision"] = Precision(options.precision)
-        except ValueError:
-            names = ", ".join(p.value for p in Precision)
-            raise ValueError(f"no precision {options.precision!r}; there are {names}") from None
-    if options.seed is not None:
-        chosen["seed"] = options.seed
-    return Settings(**chosen)
-
-
-def _device(name: str) -> Any:
-    import torch
-
-    from kernel_harness import device
-
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or name.startswith("cpu:"):
-        raise ValueError(f"no device {name!r}; there are auto, cpu, cuda and cuda:N")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise ValueError(
-            f"no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices; --device cpu emulates one"
-        )
-    return device.named(name)
-
-
-def _conclude(
-    options: argparse.Namespace, timed: Problem, usual: Problem, journal: Any, finished: Sequence[Any]
-) -> None:
-    """The leaderboard on disk brought up to date; the table, or nothing with --json, on stdout."""
-    failures = [r for r in finished if not r.passed]
-    if options.case is not None:
-        for result in finished:
-            print(f"{result.kernel}: {result.status}  {options.case}", file=sys.stderr if options.json else sys.stdout)
-    else:
-        table = leaderboard.rank(journal.read(), timed.shape)
-        stem = leaderboard.file_stem(timed.shape, usual.shape)
-        title = f"{timed.name}, {shape_text(timed.shape)}"
-        path = leaderboard.save(journal.path.parent, stem, title, table)
-        if not options.json:
-            print(title, leaderboard.render(table), sep="\n\n")
-    out = sys.stderr if options.json else sys.stdout
-    for result in failures:
-        print(f"\n{result.kernel}: {result.status}. {result.status.sentence}\n{_indented(result.reason)}", file=out)
-        print(f"  again: {result.reproduce}", file=out)
-    if options.case is None and not options.json:
-        print(f"\n{_seconds(finished)}\n{_relative(path)}")
-
-
-def _seconds(finished: Sequence[Any]) -> str:
-    total: dict[str, float] = {}
-    for result in finished:
-        for phase, seconds in result.phases_s.items():
-            # Builds and queues add up; a cohort's timing is shared by all of its kernels.
-            total[phase] = max(total.get(phase, 0), seconds) if phase == "timing" else total.get(phase, 0) + seconds
-    return ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue")
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
-
-
-def _relative(path: Path) -> str:
-    try:
-        return str(path.absolute().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    results = run.run(options, ROOT)
+    return OK if all(r.passed for r in results) else SOME_FAILED

@@ -78,6 +78,7 @@ class Subject:
         self.worker: Worker = template.spawn(limits)
         self._limits = limits
         self._file = ""
+        self._closed = False
         self._output = SharedBuffer(_OUTPUT_BYTES)
         start = {
             "do": "start", "device": device, "output_size": self._output.size, "path": [str(KERNELS.absolute())],
@@ -126,9 +127,11 @@ class Subject:
         self._ask({"do": "ping"})
 
     def close(self) -> None:
-        """Ends the worker."""
+        """Ends the worker. Safe to call twice."""
         self.worker.close()
-        self._output.close()
+        if not self._closed:
+            self._output.close()
+        self._closed = True
 
     def _copied(self, reply: Message) -> tuple[Any, tuple[torch.Tensor, ...]]:
         try:

@@ -10,13 +10,14 @@ from pathlib import Path
 from kernel_harness import candidate as candidates
 from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
+from kernel_harness.errors import UserError
 from kernel_harness.problem import Problem
 
 # Names of rows that no kernel may take.
 RESERVED = ("torch", "torch.compile")
 
 
-class NotFound(Exception):
+class NotFound(UserError):
     """Nothing has that name; the message says what is close."""
 
 

@@ -11,6 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol
 
 import psutil
@@ -19,6 +20,7 @@ from kernel_harness import builtin, race, results
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.device import Device
+from kernel_harness.errors import UserError
 from kernel_harness.examine import Fault, Finding, Refused, Subject, examine, file_name
 from kernel_harness.problem import Problem, shape_text
 from kernel_harness.process import Limits, Template
@@ -56,8 +58,12 @@ class Observer(Protocol):
         """A result is final, and on the disk."""
 
 
-class Run:
-    """Everything one run shares."""
+class Session:
+    """What runs of one problem on one device share: a warm template, the reference, the cases.
+
+    As a context manager it ends with every process it started. Entering it raises NoCompiler where nothing can
+    be built here; making one raises UserError for a problem or a case that cannot be used.
+    """
 
     def __init__(self, problem: Problem, device: Device, settings: Settings, observer: Observer) -> None:
         self.problem, self.device, self.settings, self.observer = problem, device, settings, observer
@@ -65,6 +71,42 @@ class Run:
         self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
         self.environment: dict[str, Any] = {}
         self.template: Template
+
+    def __enter__(self) -> Session:
+        self.observer.stage("", "preparing the device (the first time takes half a minute)")
+        self.device.prepare()
+        self.environment = {**self.device.environment(), **results.environment()}
+        self.template = Template(self.device.name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.template.close()
+
+    def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None]) -> list[Result]:
+        """Builds, checks and times the candidates. `keep` gets every result as soon as it is final."""
+        passed: dict[str, tuple[Candidate, Subject, Finding]] = {}
+        settled: list[Result] = []
+
+        def settle(result: Result) -> None:
+            keep(result)
+            settled.append(result)
+            self.observer.settled(result)
+
+        try:
+            for candidate, subject, finding in _examined(self, candidates):
+                if subject is not None and finding.status is Status.PASSED and self.settings.case is None:
+                    passed[candidate.name] = (candidate, subject, finding)
+                    keep(_result(self, candidate, finding))
+                else:
+                    settle(_result(self, candidate, finding))
+            for result in _timed(self, passed):
+                settle(result)
+        finally:
+            for _, subject, _ in passed.values():
+                subject.close()
+        return settled
 
 
 def judge(
@@ -75,35 +117,12 @@ def judge(
     observer: Observer,
     keep: Callable[[Result], None],
 ) -> list[Result]:
-    """Builds, checks and times the candidates. `keep` gets every result as soon as it is final.
-
-    Raises NoCompiler where nothing can be built here, problem.ProblemError, ValueError for an unknown case.
-    """
-    run = Run(problem, device, settings, observer)
-    observer.stage("", "preparing the device")
-    device.prepare()
-    run.environment = {**device.environment(), **results.environment()}
-    with Template(device.name) as run.template:
-        passed: dict[str, tuple[Candidate, Subject, Finding]] = {}
-        settled: list[Result] = []
-
-        def settle(result: Result) -> None:
-            keep(result)
-            settled.append(result)
-            observer.settled(result)
-
-        for candidate, subject, finding in _examined(run, candidates):
-            if subject is not None and finding.status is Status.PASSED and settings.case is None:
-                passed[candidate.name] = (candidate, subject, finding)
-                keep(_result(run, candidate, finding))
-            else:
-                settle(_result(run, candidate, finding))
-        for result in _timed(run, passed):
-            settle(result)
-    return settled
+    """One Session that judges once."""
+    with Session(problem, device, settings, observer) as session:
+        return session.judge(candidates, keep)
 
 
-def _examined(run: Run, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate, Subject | None, Finding]]:
+def _examined(run: Session, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate, Subject | None, Finding]]:
     """Builds side by side; checks one at a time, as soon as something is built."""
     with ThreadPoolExecutor(_jobs(run)) as pool:
         queued = time.perf_counter()
@@ -119,7 +138,7 @@ def _examined(run: Run, candidates: Sequence[Candidate]) -> Iterator[tuple[Candi
             raise
 
 
-def _build(run: Run, candidate: Candidate, queued: float) -> tuple[Subject | None, Finding]:
+def _build(run: Session, candidate: Candidate, queued: float) -> tuple[Subject | None, Finding]:
     start = time.perf_counter()
     finding = Finding(queue_s=start - queued)
     run.observer.stage(candidate.name, "building")
@@ -135,7 +154,7 @@ def _build(run: Run, candidate: Candidate, queued: float) -> tuple[Subject | Non
 
 
 def _check(
-    run: Run, candidate: Candidate, future: Future[tuple[Subject | None, Finding]]
+    run: Session, candidate: Candidate, future: Future[tuple[Subject | None, Finding]]
 ) -> tuple[Candidate, Subject | None, Finding]:
     subject, finding = future.result()
     if subject is not None and finding.status is Status.PASSED:
@@ -151,7 +170,7 @@ def _check(
     return candidate, subject, finding
 
 
-def _timed(run: Run, passed: Mapping[str, tuple[Candidate, Subject, Finding]]) -> Iterator[Result]:
+def _timed(run: Session, passed: Mapping[str, tuple[Candidate, Subject, Finding]]) -> Iterator[Result]:
     """Cohort after cohort. What was measured before an interruption is still summed up."""
     if not passed:
         return
@@ -176,7 +195,7 @@ def _timed(run: Run, passed: Mapping[str, tuple[Candidate, Subject, Finding]]) -
                 raise interruption
 
 
-def _race(run: Run, cohort: Cohort, groups: int) -> None:
+def _race(run: Session, cohort: Cohort, groups: int) -> None:
     settings = run.settings
     default = run.device.budget_s / 4 if settings.quick else run.device.budget_s
     stop = Stop((settings.budget_s or default) / groups, run.device.half_width, settings.rounds)
@@ -190,7 +209,7 @@ def _race(run: Run, cohort: Cohort, groups: int) -> None:
 
 
 def _cohort_results(
-    run: Run,
+    run: Session,
     cohort: Cohort,
     passed: Mapping[str, tuple[Candidate, Subject, Finding]],
     baseline_ms: float | None,
@@ -217,7 +236,7 @@ def _cohort_results(
         yield base
 
 
-def _with_timing(run: Run, result: Result, timing: Any) -> Result:
+def _with_timing(run: Session, result: Result, timing: Any) -> Result:
     """The timing, or the verdict that no correct kernel can be that fast."""
     peaks = run.device.peaks()
     for what, number, peak in (
@@ -234,7 +253,7 @@ def _with_timing(run: Run, result: Result, timing: Any) -> Result:
 
 
 @contextmanager
-def _companions(run: Run) -> Iterator[list[Arm]]:
+def _companions(run: Session) -> Iterator[list[Arm]]:
     """The baselines, the sentinel and, where the device has a clock of its own, the null arm."""
     arms: list[Arm] = []
     try:
@@ -250,11 +269,11 @@ def _companions(run: Run) -> Iterator[list[Arm]]:
             arm.subject.close()
 
 
-def _subject(run: Run) -> Subject:
+def _subject(run: Session) -> Subject:
     return Subject(run.template, run.device.name, run.settings.limits)
 
 
-def _result(run: Run, candidate: Candidate, finding: Finding) -> Result:
+def _result(run: Session, candidate: Candidate, finding: Finding) -> Result:
     checked = dict.fromkeys(c.case.split(":")[0] for c in finding.checks)
     return Result(
         kernel=candidate.name,
@@ -275,7 +294,7 @@ def _result(run: Run, candidate: Candidate, finding: Finding) -> Result:
     )
 
 
-def _baseline_result(run: Run, extra: Mapping[str, Any]) -> Result:
+def _baseline_result(run: Session, extra: Mapping[str, Any]) -> Result:
     return Result(
         kernel=BASELINE, kind="baseline", status=Status.PASSED, reason="", shape=dict(run.problem.shape),
         source_sha256="", title="the reference, run eagerly", numbers=_numbers(run), environment=run.environment,
@@ -283,7 +302,7 @@ def _baseline_result(run: Run, extra: Mapping[str, Any]) -> Result:
     )  # fmt: skip
 
 
-def _numbers(run: Run) -> dict[str, float]:
+def _numbers(run: Session) -> dict[str, float]:
     """FLOPs and bytes for display; a device whose times are not a GPU's gets none."""
     if run.device.emulated:
         return {}
@@ -295,7 +314,7 @@ def _numbers(run: Run) -> dict[str, float]:
     return {name: number for name, number in found.items() if number}
 
 
-def _settings(run: Run) -> dict[str, Any]:
+def _settings(run: Session) -> dict[str, Any]:
     s = run.settings
     return {
         "seed": s.seed, "limits": vars(s.limits), "budget_s": s.budget_s, "rounds": s.rounds, "quick": s.quick,
@@ -310,7 +329,7 @@ def _float32() -> Any:
     return torch.float32
 
 
-def _reproduce(run: Run, candidate: Candidate, case: Case | None) -> str:
+def _reproduce(run: Session, candidate: Candidate, case: Case | None) -> str:
     words = ["python", "harness.py", "--problem", str(run.problem.name), "--kernel", file_name(candidate)]
     words += ["--device", run.device.name, "--shape", shape_text(run.problem.shape)]
     if case is not None:
@@ -323,11 +342,11 @@ def _chosen(cases: list[Case], wanted: str | None) -> list[Case]:
         return cases
     chosen = [case for case in cases if case.name == wanted]
     if not chosen:
-        raise ValueError(f"no case {wanted!r}; this run has " + ", ".join(c.name for c in cases))
+        raise UserError(f"no case {wanted!r}; this run has " + ", ".join(c.name for c in cases))
     return chosen
 
 
-def _jobs(run: Run) -> int:
+def _jobs(run: Session) -> int:
     if run.settings.jobs:
         return run.settings.jobs
     by_memory = int(psutil.virtual_memory().available // _BUILD_BYTES[run.device.emulated])

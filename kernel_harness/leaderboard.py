@@ -11,6 +11,8 @@ from typing import Any
 import pandas as pd
 from tabulate import tabulate
 
+from kernel_harness.results import writing
+
 COLUMNS = (
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes",
@@ -160,7 +162,7 @@ def file_stem(shape: Mapping[str, int], default: Mapping[str, int]) -> str:
 def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
     """Replaces the CSV and the Markdown whole: whoever reads them sees the old or the new. The CSV's path.
 
-    Raises OSError where the folder cannot be written; the files are then as they were.
+    Raises results.Unwritable where the folder cannot be written; the files are then as they were.
     """
     markdown = f"# {title}\n\n{render(table, 'github')}\n"
     failed = table[table["reason"].notna()]
@@ -169,8 +171,9 @@ def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
             f"- **{k}**: {s}. {r}" for k, s, r in zip(failed["kernel"], failed["status"], failed["reason"], strict=True)
         )
         markdown += "\n" + "\n".join(lines) + "\n"
-    _replace(folder / f"{stem}.md", markdown)
-    _replace(folder / f"{stem}.csv", csv(table))
+    with writing(folder / f"{stem}.csv"):
+        _replace(folder / f"{stem}.md", markdown)
+        _replace(folder / f"{stem}.csv", csv(table))
     return folder / f"{stem}.csv"
 
 

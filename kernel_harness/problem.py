@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kernel_harness.errors import UserError
 from kernel_harness.verify import Tolerance, default_tolerance
 
 Shape = Mapping[str, int]
@@ -22,7 +23,7 @@ Shape = Mapping[str, int]
 WEIGHT_SEED = 42
 
 
-class ProblemError(Exception):
+class ProblemError(UserError):
     """The problem file cannot be used; the message says why and where."""
 
 

@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kernel_harness.errors import EnvironmentLacking
 from kernel_harness.status import Status
 from kernel_harness.timing import Timing
 from kernel_harness.verify import Check
@@ -95,22 +97,38 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+class Unwritable(EnvironmentLacking):
+    """Results cannot be kept where they should be; what was there before is as it was."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns what goes wrong with a file within it into Unwritable."""
+    try:
+        yield
+    except OSError as error:
+        raise Unwritable(
+            f"{path} cannot be written: {error.strerror or error}. What was there before is as it was; "
+            "make room or name another folder with --results."
+        ) from None
+
+
 class Journal:
-    """`runs.jsonl` of one problem and device. Raises OSError, with the file named, where it cannot be written."""
+    """`runs.jsonl` of one problem and device. Raises Unwritable where it cannot be written."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "runs.jsonl"
 
     def check_writable(self) -> None:
         """Finds out before hours of work whether its results can be kept."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab"):
-            pass
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.open("ab").close()
 
     def append(self, result: Result) -> None:
         """Adds a line and makes sure it is on the disk. A line cut short by a kill is closed off first."""
         line = json.dumps(to_json(result, now()), default=str, allow_nan=True).encode() + b"\n"
-        with self.path.open("ab+") as file:
+        with writing(self.path), self.path.open("ab+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)

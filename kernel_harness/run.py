@@ -1,0 +1,178 @@
+"""The verb `run`: what was asked for, judged; then the table, the failures and where the results are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernel_harness import device as devices
+from kernel_harness import find, leaderboard
+from kernel_harness.candidate import Candidate
+from kernel_harness.device import Device
+from kernel_harness.errors import UserError
+from kernel_harness.judge import Session, Settings, results_folder
+from kernel_harness.problem import Problem, shape_text
+from kernel_harness.process import Limits
+from kernel_harness.progress import Progress
+from kernel_harness.results import Journal, Result, now, to_json
+from kernel_harness.verify import Precision
+
+_POLL_S = 0.1
+
+
+def run(options: argparse.Namespace, root: Path) -> list[Result]:
+    """Judges what the options name and prints it; with --watch, again whenever a file is saved.
+
+    Raises UserError for what the user can mend, KeyboardInterrupt for Ctrl-C.
+    """
+    problem = find.problem(options.problem, root)
+    chosen = find.kernels(options.kernel, problem.name, root)
+    device = _device(options.device)
+    usual = problem.at(problem.cpu_shape) if device.emulated else problem
+    timed = usual.at(options.shape)
+    journal = Journal(results_folder(options.results, timed, device))
+    journal.check_writable()
+    screen = _Screen(options.json)
+    with Session(timed, device, _settings(options), screen) as session:
+        results = _judged(session, chosen, options, usual, journal, screen)
+        while options.watch:
+            changed = _wait_for_change(options, problem.name, root, chosen)
+            chosen = find.kernels(options.kernel, problem.name, root)
+            results = _judged(session, changed, options, usual, journal, screen)
+    return results
+
+
+@dataclass
+class _Screen(Progress):
+    """Progress that remembers what is final, and prints it at once where JSON was asked for."""
+
+    as_json: bool
+    finished: list[Result] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def settled(self, result: Result) -> None:
+        super().settled(result)
+        self.finished.append(result)
+        if self.as_json:
+            print(json.dumps(to_json(result, now()), default=str), flush=True)
+
+
+def _judged(
+    session: Session,
+    chosen: Sequence[Candidate],
+    options: argparse.Namespace,
+    usual: Problem,
+    journal: Journal,
+    screen: _Screen,
+) -> list[Result]:
+    """Whatever interrupts it, what is final by then is shown."""
+    screen.finished.clear()
+    start = time.perf_counter()
+    try:
+        with screen:
+            session.judge(chosen, journal.append if options.case is None else lambda result: None)
+    finally:
+        if screen.finished:
+            _conclude(options, session.problem, usual, journal, screen.finished)
+            if options.watch:
+                print(f"{time.perf_counter() - start:.1f} s; watching, Ctrl-C ends", flush=True)
+    return list(screen.finished)
+
+
+def _wait_for_change(
+    options: argparse.Namespace, problem: str, root: Path, known: Sequence[Candidate]
+) -> list[Candidate]:
+    """The candidates whose source is new or not what it was, once they are."""
+    before = {candidate.name: candidate.source for candidate in known}
+    while True:
+        time.sleep(_POLL_S)
+        try:
+            now_there = find.kernels(options.kernel, problem, root)
+        except (find.NotFound, OSError):
+            continue  # an editor that replaces the file has it gone for a moment
+        changed = [c for c in now_there if c.source.strip() and before.get(c.name) != c.source]
+        if changed:
+            return changed
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    chosen: dict[str, Any] = {
+        "limits": Limits(call_s=options.timeout, build_s=options.build_timeout), "budget_s": options.budget,
+        "rounds": options.rounds,
+        "jobs": options.jobs, "quick": options.quick, "case": options.case,
+    }  # fmt: skip
+    if options.precision is not None:
+        try:
+            chosen["precision"] = Precision(options.precision)
+        except ValueError:
+            names = ", ".join(p.value for p in Precision)
+            raise UserError(f"no precision {options.precision!r}; there are {names}") from None
+    if options.seed is not None:
+        chosen["seed"] = options.seed
+    return Settings(**chosen)
+
+
+def _device(name: str) -> Device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or name.startswith("cpu:"):
+        raise UserError(f"no device {name!r}; there are auto, cpu, cuda and cuda:N")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f"no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices; --device cpu emulates one"
+        )
+    return devices.named(name)
+
+
+def _conclude(
+    options: argparse.Namespace, timed: Problem, usual: Problem, journal: Any, finished: Sequence[Any]
+) -> None:
+    """The leaderboard on disk brought up to date; the table, or nothing with --json, on stdout."""
+    failures = [r for r in finished if not r.passed]
+    if options.case is not None:
+        for result in finished:
+            print(f"{result.kernel}: {result.status}  {options.case}", file=sys.stderr if options.json else sys.stdout)
+    else:
+        table = leaderboard.rank(journal.read(), timed.shape)
+        stem = leaderboard.file_stem(timed.shape, usual.shape)
+        title = f"{timed.name}, {shape_text(timed.shape)}"
+        path = leaderboard.save(journal.path.parent, stem, title, table)
+        if not options.json:
+            print(title, leaderboard.render(table), sep="\n\n")
+    out = sys.stderr if options.json else sys.stdout
+    for result in failures:
+        print(f"\n{result.kernel}: {result.status}. {result.status.sentence}\n{_indented(result.reason)}", file=out)
+        print(f"  again: {result.reproduce}", file=out)
+    if options.case is None and not options.json:
+        print(f"\n{_seconds(finished)}\n{_relative(path)}")
+
+
+def _seconds(finished: Sequence[Any]) -> str:
+    total: dict[str, float] = {}
+    for result in finished:
+        for phase, seconds in result.phases_s.items():
+            # Builds and queues add up; a cohort's timing is shared by all of its kernels.
+            total[phase] = max(total.get(phase, 0), seconds) if phase == "timing" else total.get(phase, 0) + seconds
+    return ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.split("\n"))
+
+
+def _relative(path: Path) -> str:
+    try:
+        return str(path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
