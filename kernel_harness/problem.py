@@ -155,7 +155,9 @@ def _assignments(tree: ast.Module) -> list[tuple[ast.Name, ast.expr]]:
 
 
 def _constants(tree: ast.Module) -> dict[str, ast.expr]:
-    return {target.id: value for target, value in _assignments(tree)}
+    """What a shape may replace: names assigned a number or arithmetic."""
+    numeric = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Name)
+    return {target.id: value for target, value in _assignments(tree) if isinstance(value, numeric)}
 
 
 def _is_literal(value: ast.expr) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,7 @@ def bindings() -> ModuleType:
 
 
 def cuda(*numbers: float) -> torch.Tensor:
-    return torch.tensor(numbers).cuda()
+    return torch.tensor(numbers, dtype=torch.float32).cuda()
 
 
 def launch_failure(call: str) -> str:
@@ -204,6 +205,17 @@ def test_dynamic_shared_memory_is_as_large_as_each_launch_asks_for(rows):
 def test_every_thread_of_every_block_runs_once_with_coordinates_of_its_own(grid, block):
     out = device().coordinates(grid, block).cpu()
     assert torch.equal(out, torch.arange(math.prod(grid + block), dtype=torch.int32))
+
+
+@emulated
+def test_a_host_s_variable_may_be_called_block_dim():
+    assert device().hidden_names().tolist() == list(range(6))
+
+
+@emulated
+def test_a_kernel_reads_tensors_through_accessors():
+    x = torch.randn(5, 7, dtype=torch.float64)
+    assert torch.equal(device().transpose(x.cuda()).cpu(), x.T)
 
 
 ONE = [1, 1, 1]
@@ -586,6 +598,11 @@ def test_functions_given_as_a_dict_have_its_docstrings():
 
 
 @emulated
+def test_plain_types_are_bound_without_pybind11():
+    assert "emulator.function" in repr(bindings().twice.__self__)
+
+
+@emulated
 def test_functions_given_as_a_list_are_all_there():
     ops = device()
     assert all(callable(getattr(ops, name)) for name in exported("device"))
@@ -606,8 +623,6 @@ def test_functions_given_as_a_list_are_all_there():
         ("greeting", ["\u00e4\u0000b"], "hello \u00e4\u0000b"),
         ("nothing", [], None),
         ("count", [None], -1),
-        ("positive", [3], 3),
-        ("positive", [-3], None),
         ("total", [[1, 2, 3]], 6),
         ("total", [[]], 0),
     ],
@@ -643,7 +658,7 @@ def test_a_tuple_passes_for_a_list():
         ("plus_one", [1, 2]),
         ("product", ["1", 2]),
         ("negation", [1]),
-        ("greeting", [b"x"]),
+        ("greeting", [3]),
         ("count", [3]),
         ("total", [3]),
         ("total", [[1, "2"]]),
@@ -676,12 +691,12 @@ def test_arguments_can_be_named_by_position_only():
 @pytest.mark.parametrize(
     ("how", "kind"),
     [
-        ("check", RuntimeError), ("value", ValueError), ("index", IndexError), ("not implemented", NotImplementedError),
-        ("standard", RuntimeError), ("torch", RuntimeError),
+        ("check", "RuntimeError"), ("value", "ValueError"), ("index", "IndexError"),
+        ("not implemented", "NotImplementedError"), ("standard", "RuntimeError"), ("torch", "RuntimeError"),
     ],
 )  # fmt: skip
 def test_an_exception_of_cpp_becomes_python_s(how, kind):
-    with pytest.raises(kind):
+    with pytest.raises(getattr(builtins, kind)):
         bindings().fails(cuda(1, 2), how)
 
 
@@ -745,10 +760,37 @@ def test_a_forgotten_header_stays_missing_and_the_message_names_the_author_s_lin
     assert "getCurrentCUDAStream" in str(caught.value) or "at::cuda" in str(caught.value)
 
 
-def build_text(file: Path, text: str, **keywords: str) -> ModuleType:
+def build_text(file: Path, text: str, declaration: str = "void launch();", **keywords: str) -> ModuleType:
     file.write_text(text)
-    arguments = {"name": "built", "cpp_sources": "void launch();", "functions": ["launch"], **keywords}
-    return load_inline(file, **arguments)
+    function = declaration.partition("(")[0].split()[-1]
+    return load_inline(file, **{"name": "built", "cpp_sources": declaration, "functions": [function], **keywords})
+
+
+SUMS = """
+#include <torch/extension.h>
+template <class T> __global__ void sum_kernel(const T* x, T* out) {
+    __shared__ T tile[COUNT];
+    for (int i = threadIdx.x; i < COUNT; i += 32) tile[i] = x[i];
+    __syncthreads();
+    T sum = 0;
+    for (int i = 0; i < COUNT; ++i) sum += tile[i];
+    *out = sum;
+}
+torch::Tensor sum(torch::Tensor x) {
+    auto out = torch::zeros({}, x.options());
+    sum_kernel<<<1, 32>>>(x.data_ptr<float>(), out.data_ptr<float>());
+    return out;
+}
+"""
+
+
+@emulated
+def test_two_extensions_of_a_candidate_keep_their_kernels_of_one_name_apart():
+    file = Path("kernel.py")
+    for count in (32, 4096):
+        text = SUMS.replace("COUNT", str(count))
+        ops = build_text(file, text, "torch::Tensor sum(torch::Tensor x);", name=f"sums_{count}", cuda_sources=text)
+        assert ops.sum(torch.ones(count, device="cuda")).item() == count
 
 
 # -------------------------------------------------------------------------------------- torch.compile
@@ -758,28 +800,27 @@ SHIPPED = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("kernel
 
 
 @pytest.fixture(scope="module")
-def template() -> Iterator[Template]:
+def worker() -> Iterator[Subject]:
+    """One for all kernels: what torch.compile imports takes longer than what it does here."""
     Emulated().prepare()
     with Template("cpu") as template:
-        yield template
+        subject = Subject(template, "cpu", Limits())
+        yield subject
+        subject.close()
 
 
 @pytest.mark.parametrize("kernel", SHIPPED)
-def test_a_shipped_kernel_answers_alike_when_compiled(template, kernel):
+def test_a_shipped_kernel_answers_alike_when_compiled(worker, kernel):
     file = ROOT / kernel
     name = file.parent.name
     problem = problems.load(name, ROOT / "problems" / f"{name}.py").at(dict(M=33, K=65, N=17))
     packed = pack(problem.inputs(1, "normal"))
     buffer = SharedBuffer(packed.size)
     write(buffer.memory, packed.leaves, packed.tensors, packed.size)
-    subject = Subject(template, "cpu", Limits(), 120.0, 1 << 20)
-    try:
-        subject.load(str(file), file.read_text(), "ModelNew")
-        subject.make(problem)
-        plain = subject.call(packed, buffer)
-        subject.make(problem, compiled=True)
-        compiled = subject.call(packed, buffer)
-    finally:
-        subject.close()
-        buffer.close()
+    worker.load(str(file), file.read_text(), "ModelNew")
+    worker.make(problem)
+    plain = worker.call(packed, buffer)
+    worker.make(problem, compiled=True)
+    compiled = worker.call(packed, buffer)
+    buffer.close()
     assert torch.equal(plain.outputs[0], compiled.outputs[0])

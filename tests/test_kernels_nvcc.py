@@ -1,4 +1,4 @@
-"""Every shipped kernel's CUDA source is compiled by nvcc for sm_90, with the flags that torch would pass.
+"""Both halves of every shipped kernel compile: nvcc takes the CUDA source, for sm_90, and g++ the C++ source.
 
 Nothing runs, so no GPU is needed. A CPU build of torch lacks one generated header of c10/cuda, and a slim
 toolkit lacks the math libraries' headers: then, and only then, declarations stand in for what is missing.
@@ -22,10 +22,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from torch.utils import cpp_extension
 
+from kernel_harness.build.sources import Sources, from_arguments
+
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 NAMES = sorted(path.relative_to(KERNELS).as_posix() for path in KERNELS.glob("*/*.py"))
-LOAD_INLINE_SIGNATURE = inspect.signature(cpp_extension.load_inline)
-needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
+LAUNCHER = r"^cudaError_t (?P<name>\w+)\((?P<parameters>[^)]*)\)"
 
 # What each header declares, as far as ATen/cuda and c10/cuda name it and these kernels use it.
 STAND_INS = {
@@ -50,12 +51,12 @@ STAND_INS = {
 }
 
 
-def load_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, dict[str, object]]:
+def load_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, Sources]:
     """Import a kernel file without building it: return its module and what it gave to load_inline."""
     calls = []
 
     def record(*positional: object, **keywords: object) -> SimpleNamespace:
-        calls.append(LOAD_INLINE_SIGNATURE.bind(*positional, **keywords).arguments)
+        calls.append(from_arguments(*positional, **keywords))
         return SimpleNamespace()
 
     monkeypatch.setattr(cpp_extension, "load_inline", record)
@@ -68,24 +69,49 @@ def load_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType,
     return module, calls[0]
 
 
-def joined(sources: str | list[str]) -> str:
-    return sources if isinstance(sources, str) else "\n".join(sources)
+def launchers(source: str, end: str) -> dict[str, str]:
+    """The launchers that a source declares (`end` is ";") or defines (" {"): name -> parameters on one line."""
+    found = re.finditer(LAUNCHER + re.escape(end), source, re.MULTILINE)
+    return {launcher["name"]: " ".join(launcher["parameters"].split()) for launcher in found}
 
 
-def nvcc_flags(stand_ins: Path) -> list[str]:
-    """Return the flags load_inline passes to nvcc, for sm_90."""
+def common_flags() -> list[str]:
+    """Return the flags load_inline passes to both compilers, without the toolkit's include folder."""
     write_build = inspect.getsource(cpp_extension._write_ninja_file_to_build_library)
-    standard = re.search(r"-std=c\+\+\d+", write_build).group()
-    includes = [*cpp_extension.include_paths("cpu"), sysconfig.get_path("include"), str(stand_ins)]
+    includes = [*cpp_extension.include_paths("cpu"), sysconfig.get_path("include")]
     return [
         "-DTORCH_EXTENSION_NAME=kernel",
         "-DTORCH_API_INCLUDE_EXTENSION_H",
         *(part for include in includes for part in ("-isystem", include)),
-        *cpp_extension.COMMON_NVCC_FLAGS,
-        "-gencode=arch=compute_90,code=sm_90",
-        "--compiler-options=-fPIC",
-        standard,
+        re.search(r"-std=c\+\+\d+", write_build).group(),
     ]
+
+
+def nvcc_command() -> list[str | Path]:
+    """Return nvcc with load_inline's flags, for sm_90."""
+    architecture = "-gencode=arch=compute_90,code=sm_90"
+    return ["nvcc", *common_flags(), *cpp_extension.COMMON_NVCC_FLAGS, architecture, "--compiler-options=-fPIC", "-c"]
+
+
+def cpp_command(stand_ins: Path) -> list[str | Path]:
+    """Return the C++ compiler with load_inline's flags; what generating code adds to its checks is not worth it."""
+    includes = [stand_ins, toolkit_include()]
+    return [
+        cpp_extension.get_cxx_compiler(),
+        *common_flags(),
+        *(part for include in includes for part in ("-isystem", include)),
+        "-fPIC",
+        "-Wall",
+        "-Wextra",
+        "-fsyntax-only",
+    ]
+
+
+def toolkit_include() -> Path:
+    """Return the folder of cuda_runtime.h. nvcc is asked, since what the PATH finds may be a wrapper elsewhere."""
+    command = ["nvcc", "--dryrun", "-x", "cu", "-c", os.devnull]
+    plan = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stderr
+    return Path(re.search(r'INCLUDES="-I([^"]+)"', plan)[1])
 
 
 def write_stand_ins(folder: Path) -> None:
@@ -99,27 +125,32 @@ def write_stand_ins(folder: Path) -> None:
         )
 
 
-def compile_source(source: Path, flags: list[str]) -> subprocess.CompletedProcess[str]:
-    command = ["nvcc", *flags, "-c", str(source), "-o", str(source.with_suffix(".o"))]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600)
+def compile_in(folder: Path, command: list[str | Path], file: str, text: str) -> subprocess.CompletedProcess[str]:
+    folder.mkdir(exist_ok=True)
+    (folder / file).write_text(text)
+    return subprocess.run([*command, file], cwd=folder, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture(scope="module")
 def compilations(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[subprocess.CompletedProcess[str]]]]:
-    """Start one compilation per kernel that this run asks for, as many at a time as there are cores."""
-    folder = tmp_path_factory.mktemp("nvcc")
+) -> Iterator[dict[tuple[str, str], Future[subprocess.CompletedProcess[str]]]]:
+    """Start the compilations that this run asks for, by half and kernel, as many at a time as there are cores."""
+    folder = tmp_path_factory.mktemp("halves")
     write_stand_ins(folder / "include")
-    flags = nvcc_flags(folder / "include")
-    users = [item for item in request.session.items if "compilations" in item.fixturenames]
+    commands = {"cuda": nvcc_command(), "cpp": cpp_command(folder / "include")}
+    users = [item.callspec.params for item in request.session.items if "compilations" in item.fixturenames]
     futures = {}
     workers = min(4, len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(workers) as pool, pytest.MonkeyPatch.context() as patch:
-        for name in sorted({item.callspec.params["name"] for item in users}):
-            source = folder / (re.sub(r"\W", "_", name) + ".cu")
-            source.write_text(joined(load_kernel(name, patch)[1]["cuda_sources"]))
-            futures[name] = pool.submit(compile_source, source, flags)
+        for half, name in dict.fromkeys((params["half"], params["name"]) for params in users):
+            sources = load_kernel(name, patch)[1]
+            file, text = {
+                "cuda": ("cuda.cu", sources.cuda),
+                "cpp": ("main.cpp", f"{sources.cpp}\n{sources.bindings}\n"),
+            }[half]
+            own = folder / re.sub(r"\W", "_", name)
+            futures[half, name] = pool.submit(compile_in, own, commands[half], file, text)
         yield futures
         pool.shutdown(cancel_futures=True)
 
@@ -141,21 +172,35 @@ def test_a_kernel_file_opens_with_its_idea_in_one_sentence(name, monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_bound_function_is_declared_for_cpp_and_defined_in_cuda(name, monkeypatch):
-    _, arguments = load_kernel(name, monkeypatch)
-    for function in arguments["functions"]:
-        assert re.search(rf"\b{function}\([^)]*\);", joined(arguments["cpp_sources"]))
-        assert re.search(rf"\b{function}\([^)]*\) {{", joined(arguments["cuda_sources"]))
+def test_nvcc_reads_no_header_of_torch(name, monkeypatch):
+    _, sources = load_kernel(name, monkeypatch)
+    assert not sources.implicit_headers
+    assert set(re.findall(r"#\s*include\s*(\S+)", sources.cuda)) <= {"<cstdint>", "<cuda_runtime.h>"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_launcher_is_declared_for_cpp_as_cuda_defines_it(name, monkeypatch):
+    _, sources = load_kernel(name, monkeypatch)
+    assert launchers(sources.cpp, ";") == launchers(sources.cuda, " {")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_launch_is_checked(name, monkeypatch):
+    _, sources = load_kernel(name, monkeypatch)
+    assert sources.cuda.count("<<<") == sources.cuda.count("return cudaGetLastError();")
+    for launcher in launchers(sources.cuda, " {"):
+        assert f"C10_CUDA_CHECK({launcher}(" in sources.cpp
 
 
 def test_extension_names_differ_between_kernels(monkeypatch):
-    names = [load_kernel(name, monkeypatch)[1]["name"] for name in NAMES]
+    names = [load_kernel(name, monkeypatch)[1].name for name in NAMES]
     assert len(set(names)) == len(names)
 
 
-@needs_nvcc
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
 @pytest.mark.parametrize("name", NAMES)
-def test_nvcc_compiles_the_kernel_without_a_warning(name, compilations):
-    result = compilations[name].result()
+@pytest.mark.parametrize("half", ["cuda", "cpp"])
+def test_a_half_compiles_without_a_warning(half, name, compilations):
+    result = compilations[half, name].result()
     assert result.returncode == 0, result.stderr
     assert "warning" not in result.stderr, result.stderr

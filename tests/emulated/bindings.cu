@@ -41,10 +41,6 @@ int64_t count(std::optional<torch::Tensor> x) {
     return x.has_value() ? x->numel() : -1;
 }
 
-std::optional<int64_t> positive(int64_t n) {
-    return n > 0 ? std::optional<int64_t>(n) : std::nullopt;
-}
-
 int64_t total(std::vector<int64_t> numbers) {
     int64_t sum = 0;
     for (const auto n : numbers) sum += n;

@@ -293,6 +293,33 @@ torch::Tensor coordinates(std::vector<int64_t> g, std::vector<int64_t> b) {
     return out;
 }
 
+// The host's own variables may have the names of the built-in ones.
+torch::Tensor hidden_names() {
+    auto out = integers({6});
+    dim3 blockDim(3), gridDim(2, 1);
+    int threadIdx = 0;
+    coordinates_kernel<<<gridDim, blockDim>>>(out.data_ptr<int>() + threadIdx);
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return out;
+}
+
+template <class T>
+static __global__ void transpose_kernel(torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> x,
+                                        torch::PackedTensorAccessor32<T, 2, torch::RestrictPtrTraits> out) {
+    const int i = threadIdx.x, j = blockIdx.x;
+    if (i < x.size(0)) out[j][i] = x[i][j];
+}
+
+torch::Tensor transpose(torch::Tensor x) {
+    auto out = torch::empty({x.size(1), x.size(0)}, x.options());
+    AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "transpose", ([&] {
+        transpose_kernel<scalar_t><<<x.size(1), 32>>>(x.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>(),
+                                                      out.packed_accessor32<scalar_t, 2, torch::RestrictPtrTraits>());
+    }));
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return out;
+}
+
 static __global__ void touch_kernel(int* out) { *out = 1; }
 
 // What a launch of that configuration leaves, what it says, and what a question after that says.

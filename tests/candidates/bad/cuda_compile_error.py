@@ -1,7 +1,8 @@
-"""BUILD_ERROR: line 16 uses a name that nobody declared, in a string that begins on the line it is assigned on.
+"""BUILD_ERROR: line 17 uses a name that nobody declared, in a string that begins on the line it is assigned on.
 
-Says: cuda_compile_error.py:16: error:
+Says: cuda_compile_error.py:17: error:
 Says: undeclared_name
+Says: 17 |         sum += A[k * M + i / N] * B[undeclared_name];
 """
 
 import torch

@@ -1,6 +1,6 @@
 """BUILD_ERROR: the CUDA source relies on a #define of the C++ source, which is another compilation.
 
-Says: define_of_other_half.py:20: error:
+Says: define_of_other_half.py:19: error:
 Says: CHECK_CUDA
 """
 

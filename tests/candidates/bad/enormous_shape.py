@@ -1,6 +1,6 @@
 """WRONG_SHAPE: an output far larger than the answer.
 
-Says: expected
+Says: has shape (134217728,), expected (32, 48)
 """
 
 import torch

@@ -1,7 +1,6 @@
 """BUILD_ERROR: -std=c++14, which today's torch refuses.
 
-Says: error:
-Says: C++
+Says: or later compatible compiler is required
 """
 
 import torch

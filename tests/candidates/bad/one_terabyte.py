@@ -1,7 +1,7 @@
 """RUNTIME_ERROR: 1 TB of device memory.
 
 Says: one_terabyte.py:12:
-Says: memory
+Says: out of memory
 """
 
 import torch

@@ -1,6 +1,6 @@
 """BUILD_ERROR: at::cuda::getCurrentCUDAStream without the header that declares it.
 
-Says: stream_without_header.py:16: error:
+Says: stream_without_header.py:15: error:
 Says: getCurrentCUDAStream
 """
 
