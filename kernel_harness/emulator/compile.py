@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
@@ -22,6 +23,7 @@ _FULL = ("-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE), "-I", str(bindings.I
 _LIGHT = ("-I", str(_INCLUDE / "light"), *_FULL)
 _PRELUDE = _INCLUDE / "emulator" / "prelude.h"
 _MORE_THAN_DECLARED = re.compile(r"[{=]|#(?!\s*include\s*<(?:torch|ATen/core|ATen/ATen)[^>]*>)")
+_INCLUDES_TORCH = re.compile(r"#\s*include\s*[<\"](?:torch|ATen|c10|pybind11)/")
 # What the light headers leave out: the C++ front end, and bindings of types that are not theirs.
 _NEEDS_FULL = re.compile(
     r"is not a member of .?torch\b|in namespace .?torch\b|.?torch::\w+. has not been declared"
@@ -105,24 +107,60 @@ def extension(sources: Sources, mark: Mark) -> tuple[Path, bool]:
     return folder / f"{sources.name}.so", cached
 
 
+@dataclass(frozen=True)
+class _Unit:
+    """One translation unit and how it is compiled."""
+
+    name: str
+    text: str
+    flags: Sequence[str | Path]
+
+
 def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers) -> None:
-    flags = [
-        *compiler.torch_flags(), *_FLAGS, *_start(headers),
-        *(word for path in sources.include_paths for word in ("-I", path)),
-    ]  # fmt: skip
+    paths = [word for path in sources.include_paths for word in ("-I", path)]
     units = _units(sources, mark, headers)
-    for stem, (text, own) in units.items():
-        (folder / f"{stem}.cpp").write_text(text)
-        compiler.run([*flags, *own, "-c", f"{stem}.cpp", "-o", f"{stem}.o"], folder)
+
+    def compile_one(unit: _Unit) -> None:
+        (folder / f"{unit.name}.cpp").write_text(unit.text)
+        flags = [*compiler.torch_flags(), *_FLAGS, *unit.flags, *paths]
+        compiler.run([*flags, "-c", f"{unit.name}.cpp", "-o", f"{unit.name}.o"], folder)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(compile_one, units))
     library = runtime()
     libraries = [flag for flag in sources.ldflags if not flag.startswith("-lcu")]
     compiler.run(
-        ["-shared", *(f"{stem}.o" for stem in units), "-o", f"{sources.name}.so", *compiler.torch_link_flags(),
+        ["-shared", *(f"{unit.name}.o" for unit in units), "-o", f"{sources.name}.so", *compiler.torch_link_flags(),
          f"-L{library.parent}", f"-Wl,-rpath,{library.parent}", "-lemulator", *bindings.link_flags(), *libraries],
         folder,
     )  # fmt: skip
-    for stem in units:
-        (folder / f"{stem}.o").unlink()
+    for unit in units:
+        (folder / f"{unit.name}.o").unlink()
+
+
+def _units(sources: Sources, mark: Mark, headers: Headers) -> list[_Unit]:
+    """The C++ half, with its bindings, and the CUDA half.
+
+    A C++ half of bare declarations (and headers that the prelude has anyway) shares the CUDA half's unit. It
+    stands before it and its bindings with it, so that neither sees more of the other than it would with two
+    compilers. Anything more gets a unit of its own, and then device code that includes nothing of torch is
+    compiled without it.
+    """
+    start = _start(headers)
+    module = bindings.definition(sources) if headers is Headers.LIGHT else sources.bindings
+    # Defined here and not by a flag: torch's headers test it, and a flag would rule out the precompiled ones.
+    name = f"#define TORCH_EXTENSION_NAME {sources.name}\n"
+    cpp = f'{name}{mark(sources.cpp)}\n#line 1 "bindings"\n{module}\n'
+    cuda = _rewritten(mark(sources.cuda))
+    cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O")]
+    cuda_flags = [flag for flag in sources.cuda_cflags if _SHARED_FLAG.match(flag)]
+    if not blank(sources.cuda).strip():
+        return [_Unit("main", cpp, [*start, *cpp_flags])]
+    if not _MORE_THAN_DECLARED.search(blank(sources.cpp)) and cuda_flags == cpp_flags:
+        return [_Unit("main", cpp + cuda, [*start, *cpp_flags])]
+    if not sources.implicit_headers and not _INCLUDES_TORCH.search(sources.cuda):
+        start = [*_FULL, "-include", _INCLUDE / "cuda" / "cuda_runtime.h"]
+    return [_Unit("main", cpp, [*_start(headers), *cpp_flags]), _Unit("cuda", name + cuda, [*start, *cuda_flags])]
 
 
 def _start(headers: Headers) -> list[str | Path]:
@@ -132,27 +170,6 @@ def _start(headers: Headers) -> list[str | Path]:
     if headers is Headers.PYBIND:
         return [*_LIGHT, "-DEMULATOR_WITH_PYBIND11", "-include", _PRELUDE]
     return [*_FULL, "-include", _PRELUDE]
-
-
-def _units(sources: Sources, mark: Mark, headers: Headers) -> dict[str, tuple[str, list[str]]]:
-    """Translation units: name -> (text, the candidate's own flags for it).
-
-    A C++ half of bare declarations (and headers that the prelude has anyway) shares the CUDA half's unit. It
-    stands before it and its bindings with it, so that neither sees more of the other than it would with two
-    compilers. Anything more gets a unit of its own.
-    """
-    cuda = _rewritten(mark(sources.cuda))
-    module = bindings.definition(sources) if headers is Headers.LIGHT else sources.bindings
-    # Defined here and not by a flag: torch's headers test it, and a flag would rule out the precompiled ones.
-    name = f"#define TORCH_EXTENSION_NAME {sources.name}\n"
-    cpp = f'{name}{mark(sources.cpp)}\n#line 1 "bindings"\n{module}\n'
-    cuda_flags = [flag for flag in sources.cuda_cflags if _SHARED_FLAG.match(flag)]
-    cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O")]
-    if not sources.cuda:
-        return {"main": (cpp, cpp_flags)}
-    if not _MORE_THAN_DECLARED.search(blank(sources.cpp)) and cuda_flags == cpp_flags:
-        return {"main": (cpp + cuda, cuda_flags)}
-    return {"main": (cpp, cpp_flags), "cuda": (name + cuda, cuda_flags)}
 
 
 def _rewritten(source: str) -> str:
