@@ -29,7 +29,7 @@ class Candidate:
             return first.lstrip("/* ").strip() if first.startswith(("//", "/*")) else ""
         try:
             doc = ast.get_docstring(ast.parse(self.source))
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
             return ""
         return doc.split("\n", 1)[0] if doc else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import torch
 from kernel_harness import tensors
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import FORWARD_SEED, Case, Packed, Reference, pack
-from kernel_harness.channel import Message, SharedBuffer
+from kernel_harness.channel import MAX_MESSAGE_BYTES, Message, SharedBuffer
 from kernel_harness.problem import WEIGHT_SEED, Problem
 from kernel_harness.process import Limits, Template, Worker, WorkerFailed, WorkerTimedOut
 from kernel_harness.status import Status
@@ -24,6 +25,7 @@ from kernel_harness.verify import Check, Expectation, same, unchanged, verify
 KERNELS = Path(__file__).parent.parent / "kernels"
 # Pages take memory only when they are written, so one size serves every problem.
 _OUTPUT_BYTES = 16 << 30
+_LONGEST_SOURCE = MAX_MESSAGE_BYTES - 4096
 _STATUS_OF_KIND = {
     "build": Status.BUILD_ERROR,
     "unsupported": Status.UNSUPPORTED,
@@ -43,6 +45,10 @@ class Fault(Exception):
 
 class Refused(Exception):
     """The candidate declined a shape before it launched anything."""
+
+    def __init__(self, reason: str, log: str = "") -> None:
+        super().__init__(reason)
+        self.log = log
 
 
 @dataclass
@@ -88,6 +94,8 @@ class Subject:
     def load(self, file: str, source: str, name: str) -> list[dict[str, Any]]:
         """Runs the file, which builds it. The builds, as the worker tells them."""
         self._file = file
+        if len(json.dumps(source)) > _LONGEST_SOURCE:
+            raise Fault(Status.LOAD_ERROR, f"{file} has {len(source) / 1e6:.1f} MB; at most 1 MB can be judged.")
         builds = self._ask(
             {"do": "load", "file": file, "source": source, "class": name}, timeout_s=self._limits.build_s
         )
@@ -138,7 +146,7 @@ class Subject:
             leaves = tensors.read_leaves(reply.get("leaves"), self._output.size)
             outputs = tuple(leaf.view(self._output.memory).clone() for leaf in leaves)
             tensors.unflatten(reply.get("structure"), outputs)
-        except tensors.Unreadable as error:
+        except (tensors.Unreadable, RecursionError) as error:
             raise Fault(Status.CRASHED, f"The process answered with {error}.") from None
         return reply["structure"], outputs
 
@@ -155,16 +163,16 @@ class Subject:
         raise self._fault(reply.get("error"))
 
     def _fault(self, error: Any) -> Exception:
-        if not isinstance(error, dict) or error.get("kind") not in {*_STATUS_OF_KIND, "start"}:
+        if not isinstance(error, dict) or str(error.get("kind")) not in {*_STATUS_OF_KIND, "start"}:
             return Fault(Status.CRASHED, "The process answered with something that is no answer.")
-        text, log = str(error.get("message", "")), str(error.get("log", ""))
+        text, log, kind = (_printable(str(error.get(part, ""))) for part in ("message", "log", "type"))
         if error["kind"] == "start":
             return RuntimeError(f"The worker could not start: {text}\n{log}")
-        if error["kind"] == "call" and error.get("refusal") is True:
-            return Refused(text)
         if error["kind"] not in ("build", "unsupported"):
             where = f"{self._file}:{error['line']}: " if isinstance(error.get("line"), int) else ""
-            text = f"{where}{error.get('type')}: {_first_lines(text)}"
+            text = f"{where}{kind}: {_first_lines(text)}"
+        if error["kind"] == "call" and error.get("refusal") is True:
+            return Refused(text, log)
         return Fault(_STATUS_OF_KIND[error["kind"]], text, log)
 
 
@@ -185,7 +193,7 @@ def examine(
                 checks = _try(subject, reference, case)
             except Refused as refusal:
                 if case.timed_shape:
-                    raise Fault(Status.RUNTIME_ERROR, f"The kernel refuses the timed shape: {refusal}") from None
+                    raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
                 finding.refused.append(case.name.split(":")[0])
                 continue
             finding.checks += checks
@@ -254,6 +262,11 @@ def file_name(candidate: Candidate) -> str:
         return str(candidate.path.absolute().relative_to(Path.cwd()))
     except ValueError:
         return str(candidate.path)
+
+
+def _printable(text: str) -> str:
+    """Without what no file or terminal takes: lone surrogates and control characters."""
+    return "".join(c if c in "\n\t" or c.isprintable() else "\ufffd" for c in text)
 
 
 def _first_lines(text: str, count: int = 3) -> str:

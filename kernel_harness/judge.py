@@ -330,11 +330,17 @@ def _float32() -> Any:
 
 
 def _reproduce(run: Session, candidate: Candidate, case: Case | None) -> str:
-    words = ["python", "harness.py", "--problem", str(run.problem.name), "--kernel", file_name(candidate)]
+    words = ["python", "harness.py", "--problem", _problem_word(run.problem), "--kernel", file_name(candidate)]
     words += ["--device", run.device.name, "--shape", shape_text(run.problem.shape)]
     if case is not None:
         words += ["--case", case.name, "--seed", str(run.settings.seed)]
     return shlex.join(words)
+
+
+def _problem_word(problem: Problem) -> str:
+    """What names the problem on the command line: its name where it is shipped, else its path."""
+    shipped = problem.path.resolve().parent == Path(__file__).resolve().parent.parent / "problems"
+    return problem.name if shipped else str(problem.path)
 
 
 def _chosen(cases: list[Case], wanted: str | None) -> list[Case]:

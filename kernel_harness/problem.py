@@ -72,7 +72,11 @@ class Problem:
     def inputs(self, seed: int, distribution: str = "own") -> Any:
         """What get_inputs returns, drawn with `seed`; its floating tensors redrawn from another distribution."""
         torch.manual_seed(seed)
-        inputs = self.module.get_inputs()
+        try:
+            inputs = self.module.get_inputs()
+        except Exception as error:
+            where = f"{self.path}: get_inputs() at {shape_text(self.shape)}"
+            raise ProblemError(f"{where}: {type(error).__name__}: {error}") from error
         if distribution == "own":
             return inputs
         generator = torch.Generator().manual_seed(seed)

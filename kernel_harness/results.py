@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import subprocess
 import sys
@@ -65,7 +66,7 @@ class Result:
     @property
     def max_abs_error(self) -> float | None:
         """The largest at the timed shape's own inputs."""
-        return _first(c.max_abs_error for c in self.checks)
+        return _first(c.max_abs_error for c in self.checks if c.case.endswith(":own"))
 
     @property
     def relative_error(self) -> float | None:
@@ -89,7 +90,16 @@ def to_json(result: Result, measured_at: str) -> dict[str, Any]:
     derived = {
         "precision": result.precision, "max_abs_error": result.max_abs_error, "relative_error": result.relative_error,
     }  # fmt: skip
-    return {"schema_version": SCHEMA_VERSION, "measured_at": measured_at, **record, **derived}
+    return _strict({"schema_version": SCHEMA_VERSION, "measured_at": measured_at, **record, **derived})
+
+
+def _strict(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become their names."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _strict(each) for key, each in value.items()}
+    return [_strict(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def now() -> str:
@@ -127,20 +137,21 @@ class Journal:
 
     def append(self, result: Result) -> None:
         """Adds a line and makes sure it is on the disk. A line cut short by a kill is closed off first."""
-        line = json.dumps(to_json(result, now()), default=str, allow_nan=True).encode() + b"\n"
-        with writing(self.path), self.path.open("ab+") as file:
+        line = json.dumps(to_json(result, now()), default=str, allow_nan=False).encode() + b"\n"
+        with writing(self.path), self.path.open("ab+", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 line = line if file.read(1) == b"\n" else b"\n" + line
             written = file.tell()
             try:
-                file.write(line)
-                file.flush()
+                rest = memoryview(line)
+                while rest:  # unbuffered, or closing the file would write what was taken back
+                    rest = rest[file.write(rest) :]
                 os.fsync(file.fileno())
-            except OSError:
+            except OSError as error:
                 os.ftruncate(file.fileno(), written)  # half a line is no record
-                raise
+                raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def read(self) -> list[dict[str, Any]]:
         """Every whole line, oldest first."""

@@ -78,11 +78,19 @@ def _judged(
     """Whatever interrupts it, what is final by then is shown."""
     screen.finished.clear()
     start = time.perf_counter()
+    kept = False
+
+    def keep(result: Result) -> None:
+        nonlocal kept
+        if options.case is None:
+            journal.append(result)
+            kept = True
+
     try:
         with screen:
-            session.judge(chosen, journal.append if options.case is None else lambda result: None)
+            session.judge(chosen, keep)
     finally:
-        if screen.finished:
+        if screen.finished or kept:
             _conclude(options, session.problem, usual, journal, screen.finished)
             if options.watch:
                 print(f"{time.perf_counter() - start:.1f} s; watching, Ctrl-C ends", flush=True)

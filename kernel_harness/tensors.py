@@ -101,7 +101,10 @@ def unflatten(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
         items = [unflatten(item, tensors) for item in content]
         return items if kind == "list" else tuple(items)
     if kind == "dict" and isinstance(content, list) and all(isinstance(p, list) and len(p) == 2 for p in content):
-        return {unflatten(key, tensors): unflatten(value, tensors) for key, value in content}
+        try:
+            return {unflatten(key, tensors): unflatten(value, tensors) for key, value in content}
+        except TypeError:
+            raise Unreadable("not a structure: a key that cannot be one") from None
     if kind == "float" and content in ("inf", "-inf", "nan"):
         return float(content)
     if kind == "value" and (content is None or isinstance(content, (bool, int, float, str))):

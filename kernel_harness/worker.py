@@ -106,6 +106,8 @@ class Worker:
         with torch.no_grad(), self._device.memory(poisoned=message["poison"]):
             output, device_ms = self._device.timed(lambda: self._model(*inputs), cold=message["cold"])
         structure, outputs = tensors.flatten(output)
+        if len(outputs) > tensors.MAX_LEAVES:
+            raise TypeError(f"the call returned {len(outputs)} tensors; at most {tensors.MAX_LEAVES} can be carried")
         described, size = tensors.layout(outputs)
         if size > self._output_size:
             raise ValueError(f"the outputs take {size} bytes; at most {self._output_size} are expected")

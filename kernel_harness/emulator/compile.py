@@ -17,8 +17,9 @@ from kernel_harness.emulator.rewrite import blank, rewrite, unsupported
 
 _HERE = Path(__file__).parent
 _INCLUDE, _RUNTIME = _HERE / "include", _HERE / "runtime"
+# Without unique symbols, a template's shared memory is its own library's even where another has one of its name.
 # -O2 is where the compiler's time stops paying for the small kernels seen here; contraction is nvcc's default too.
-_FLAGS = ("-O2", "-march=native", "-ffp-contract=fast", "-pthread", "-w")
+_FLAGS = ("-O2", "-march=native", "-ffp-contract=fast", "-pthread", "-w", "-fno-gnu-unique", "-fmax-errors=20")
 _FULL = ("-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE), "-I", str(bindings.INCLUDE))
 _LIGHT = ("-I", str(_INCLUDE / "light"), *_FULL)
 _PRELUDE = _INCLUDE / "emulator" / "prelude.h"

@@ -16,7 +16,8 @@ _UNSUPPORTED_HEADERS = re.compile(
     re.MULTILINE,
 )
 _INLINE_PTX = re.compile(r"\b(?:asm|__asm__|__asm)\b(?=\s*(?:volatile|__volatile__)?\s*\()")
-_DYNAMIC_SHARED = re.compile(r"\bextern\b[^;{}]*\b__shared__\b[^;{}]*;")
+_DYNAMIC_SHARED = re.compile(r"\b(?:extern\b[^;{}]*\b__shared__|__shared__\s+extern)\b[^;{}]*;")
+_COMMENT_OR_CONTINUATION = re.compile(r"//[^\n]*|/\*.*?\*/|\\\n", re.DOTALL)
 _ALIGNMENT = re.compile(r"\b(?:__align__|alignas)\s*\([^()]*(?:\([^()]*\))?[^()]*\)|__attribute__\s*\(\([^;]*?\)\)")
 _ARRAY = re.compile(r"^(?P<type>.*?)\s*\b(?P<name>\w+)\s*\[\s*\](?P<rest>(?:\s*\[[^\]]*\])*)\s*;$", re.DOTALL)
 
@@ -54,12 +55,12 @@ def rewrite(source: str) -> str:
 
 
 def blank(source: str) -> str:
-    """The source with comments and literals turned into spaces: same length, same lines, only code left."""
+    """The source with comments, literals and continuations as spaces: same length, same lines, only code left."""
     pattern = re.compile(
         r"""//(?:[^\n\\]|\\.)*|/\*.*?\*/|R"(?P<tag>[^()\s\\]{0,16})\(.*?\)(?P=tag)"|"(?:[^"\\\n]|\\.)*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\.)*'""",
         re.DOTALL,
     )
-    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), source)
+    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), source).replace("\\\n", " \n")
 
 
 def _rewrite_dynamic_shared(source: str) -> str:
@@ -79,7 +80,7 @@ def _rewrite_dynamic_shared(source: str) -> str:
         lines = "\n" * text.count("\n")
         source = (
             source[: match.start()]
-            + f"{pointer} = reinterpret_cast<{cast}>(::emulator::here.dynamic_shared);{lines}"
+            + f"{pointer} = reinterpret_cast<{cast}>(::emulator::dynamic_shared);{lines}"
             + source[match.end() :]
         )
     return source
@@ -97,14 +98,12 @@ def _rewrite_launches(source: str) -> str:
             if code[opening : opening + 1] != "(":
                 raise ValueError(f"line {source.count(chr(10), 0, at) + 1}: a launch without its arguments")
             end = _matching(code, opening + 1, ")")
-            kernel = source[start:at].rstrip()
             configuration, arguments = source[at + 3 : close], source[opening + 1 : end]
-            flat = " ".join(kernel.split())
+            flat = " ".join(_COMMENT_OR_CONTINUATION.sub(" ", source[start:at]).split())
             name = flat.replace("\\", "\\\\").replace('"', '\\"')
-            gap = "\n" * (source[start:at].count("\n") + source[close + 3 : opening].count("\n"))
             comma = ", " if code[opening + 1 : end].strip() else ""
             call = (
-                f"::emulator::Configuration({configuration})({gap}"
+                f"::emulator::Configuration({_breaks(source[start:at])}{configuration})({_breaks(source[close + 3 : opening])}"
                 f'"{name}", [&](auto... emulator_arguments) {{ {flat}(emulator_arguments...); }}{comma}{arguments})'
             )
             source = source[:start] + call + source[end + 1 :]
@@ -112,6 +111,11 @@ def _rewrite_launches(source: str) -> str:
             code = blank(source)
         at = code.rfind("<<<", 0, at)
     return source
+
+
+def _breaks(text: str) -> str:
+    """The line breaks of a text, those of a macro with their backslashes."""
+    return "".join(re.findall(r"\\?\n", text))
 
 
 def _kernel_start(code: str, at: int) -> int | None:
@@ -139,8 +143,12 @@ def _kernel_start(code: str, at: int) -> int | None:
 
 def _matching_back(code: str, at: int, opening: str, closing: str) -> int:
     depth = 0
-    for i in range(at, -1, -1):
-        if code[i] == closing and not (closing == ">" and code[i - 1] == "-"):
+    i = at + 1
+    while i > 0:
+        i -= 1
+        if code[i] == ")" and closing == ">":
+            i = _matching_back(code, i, "(", ")")
+        elif code[i] == closing and not (closing == ">" and code[i - 1] == "-"):
             depth += 1
         elif code[i] == opening:
             depth -= 1

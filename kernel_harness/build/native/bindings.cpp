@@ -45,7 +45,13 @@ void read(Object from, bool& to) {
 }
 void read(Object from, std::string& to) {
   if (!PyUnicode_Check(from)) wrong_type("str", from);
-  to = PyUnicode_AsUTF8(from);
+  Py_ssize_t bytes = 0;
+  const char* text = PyUnicode_AsUTF8AndSize(from, &bytes);
+  if (!text) throw python_error();
+  to.assign(text, static_cast<std::size_t>(bytes));
+}
+void check_fits(bool fits, long long number) {
+  TORCH_CHECK_TYPE(fits, "incompatible function arguments: ", number, " does not fit its C++ type");
 }
 bool is_none(Object object) { return object == Py_None; }
 long length(Object sequence) {

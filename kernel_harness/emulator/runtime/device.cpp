@@ -1,6 +1,7 @@
 // A CUDA device for torch whose memory is host memory: tensors that say is_cuda() and mean it.
 // Every operator runs torch's own CPU kernel on aliases of the same storage (one boxed fallback), so that
 // Python and C++ see a CUDA machine without a word of theirs rewritten.
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -69,6 +70,9 @@ struct Hooks final : at::CUDAHooksInterface {
     return kDevice;
   }
   void deviceSynchronize(c10::DeviceIndex) const override {}
+  // What draws is the CPU's kernel, so the generator is the CPU's, the default one seeded by torch.manual_seed.
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { return at::detail::getDefaultCPUGenerator(); }
+  at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::detail::createCPUGenerator(); }
 };
 
 // The same elements of another storage.
@@ -139,8 +143,8 @@ class Crossing {
   // torch's own rule and words: a host tensor among device tensors is an error, save a single number,
   // an index, and the operators whose job is to copy across.
   void check_devices() const {
-    static const std::set<std::string> across{"aten::copy_", "aten::_copy_from", "aten::set_.source_Storage",
-                                              "aten::index.Tensor", "aten::index_put_", "aten::_index_put_impl_"};
+    static const std::set<std::string> across{"aten::copy_", "aten::_copy_from", "aten::set_",
+                                              "aten::index", "aten::index_put_", "aten::_index_put_impl_"};
     if (!host_seen_ || tensors_.empty() || across.count(op_.schema().operator_name().name)) return;
     TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! (in ",
                 op_.schema().operator_name().name, ")");
@@ -242,6 +246,9 @@ extern "C" void emulator_install() {
   at::CUDAHooksRegistry()->Register(
       "CUDAHooks", [](at::CUDAHooksArgs) -> std::unique_ptr<at::CUDAHooksInterface> { return std::make_unique<Hooks>(); },
       c10::RegistryPriority::REGISTRY_PREFERRED);
+  // torch may have looked before now and kept what it found: the object it kept becomes ours. It has no state.
+  static_assert(sizeof(Hooks) == sizeof(at::CUDAHooksInterface));
+  new (const_cast<at::CUDAHooksInterface*>(&at::detail::getCUDAHooks())) Hooks;
   auto& dispatcher = c10::Dispatcher::singleton();
   auto fallback = c10::KernelFunction::makeFromBoxedFunction<&run_on_cpu>();
   keep(dispatcher.registerFallback(c10::DispatchKey::CUDA, fallback, "emulated CUDA"));

@@ -60,6 +60,7 @@ const Description& describe(cudaError_t error) {
 }  // namespace
 
 bool valid(const Launch& launch) {
+  ++launches;  // a launch that fails is one, too
   const dim3& block = launch.block;
   if (peek_error() && sticky) return false;
   if (!within(launch.grid, kGridX, kGridY, kGridZ) || !within(block, kBlockX, kBlockY, kBlockZ) ||

@@ -18,9 +18,12 @@
 
 #include "emulator/context.h"
 
+constinit thread_local uint3 threadIdx{}, blockIdx{};
+constinit thread_local dim3 blockDim, gridDim;
+
 namespace emulator {
 
-thread_local Here here;
+constinit thread_local char* dynamic_shared = nullptr;
 
 namespace {
 
@@ -64,6 +67,7 @@ struct Thread {
 class Core {
  public:
   void begin_launch(const Launch& launch);
+  void end_launch();
   void run_block(std::uint64_t number);
   Votes barrier(bool vote);
   Meeting meet(std::uint32_t mask, std::uint64_t value);
@@ -95,7 +99,7 @@ class Core {
   Context main_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
-  std::vector<char> dynamic_;
+  std::vector<char> dynamic_, kept_;
   char* static_ = nullptr;
   std::size_t static_bytes_ = 0;
 
@@ -144,22 +148,28 @@ void Core::begin_launch(const Launch& launch) {
   dl_iterate_phdr(&find_shared_memory, &shared);
   static_ = shared.data;
   static_bytes_ = shared.bytes;
+  kept_.assign(static_, static_ + static_bytes_);
   const dim3& b = launch.block;
   threads_.resize(b.x * b.y * b.z);
   ready_.resize(threads_.size());
   warps_.resize((threads_.size() + kWarpSize - 1) / kWarpSize);
   for (unsigned i = 0; i < threads_.size(); ++i) threads_[i] = {{i % b.x, i / b.x % b.y, i / b.x / b.y}, i};
-  here.block_dim = launch.block;
-  here.grid_dim = launch.grid;
-  if (launch.shared_bytes > dynamic_.size()) dynamic_.resize(launch.shared_bytes + kAlignment);
+  blockDim = launch.block;
+  gridDim = launch.grid;
+  if (launch.shared_bytes + kAlignment > dynamic_.size()) dynamic_.resize(launch.shared_bytes + kAlignment);
   const auto start = reinterpret_cast<std::uintptr_t>(dynamic_.data());
-  here.dynamic_shared = reinterpret_cast<char*>((start + kAlignment - 1) / kAlignment * kAlignment);
+  dynamic_shared = reinterpret_cast<char*>((start + kAlignment - 1) / kAlignment * kAlignment);
+}
+
+// pybind11, for one, keeps thread-local state of its own in the same block.
+void Core::end_launch() {
+  if (static_bytes_) std::memcpy(static_, kept_.data(), static_bytes_);
 }
 
 // Shared memory starts as whatever the last block left there: all ones read as NaN, and so show.
 void Core::poison() {
   if (static_bytes_) std::memset(static_, 0xFF, static_bytes_);
-  if (launch_->shared_bytes) std::memset(here.dynamic_shared, 0xFF, launch_->shared_bytes);
+  if (launch_->shared_bytes) std::memset(dynamic_shared, 0xFF, launch_->shared_bytes);
 }
 
 void Core::begin_block(std::uint64_t number) {
@@ -173,7 +183,7 @@ void Core::begin_block(std::uint64_t number) {
   }
   ready_head_ = ready_count_ = next_ = waiting_ = votes_ = voters_ = 0;
   alive_ = n;
-  here.block = {static_cast<unsigned>(number % launch.grid.x), static_cast<unsigned>(number / launch.grid.x % launch.grid.y),
+  blockIdx = {static_cast<unsigned>(number % launch.grid.x), static_cast<unsigned>(number / launch.grid.x % launch.grid.y),
                 static_cast<unsigned>(number / launch.grid.x / launch.grid.y)};
   poison();
 }
@@ -186,7 +196,7 @@ void Core::run_block(std::uint64_t number) {
 
 void Core::place(unsigned index) {
   running_ = &threads_[index];
-  here.thread = running_->at;
+  threadIdx = running_->at;
 }
 
 // Goes to whoever can run: a thread that was woken, else one not yet begun, else back to the core.
@@ -290,7 +300,7 @@ std::string Core::name(unsigned index) const {
   char text[160];
   const dim3& b = launch_->block;
   std::snprintf(text, sizeof text, "thread (%u, %u, %u) of block (%u, %u, %u)", index % b.x, index / b.x % b.y, index / b.x / b.y,
-                here.block.x, here.block.y, here.block.z);
+                blockIdx.x, blockIdx.y, blockIdx.z);
   return text;
 }
 
@@ -298,7 +308,12 @@ std::string Core::name(unsigned index) const {
 void Core::stuck() {
   unsigned blocked = 0;
   while (blocked + 1 < threads_.size() && !threads_[blocked].at_barrier) ++blocked;
-  set_fault(name(blocked) + " waits at a barrier that " + std::to_string(alive_ - waiting_) + " threads of its block never reach");
+  if (waiting_) {
+    set_fault(name(blocked) + " waits at a barrier that " + std::to_string(alive_ - waiting_) + " threads of its block never reach");
+  } else {
+    for (blocked = 0; !(warps_[blocked / kWarpSize].alive >> blocked % kWarpSize & 1);) ++blocked;
+    set_fault(name(blocked) + " waits in a warp operation for lanes that never come");
+  }
   fibers_.clear();  // their stacks hold threads that will never go on
   idle_.clear();
 }
@@ -351,6 +366,7 @@ class Cores {
     mine->begin_launch(launch);
     for (std::uint64_t first; (first = taken_.fetch_add(chunk_)) < blocks_;)
       for (std::uint64_t number = first; number < std::min(first + chunk_, blocks_); ++number) mine->run_block(number);
+    mine->end_launch();
   }
 
   void start() {
@@ -385,7 +401,6 @@ class Cores {
 std::atomic<std::uint64_t> launches{0};
 
 bool run(const Launch& launch) {
-  ++launches;
   static auto* cores = new Cores;  // never destroyed: its threads wait on it until the process ends
   return cores->run(launch);
 }

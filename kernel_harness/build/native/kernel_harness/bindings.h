@@ -27,6 +27,7 @@ void read(Object from, long long& to);
 void read(Object from, double& to);
 void read(Object from, bool& to);
 void read(Object from, std::string& to);
+void check_fits(bool fits, long long number);  // as pybind11: a number that its C++ type cannot hold raises TypeError
 bool is_none(Object object);
 long length(Object sequence);
 Object item(Object sequence, long position);  // borrowed until the sequence goes
@@ -52,7 +53,9 @@ T get(Object from) {
   } else if constexpr (std::is_integral_v<T>) {
     long long value;
     read(from, value);
-    return static_cast<T>(value);
+    const T narrow = static_cast<T>(value);
+    check_fits(static_cast<long long>(narrow) == value && (narrow < T(0)) == (value < 0), value);
+    return narrow;
   } else if constexpr (std::is_floating_point_v<T>) {
     double value;
     read(from, value);

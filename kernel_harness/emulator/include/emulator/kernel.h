@@ -18,10 +18,6 @@
 // One copy per core, which runs one block at a time: the block's threads share it, and no others.
 #define __shared__ static thread_local
 
-#define threadIdx (::emulator::here.thread)
-#define blockIdx (::emulator::here.block)
-#define blockDim (::emulator::here.block_dim)
-#define gridDim (::emulator::here.grid_dim)
 constexpr int warpSize = emulator::kWarpSize;
 
 inline void __syncthreads() { emulator::barrier(); }

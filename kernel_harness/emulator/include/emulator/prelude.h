@@ -5,3 +5,11 @@
 #include <cuda_runtime.h>
 
 #include "kernel_harness/bindings.h"
+
+// torch's headers declare this for CUDA's own compilers only.
+namespace at {
+template <class T>
+struct RestrictPtrTraits {
+  using PtrType = T* __restrict__;
+};
+}  // namespace at

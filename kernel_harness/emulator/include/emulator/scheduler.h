@@ -1,22 +1,27 @@
 // What a running kernel and the scheduler say to each other. Blocks are spread over the cores; the threads of
 // a block share one core and are switched contexts, so that a barrier is a barrier.
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "emulator/dim3.h"
 
+// What the running thread knows of itself: read on every use, so it is plain thread-local memory. The names are
+// no macros: a variable of the host's own may be called blockDim, and hides this one as it does under nvcc.
+#define EMULATOR_BUILT_IN extern constinit thread_local __attribute__((tls_model("initial-exec")))
+EMULATOR_BUILT_IN uint3 threadIdx;
+EMULATOR_BUILT_IN uint3 blockIdx;
+EMULATOR_BUILT_IN dim3 blockDim;
+EMULATOR_BUILT_IN dim3 gridDim;
+namespace emulator {
+EMULATOR_BUILT_IN char* dynamic_shared;
+}
+#undef EMULATOR_BUILT_IN
+
 namespace emulator {
 
 constexpr unsigned kWarpSize = 32;
-
-// What the running thread knows of itself: read on every use of threadIdx, so it is plain thread-local memory.
-struct Here {
-  uint3 thread, block;
-  dim3 block_dim, grid_dim;
-  char* dynamic_shared;
-};
-extern thread_local Here here __attribute__((tls_model("initial-exec")));
 
 struct Launch {
   const char* kernel;
@@ -27,6 +32,7 @@ struct Launch {
 };
 
 // Runs every block. False where a thread faulted: `last_fault()` then says how.
+extern std::atomic<std::uint64_t> launches;  // tried so far in this process
 bool run(const Launch& launch);
 const char* last_fault();
 
