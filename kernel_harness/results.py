@@ -90,7 +90,8 @@ def to_json(result: Result, measured_at: str) -> dict[str, Any]:
     derived = {
         "precision": result.precision, "max_abs_error": result.max_abs_error, "relative_error": result.relative_error,
     }  # fmt: skip
-    return _strict({"schema_version": SCHEMA_VERSION, "measured_at": measured_at, **record, **derived})
+    line = {"schema_version": SCHEMA_VERSION, "measured_at": measured_at, **record, **derived}
+    return {key: _strict(value) for key, value in line.items()}
 
 
 def _strict(value: Any) -> Any:

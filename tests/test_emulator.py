@@ -200,8 +200,14 @@ def test_dynamic_shared_memory_is_as_large_as_each_launch_asks_for(rows):
 @emulated
 @pytest.mark.parametrize(
     ("grid", "block"),
-    [([1, 1, 1], [1, 1, 1]), ([7, 1, 1], [33, 1, 1]), ([2, 3, 4], [3, 4, 5]), ([1, 1, 5], [1, 1, 64]), ([1, 9, 1], [1, 1024, 1])],
-)  # fmt: skip
+    [
+        ([1, 1, 1], [1, 1, 1]),
+        ([7, 1, 1], [33, 1, 1]),
+        ([2, 3, 4], [3, 4, 5]),
+        ([1, 1, 5], [1, 1, 64]),
+        ([1, 9, 1], [1, 1024, 1]),
+    ],
+)
 def test_every_thread_of_every_block_runs_once_with_coordinates_of_its_own(grid, block):
     out = device().coordinates(grid, block).cpu()
     assert torch.equal(out, torch.arange(math.prod(grid + block), dtype=torch.int32))
@@ -244,8 +250,14 @@ def test_a_launch_past_a_limit_runs_nothing_and_says_so_once(grid, block, shared
 @emulated
 @pytest.mark.parametrize(
     ("grid", "block", "shared"),
-    [(ONE, [1024, 1, 1], 0), (ONE, [1, 16, 64], 0), ([1, 65535, 1], ONE, 0), ([65536, 1, 1], ONE, 0), (ONE, ONE, 48 * 1024)],
-)  # fmt: skip
+    [
+        (ONE, [1024, 1, 1], 0),
+        (ONE, [1, 16, 64], 0),
+        ([1, 65535, 1], ONE, 0),
+        ([65536, 1, 1], ONE, 0),
+        (ONE, ONE, 48 * 1024),
+    ],
+)
 def test_a_launch_at_a_limit_runs(grid, block, shared):
     touched, first, _ = device().touch(grid, block, shared)
     assert (touched.item(), first) == (1, "cudaSuccess")
@@ -510,7 +522,7 @@ def test_what_a_network_is_made_of_runs_on_the_device():
     with torch.no_grad():
         for layer in layers:
             expected = layer(x)
-            torch.testing.assert_close(layer.to("cuda")(x.cuda()).cpu(), expected, msg=lambda m, layer=layer: f"{layer}: {m}")
+            torch.testing.assert_close(layer.to("cuda")(x.cuda()).cpu(), expected)
             x = expected
 
 
@@ -599,7 +611,7 @@ def test_functions_given_as_a_dict_have_its_docstrings():
 
 @emulated
 def test_plain_types_are_bound_without_pybind11():
-    assert "emulator.function" in repr(bindings().twice.__self__)
+    assert "kernel_harness.function" in repr(bindings().twice.__self__)
 
 
 @emulated
@@ -672,8 +684,14 @@ def test_arguments_of_a_wrong_type_or_number_are_a_type_error(function, argument
 @emulated
 @pytest.mark.parametrize(
     ("function", "number"),
-    [("plus_one", 2**63), ("narrow", 2**31), ("narrow", -(2**31) - 1), ("unsigned_narrow", -1), ("unsigned_narrow", 2**32)],
-)  # fmt: skip
+    [
+        ("plus_one", 2**63),
+        ("narrow", 2**31),
+        ("narrow", -(2**31) - 1),
+        ("unsigned_narrow", -1),
+        ("unsigned_narrow", 2**32),
+    ],
+)
 def test_a_number_that_does_not_fit_is_refused_and_not_cut_off(function, number):
     # pybind11, which binds the function on a GPU, raises TypeError.
     with pytest.raises((TypeError, OverflowError)):

@@ -102,8 +102,9 @@ def _rewrite_launches(source: str) -> str:
             flat = " ".join(_COMMENT_OR_CONTINUATION.sub(" ", source[start:at]).split())
             name = flat.replace("\\", "\\\\").replace('"', '\\"')
             comma = ", " if code[opening + 1 : end].strip() else ""
+            before, between = _breaks(source[start:at]), _breaks(source[close + 3 : opening])
             call = (
-                f"::emulator::Configuration({_breaks(source[start:at])}{configuration})({_breaks(source[close + 3 : opening])}"
+                f"::emulator::Configuration({before}{configuration})({between}"
                 f'"{name}", [&](auto... emulator_arguments) {{ {flat}(emulator_arguments...); }}{comma}{arguments})'
             )
             source = source[:start] + call + source[end + 1 :]

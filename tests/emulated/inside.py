@@ -89,7 +89,15 @@ def extension(stem: str, **keywords: Any) -> ModuleType:
         "functions": list(functions),
         **keywords,
     }
-    return load_inline(file, cuda_sources=file.read_text(), **keywords)
+    # A build that fails takes its time: once is enough for all tests that need it.
+    failed = Path.cwd().parent / f"{keywords['name']}.failed"
+    if failed.exists():
+        raise RuntimeError(failed.read_text())
+    try:
+        return load_inline(file, cuda_sources=file.read_text(), **keywords)
+    except Exception as error:
+        failed.write_text(f"failed in an earlier test: {error}")
+        raise
 
 
 def load_inline(file: Path, **keywords: Any) -> ModuleType:

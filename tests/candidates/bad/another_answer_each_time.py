@@ -1,4 +1,4 @@
-"""NONDETERMINISTIC: right the first time, off by a little more than rounding every time after.
+"""NONDETERMINISTIC: right the first time it sees an input, wrong when it sees the same again.
 
 Says: The same input gave another answer the second time
 """
@@ -9,8 +9,9 @@ import torch
 class ModelNew(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.calls = 0
+        self.seen = None
 
     def forward(self, A, B):
-        self.calls += 1
-        return torch.matmul(A.T, B.T) + (self.calls - 1)
+        again = self.seen is not None and torch.equal(self.seen, A)
+        self.seen = A.clone()
+        return torch.matmul(A.T, B.T) + int(again)

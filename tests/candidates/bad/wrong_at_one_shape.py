@@ -1,6 +1,6 @@
 """WRONG_VALUES: right at the timed shape, wrong at an odd one, where the last row is missing.
 
-Says: M=33,K=5,N=17:own
+Says: M=33,K=5,N=17:
 Says: the first at [32, 0]: got 0
 """
 
