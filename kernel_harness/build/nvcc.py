@@ -1,0 +1,104 @@
+"""Builds for a real GPU: torch's own load_inline, against light headers where they serve, else as it stands."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from torch.utils import cpp_extension
+
+from kernel_harness.build import bindings, cache, compiler, light
+from kernel_harness.build.digest import first_error, undefined_symbol
+from kernel_harness.build.errors import BuildFailed
+from kernel_harness.build.sources import Sources
+
+# The plain call must be caught here: the worker replaces the public name.
+_load_inline = cpp_extension.load_inline
+# Messages that the real headers could silence. Any other failure is the source's own and is shown at once.
+_WANTS_MORE = re.compile(
+    r"has no member|is undefined|incomplete type|no instance of|cannot open source file|No such file|must be a class"
+    r"|not a template|is not a member|has not been declared|was not declared|does not name|no matching function"
+    rf"|undefined (?:reference|symbol)|{bindings.UNSUPPORTED_TYPE}"
+)
+
+Mark = Callable[[str], str]
+
+
+def extension(sources: Sources, mark: Mark, arch: Sequence[int]) -> tuple[Path, bool]:
+    """The candidate's library for compute capability `arch`, and whether it was cached. Raises BuildFailed."""
+    name = cache.key(
+        what="cuda", machine=compiler.identity(), arch=list(arch), nvcc=version(), name=sources.name,
+        cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings, headers=sources.implicit_headers, with_cuda=sources.with_cuda,
+        own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
+        code=cache.digest_of(bindings.INCLUDE, Path(__file__), Path(light.__file__)),
+    )  # fmt: skip
+
+    def build(folder: Path) -> None:
+        try:
+            _build_light(sources, mark, folder)
+        except BuildFailed as failure:
+            if not _WANTS_MORE.search(failure.log):
+                raise
+            shutil.rmtree(folder)
+            folder.mkdir()
+            build_plain(sources, mark, folder)
+
+    folder, cached = cache.get_or_build("cuda", name, build)
+    # torch appends a version to the name where one process builds the same name twice.
+    return next(folder.glob("*.so")), cached
+
+
+def build_plain(sources: Sources, mark: Mark, folder: Path) -> None:
+    """load_inline as the candidate called it, into a folder."""
+    _call(
+        sources, folder, mark(sources.cpp), mark(sources.cuda),
+        functions=dict(sources.functions) if sources.functions is not None else None,
+        no_implicit_headers=not sources.implicit_headers,
+    )  # fmt: skip
+
+
+def _build_light(sources: Sources, mark: Mark, folder: Path) -> None:
+    code = sources.cpp + sources.cuda
+    if not light.serves(code):
+        raise BuildFailed("", "is not a member")
+    headers = light.write_headers(folder / "headers", code, binds_itself=not bindings.serve(code))
+    cpp, cuda = [f"#include <{bindings.HEADER}>"], []
+    if sources.implicit_headers:
+        cpp += ["#include <torch/extension.h>"]
+        cuda += ["#include <torch/types.h>", "#include <cuda.h>", "#include <cuda_runtime.h>"]
+    cpp += [mark(sources.cpp), bindings.definition(sources)]
+    _call(
+        sources, folder, "\n".join(cpp), "\n".join([*cuda, mark(sources.cuda)]) if sources.cuda else "",
+        no_implicit_headers=True,
+        extra_cflags=["-std=c++20", *sources.cflags],
+        extra_include_paths=[str(headers), str(bindings.INCLUDE), *sources.include_paths],
+        extra_ldflags=[*bindings.link_flags(), *sources.ldflags],
+    )  # fmt: skip
+
+
+def _call(sources: Sources, folder: Path, cpp: str, cuda: str, **more: object) -> None:
+    """One build by torch. It changes the lists it is given, so it gets its own."""
+    arguments = {
+        "extra_cflags": list(sources.cflags), "extra_cuda_cflags": list(sources.cuda_cflags),
+        "extra_ldflags": list(sources.ldflags), "extra_include_paths": list(sources.include_paths),
+        "with_pytorch_error_handling": sources.error_handling, "with_cuda": sources.with_cuda, **more,
+    }  # fmt: skip
+    try:
+        _load_inline(
+            name=sources.name, cpp_sources=[cpp], cuda_sources=[cuda] if cuda else None,
+            build_directory=str(folder), verbose=False, is_python_module=False, **arguments,
+        )  # fmt: skip
+    except (RuntimeError, OSError) as error:  # the second where the library built cannot be loaded
+        raise BuildFailed(undefined_symbol(str(error)) or first_error(str(error)), str(error)) from None
+
+
+def version() -> str:
+    """The last line of `nvcc --version`; empty without one."""
+    if cpp_extension.CUDA_HOME is None:
+        return ""
+    nvcc = Path(cpp_extension.CUDA_HOME) / "bin" / "nvcc"
+    done = subprocess.run([str(nvcc), "--version"], capture_output=True, text=True)
+    return done.stdout.strip().split("\n")[-1]

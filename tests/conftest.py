@@ -1,0 +1,93 @@
+"""What several test files need: the command, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+# More than a cold cache needs; a run that takes longer hangs.
+LONGEST_S = 300
+
+
+class Harness:
+    """`python harness.py` in the checkout's root, with results and temporary files in a folder of its own."""
+
+    def __init__(self, folder: Path, results: Path | None = None) -> None:
+        self.results = results or folder / "results"
+        self.temporary = folder / "temporary"
+        self.temporary.mkdir()
+
+    def run(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> Finished:
+        """The command from start to end."""
+        process = self.start(*arguments, environment=environment)
+        try:
+            stdout, stderr = process.communicate(timeout=LONGEST_S)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # as Ctrl-C, it ends the workers too
+            process.communicate()
+            raise
+        return Finished(process.returncode, stdout, stderr)
+
+    def start(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """The command, under way."""
+        return subprocess.Popen(
+            [sys.executable, ROOT / "harness.py", *arguments, "--results", self.results],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(self.temporary), **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=_hear_interrupts,
+        )
+
+    def candidates_processes(self) -> list[psutil.Process]:
+        """What workers are and what they have started, by where they stand: nothing else is in that folder."""
+        inside = f"{self.temporary.resolve()}/"
+        return [p for p in psutil.process_iter(["cwd"]) if (p.info["cwd"] or "").startswith(inside)]
+
+    def journal(self, problem: str) -> list[dict[str, Any]]:
+        """Every line of runs.jsonl, which must all be whole; none where there is no file."""
+        path = self._folder(problem) / "runs.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def leaderboard(self, problem: str) -> Path:
+        """The main leaderboard of the emulated device."""
+        return self._folder(problem) / "leaderboard.csv"
+
+    def _folder(self, problem: str) -> Path:
+        return self.results / problem / "cpu-emulated"
+
+
+class Finished:
+    """How a command ended, and what it said."""
+
+    def __init__(self, code: int, stdout: str, stderr: str) -> None:
+        self.code, self.stdout, self.stderr = code, stdout, stderr
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        """What `--json` printed, by kernel."""
+        assert self.stdout, self.stderr
+        return {record["kernel"]: record for record in map(json.loads, self.stdout.splitlines())}
+
+
+def _hear_interrupts() -> None:
+    # A shell starts background jobs with SIGINT ignored, and whoever runs the tests may be one.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Harness:
+    """The command, with no results yet."""
+    return Harness(tmp_path)

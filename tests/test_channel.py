@@ -1,0 +1,364 @@
+"""Messages over real socket pairs, and memory that two sides share, each as if the other were hostile."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_harness.channel import (
+    MAX_DESCRIPTORS,
+    MAX_MESSAGE_BYTES,
+    Channel,
+    Closed,
+    Malformed,
+    SharedBuffer,
+    map_private,
+    map_shared,
+    pair,
+)
+
+Ends = tuple[Channel, socket.socket]
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+# Whatever a reader may do with bytes that are no message.
+OUTCOMES = (Malformed, Closed, TimeoutError)
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    """A channel, and the bare socket at its other end."""
+    ours, theirs = pair()
+    reader = Channel(ours)
+    yield reader, theirs
+    reader.close()
+    theirs.close()
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack("<I", len(body)) + body
+
+
+def read(data: bytes) -> object:
+    """What a reader makes of bytes after which the other side hangs up."""
+    ours, theirs = pair()
+    with theirs:
+        theirs.sendall(data)
+    reader = Channel(ours)
+    try:
+        return reader.receive(timeout_s=5)[0]
+    finally:
+        reader.close()
+
+
+# ------------------------------------------------------------------------------------------- messages
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=4))
+def test_any_json_object_arrives_as_it_was_sent(message):
+    ours, theirs = map(Channel, pair())
+    theirs.send(message, timeout_s=5)
+    assert ours.receive(timeout_s=5) == (message, [])
+    ours.close()
+    theirs.close()
+
+
+def test_messages_arrive_one_by_one_and_in_order(ends):
+    reader, theirs = ends
+    for i in range(3):
+        Channel(theirs).send({"number": i})
+    assert [reader.receive(timeout_s=5)[0]["number"] for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_message_as_long_as_allowed_arrives(ends):
+    reader, theirs = ends
+    message = {"x": "a" * (MAX_MESSAGE_BYTES - len(json.dumps({"x": ""})))}
+    sender = threading.Thread(target=Channel(theirs).send, args=(message,))
+    sender.start()
+    assert reader.receive(timeout_s=20)[0] == message
+    sender.join()
+
+
+def test_a_message_that_is_too_long_is_not_sent(ends):
+    reader, theirs = ends
+    with pytest.raises(ValueError, match=str(MAX_MESSAGE_BYTES)):
+        Channel(theirs).send({"x": "a" * MAX_MESSAGE_BYTES})
+    with pytest.raises(TimeoutError):
+        reader.receive(timeout_s=0)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_json_lacks_is_not_sent(ends, number):
+    with pytest.raises(ValueError):
+        Channel(ends[1]).send({"x": number})
+
+
+def test_a_message_in_pieces_is_put_together(ends):
+    reader, theirs = ends
+
+    def send_bytewise() -> None:
+        for byte in framed(b'{"x": 1}'):
+            theirs.sendall(bytes([byte]))
+
+    sender = threading.Thread(target=send_bytewise)
+    sender.start()
+    assert reader.receive(timeout_s=5)[0] == {"x": 1}
+    sender.join()
+
+
+def test_sending_to_nobody_is_closed(ends):
+    reader, theirs = ends
+    theirs.close()
+    with pytest.raises(Closed):
+        reader.send({"x": "a" * 100_000}, timeout_s=5)
+
+
+def test_sending_to_one_who_does_not_read_times_out(ends):
+    with pytest.raises(TimeoutError):
+        ends[0].send({"x": "a" * (MAX_MESSAGE_BYTES - 100)}, timeout_s=0.01)
+
+
+# --------------------------------------------------------------------------------------- hostile bytes
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_a_message_or_one_of_three_errors(data):
+    with suppress(*OUTCOMES):
+        assert isinstance(read(data), dict)
+
+
+@given(st.binary(max_size=200))
+def test_an_arbitrary_body_is_a_message_or_one_of_three_errors(body):
+    with suppress(*OUTCOMES):
+        assert isinstance(read(framed(body)), dict)
+
+
+@given(st.text(alphabet='[]{}":,0123456789.eE+-nulltrufasINifty\\', max_size=60))
+def test_what_looks_like_json_is_a_message_or_one_of_three_errors(text):
+    with suppress(*OUTCOMES):
+        assert isinstance(read(framed(text.encode())), dict)
+
+
+@pytest.mark.parametrize("length", [MAX_MESSAGE_BYTES + 1, 2**31, 2**32 - 1])
+def test_a_length_over_the_limit_is_refused_before_anything_is_read(ends, length):
+    reader, theirs = ends
+    theirs.sendall(struct.pack("<I", length))
+    with pytest.raises(Malformed):
+        reader.receive(timeout_s=5)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3, 4, 8])
+def test_a_message_cut_off_by_a_hang_up_is_closed(kept):
+    with pytest.raises(Closed):
+        read(framed(b'{"x": 1}')[:kept])
+
+
+@pytest.mark.parametrize("kept", [0, 3, 4, 8])
+def test_a_message_that_stops_short_times_out(ends, kept):
+    reader, theirs = ends
+    theirs.sendall(framed(b'{"x": 1}')[:kept])
+    with pytest.raises(TimeoutError):
+        reader.receive(timeout_s=0.01)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"[]", b"1", b"null", b'"x"', b'{"x": NaN}', b'{"x": Infinity}', b'{"x": -Infinity}', b"{", b'{"x": 1}}',
+        b"\xff\xfe{}", b'{"x": "\xff"}', b"[" * 100_000, b'{"x":' * 100_000, b'{"x": ' + b"9" * 5000 + b"}",
+    ],
+    ids=lambda body: body[:20].decode("latin-1"),
+)  # fmt: skip
+def test_a_body_that_is_no_json_object_is_malformed(body):
+    with pytest.raises(Malformed):
+        read(framed(body))
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999"])
+def test_a_number_too_large_for_a_float_is_malformed(number):
+    # json reads it as infinity, which no message can hold.
+    with pytest.raises(Malformed):
+        read(framed(b'{"x": %s}' % number.encode()))
+
+
+def test_a_reader_goes_on_after_a_malformed_message(ends):
+    reader, theirs = ends
+    theirs.sendall(framed(b"[]"))
+    Channel(theirs).send({"x": 1})
+    with pytest.raises(Malformed):
+        reader.receive(timeout_s=5)
+    assert reader.receive(timeout_s=5)[0] == {"x": 1}
+
+
+# ----------------------------------------------------------------------------------------- descriptors
+
+
+def test_descriptors_travel_with_their_message(ends, tmp_path):
+    reader, theirs = ends
+    file = os.open(tmp_path / "x", os.O_RDWR | os.O_CREAT)
+    os.write(file, b"hello")
+    Channel(theirs).send({"x": 1}, [file])
+    os.close(file)
+    message, (received,) = reader.receive(timeout_s=5)
+    assert message == {"x": 1} and os.pread(received, 5, 0) == b"hello"
+    os.close(received)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [framed(b"[]"), framed(b'{"x": 1}')[:6], struct.pack("<I", 2**32 - 1), framed(b"not json")],
+    ids=["no object", "cut off", "too long", "no json"],
+)
+def test_descriptors_beside_something_malformed_are_closed(ends, data):
+    reader, theirs = ends
+    before = open_descriptors()
+    socket.send_fds(theirs, [data], [0, 0, 0])
+    with pytest.raises((Malformed, TimeoutError)):
+        reader.receive(timeout_s=0.01)
+    assert open_descriptors() == before
+
+
+@pytest.mark.parametrize("count", [MAX_DESCRIPTORS + 1, 100])
+def test_more_descriptors_than_a_message_may_have_do_not_stay_open(ends, count):
+    reader, theirs = ends
+    before = open_descriptors()
+    socket.send_fds(theirs, [framed(b"{}")], [0] * count)
+    received: list[int] = []
+    with suppress(*OUTCOMES):
+        received = reader.receive(timeout_s=5)[1]
+    assert len(received) <= MAX_DESCRIPTORS
+    for descriptor in received:
+        os.close(descriptor)
+    assert open_descriptors() == before
+
+
+def test_descriptors_with_every_byte_of_a_message_are_limited_too(ends):
+    reader, theirs = ends
+    before = open_descriptors()
+    for byte in framed(b'{"x": 1}'):
+        socket.send_fds(theirs, [bytes([byte])], [0] * MAX_DESCRIPTORS)
+    with pytest.raises(Malformed):
+        reader.receive(timeout_s=5)
+    assert open_descriptors() == before
+
+
+def test_received_descriptors_are_not_inherited_by_children(ends):
+    reader, theirs = ends
+    Channel(theirs).send({}, [0])
+    (received,) = reader.receive(timeout_s=5)[1]
+    assert not os.get_inheritable(received)
+    os.close(received)
+
+
+# --------------------------------------------------------------------------------------- shared memory
+
+
+@pytest.fixture
+def buffer() -> Iterator[SharedBuffer]:
+    buffer = SharedBuffer(5000)
+    yield buffer
+    buffer.close()
+
+
+@pytest.mark.parametrize("size", [0, 100, 4999, 5001, 100_000])
+def test_no_holder_can_change_its_size(buffer, size):
+    with pytest.raises(OSError):
+        os.ftruncate(buffer.descriptor, size)
+    assert os.fstat(buffer.descriptor).st_size == 5000
+
+
+def test_no_holder_can_take_the_seals_off_or_add_one(buffer):
+    f_add_seals, f_seal_write = 1033, 8  # from linux/fcntl.h
+    with pytest.raises(OSError):
+        fcntl.fcntl(buffer.descriptor, f_add_seals, f_seal_write)
+
+
+def test_both_sides_see_what_is_written(buffer):
+    theirs = map_shared(buffer.descriptor, 5000)
+    theirs[10:13] = b"abc"
+    buffer.memory[13:16] = b"def"
+    assert buffer.memory[10:16] == theirs[10:16] == b"abcdef"
+
+
+def test_a_private_mapping_keeps_its_writes_to_itself(buffer):
+    buffer.memory[0:3] = b"abc"
+    theirs = map_private(buffer.descriptor, 5000)
+    theirs[0:3] = b"xyz"
+    assert (buffer.memory[0:3], theirs[0:3]) == (b"abc", b"xyz")
+
+
+def test_a_read_only_descriptor_can_be_read_and_mapped_privately(buffer):
+    buffer.memory[0:3] = b"abc"
+    descriptor = buffer.read_only()
+    assert os.pread(descriptor, 3, 0) == b"abc"
+    assert map_private(descriptor, 5000)[0:3] == b"abc"
+    os.close(descriptor)
+
+
+def test_a_read_only_descriptor_cannot_be_written_through(buffer):
+    descriptor = buffer.read_only()
+    with pytest.raises(OSError):
+        os.pwrite(descriptor, b"x", 0)
+    with pytest.raises(OSError):
+        map_shared(descriptor, 5000)
+    mapping = mmap.mmap(descriptor, 5000, prot=mmap.PROT_READ)
+    with pytest.raises(TypeError):
+        mapping[0:1] = b"x"
+    with pytest.raises(OSError):
+        os.ftruncate(descriptor, 0)
+    os.close(descriptor)
+
+
+def test_a_read_only_descriptor_cannot_be_opened_again_for_writing(buffer):
+    # What one holder may do, another who was given only this descriptor must not.
+    descriptor = buffer.read_only()
+    path = Path(f"/proc/self/fd/{descriptor}")
+    try:
+        again = os.open(path, os.O_RDWR)
+    except OSError:
+        pass
+    else:
+        os.close(again)
+        pytest.fail("the memory was opened for writing")
+    finally:
+        os.close(descriptor)
+
+
+def test_a_buffer_of_no_bytes_can_be_made_and_mapped():
+    buffer = SharedBuffer(0)
+    assert len(map_shared(buffer.descriptor, buffer.size)) == buffer.size
+    buffer.close()
+
+
+def test_a_closed_buffer_leaves_no_descriptor_open():
+    before = open_descriptors()
+    for _ in range(3):
+        SharedBuffer(100).close()
+    assert open_descriptors() == before
+
+
+def test_a_view_of_a_closed_buffer_stays_readable():
+    buffer = SharedBuffer(100)
+    buffer.memory[0:3] = b"abc"
+    view = memoryview(buffer.memory)
+    buffer.close()
+    assert bytes(view[0:3]) == b"abc"
