@@ -36,7 +36,7 @@ class Candidate:
 
 def read(path: Path) -> Candidate:
     """The candidate in a file. Raises OSError."""
-    return Candidate(path.stem, path, path.read_text(errors="replace"))
+    return Candidate(path.stem, path, path.read_text(encoding="utf-8", errors="replace"))
 
 
 def files(folder: Path) -> list[Path]:

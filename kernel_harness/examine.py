@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from kernel_harness import tensors
@@ -144,6 +145,8 @@ class Subject:
     def _copied(self, reply: Message) -> tuple[Any, tuple[torch.Tensor, ...]]:
         try:
             leaves = tensors.read_leaves(reply.get("leaves"), self._output.size)
+            if sum(leaf.nbytes for leaf in leaves) > psutil.virtual_memory().available // 2:
+                raise tensors.Unreadable("more output than this machine has memory to compare")
             outputs = tuple(leaf.view(self._output.memory).clone() for leaf in leaves)
             tensors.unflatten(reply.get("structure"), outputs)
         except (tensors.Unreadable, RecursionError) as error:

@@ -334,6 +334,10 @@ def _reproduce(run: Session, candidate: Candidate, case: Case | None) -> str:
     words += ["--device", run.device.name, "--shape", shape_text(run.problem.shape)]
     if case is not None:
         words += ["--case", case.name, "--seed", str(run.settings.seed)]
+    if run.settings.precision is not None:
+        words += ["--precision", run.settings.precision.value]
+    if run.settings.limits.call_s != Limits().call_s:
+        words += ["--timeout", f"{run.settings.limits.call_s:g}"]
     return shlex.join(words)
 
 

@@ -180,7 +180,7 @@ def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
 def _replace(path: Path, text: str) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

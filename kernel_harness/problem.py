@@ -109,7 +109,7 @@ class Problem:
 def load(name: str, path: Path) -> Problem:
     """The problem in a file, at the shape its constants give. Raises ProblemError."""
     try:
-        source = path.read_text()
+        source = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ProblemError(f"{path}: {error.strerror or error}") from None
     return _execute(name, path, source, {})

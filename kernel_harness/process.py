@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import select
 import shutil
@@ -15,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -23,9 +24,11 @@ import psutil
 
 from kernel_harness import channel
 from kernel_harness.channel import Channel, Message
+from kernel_harness.errors import EnvironmentLacking
 
 KEPT_OUTPUT_BYTES = 64 * 1024
 _TICK_S = 0.05
+_PIPE_BYTES = 1 << 20
 # What a worker inherits of the user's environment; everything else stays with the judge.
 _ALLOWED = (
     "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CC", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
@@ -40,7 +43,11 @@ class Limits:
     call_s: float = 60.0
     build_s: float = 300.0
     tasks: int = 512
-    memory_bytes: int = 16 << 30
+    memory_bytes: int = field(default_factory=lambda: min(16 << 30, int(0.6 * psutil.virtual_memory().total)))
+
+
+class TemplateGone(EnvironmentLacking):
+    """No worker can be started any more."""
 
 
 class WorkerFailed(Exception):
@@ -124,8 +131,14 @@ class Template:
 
     def _ask(self, message: Message, descriptors: Sequence[int] = ()) -> Message:
         with self._lock:
-            self._channel.send(message, descriptors)
-            return self._channel.receive(timeout_s=60)[0]
+            try:
+                self._channel.send(message, descriptors)
+                return self._channel.receive(timeout_s=60)[0]
+            except (channel.Closed, TimeoutError):
+                raise TemplateGone(
+                    "The process that workers are forked from was ended from outside, perhaps by a candidate. "
+                    "What had been measured is kept; run the candidates one by one with --kernel to find it."
+                ) from None
 
 
 class Worker:
@@ -138,6 +151,8 @@ class Worker:
         self._template, self._limits = template, limits
         self._channel, self._output = Channel(end), output
         os.set_blocking(output, False)
+        with contextlib.suppress(OSError):  # fewer switches for a worker that prints much
+            fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._kept: deque[bytes] = deque()
         self._kept_bytes = 0
         self.printed_bytes = 0
@@ -210,7 +225,7 @@ class Worker:
     def _drain(self) -> None:
         """Reads what was printed, keeps the end of it, and so never lets a print block."""
         try:
-            data = os.read(self._output, 1 << 16)
+            data = os.read(self._output, _PIPE_BYTES)
         except BlockingIOError:
             return
         if not data:

@@ -158,7 +158,7 @@ class Journal:
         """Every whole line, oldest first."""
         records = []
         try:
-            lines = self.path.read_text(errors="replace").split("\n")
+            lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
         except FileNotFoundError:
             return []
         for line in lines:

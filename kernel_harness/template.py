@@ -21,7 +21,7 @@ import psutil
 from kernel_harness import channel, device
 
 _PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_DUMPABLE = 4
+_PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -73,6 +73,7 @@ def _fork(descriptors: list[int], folder: str) -> int:
 def _become_worker(descriptors: list[int], folder: str) -> int:
     """The child's side of the fork. The wall between worker and judge goes up here, before the candidate is read."""
     os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     control, output = descriptors
     null = os.open(os.devnull, os.O_RDONLY)

@@ -149,6 +149,8 @@ def _is_refusal(error: BaseException) -> bool:
     """The ways a kernel may decline a shape: ValueError, NotImplementedError, or a TORCH_CHECK (a RuntimeError)."""
     if isinstance(error, (ValueError, NotImplementedError)):
         return True
+    if isinstance(error, torch.OutOfMemoryError):
+        return False
     return isinstance(error, RuntimeError) and not str(error).startswith("CUDA error")
 
 

@@ -51,7 +51,7 @@ def ends() -> Iterator[Ends]:
 
 
 def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def framed(body: bytes) -> bytes:

@@ -101,9 +101,7 @@ def test_one_column() -> None:
 
 
 def test_some_rows() -> None:
-    assert (
-        edited(lambda t: t[5:12].add_(answer(7, 45, seed=1))) == "The wrong elements fill rows 5 to 11 of 67."
-    )
+    assert edited(lambda t: t[5:12].add_(answer(7, 45, seed=1))) == "The wrong elements fill rows 5 to 11 of 67."
 
 
 def test_listed_rows() -> None:

@@ -277,11 +277,7 @@ RUNS = 4000
 
 def autocorrelated(correlation: float, seed: int, innovations: str = "normal") -> Floats:
     rng = np.random.default_rng(seed)
-    steps = (
-        rng.normal(size=(RUNS, LOOKS[-1]))
-        if innovations == "normal"
-        else rng.standard_t(2, (RUNS, LOOKS[-1]))
-    )
+    steps = rng.normal(size=(RUNS, LOOKS[-1])) if innovations == "normal" else rng.standard_t(2, (RUNS, LOOKS[-1]))
     values: Floats = np.empty_like(steps)
     values[:, 0] = steps[:, 0]
     for i in range(1, LOOKS[-1]):
@@ -306,9 +302,7 @@ def coverage(log_ratios: Floats) -> float:
 
 
 def called_different(log_ratios: Floats) -> float:
-    intervals = [
-        Interval(math.exp(a), 1.0, math.exp(b)) for a, b in zip(*at_the_stop(log_ratios), strict=True)
-    ]
+    intervals = [Interval(math.exp(a), 1.0, math.exp(b)) for a, b in zip(*at_the_stop(log_ratios), strict=True)]
     return float(np.mean([compare(i) in (Comparison.FASTER, Comparison.SLOWER) for i in intervals]))
 
 

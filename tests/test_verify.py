@@ -37,9 +37,7 @@ class Matmul:
     def __init__(self, distribution: str = "normal", k: int = 512) -> None:
         generator = torch.Generator().manual_seed(7)
         if distribution == "integers":
-            self.a, self.b = (
-                torch.randint(-8, 9, shape, generator=generator).float() for shape in ((k, 64), (96, k))
-            )
+            self.a, self.b = (torch.randint(-8, 9, shape, generator=generator).float() for shape in ((k, 64), (96, k)))
         else:
             self.a, self.b = (torch.randn(shape, generator=generator) for shape in ((k, 64), (96, k)))
         self.reference = self.a.T @ self.b.T
@@ -130,9 +128,7 @@ def test_another_dtype_is_wrong_even_with_equal_values() -> None:
     ],
 )
 def test_non_finite_elements_must_be_the_reference_s(got: float, expected: float) -> None:
-    assert (
-        verify([torch.tensor([0.0, got])], plain(torch.tensor([0.0, expected]))).status is Status.WRONG_VALUES
-    )
+    assert verify([torch.tensor([0.0, got])], plain(torch.tensor([0.0, expected]))).status is Status.WRONG_VALUES
 
 
 @pytest.mark.parametrize("distribution", ["own", "normal"])
@@ -186,9 +182,7 @@ def test_a_sequential_float32_sum_is_float32() -> None:
         (tf32_truncated, Precision.TF32),
     ],
 )
-def test_reduced_inputs_are_found_and_named(
-    rounding: Callable[[torch.Tensor], torch.Tensor], named: Precision
-) -> None:
+def test_reduced_inputs_are_found_and_named(rounding: Callable[[torch.Tensor], torch.Tensor], named: Precision) -> None:
     matmul = Matmul()
     check = verify([matmul.rounded(rounding)], matmul.expectation())
     assert (check.status, check.precision) == (Status.REDUCED_PRECISION, named)
@@ -197,9 +191,7 @@ def test_reduced_inputs_are_found_and_named(
 def test_the_detail_of_reduced_precision_has_the_figures() -> None:
     matmul = Matmul()
     detail = verify([matmul.rounded(bfloat16)], matmul.expectation()).detail
-    assert detail.startswith(
-        "The output has a relative error of 0.0024 against float64, the size that bfloat16"
-    )
+    assert detail.startswith("The output has a relative error of 0.0024 against float64, the size that bfloat16")
 
 
 @pytest.mark.parametrize("rounding", [bfloat16, tf32, tf32_truncated])
@@ -251,9 +243,7 @@ def test_precision_is_not_judged_without_an_oracle() -> None:
 
 def test_precision_is_not_judged_on_few_outputs() -> None:
     x = torch.randn(1023)
-    expectation = Expectation(
-        "x", "normal", (x,), (x.double(),), (torch.tensor(1e3),), FLOAT32, zero_mean=True
-    )
+    expectation = Expectation("x", "normal", (x,), (x.double(),), (torch.tensor(1e3),), FLOAT32, zero_mean=True)
     assert verify([bfloat16(x)], expectation).precision is None
 
 
@@ -265,9 +255,7 @@ def test_precision_is_not_judged_where_inputs_are_not_zero_mean() -> None:
 def test_a_reference_that_errs_itself_allows_as_much() -> None:
     oracle = torch.randn(4096, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     reference, got = (oracle * 1.00002).float(), (oracle * 1.0003).float()
-    expectation = Expectation(
-        "x", "normal", (reference,), (oracle,), (torch.tensor(1e3),), FLOAT32, zero_mean=True
-    )
+    expectation = Expectation("x", "normal", (reference,), (oracle,), (torch.tensor(1e3),), FLOAT32, zero_mean=True)
     assert verify([got], expectation).precision is Precision.FLOAT32
 
 
@@ -327,9 +315,7 @@ def test_own_zero_mean_inputs_do_not_convict_an_honest_sum_near_zero() -> None:
 
 def test_own_inputs_have_an_allowed_format_s_tolerance() -> None:
     x = torch.full((10,), 100.0)
-    expectation = Expectation(
-        "x", "own", (x,), (x.double(),), None, FLOAT32, allowed_precision=Precision.TF32
-    )
+    expectation = Expectation("x", "own", (x,), (x.double(),), None, FLOAT32, allowed_precision=Precision.TF32)
     results = [verify([x + error], expectation).passed for error in (0.5, 2.0)]
     assert results == [True, False]
 

@@ -6,7 +6,6 @@ import linecache
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 # g++: file:line:column: error: text; nvcc: file(line): error: text; the linkers' own words.
 _ERROR = re.compile(
@@ -44,4 +43,6 @@ def undefined_symbol(message: str) -> str:
         return ""
     tool = shutil.which("c++filt")
     name = subprocess.run([tool, symbol[1]], capture_output=True, text=True).stdout.strip() if tool else symbol[1]
+    if re.match(r"(?:c10|at|torch)::", name):
+        return f"undefined symbol: {name}; torch has it under another ABI: drop -D_GLIBCXX_USE_CXX11_ABI"
     return f"undefined symbol: {name}; its declaration in cpp_sources differs from every definition in cuda_sources"

@@ -31,7 +31,8 @@ def extension(sources: Sources, mark: Mark, arch: Sequence[int]) -> tuple[Path, 
     """The candidate's library for compute capability `arch`, and whether it was cached. Raises BuildFailed."""
     name = cache.key(
         what="cuda", machine=compiler.identity(), arch=list(arch), nvcc=version(), name=sources.name,
-        cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings, headers=sources.implicit_headers, with_cuda=sources.with_cuda,
+        cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings, headers=sources.implicit_headers,
+        with_cuda=sources.with_cuda,
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
         code=cache.digest_of(bindings.INCLUDE, Path(__file__), Path(light.__file__)),
     )  # fmt: skip
