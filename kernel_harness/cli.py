@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         "--build-timeout", type=_positive, default=300.0, metavar="S", help="seconds per build (default 300)"
     )
     run.add_argument(
-        "--budget", type=_positive, metavar="S", help="seconds of timing (default 3 emulated, 60 on a GPU)"
+        "--budget", type=_positive, metavar="S", help="seconds of timing (default 2 emulated, 60 on a GPU)"
     )
     run.add_argument("--rounds", type=_count, metavar="N", help="exactly this many timed rounds")
     run.add_argument("--jobs", type=_count, metavar="N", help="builds side by side (default: by cores and memory)")

@@ -26,7 +26,7 @@ class Emulated:
     torch_device = "cuda"
     emulated = True
     # Emulated times predict nothing: a rough figure is all they are worth waiting for.
-    budget_s = 3.0
+    budget_s = 2.0
     half_width = 0.05
 
     def build(self, sources: Sources, mark: Callable[[str], str], /) -> tuple[Path, bool]:
