@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import mmap
 import os
 import select
@@ -19,7 +20,7 @@ MAX_DESCRIPTORS = 4
 _LENGTH = struct.Struct("<I")
 # From linux/fcntl.h; the fcntl module of Python 3.11 lacks these names.
 _F_ADD_SEALS = 1033
-_SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1, 2, 4
+_SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 2, 4, 16
 
 Message = dict[str, Any]
 
@@ -82,10 +83,14 @@ class Channel:
             if not select.select([self._socket], [], [], wait)[0]:
                 raise TimeoutError
             try:
-                data, fds, _, _ = socket.recv_fds(self._socket, count - len(parts), MAX_DESCRIPTORS)
+                data, fds, flags, _ = socket.recv_fds(self._socket, count - len(parts), MAX_DESCRIPTORS)
             except OSError as error:
                 raise Closed(str(error)) from None
             descriptors += fds
+            for descriptor in fds:
+                os.set_inheritable(descriptor, False)  # recv_fds drops the flag that would say so
+            if len(descriptors) > MAX_DESCRIPTORS or flags & socket.MSG_CTRUNC:
+                raise Malformed(f"a message with more than {MAX_DESCRIPTORS} descriptors")
             if not data:
                 raise Closed("end of file")
             parts += data
@@ -96,8 +101,14 @@ def _parse(body: bytes) -> Message:
     def refuse(word: str) -> None:
         raise ValueError(f"{word} is not JSON")
 
+    def finite(digits: str) -> float:
+        number = float(digits)
+        if not math.isfinite(number):
+            raise ValueError(f"{digits} is too large")
+        return number
+
     try:
-        message = json.loads(body, parse_constant=refuse)
+        message = json.loads(body, parse_constant=refuse, parse_float=finite)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"no JSON: {error}") from None
     if not isinstance(message, dict):
@@ -117,11 +128,15 @@ class SharedBuffer:
         self.size = max(1, size)
         self.descriptor = os.memfd_create("kernel-harness", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.descriptor, self.size)
-        fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _SEAL_SHRINK | _SEAL_GROW | _SEAL_SEAL)
+        fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _SEAL_SHRINK | _SEAL_GROW)
         self.memory = mmap.mmap(self.descriptor, self.size)
 
     def read_only(self) -> int:
-        """A descriptor of the same memory that cannot write to it; the caller closes it."""
+        """A descriptor of the same memory, which from now on nobody else can write to; the caller closes it.
+
+        That the descriptor is read-only is not enough: its holder could open it again through /proc.
+        """
+        fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _SEAL_FUTURE_WRITE)
         return os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
