@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-KERNELS = ("naive", "tiled", "reduction_per_element", "tiled_pretransposed")
+KERNELS = ("naive", "tiled", "reduction_per_element")
 UNMODIFIED = """
 #include <torch/extension.h>
 #include <cuda.h>
@@ -72,12 +72,13 @@ def nvcc_part() -> None:
         print("nvcc: not on this machine, nothing measured")
         return
     os.environ.setdefault("TORCH_CUDA_ARCH_LIST", "9.0")
-    from torch.utils import cpp_extension
+    import torch
 
-    cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME or cpp_extension._find_cuda_home()
+    torch.version.cuda = torch.version.cuda or "13.0"  # a CPU build does not say which it would want
     from kernel_harness.build import bindings, nvcc
     from kernel_harness.build.sources import Sources, from_arguments
 
+    nvcc.use_toolkit()
     with empty_cache():
         seconds(bindings.library)  # once per machine, for all candidates
         unmodified = from_arguments(

@@ -58,8 +58,8 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
     timing = record["timing"] or {}
     speedup = timing.get("speedup") or {}
     numbers, time_ms = record["numbers"], timing.get("time_ms")
-    per_s = 1e3 / time_ms if time_ms else None
     emulated = record["environment"].get("device", "").startswith("CUDA emulated")
+    per_s = 1e3 / time_ms if time_ms and not emulated else None
     return {
         "rank": None,
         "_baseline": record["kind"] == "baseline",
@@ -138,6 +138,8 @@ def _shown(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def _number(value: Any, form: str) -> str:
+    if isinstance(value, str):
+        return value  # "nan" or "inf", as the record has it
     return "" if pd.isna(value) else form.format(value)
 
 

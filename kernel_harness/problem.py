@@ -112,6 +112,8 @@ def load(name: str, path: Path) -> Problem:
         source = path.read_text(encoding="utf-8")
     except OSError as error:
         raise ProblemError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ProblemError(f"{path} is no text: {error}") from None
     return _execute(name, path, source, {})
 
 

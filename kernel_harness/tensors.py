@@ -14,6 +14,7 @@ CANARY_BYTES = 512
 _CANARY = bytes((37 * i + 11) % 256 for i in range(CANARY_BYTES))
 MAX_LEAVES = 256
 MAX_RANK = 16
+MAX_DEPTH = 64
 
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -92,19 +93,25 @@ def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
 
 def unflatten(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
     """The value that `flatten` took apart. Raises Unreadable."""
+    try:
+        return _unflatten(structure, tensors, MAX_DEPTH)
+    except TypeError:  # a key that cannot be one
+        raise Unreadable("not a structure") from None
+
+
+def _unflatten(structure: Any, tensors: Sequence[torch.Tensor], depth: int) -> Any:
+    if not depth:
+        raise Unreadable(f"nested more than {MAX_DEPTH} deep")
     if not isinstance(structure, dict) or len(structure) != 1:
         raise Unreadable("not a structure")
     ((kind, content),) = structure.items()
     if kind == "tensor" and isinstance(content, int) and 0 <= content < len(tensors):
         return tensors[content]
     if kind in ("list", "tuple") and isinstance(content, list):
-        items = [unflatten(item, tensors) for item in content]
+        items = [_unflatten(item, tensors, depth - 1) for item in content]
         return items if kind == "list" else tuple(items)
     if kind == "dict" and isinstance(content, list) and all(isinstance(p, list) and len(p) == 2 for p in content):
-        try:
-            return {unflatten(key, tensors): unflatten(value, tensors) for key, value in content}
-        except TypeError:
-            raise Unreadable("not a structure: a key that cannot be one") from None
+        return {_unflatten(key, tensors, depth - 1): _unflatten(value, tensors, depth - 1) for key, value in content}
     if kind == "float" and content in ("inf", "-inf", "nan"):
         return float(content)
     if kind == "value" and (content is None or isinstance(content, (bool, int, float, str))):
@@ -180,11 +187,16 @@ def _read_leaf(described: Any, size: int) -> Leaf:
         shape, stride, offset = tuple(described["shape"]), tuple(described["stride"]), described["offset"]
     except (KeyError, TypeError):
         raise Unreadable("not a leaf") from None
+    if len(shape) != len(stride) or len(shape) > MAX_RANK:
+        raise Unreadable("a leaf's shape and strides do not fit each other")
     if not all(type(n) is int and 0 <= n < 1 << 48 for n in (*shape, *stride, offset)):
         raise Unreadable("a leaf's numbers are out of range")
+    # Even of an empty tensor torch multiplies the sizes; and it loads the widest types at their alignment only.
+    if math.prod(max(1, n) for n in shape) >= 1 << 48 or offset % dtype.itemsize:
+        raise Unreadable("a leaf's numbers are out of range")
     leaf = Leaf(dtype, shape, stride, offset)
-    reach = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=False)) if leaf.count else 0
-    if len(shape) != len(stride) or len(shape) > MAX_RANK or reach > leaf.count:
+    reach = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) if leaf.count else 0
+    if reach > leaf.count:
         raise Unreadable("a leaf's shape and strides do not fit each other")
     if offset + leaf.nbytes > size:
         raise Unreadable("a leaf that reaches past its buffer")

@@ -376,7 +376,8 @@ def build(folder):
 
 print("asking", flush=True)
 folder, cached = cache.get_or_build("kind", "a" * 64, build)
-print(cached, (folder / "product").read_text())
+print(cached, (folder / "product").read_text(), flush=True)
+sys.stdin.read()
 """
 
 
@@ -388,13 +389,21 @@ def asking(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
+def answer(process: subprocess.Popen[str]) -> str:
+    """What it says once it is told to go on."""
+    assert process.stdin and process.stdout
+    with process:
+        process.stdin.write("go on\n")
+        process.stdin.close()
+        return process.stdout.read()
+
+
 def test_a_second_process_waits_for_the_first_one_s_build_and_a_third_finds_it(tmp_path):
     first = asking(tmp_path)
     assert first.stdout and first.stdout.readline() == "building\n"
     second = asking(tmp_path)
-    assert first.communicate("go on\n")[0] == "False built\n"
-    assert second.communicate("go on\n")[0] == "True built\n"
-    assert asking(tmp_path).communicate("go on\n")[0] == "True built\n"
+    assert [answer(first), answer(second)] == ["False built\n", "True built\n"]
+    assert answer(asking(tmp_path)) == "True built\n"
 
 
 # --------------------------------------------------------------------------- load_inline's arguments

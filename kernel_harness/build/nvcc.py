@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import site
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from torch.utils import cpp_extension
 
 from kernel_harness.build import bindings, cache, compiler, light
 from kernel_harness.build.digest import first_error, undefined_symbol
-from kernel_harness.build.errors import BuildFailed
+from kernel_harness.build.errors import BuildFailed, NoCompiler
 from kernel_harness.build.sources import Sources
 
 # The plain call must be caught here: the worker replaces the public name.
@@ -23,6 +26,9 @@ _WANTS_MORE = re.compile(
     r"|not a template|is not a member|has not been declared|was not declared|does not name|no matching function"
     rf"|undefined (?:reference|symbol)|{bindings.UNSUPPORTED_TYPE}"
 )
+
+# A toolkit without an installer; of torch's own CUDA version.
+_WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cublas")
 
 Mark = Callable[[str], str]
 
@@ -96,10 +102,45 @@ def _call(sources: Sources, folder: Path, cpp: str, cuda: str, **more: object) -
         raise BuildFailed(undefined_symbol(str(error)) or first_error(str(error)), str(error)) from None
 
 
+def use_toolkit() -> None:
+    """Makes torch, here and in workers, build with the toolkit that was found. Raises NoCompiler."""
+    home = toolkit()
+    wanted = torch.version.cuda or "13.0"
+    if home is None:
+        raise NoCompiler(
+            "There is no CUDA toolkit: set $CUDA_HOME to one, or install the one that comes as wheels: "
+            f"pip install {' '.join(f'{wheel}=={wanted}.*' for wheel in _WHEELS)}"
+        )
+    os.environ["CUDA_HOME"] = str(home)
+    cpp_extension.CUDA_HOME = str(home)
+    release = re.search(
+        r"release (\d+)\.", subprocess.run([_nvcc(), "--version"], capture_output=True, text=True).stdout
+    )
+    if release and release[1] != wanted.split(".")[0]:
+        raise NoCompiler(
+            f"{_nvcc()} is CUDA {release[1]} and torch was built for CUDA {wanted}: set $CUDA_HOME to a toolkit "
+            f"of CUDA {wanted.split('.')[0]}."
+        )
+
+
+def toolkit() -> Path | None:
+    """$CUDA_HOME as torch finds it, else where the nvcc on the PATH is at home, else the wheels' own."""
+    places = [Path(cpp_extension.CUDA_HOME)] if cpp_extension.CUDA_HOME else []
+    if shutil.which("nvcc"):
+        # A wrapper on the PATH says nothing of where the headers are; nvcc itself does, on a file that need not exist.
+        said = subprocess.run(["nvcc", "--dryrun", "nothing.cu"], capture_output=True, text=True).stderr
+        top = re.search(r"^#\$ TOP=(.*)$", said, re.MULTILINE)
+        places += [Path(top[1]).resolve()] if top else []
+    places += sorted(Path(folder) / "nvidia" / "cu13" for folder in site.getsitepackages())
+    return next((p for p in places if (p / "bin/nvcc").exists() and (p / "include/cuda_runtime.h").exists()), None)
+
+
 def version() -> str:
-    """The last line of `nvcc --version`; empty without one."""
+    """What `nvcc --version` says; empty without one."""
     if cpp_extension.CUDA_HOME is None:
         return ""
-    nvcc = Path(cpp_extension.CUDA_HOME) / "bin" / "nvcc"
-    done = subprocess.run([str(nvcc), "--version"], capture_output=True, text=True)
-    return done.stdout.strip().split("\n")[-1]
+    return subprocess.run([_nvcc(), "--version"], capture_output=True, text=True).stdout.strip()
+
+
+def _nvcc() -> str:
+    return str(Path(cpp_extension.CUDA_HOME) / "bin" / "nvcc")

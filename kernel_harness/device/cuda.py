@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils import cpp_extension
 
 from kernel_harness.build import compiler, nvcc
-from kernel_harness.build.errors import NoCompiler
 from kernel_harness.build.sources import Sources
 from kernel_harness.device import Placed
 from kernel_harness.device.peaks import Peaks, of
@@ -41,10 +39,9 @@ class Cuda:
         return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
 
     def prepare(self) -> None:
-        """Raises NoCompiler where no nvcc is found."""
-        if cpp_extension.CUDA_HOME is None:
-            raise NoCompiler("There is no nvcc: install the CUDA toolkit and set $CUDA_HOME to where it is.")
+        """Finds the toolkit. Raises NoCompiler where there is none that serves."""
         compiler.path()
+        nvcc.use_toolkit()
 
     def prepare_worker(self) -> None:
         """Nothing: a CUDA context does not survive a fork."""
