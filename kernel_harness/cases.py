@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from kernel_harness import tensors
+from kernel_harness.precision import Precision
 from kernel_harness.problem import Problem, Shape, shape_text
 from kernel_harness.tensors import Leaf
-from kernel_harness.verify import Expectation, Precision
+from kernel_harness.verify import Expectation
 
 FORWARD_SEED = 42
 # Distributions whose outputs cancel around zero, where precision shows.

@@ -22,13 +22,13 @@ from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.device import Device
 from kernel_harness.errors import UserError
 from kernel_harness.examine import Fault, Finding, Refused, Subject, examine, file_name
+from kernel_harness.precision import Precision
 from kernel_harness.problem import Problem, shape_text
 from kernel_harness.process import Limits, Template
 from kernel_harness.race import BASELINE, Arm, Cohort, Stop, cohorts
 from kernel_harness.results import Result
 from kernel_harness.status import Status
 from kernel_harness.timing import summarize
-from kernel_harness.verify import Precision
 
 # One nvcc with torch's headers takes 3 GB; the emulator's units take less than one.
 _BUILD_BYTES = {True: 1 << 30, False: 3 << 30}

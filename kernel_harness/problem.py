@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from kernel_harness.errors import UserError
-from kernel_harness.verify import Tolerance, default_tolerance
+from kernel_harness.precision import Tolerance, default_tolerance
 
 Shape = Mapping[str, int]
 

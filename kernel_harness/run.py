@@ -19,11 +19,11 @@ from kernel_harness.candidate import Candidate
 from kernel_harness.device import Device
 from kernel_harness.errors import UserError
 from kernel_harness.judge import Session, Settings, results_folder
+from kernel_harness.precision import Precision
 from kernel_harness.problem import Problem, shape_text
 from kernel_harness.process import Limits
 from kernel_harness.progress import Progress
 from kernel_harness.results import Journal, Result, now, to_json
-from kernel_harness.verify import Precision
 
 _POLL_S = 0.1
 

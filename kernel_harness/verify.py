@@ -8,82 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 
 import torch
 
-from kernel_harness.patterns import Mismatch as Mismatch
-from kernel_harness.patterns import Wrong, describe, first_mismatches
+from kernel_harness.patterns import Mismatch, Wrong, describe, first_mismatches
+from kernel_harness.precision import EXACT, REDUCED_TOLERANCE, Precision, Tolerance, is_inexact
 from kernel_harness.status import Status
 
 MIN_PRECISION_NUMEL = 1024
 """Fewer outputs than this do not average enough rounding errors to tell formats apart."""
 
 ELEMENT_LIMIT = 1e-4
-REDUCED_TOLERANCE = 1e-2
 CHUNK = 1 << 20
 """Elements compared at a time: float64 copies of a whole output would cost more than the output."""
-
-
-class Precision(StrEnum):
-    """Number formats a result can be computed in, by the size of the errors they leave, finest first."""
-
-    FLOAT64 = "float64"
-    FLOAT32 = "float32"
-    TF32 = "tf32"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-
-    @property
-    def epsilon(self) -> float:
-        """The distance from 1 to the next number; TF32 and float16 keep equally many bits."""
-        return _SIZES[self][0]
-
-    @property
-    def largest_error(self) -> float:
-        """The relative Frobenius error up to which this format explains it."""
-        return _SIZES[self][1]
-
-    @staticmethod
-    def of(dtype: torch.dtype) -> Precision:
-        """What a floating or complex dtype can hold; what is coarser than bfloat16 counts as that."""
-        if dtype in (torch.float16, torch.complex32):
-            return Precision.FLOAT16
-        epsilon = torch.finfo(dtype).eps
-        return next((p for p in Precision if p.epsilon >= epsilon), Precision.BFLOAT16)
-
-
-_SIZES = {
-    Precision.FLOAT64: (2.0**-52, 3e-5 * 2.0**-29),
-    # An honest sequential float32 sum of 8192 products errs by 1.6e-6.
-    Precision.FLOAT32: (2.0**-23, 3e-5),
-    # Inputs rounded to TF32 or float16 leave 2.9e-4, truncated ones 7.7e-4.
-    Precision.TF32: (2.0**-10, 1.35e-3),
-    Precision.FLOAT16: (2.0**-10, 1.35e-3),
-    # Rounded inputs leave 2.4e-3, truncated ones 6e-3; from 1e-2 on an error is no number format's.
-    Precision.BFLOAT16: (2.0**-7, 1e-2),
-}
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """|got - expected| <= atol + rtol * |expected|, as in `torch.allclose`."""
-
-    rtol: float
-    atol: float
-
-
-EXACT = Tolerance(0.0, 0.0)
-
-
-def default_tolerance(dtype: torch.dtype) -> Tolerance:
-    """1e-4 for float32 and wider, 1e-2 for half types (their epsilon if coarser), 0 for integers."""
-    if not _is_inexact(dtype):
-        return EXACT
-    epsilon = torch.finfo(dtype).eps
-    size = 1e-4 if epsilon < 1e-4 else max(REDUCED_TOLERANCE, epsilon)
-    return Tolerance(size, size)
 
 
 @dataclass(frozen=True)
@@ -241,7 +179,7 @@ class _Answer:
         return max(known, key=lambda p: p.epsilon) if known and len(known) == len(classes) else None
 
     def is_inexact(self, i: int) -> bool:
-        return _is_inexact(self.outputs[i].dtype)
+        return is_inexact(self.outputs[i].dtype)
 
     def native(self, i: int) -> Precision:
         return Precision.of(self.outputs[i].dtype)
@@ -478,7 +416,3 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     trailing = zip(reversed(shape), reversed(to), strict=False)
     return len(shape) <= len(to) and all(n in (1, size) for n, size in trailing)
-
-
-def _is_inexact(dtype: torch.dtype) -> bool:
-    return bool(dtype.is_floating_point or dtype.is_complex)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from kernel_harness.precision import Precision
 from kernel_harness.results import SCHEMA_VERSION, Journal, Result, Unwritable, to_json
 from kernel_harness.status import Status
 from kernel_harness.timing import Interval, RejectedSample, Timing
-from kernel_harness.verify import Check, Precision
+from kernel_harness.verify import Check
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMING = Timing((1.0, 3.0), (RejectedSample(9.0, "busy"),), Interval(1.5, 2.0, 2.5), Interval(0.9, 1.0, 1.1))

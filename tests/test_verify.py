@@ -9,18 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernel_harness.patterns import Mismatch
+from kernel_harness.precision import Precision, Tolerance, default_tolerance
 from kernel_harness.status import Status
-from kernel_harness.verify import (
-    Check,
-    Expectation,
-    Mismatch,
-    Precision,
-    Tolerance,
-    default_tolerance,
-    same,
-    unchanged,
-    verify,
-)
+from kernel_harness.verify import Check, Expectation, same, unchanged, verify
 
 torch.set_num_threads(1)
 FLOAT32 = default_tolerance(torch.float32)
