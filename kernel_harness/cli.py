@@ -142,8 +142,12 @@ def _cache(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    # torch takes two seconds to import: --help and a mistake in the options are answered before that.
-    from kernel_harness import run
+    # torch takes two seconds to import: --help and a mistake in the options are answered before that, and the
+    # process that workers come from imports it meanwhile.
+    from kernel_harness.process import Template
 
-    results = run.run(options, ROOT)
+    with Template() as template:
+        from kernel_harness import run
+
+        results = run.run(options, ROOT, template)
     return OK if all(r.passed for r in results) else SOME_FAILED

@@ -65,18 +65,20 @@ class Session:
     be built here; making one raises UserError for a problem or a case that cannot be used.
     """
 
-    def __init__(self, problem: Problem, device: Device, settings: Settings, observer: Observer) -> None:
+    def __init__(
+        self, problem: Problem, device: Device, settings: Settings, observer: Observer, template: Template | None = None
+    ) -> None:
+        self.template = template or Template()
         self.problem, self.device, self.settings, self.observer = problem, device, settings, observer
         self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
         self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
         self.environment: dict[str, Any] = {}
-        self.template: Template
 
     def __enter__(self) -> Session:
         self.observer.stage("", "preparing the device (the first time takes half a minute)")
         self.device.prepare()
         self.environment = {**self.device.environment(), **results.environment()}
-        self.template = Template(self.device.name)
+        self.template.prepare(self.device.name)
         return self
 
     def __exit__(

@@ -71,26 +71,27 @@ class WorkerMisbehaved(WorkerFailed):
 
 
 class Template:
-    """The process workers are forked from. As a context manager it ends with everything it started."""
+    """The process workers are forked from. As a context manager it ends with everything it started.
 
-    def __init__(self, device: str) -> None:
+    It imports torch while its maker goes on; `prepare` waits for it.
+    """
+
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         ours, theirs = channel.pair()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-harness-"))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "kernel_harness.template", str(theirs.fileno()), device],
+            [sys.executable, "-m", "kernel_harness.template", str(theirs.fileno())],
             pass_fds=[theirs.fileno()], env=_environment(self._folder), stdin=subprocess.DEVNULL,
             cwd=Path(__file__).parent.parent, start_new_session=True,
         )  # fmt: skip
         theirs.close()
         self._channel = Channel(ours)
-        try:
-            self._channel.receive(timeout_s=300)
-        except (channel.Closed, TimeoutError):
-            self.close()
-            raise RuntimeError(
-                "The process that workers are forked from did not start; its message is above."
-            ) from None
+
+    def prepare(self, device: str) -> None:
+        """Makes it ready to fork workers for a device, with the environment as it is now."""
+        kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
+        self._ask({"do": "prepare", "device": device, "environment": kept}, timeout_s=300)
 
     def __enter__(self) -> Template:
         return self
@@ -101,15 +102,13 @@ class Template:
         self.close()
 
     def close(self) -> None:
-        """Ends the template and every process below it."""
-        for process in _below(self._process.pid):
-            _kill(process)
+        """Ends the template and every process below it. Safe to call twice."""
+        while below := _below(self._process.pid):
+            for process in below:
+                _kill(process)
         self._channel.close()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.kill()  # it has nothing to save, and its interpreter takes half a second to end by itself
+        self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def spawn(self, limits: Limits) -> Worker:
@@ -129,11 +128,11 @@ class Template:
         status: int | None = self._ask({"do": "status", "pid": pid})["status"]
         return status
 
-    def _ask(self, message: Message, descriptors: Sequence[int] = ()) -> Message:
+    def _ask(self, message: Message, descriptors: Sequence[int] = (), timeout_s: float = 60) -> Message:
         with self._lock:
             try:
                 self._channel.send(message, descriptors)
-                return self._channel.receive(timeout_s=60)[0]
+                return self._channel.receive(timeout_s)[0]
             except (channel.Closed, TimeoutError):
                 raise TemplateGone(
                     "The process that workers are forked from was ended from outside, perhaps by a candidate. "

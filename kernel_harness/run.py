@@ -21,14 +21,14 @@ from kernel_harness.errors import UserError
 from kernel_harness.judge import Session, Settings, results_folder
 from kernel_harness.precision import Precision
 from kernel_harness.problem import Problem, shape_text
-from kernel_harness.process import Limits
+from kernel_harness.process import Limits, Template
 from kernel_harness.progress import Progress
 from kernel_harness.results import Journal, Result, now, to_json
 
 _POLL_S = 0.1
 
 
-def run(options: argparse.Namespace, root: Path) -> list[Result]:
+def run(options: argparse.Namespace, root: Path, template: Template) -> list[Result]:
     """Judges what the options name and prints it; with --watch, again whenever a file is saved.
 
     Raises UserError for what the user can mend, KeyboardInterrupt for Ctrl-C.
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace, root: Path) -> list[Result]:
     journal = Journal(results_folder(options.results, timed, device))
     journal.check_writable()
     screen = _Screen(options.json)
-    with Session(timed, device, _settings(options), screen) as session:
+    with Session(timed, device, _settings(options), screen, template) as session:
         results = _judged(session, chosen, options, usual, journal, screen)
         while options.watch:
             changed = _wait_for_change(options, problem.name, root, chosen)

@@ -25,12 +25,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """`python -m kernel_harness.template DESCRIPTOR DEVICE`: serves until the judge hangs up."""
+    """`python -m kernel_harness.template DESCRIPTOR`: serves until the judge hangs up."""
     end = channel.Channel(socket.socket(fileno=int(sys.argv[1])))
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle
-    device.named(sys.argv[2]).prepare_worker()
-    end.send({"ready": True})
     dead: dict[int, int] = {}
     workers: set[int] = set()
     try:
@@ -54,6 +52,10 @@ def _answer(message: dict[str, Any], descriptors: list[int], workers: set[int], 
         pid = _fork(descriptors, message["folder"])
         workers.add(pid)
         return {"pid": pid}
+    if message["do"] == "prepare":
+        os.environ.update(message["environment"])
+        device.named(message["device"]).prepare_worker()
+        return {}
     return {"status": dead.get(message["pid"])}
 
 

@@ -821,7 +821,8 @@ SHIPPED = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("kernel
 def worker() -> Iterator[Subject]:
     """One for all kernels: what torch.compile imports takes longer than what it does here."""
     Emulated().prepare()
-    with Template("cpu") as template:
+    with Template() as template:
+        template.prepare("cpu")
         subject = Subject(template, "cpu", Limits())
         yield subject
         subject.close()
