@@ -175,7 +175,7 @@ def environment() -> dict[str, Any]:
     """Facts of this run that no device knows."""
     import platform
 
-    return {"python": sys.version.split()[0], "platform": platform.platform(), **_git()}
+    return {"python": sys.version.split()[0], "platform": f"{platform.system()} {platform.machine()}", **_git()}
 
 
 def _git() -> dict[str, Any]:
