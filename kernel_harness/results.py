@@ -184,7 +184,9 @@ def _git() -> dict[str, Any]:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True)
         if commit.returncode:
             return {}
-        changes = subprocess.run(["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True)
+        changes = subprocess.run(
+            ["git", "status", "--porcelain", "--", ":!results"], cwd=folder, capture_output=True, text=True
+        )
     except OSError:
         return {}
     return {"commit": commit.stdout.strip(), "dirty": bool(changes.stdout.strip())}
