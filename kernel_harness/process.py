@@ -334,4 +334,7 @@ def _environment(home: Path) -> dict[str, str]:
         "TMPDIR": str(home),
         "KERNEL_HARNESS_CACHE": str(cache.root().absolute()),
         "PYTHONDONTWRITEBYTECODE": "1",
+        # torch.utils.cpp_extension asks for a GPU on import; asked of the driver, that would start CUDA in the
+        # template, and no fork of it could use CUDA. NVML answers without.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }
