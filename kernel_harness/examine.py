@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -125,8 +126,6 @@ class Subject:
             bracket_ms = (time.perf_counter() - start) * 1e3
         finally:
             if not how["writable"]:
-                import os
-
                 os.close(descriptor)
         device_ms = reply.get("device_ms")
         return Answer(structure, outputs, device_ms if isinstance(device_ms, float) else None, bracket_ms)

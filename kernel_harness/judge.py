@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 import psutil
+import torch
 
 from kernel_harness import builtin, race, results
 from kernel_harness.candidate import Candidate
@@ -321,14 +322,8 @@ def _settings(run: Session) -> dict[str, Any]:
     return {
         "seed": s.seed, "limits": vars(s.limits), "budget_s": s.budget_s, "rounds": s.rounds, "quick": s.quick,
         "allowed_precision": s.precision and str(s.precision), "isolation": "process",
-        "tolerance": vars(run.problem.tolerance(_float32())), "cases": [c.name for c in run.cases],
+        "tolerance": vars(run.problem.tolerance(torch.float32)), "cases": [c.name for c in run.cases],
     }  # fmt: skip
-
-
-def _float32() -> Any:
-    import torch
-
-    return torch.float32
 
 
 def _reproduce(run: Session, candidate: Candidate, case: Case | None) -> str:

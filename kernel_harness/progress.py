@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from types import TracebackType
@@ -62,8 +61,3 @@ class Progress:
                 seconds = time.monotonic() - self._began[kernel]
                 table.add_row(Spinner("dots"), kernel or "harness", text, f"{seconds:.0f} s")
         return table
-
-
-def is_quiet() -> bool:
-    """Whether nobody watches."""
-    return not sys.stderr.isatty()

@@ -113,9 +113,7 @@ def use_toolkit() -> None:
         )
     os.environ["CUDA_HOME"] = str(home)
     cpp_extension.CUDA_HOME = str(home)
-    release = re.search(
-        r"release (\d+)\.", subprocess.run([_nvcc(), "--version"], capture_output=True, text=True).stdout
-    )
+    release = re.search(r"release (\d+)\.", version())
     if release and release[1] != wanted.split(".")[0]:
         raise NoCompiler(
             f"{_nvcc()} is CUDA {release[1]} and torch was built for CUDA {wanted}: set $CUDA_HOME to a toolkit "
