@@ -57,15 +57,14 @@ def beyond(rounds: Sequence[Round], arm: str, baseline: str) -> Interval | None:
     return interval_of(np.array(differences, dtype=np.float64)) if differences else None
 
 
-def bounded(rounds: Sequence[Round], baseline: str) -> tuple[Round, ...]:
-    """The rounds, the device's times of an arm replaced by the judge's where those are surely longer.
+def bounded(rounds: Sequence[Round], judged: Collection[str], baseline: str) -> tuple[Round, ...]:
+    """The rounds, the device's times of a judged arm replaced by the judge's where those are surely longer.
 
-    Surely: the lower bound of what is `beyond` exceeds the resolution. The baseline's process holds no candidate,
-    so its device times stand.
+    Surely: the lower bound of what is `beyond` exceeds the resolution. The other arms' processes hold no candidate,
+    so their device times stand.
     """
-    arms = {arm for r in rounds for arm in r.brackets_ms} - {baseline}
     doubted = set()
-    for arm in arms:
+    for arm in set(judged) - {baseline}:
         interval = beyond(rounds, arm, baseline)
         if interval is not None and interval.low is not None and interval.low > RESOLUTION_MS:
             doubted.add(arm)

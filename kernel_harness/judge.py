@@ -189,8 +189,8 @@ def _timed(run: Session, passed: Mapping[str, tuple[Candidate, Subject, Finding]
     for number, group in enumerate(groups):
         started = time.perf_counter()
         with _companions(run) as companions:
-            # A kernel that all are measured against runs with every cohort, and is judged with the first.
-            arms = [Arm(name, passed[name][1], judged=name != run.settings.baseline or not number) for name in group]
+            # A kernel that all are measured against runs with every cohort, and is reported with the first.
+            arms = [Arm(name, passed[name][1], reported=name != run.settings.baseline or not number) for name in group]
             cohort = Cohort([*arms, *companions], run.device)
             interruption: KeyboardInterrupt | None = None
             try:
@@ -220,7 +220,7 @@ def _race(run: Session, cohort: Cohort, groups: int) -> None:
     settings = run.settings
     default = run.device.budget_s / 4 if settings.quick else run.device.budget_s
     stop = Stop((settings.budget_s or default) / groups, run.device.half_width, settings.rounds)
-    names = [arm.name for arm in cohort.arms if arm.judged]
+    names = [arm.name for arm in cohort.arms if not arm.trusted]
 
     def tell(text: str) -> None:
         for name in names:
@@ -239,7 +239,7 @@ def _companions(run: Session) -> Iterator[list[Arm]]:
         ):
             run.observer.stage("", f"starting {name}")
             subject = _subject(run)
-            arms.append(Arm(name, subject, judged=False))
+            arms.append(Arm(name, subject, trusted=True, reported=name in builtin.BASELINES))
             subject.load(file, source, class_name)
             subject.make(run.problem, compiled=builtin.COMPILED.get(name))
         yield arms
