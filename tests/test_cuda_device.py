@@ -18,9 +18,8 @@ from kernel_harness.emulator import compile as emulator, torch_cuda
 from kernel_harness.tensors import layout, write
 
 torch_cuda.install(emulator.runtime())
-class Runtime:
-    """The calls that pin memory; the second refuses, as a driver may."""
 
+class Runtime:  # the calls that pin memory; the second is refused, as a driver may
     class cudaError:
         success = 0
 
