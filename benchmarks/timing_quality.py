@@ -316,7 +316,7 @@ SPIN = '''
 import torch
 from torch.utils.cpp_extension import load_inline
 
-CUDA = """
+CUDA = r"""
 #include <cuda_runtime.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <cstdio>
