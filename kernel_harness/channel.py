@@ -15,7 +15,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-MAX_MESSAGE_BYTES = 1 << 20
+# A candidate's file and the sources that it builds, escaped, with room to spare.
+MAX_MESSAGE_BYTES = 8 << 20
 MAX_DESCRIPTORS = 4
 _LENGTH = struct.Struct("<I")
 # From linux/fcntl.h; the fcntl module of Python 3.11 lacks these names.

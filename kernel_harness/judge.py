@@ -67,19 +67,27 @@ class Session:
     """
 
     def __init__(
-        self, problem: Problem, device: Device, settings: Settings, observer: Observer, template: Template | None = None
+        self,
+        problem: Problem,
+        device: Device,
+        settings: Settings,
+        observer: Observer,
+        template: Template | None = None,
+        hidden: Sequence[Path] = (),
     ) -> None:
         self.template = template or Template()
         self.problem, self.device, self.settings, self.observer = problem, device, settings, observer
         self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
         self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
         self.environment: dict[str, Any] = {}
+        # A worker has no use for the question's wording, and none of the answers that others got.
+        self._hidden = [problem.path.absolute(), Path(__file__).parent.parent / "problems", *hidden]
 
     def __enter__(self) -> Session:
         self.observer.stage("", "preparing the device (the first time takes half a minute)")
         self.device.prepare()
         self.environment = {**self.device.environment(), **results.environment()}
-        self.template.prepare(self.device.name)
+        self.template.prepare(self.device.name, self._hidden)
         return self
 
     def __exit__(
@@ -148,9 +156,10 @@ def _build(run: Session, candidate: Candidate, queued: float) -> tuple[Subject |
     subject = None
     try:
         subject = _subject(run)
-        finding.builds = subject.load(file_name(candidate), candidate.source, "ModelNew")
+        subject.load(file_name(candidate), candidate.source, "ModelNew")
     except Fault as fault:
         finding.status, finding.reason, finding.log = fault.status, fault.reason, fault.log
+    finding.builds = subject.builds if subject is not None else []
     finding.build_s = time.perf_counter() - start
     run.observer.stage(candidate.name, "waiting")
     return subject, finding
@@ -321,7 +330,7 @@ def _settings(run: Session) -> dict[str, Any]:
     s = run.settings
     return {
         "seed": s.seed, "limits": vars(s.limits), "budget_s": s.budget_s, "rounds": s.rounds, "quick": s.quick,
-        "allowed_precision": s.precision and str(s.precision), "isolation": "process",
+        "allowed_precision": s.precision and str(s.precision), "isolation": run.template.isolation,
         "tolerance": vars(run.problem.tolerance(torch.float32)), "cases": [c.name for c in run.cases],
     }  # fmt: skip
 

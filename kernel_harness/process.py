@@ -22,10 +22,13 @@ from types import TracebackType
 
 import psutil
 
-from kernel_harness import channel
+from kernel_harness import channel, wall
+from kernel_harness.build import cache
 from kernel_harness.channel import Channel, Message
 from kernel_harness.errors import EnvironmentLacking
+from kernel_harness.wall import Kind, bubblewrap, probe
 
+_ROOT = Path(__file__).parent.parent
 KEPT_OUTPUT_BYTES = 64 * 1024
 _TICK_S = 0.05
 _PIPE_BYTES = 1 << 20
@@ -73,25 +76,50 @@ class WorkerMisbehaved(WorkerFailed):
 class Template:
     """The process workers are forked from. As a context manager it ends with everything it started.
 
-    It imports torch while its maker goes on; `prepare` waits for it.
+    It imports torch while its maker goes on; `prepare` waits for it. `kind` is the wall around its workers, by
+    default the strongest that this machine has; `isolation` is what it was found to be worth.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind | None = None) -> None:
         self._lock = threading.Lock()
+        self._kind = kind or wall.best()
+        self.isolation = "unknown"
         ours, theirs = channel.pair()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-harness-"))
+        command = [sys.executable, "-m", "kernel_harness.template", str(theirs.fileno())]
+        environment = _environment(self._folder)
+        if self._kind is Kind.BUBBLEWRAP:
+            command = bubblewrap.around(command, environment, self._folder, [_ROOT / "problems", _ROOT / "results"])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "kernel_harness.template", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], env=_environment(self._folder), stdin=subprocess.DEVNULL,
-            cwd=Path(__file__).parent.parent, start_new_session=True,
+            command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, cwd=_ROOT,
+            start_new_session=True,
         )  # fmt: skip
         theirs.close()
         self._channel = Channel(ours)
 
-    def prepare(self, device: str) -> None:
-        """Makes it ready to fork workers for a device, with the environment as it is now."""
+    def prepare(self, device: str, hidden: Sequence[Path] = ()) -> None:
+        """Makes it ready to fork workers for a device, with the environment as it is now.
+
+        What is `hidden` workers find empty. A wall that does not stand here gives way to the next.
+        """
         kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
         self._ask({"do": "prepare", "device": device, "environment": kept}, timeout_s=300)
+        while True:
+            self._ask({"do": "wall", "kind": self._kind, "hidden": [str(p.absolute()) for p in hidden]})
+            try:
+                self.isolation = probe.describe(self._kind, self._gaps(hidden))
+                return
+            except WorkerCrashed:
+                if self._kind is Kind.NONE:
+                    raise
+                self._kind = wall.weaker(self._kind)
+
+    def _gaps(self, hidden: Sequence[Path]) -> list[str]:
+        """What a worker of ours is not stopped from doing."""
+        folders = {"checkout": _ROOT, "build cache": cache.root(), "temporary folder": Path(tempfile.gettempdir())}
+        folders |= {"results": path for path in hidden if path.is_dir()}
+        with probe.Bait(self._process.pid, folders) as bait, self.spawn(Limits()) as worker:
+            return bait.gaps(worker.ask(bait.message(), timeout_s=60).get("ok", {}))
 
     def __enter__(self) -> Template:
         return self
@@ -117,11 +145,14 @@ class Template:
         read, write = os.pipe2(os.O_CLOEXEC)
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         try:
-            pid = self._ask({"do": "fork", "folder": str(folder)}, [theirs.fileno(), write])["pid"]
+            inner = self._ask({"do": "fork", "folder": str(folder)}, [theirs.fileno(), write])["pid"]
         finally:
             theirs.close()
             os.close(write)
-        return Worker(self, pid, ours, read, folder, limits)
+        pid = inner
+        if self._kind is Kind.BUBBLEWRAP:
+            pid = bubblewrap.outside(self._process.pid, inner, [p.pid for p in _below(self._process.pid)])
+        return Worker(self, pid, inner, ours, read, folder, limits)
 
     def status_of(self, pid: int) -> int | None:
         """How a worker ended, as waitpid has it; None while it runs."""
@@ -144,9 +175,10 @@ class Worker:
     """One child. Used by one thread at a time."""
 
     def __init__(
-        self, template: Template, pid: int, end: socket.socket, output: int, folder: Path, limits: Limits
+        self, template: Template, pid: int, inner: int, end: socket.socket, output: int, folder: Path, limits: Limits
     ) -> None:
         self.pid = pid
+        self._inner = inner
         self._template, self._limits = template, limits
         self._channel, self._output = Channel(end), output
         os.set_blocking(output, False)
@@ -158,10 +190,23 @@ class Worker:
         self._folder = folder
         self._alive = True
 
-    def ask(self, message: Message, descriptors: Sequence[int] = (), *, timeout_s: float) -> Message:
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(
+        self,
+        message: Message,
+        descriptors: Sequence[int] = (),
+        *,
+        timeout_s: float,
+        received: list[int] | None = None,
+    ) -> Message:
         """Sends a message and waits for its answer, draining what the worker prints and watching what it uses.
 
-        Raises WorkerCrashed, WorkerTimedOut, WorkerMisbehaved; the worker is then dead.
+        Descriptors that come with it are closed, or added to `received` for the caller to close. Raises WorkerCrashed, WorkerTimedOut, WorkerMisbehaved; the worker is then dead.
         """
         deadline = time.monotonic() + timeout_s
         try:
@@ -172,9 +217,12 @@ class Worker:
                 if self._output in readable:
                     self._drain()
                 if self._channel.fileno() in readable:
-                    reply, received = self._channel.receive(max(0.1, deadline - time.monotonic()))
-                    for descriptor in received:
-                        os.close(descriptor)
+                    reply, sent = self._channel.receive(max(0.1, deadline - time.monotonic()))
+                    if received is None:
+                        for descriptor in sent:
+                            os.close(descriptor)
+                    else:
+                        received += sent
                     return reply
                 if time.monotonic() >= deadline:
                     raise TimeoutError
@@ -268,13 +316,21 @@ class Worker:
 
     def _how_it_ended(self) -> str:
         deadline = time.monotonic() + 2
-        while (status := self._template.status_of(self.pid)) is None and time.monotonic() < deadline:
+        while (status := self._template.status_of(self._inner)) is None and time.monotonic() < deadline:
             time.sleep(0.01)
         if status is None:
             return "The process closed its connection without an answer."
         if os.WIFSIGNALED(status):
-            return f"The process was ended by {signal.Signals(os.WTERMSIG(status)).name}."
+            return f"The process was ended by {_signal_name(os.WTERMSIG(status))}."
         return f"The process left with exit code {os.WEXITSTATUS(status)} before it answered."
+
+
+def _signal_name(number: int) -> str:
+    """Real-time signals have no names in Python."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _without_sharing(processes: Sequence[psutil.Process]) -> int:
@@ -325,8 +381,6 @@ def _kill(process: psutil.Process) -> None:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    from kernel_harness.build import cache
-
     kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
     return {
         **kept,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -15,19 +16,24 @@ import torch
 
 from kernel_harness import build, channel, device, tensors
 from kernel_harness.build.errors import BuildFailed, NoCompiler, UnsupportedConstruct
+from kernel_harness.build.lines import mark
+from kernel_harness.build.sources import Sources, from_json, to_json
 from kernel_harness.channel import Message
+from kernel_harness.wall import probe
 
 _LONGEST_TEXT = 20_000
 
 
 def main(end: channel.Channel) -> int:
     """Answers until the judge hangs up."""
-    worker = Worker()
+    worker = Worker(end)
     answers: dict[str, Callable[[Message, list[int]], Message]] = {
         "start": worker.start,
         "load": worker.load,
         "make": worker.make,
         "call": worker.call,
+        "build": worker.build,
+        "probe": lambda message, descriptors: probe.attempt(message),
         "ping": lambda message, descriptors: {},
     }
     while True:
@@ -42,14 +48,18 @@ def main(end: channel.Channel) -> int:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        end.send(reply)
+        end.send(reply, worker.results)
+        worker.forget_results()
 
 
 class Worker:
     """What the process holds: a device, one module, one model, one mapped output."""
 
-    def __init__(self) -> None:
+    def __init__(self, end: channel.Channel) -> None:
+        self._end, self._asking = end, threading.Lock()
+        self.results: list[int] = []  # descriptors that go with the next reply
         self._file = ""
+        self._device: Any = None
         self._stage = "start"
         self._launched: int | None = None
         self._model: Any = None
@@ -68,12 +78,39 @@ class Worker:
         """Runs the candidate's file; whatever it builds on import is built now."""
         self._stage = "load"
         self._file = message["file"]
-        log = build.install(self._device.build, Path(self._file), message["source"])
+        build.install(self._built_elsewhere, Path(self._file), message["source"])
         module = _run_file(self._file, message["source"], build.as_module(self._file, message["source"]))
         self._class = getattr(module, message["class"], None)
         if self._class is None:
             raise AttributeError(f"{self._file} defines no {message['class']}; name the class {message['class']}")
-        return {"builds": log.entries}
+        return {}
+
+    def _built_elsewhere(self, sources: Sources, mark: Callable[[str], str]) -> tuple[Path, bool]:
+        """Asks the judge, in the middle of a request of its own, for the library of some sources."""
+        with self._asking:
+            self._end.send({"build": to_json(sources)})
+            answer, _ = self._end.receive()
+        if "library" in answer:
+            return Path(answer["library"]), False
+        error = answer["error"]
+        raise (UnsupportedConstruct if error["kind"] == "unsupported" else BuildFailed)(error["message"], error["log"])
+
+    def build(self, message: Message, descriptors: list[int]) -> Message:
+        """Compiles some sources, for a worker that is elsewhere. The library goes with the reply."""
+        self._stage = "build"
+        folder = Path("build").absolute()
+        folder.mkdir()
+        sources = from_json(message["sources"])
+        builder = device.named(message["device"])
+        builder.build(sources, lambda source: mark(source, message["text"], message["file"]), folder)
+        library = next(folder.glob("*.so"))
+        self.results.append(os.open(library, os.O_RDONLY | os.O_CLOEXEC))
+        return {"name": library.name}
+
+    def forget_results(self) -> None:
+        """Once they are sent."""
+        while self.results:
+            os.close(self.results.pop())
 
     def make(self, message: Message, descriptors: list[int]) -> Message:
         """Builds the model from the init inputs, with the generator where the reference has it."""
@@ -117,6 +154,9 @@ class Worker:
             placed.write_back()
         return {"structure": structure, "leaves": [leaf.to_json() for leaf in described], "device_ms": device_ms}
 
+    def _launches(self) -> int | None:
+        return self._device.launches() if self._device is not None else None
+
     def explain(self, error: BaseException) -> Message:
         """An exception as data: its kind, its words, and the candidate's line it came from."""
         if isinstance(error, UnsupportedConstruct):
@@ -132,7 +172,8 @@ class Worker:
         log = getattr(error, "log", "") or "".join(traceback.format_exception(error))
         healthy = True
         try:
-            self._device.synchronize()
+            if self._device is not None:
+                self._device.synchronize()
         except Exception:
             healthy = False
         return {
@@ -141,7 +182,7 @@ class Worker:
             "message": str(error)[:_LONGEST_TEXT],
             "line": line,
             "log": log[-_LONGEST_TEXT:],
-            "refusal": healthy and _is_refusal(error) and self._device.launches() == self._launched,
+            "refusal": healthy and _is_refusal(error) and self._launches() == self._launched,
         }
 
 
