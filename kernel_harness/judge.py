@@ -217,7 +217,7 @@ def _race(run: Session, cohort: Cohort, groups: int) -> None:
         for name in names:
             run.observer.stage(name, text)
 
-    race.race(cohort, run.reference, settings.seed, stop, tell)
+    race.race(cohort, run.reference, stop, tell)
 
 
 def _cohort_results(
