@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import mmap
 import os
 import sys
 import threading
@@ -22,6 +23,7 @@ from kernel_harness.channel import Message
 from kernel_harness.wall import probe
 
 _LONGEST_TEXT = 20_000
+_WITHOUT_DEVICE = ("start", "build")
 
 
 def main(end: channel.Channel) -> int:
@@ -32,6 +34,8 @@ def main(end: channel.Channel) -> int:
         "load": worker.load,
         "make": worker.make,
         "call": worker.call,
+        "warm": worker.warm,
+        "steady": worker.steady,
         "build": worker.build,
         "probe": lambda message, descriptors: probe.attempt(message),
         "ping": lambda message, descriptors: {},
@@ -59,11 +63,12 @@ class Worker:
         self._end, self._asking = end, threading.Lock()
         self.results: list[int] = []  # descriptors that go with the next reply
         self._file = ""
-        self._device: Any = None
+        self._device: device.Device
         self._stage = "start"
         self._launched: int | None = None
         self._model: Any = None
         self._class: Any = None
+        self._last: Callable[[], Any] | None = None
 
     def start(self, message: Message, descriptors: list[int]) -> Message:
         """Opens the device and maps the memory outputs go to."""
@@ -126,36 +131,73 @@ class Worker:
             if isinstance(self._model, torch.nn.Module):
                 self._model = self._model.to(self._device.torch_device)
         if message["compile"]:
-            self._model = torch.compile(self._model)
+            self._model = torch.compile(self._model, mode=message["compile"])
         self._device.synchronize()
         return {}
 
     def call(self, message: Message, descriptors: list[int]) -> Message:
-        """One forward on the bytes given. They are written back where the judge wants to see what became of them."""
-        self._stage = "call"
-        mapped = channel.map_shared if message["writable"] else channel.map_private
-        memory = mapped(descriptors[0], message["size"])
+        """One forward on the bytes given, timed where a hold is told.
+
+        They are written back where the judge wants to see what became of them.
+        """
+        self._stage, self._last = "call", None
+        memory = self._map(descriptors[0], message)
         leaves = tensors.read_leaves(message["leaves"], message["size"])
         placed = self._device.place(memory, leaves)
         inputs = tensors.unflatten(message["structure"], placed.tensors)
         torch.manual_seed(message["seed"])
         self._launched = self._device.launches()
         with torch.no_grad(), self._device.memory(poisoned=message["poison"]):
-            output, device_ms = self._device.timed(lambda: self._model(*inputs), cold=message["cold"])
+            output, clocked = self._timed(lambda: self._model(*inputs), message["hold"])
+        self._last = (lambda: self._model(*inputs)) if message["keep"] else None
         structure, outputs = tensors.flatten(output)
         if len(outputs) > tensors.MAX_LEAVES:
             raise TypeError(f"the call returned {len(outputs)} tensors; at most {tensors.MAX_LEAVES} can be carried")
         described, size = tensors.layout(outputs)
         if size > self._output_size:
             raise ValueError(f"the outputs take {size} bytes; at most {self._output_size} are expected")
-        for leaf, tensor in zip(described, outputs, strict=True):
-            leaf.view(self._output).copy_(tensor)
+        self._device.fetch(outputs, described, self._output)
         if message["writable"]:
             placed.write_back()
-        return {"structure": structure, "leaves": [leaf.to_json() for leaf in described], "device_ms": device_ms}
+        leaves_told = [leaf.to_json() for leaf in described]
+        return {"structure": structure, "leaves": leaves_told, "clocked": vars(clocked), "launches": self._since()}
+
+    def _since(self) -> int | None:
+        """Kernels launched since the last request began."""
+        now = self._launches()
+        return None if now is None or self._launched is None else now - self._launched
+
+    def _map(self, descriptor: int, message: Message) -> mmap.mmap:
+        if message["writable"]:
+            return channel.map_shared(descriptor, message["size"])
+        mapped = channel.map_private if self._device.in_place else channel.map_read_only
+        return mapped(descriptor, message["size"])
+
+    def warm(self, message: Message, descriptors: list[int]) -> Message:
+        """The last call once more, on inputs that it has just read."""
+        with torch.no_grad():
+            return {"clocked": vars(self._device.timed(self._kept(), hold=message["hold"], cold=False)[1])}
+
+    def steady(self, message: Message, descriptors: list[int]) -> Message:
+        """The last call, replayed as a graph."""
+        with torch.no_grad():
+            steady = self._device.steady(self._kept())
+        return {"steady": steady and vars(steady)}
+
+    def _timed(self, call: Callable[[], Any], hold: int | None) -> tuple[Any, device.Clocked]:
+        if hold is not None:
+            return self._device.timed(call, hold=hold, cold=True)
+        result = call()
+        self._device.synchronize()
+        return result, device.Clocked(None)
+
+    def _kept(self) -> Callable[[], Any]:
+        if self._last is None:
+            raise RuntimeError("no call was kept")
+        return self._last
 
     def _launches(self) -> int | None:
-        return self._device.launches() if self._device is not None else None
+        return None if self._stage in _WITHOUT_DEVICE else self._device.launches()
 
     def explain(self, error: BaseException) -> Message:
         """An exception as data: its kind, its words, and the candidate's line it came from."""
@@ -172,7 +214,7 @@ class Worker:
         log = getattr(error, "log", "") or "".join(traceback.format_exception(error))
         healthy = True
         try:
-            if self._device is not None:
+            if self._stage not in _WITHOUT_DEVICE:
                 self._device.synchronize()
         except Exception:
             healthy = False

@@ -53,8 +53,6 @@ def enter(kind: Kind, folder: Path, hidden: Sequence[Path]) -> None:
         privileges.drop()
     elif kind is not Kind.NONE:
         resource.setrlimit(resource.RLIMIT_FSIZE, (DISK_BYTES, DISK_BYTES))
-        # Its pool of processes needs semaphores, which are files in a folder that all workers share.
-        os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         privileges.drop(own_signals_only=landlock.version() < landlock.SIGNALS_SINCE)
         if kind is Kind.LANDLOCK or landlock.version():
             landlock.restrict([folder, *_devices()])

@@ -62,8 +62,8 @@ class Bait:
 def attempt(message: Mapping[str, Any]) -> dict[str, Any]:
     """Tries everything. Nothing it does harms anybody."""
     pid, _ = message["judge"]
-    for path in message["files"]:
-        _tried(lambda path=path: Path(path).write_bytes(b""))
+    for path in map(Path, message["files"]):
+        _tried(path.touch)
     _tried(lambda: socket.create_connection(("127.0.0.1", message["port"]), _PATIENCE_S).close())
     return {
         "environment": _tried(lambda: _digest(Path(f"/proc/{pid}/environ").read_bytes())),

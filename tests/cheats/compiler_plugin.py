@@ -1,16 +1,16 @@
-"""WRONG_VALUES: compiler flags name a file that only a writable cache or checkout could hold.
+"""WRONG_VALUES: compiler flags let the linker write into the cache.
 
 Class: environment
 Layer: builds in a sandbox
 """
 
 import os
+from pathlib import Path
 
 import torch
 from torch.utils.cpp_extension import load_inline
 
-# An assembler directive reads any file; the linker writes a map to any place.
-target = os.path.join(os.environ["KERNEL_HARNESS_CACHE"], "written-by-a-candidate")
+target = Path(os.environ["KERNEL_HARNESS_CACHE"]) / "written-by-a-candidate"
 worked = False
 try:
     load_inline(
@@ -19,9 +19,9 @@ try:
         functions=["one"],
         extra_ldflags=[f"-Wl,-Map={target}"],
     )
-    worked = os.path.exists(target)
+    worked = target.exists()
 except Exception:
-    pass
+    worked = False
 
 
 class ModelNew(torch.nn.Module):

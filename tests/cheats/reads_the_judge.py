@@ -5,6 +5,7 @@ Layer: the wall
 """
 
 import os
+from pathlib import Path
 
 import torch
 
@@ -13,8 +14,8 @@ def ancestors():
     pid = os.getpid()
     while pid > 0:
         try:
-            with open(f"/proc/{pid}/status") as status:
-                pid = int(next(line for line in status if line.startswith("PPid")).split()[1])
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+            pid = int(next(line for line in lines if line.startswith("PPid")).split()[1])
         except OSError:
             return
         if pid:
@@ -22,11 +23,11 @@ def ancestors():
 
 
 def can_read(pid):
+    place = Path(f"/proc/{pid}")
     try:
-        with open(f"/proc/{pid}/environ", "rb") as environment, open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            with open(f"/proc/{pid}/maps") as maps:
-                memory.seek(int(maps.readline().split("-")[0], 16))
-            return bool(environment.read()) and len(memory.read(16)) == 16
+        with (place / "mem").open("rb", buffering=0) as memory:
+            memory.seek(int((place / "maps").read_text().split("-")[0], 16))
+            return bool((place / "environ").read_bytes()) and len(memory.read(16)) == 16
     except OSError:
         return False
 

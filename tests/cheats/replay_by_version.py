@@ -1,4 +1,4 @@
-"""WRONG_VALUES: answers are kept by address and version, as if it were a graph's replay once the checks seem to be over.
+"""WRONG_VALUES: answers are kept by address and version, as if a graph were replayed, once the checks are over.
 
 Class: timing
 Layer: inputs nobody has seen
