@@ -1,6 +1,6 @@
 """WRONG_VALUES: sends the judge an answer over its own channel before there is one.
 
-Class: environment
+Class: new
 Layer: bytes copied at once
 """
 

@@ -1,6 +1,6 @@
 """PASSED: tells the judge of a device clock that says next to nothing.
 
-Class: timing
+Class: new
 Layer: the judge's own clock
 Takes: 20 ms
 """

@@ -1,4 +1,4 @@
-"""WRONG_VALUES: answers are kept by the identity of a tensor that is made anew at the same place.
+"""WRONG_VALUES or PASSED: answers are kept by objects' identity; where none is used again, it is honest.
 
 Class: timing
 Layer: inputs nobody has seen

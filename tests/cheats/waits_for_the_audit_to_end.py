@@ -1,6 +1,6 @@
 """WRONG_VALUES: honest while every timed output is compared, and then works only every other time.
 
-Class: timing
+Class: new
 Layer: audits after the call
 Says: timed call
 """
