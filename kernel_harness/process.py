@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -31,6 +32,8 @@ from kernel_harness.wall import Kind, bubblewrap, probe
 _ROOT = Path(__file__).parent.parent
 KEPT_OUTPUT_BYTES = 64 * 1024
 _TICK_S = 0.05
+# Looks at a worker's processes until no new one shows up; who has more than this many goes on starting others.
+_STOPS = 50
 _PIPE_BYTES = 1 << 20
 # What a worker inherits of the user's environment; everything else stays with the judge.
 _ALLOWED = (
@@ -189,6 +192,7 @@ class Worker:
         self.printed_bytes = 0
         self._folder = folder
         self._alive = True
+        self._fault: WorkerFailed | None = None  # what the next question is answered with
 
     def __enter__(self) -> Worker:
         return self
@@ -209,22 +213,20 @@ class Worker:
         Descriptors that come with it are closed, or added to `received` for the caller to close.
         Raises WorkerCrashed, WorkerTimedOut, WorkerMisbehaved; the worker is then dead.
         """
+        if self._fault is not None:
+            raise self._fault
         deadline = time.monotonic() + timeout_s
+        # An answer names its question: one that was sent before the question came answers nothing.
+        number = secrets.token_hex(8)
         try:
-            self._channel.send(message, descriptors, timeout_s)
+            self._channel.send({**message, "number": number}, descriptors, timeout_s)
             while True:
                 wait = min(_TICK_S, max(0.0, deadline - time.monotonic()))
                 readable, _, _ = select.select([self._channel.fileno(), self._output], [], [], wait)
                 if self._output in readable:
                     self._drain()
                 if self._channel.fileno() in readable:
-                    reply, sent = self._channel.receive(max(0.1, deadline - time.monotonic()))
-                    if received is None:
-                        for descriptor in sent:
-                            os.close(descriptor)
-                    else:
-                        received += sent
-                    return reply
+                    return self._answer(number, deadline, received)
                 if time.monotonic() >= deadline:
                     raise TimeoutError
                 self._watch()
@@ -235,13 +237,39 @@ class Worker:
         except channel.Closed:
             raise self._dead(WorkerCrashed, self._how_it_ended()) from None
 
+    def _answer(self, number: str, deadline: float, received: list[int] | None) -> Message:
+        reply, sent = self._channel.receive(max(0.1, deadline - time.monotonic()))
+        if received is None:
+            for descriptor in sent:
+                os.close(descriptor)
+        else:
+            received += sent
+        if reply.pop("number", None) != number:
+            raise channel.Malformed("what was not asked")
+        return reply
+
     def pause(self) -> None:
-        """Stops every thread of the worker and of what it started."""
-        self._signal(signal.SIGSTOP)
+        """Stops every thread of the worker and of what it started. One that cannot be stopped is ended.
+
+        Processes that are started meanwhile are stopped in turn.
+        """
+        stopped: set[int] = set()
+        for _ in range(_STOPS):
+            moving = [process for process in _group(self.pid) if process.pid not in stopped]
+            if not moving:
+                return
+            stopped |= {process.pid for process in moving}
+            for process in moving:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGSTOP)
+        if self._alive:
+            self._fault = self._dead(WorkerMisbehaved, "The process does not stand still when it is stopped.")
 
     def resume(self) -> None:
         """Lets them go on."""
-        self._signal(signal.SIGCONT)
+        for process in _group(self.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """Ends the worker and everything it started. Safe to call twice."""
@@ -264,11 +292,6 @@ class Worker:
     def output(self) -> str:
         """The end of what the worker printed."""
         return b"".join(self._kept).decode(errors="replace")
-
-    def _signal(self, number: signal.Signals) -> None:
-        for process in _group(self.pid):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
 
     def _drain(self) -> None:
         """Reads what was printed, keeps the end of it, and so never lets a print block."""

@@ -45,6 +45,7 @@ def main(end: channel.Channel) -> int:
             message, descriptors = end.receive()
         except channel.Closed:
             return 0
+        worker.number = message["number"]
         try:
             reply = {"ok": answers[message["do"]](message, descriptors)}
         except BaseException as error:
@@ -52,7 +53,7 @@ def main(end: channel.Channel) -> int:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        end.send(reply, worker.results)
+        end.send({**reply, "number": worker.number}, worker.results)
         worker.forget_results()
 
 
@@ -61,6 +62,7 @@ class Worker:
 
     def __init__(self, end: channel.Channel) -> None:
         self._end, self._asking = end, threading.Lock()
+        self.number = ""  # of the question that is being answered
         self.results: list[int] = []  # descriptors that go with the next reply
         self._file = ""
         self._device: device.Device
@@ -93,8 +95,9 @@ class Worker:
     def _built_elsewhere(self, sources: Sources, mark: Callable[[str], str]) -> tuple[Path, bool]:
         """Asks the judge, in the middle of a request of its own, for the library of some sources."""
         with self._asking:
-            self._end.send({"build": to_json(sources)})
+            self._end.send({"build": to_json(sources), "number": self.number})
             answer, _ = self._end.receive()
+            self.number = answer["number"]
         if "library" in answer:
             return Path(answer["library"]), False
         error = answer["error"]

@@ -22,6 +22,8 @@ _NUMBER, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in struct seccomp_data
 _AF_UNIX, _AF_NETLINK, _SOCK_DGRAM, _SOCK_TYPE = 1, 16, 2, 0xF
 # A socket in the file system (a container engine's, say) is reachable from any namespace; so are a user's keys.
 _REFUSED = ("connect", "io_uring_setup", "add_key", "request_key", "keyctl")
+# Locks on ranges of a file that all can read would carry bits from one worker to another; whole files are too few.
+_RANGE_LOCKS = (6, 7, 37, 38)  # F_SETLK, F_SETLKW and the same of open file descriptions
 _SIGNALS = ("tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
 
 Instruction = tuple[int, int, int, int]  # code, steps if true, steps if false, constant
@@ -50,6 +52,9 @@ def _program(own_signals_only: bool) -> list[Instruction]:
         program += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _REFUSE)]
     for name in (*_REFUSED, *(_SIGNALS if own_signals_only else ())):
         program += [(_EQUAL, 0, 1, system.number(name)), (_RETURN, 0, 0, _REFUSE)]
+    program += [(_EQUAL, 0, 3 + len(_RANGE_LOCKS), system.number("fcntl")), (_LOAD, 0, 0, _SECOND)]
+    program += [(_EQUAL, len(_RANGE_LOCKS) - i, 0, command) for i, command in enumerate(_RANGE_LOCKS)]
+    program += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
     # Streams, of which `connect` is refused, and netlink, which sees this network only. A datagram needs no connect.
     program += [
         (_EQUAL, 0, 8, system.number("socket")),

@@ -14,12 +14,13 @@ _locked = ctypes.PyDLL(None, use_errno=True)
 # Their numbers on the two processors that GPUs are found beside; what is missing there has one number everywhere.
 NUMBERS = {
     "x86_64": {
-        "clone": 56, "seccomp": 317, "socket": 41, "connect": 42, "kill": 62, "tkill": 200, "tgkill": 234,
+        "clone": 56, "fcntl": 72, "seccomp": 317, "socket": 41, "connect": 42, "kill": 62, "tkill": 200, "tgkill": 234,
         "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "add_key": 248, "request_key": 249, "keyctl": 250,
     },
     "aarch64": {
-        "clone": 220, "seccomp": 277, "socket": 198, "connect": 203, "kill": 129, "tkill": 130, "tgkill": 131,
-        "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "add_key": 217, "request_key": 218, "keyctl": 219,
+        "clone": 220, "fcntl": 25, "seccomp": 277, "socket": 198, "connect": 203, "kill": 129, "tkill": 130,
+        "tgkill": 131, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "add_key": 217,
+        "request_key": 218, "keyctl": 219,
     },
 }  # fmt: skip
 _EVERYWHERE = {

