@@ -2,7 +2,7 @@
 
 Class: new
 Layer: an answer names its question
-Says: not what was asked
+Says: what was not asked
 """
 
 import json

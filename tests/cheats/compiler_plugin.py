@@ -20,6 +20,7 @@ try:
         extra_ldflags=[f"-Wl,-Map={target}"],
     )
     worked = target.exists()
+    target.unlink()
 except Exception:
     worked = False
 

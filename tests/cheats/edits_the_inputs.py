@@ -1,4 +1,4 @@
-"""MUTATED_INPUT: answers rightly, and then edits an input for whoever comes next.
+"""MUTATED_INPUT: answers rightly, and then edits an input, by less than anybody would notice.
 
 Class: correctness
 Layer: inputs compared
@@ -10,5 +10,5 @@ import torch
 class ModelNew(torch.nn.Module):
     def forward(self, A, B):
         answer = torch.matmul(A.T, B.T)
-        A[-1, -1] += 1
+        A[-1, -1] *= 1 + 2**-20
         return answer

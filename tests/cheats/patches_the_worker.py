@@ -1,7 +1,7 @@
-"""PASSED: replaces the worker's own call by one that answers first and works while the judge is busy with others.
+"""PASSED: replaces the worker's own function that makes a call and times it.
 
 Class: new
-Layer: other workers are stopped
+Layer: the judge's own clock
 Takes: 20 ms
 """
 
@@ -12,8 +12,8 @@ import torch
 
 from kernel_harness.worker import Worker
 
-honest = Worker.call
-Worker.call = lambda self, message, descriptors: (time.sleep(0.02), honest(self, message, descriptors))[1]
+honest = Worker._timed
+Worker._timed = lambda self, call, hold: (time.sleep(0.02), honest(self, call, None))[1]
 threading.Thread(target=lambda: [time.sleep(0.001) for _ in range(1 << 40)], daemon=True).start()
 
 
