@@ -109,7 +109,7 @@ def copied_late(patch: Patch) -> None:
 
     def late(self: Subject, reply: Any) -> Any:
         end = time.monotonic() + 10
-        while not any(self._output.memory[512:1024]) and time.monotonic() < end:
+        while not any(self._output.memory[512:516]) and time.monotonic() < end:
             pass  # the layer off: whoever wants to write has all the time
         return copied(self, reply)
 
