@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,6 +124,7 @@ def _become_worker(descriptors: Sequence[int], folder: Path, kind: Kind, hidden:
         os.dup2(source, target)
     os.closerange(5, 1 << 16)
     os.environ.update(HOME=str(folder), TMPDIR=str(folder))
+    tempfile.tempdir = None  # asked for before, it would be the template's
     wall.enter(kind, folder, hidden)
     if kind is Kind.NAMESPACES:
         _leave_first_place()
