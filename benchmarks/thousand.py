@@ -19,12 +19,21 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 PROBLEM = ROOT / "tests" / "candidates" / "problem" / "product.py"
-_HEAD = (
-    "import os, torch\n\n\nclass ModelNew(torch.nn.Module):\n    number = {number}\n\n    def forward(self, A, B):\n"
-)
-# What candidates written by the thousand do; every fifth of them is right.
+_HEAD = """import os
+import torch
+
+class ModelNew(torch.nn.Module):
+    number = {number}
+
+    def forward(self, A, B):
+"""
+# What candidates written by the thousand do. A quarter is right: of every batch that is held, one cohort of eight.
 _BODIES = (
     "        return torch.matmul(A.T, B.T)\n",
+    "        return torch.matmul(B, A).T\n",
+    "        return torch.zeros(A.shape[1], B.shape[0], device=A.device)\n",
+    "        return A\n",
+    "        return torch.empty(A.shape[1], B.shape[0], device=A.device)\n",
     "        return torch.matmul(A.T, B.T) + 1\n",
     "        os._exit(self.number % 256)\n",
     "        raise RuntimeError(str(self.number))\n",
