@@ -27,7 +27,7 @@ class ModelNew(torch.nn.Module):
 
     def forward(self, A, B):
 """
-# What candidates written by the thousand do. Two in nine are right: of every batch that is held, one cohort of about eight.
+# What candidates written by the thousand do. Two in nine are right: of every batch that is held, one cohort.
 _BODIES = (
     "        return torch.matmul(A.T, B.T)\n",
     "        return torch.matmul(B, A).T\n",

@@ -124,7 +124,9 @@ def _become_worker(descriptors: Sequence[int], folder: Path, kind: Kind, hidden:
         os.dup2(source, target)
     os.closerange(5, 1 << 16)
     os.environ.update(HOME=str(folder), TMPDIR=str(folder))
-    tempfile.tempdir = None  # asked for before, it would be the template's
+    # What was asked before the fork would be remembered, and is another folder.
+    os.environ.update(TORCHINDUCTOR_CACHE_DIR=str(folder / "torchinductor"), TRITON_CACHE_DIR=str(folder / "triton"))
+    tempfile.tempdir = None
     wall.enter(kind, folder, hidden)
     if kind is Kind.NAMESPACES:
         _leave_first_place()
