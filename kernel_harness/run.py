@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernel_harness import device as devices
-from kernel_harness import find, leaderboard
+from kernel_harness import explain, find, leaderboard
 from kernel_harness.candidate import Candidate
 from kernel_harness.device import Device
 from kernel_harness.errors import UserError
@@ -24,6 +24,7 @@ from kernel_harness.problem import Problem, shape_text
 from kernel_harness.process import Limits, Template
 from kernel_harness.progress import Progress
 from kernel_harness.results import Journal, Result, now, to_json
+from kernel_harness.terminal import terminal
 
 _POLL_S = 0.1
 
@@ -160,8 +161,8 @@ def _conclude(
             print(title, leaderboard.render(table), sep="\n\n")
     out = sys.stderr if options.json else sys.stdout
     for result in failures:
-        print(f"\n{result.kernel}: {result.status}. {result.status.sentence}\n{_indented(result.reason)}", file=out)
-        print(f"  again: {result.reproduce}", file=out)
+        log = journal.keep_log(result)
+        print("", explain.failure(result, terminal(out), _relative(log) if log else ""), sep="\n", file=out)
     if options.case is None and not options.json:
         print(f"\n{_seconds(finished)}\n{_relative(path)}")
 
@@ -173,10 +174,6 @@ def _seconds(finished: Sequence[Any]) -> str:
             # Builds and queues add up; a cohort's timing is shared by all of its kernels.
             total[phase] = max(total.get(phase, 0), seconds) if phase == "timing" else total.get(phase, 0) + seconds
     return ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue")
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
 
 
 def _relative(path: Path) -> str:

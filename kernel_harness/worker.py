@@ -18,6 +18,8 @@ from kernel_harness.build.errors import BuildFailed, NoCompiler, UnsupportedCons
 from kernel_harness.channel import Message
 
 _LONGEST_TEXT = 20_000
+# A compiler's first errors count, and a message takes no more: a character may take six bytes of it.
+_LONGEST_LOG = 120_000
 
 
 def main(end: channel.Channel) -> int:
@@ -129,7 +131,7 @@ class Worker:
         line = frames[-1].lineno if frames else None
         if isinstance(error, SyntaxError) and error.filename == self._file:
             line = error.lineno
-        log = getattr(error, "log", "") or "".join(traceback.format_exception(error))
+        log = getattr(error, "log", "")[:_LONGEST_LOG] or "".join(traceback.format_exception(error))[-_LONGEST_TEXT:]
         healthy = True
         try:
             self._device.synchronize()
@@ -140,7 +142,7 @@ class Worker:
             "type": type(error).__name__,
             "message": str(error)[:_LONGEST_TEXT],
             "line": line,
-            "log": log[-_LONGEST_TEXT:],
+            "log": log,
             "refusal": healthy and _is_refusal(error) and self._device.launches() == self._launched,
         }
 

@@ -18,6 +18,7 @@ from torch.utils import cpp_extension
 from kernel_harness.build.digest import undefined_symbol
 from kernel_harness.build.errors import BuildFailed
 from kernel_harness.build.lines import mark
+from kernel_harness.build.message import AuthorsFile, compile_message, symbol_message
 from kernel_harness.build.sources import Sources, from_arguments
 
 # (sources, mark) -> the library, and whether it was cached
@@ -34,20 +35,26 @@ class Log:
 def install(builder: Builder, file: Path, text: str) -> Log:
     """From here on, this process's load_inline builds with `builder`, for the candidate in `file`."""
     log = Log()
+    author = AuthorsFile(str(file), text)
 
     def load_inline(*args: Any, **kwargs: Any) -> Any:
         sources = from_arguments(*args, **kwargs)
         start = time.perf_counter()
-        library, cached = builder(sources, lambda source: mark(source, text, str(file)))
+        try:
+            library, cached = builder(sources, lambda source: mark(source, text, str(file)))
+        except BuildFailed as failure:
+            if not failure.log:
+                raise
+            raise BuildFailed(compile_message(failure.log, failure.compiled, author), failure.log) from None
         log.entries.append({"name": sources.name, "seconds": time.perf_counter() - start, "cached": cached})
-        return load(library)
+        return load(library, author)
 
     load_inline.__doc__ = cpp_extension.load_inline.__doc__
     cpp_extension.load_inline = load_inline
     return log
 
 
-def load(library: Path) -> Any:
+def load(library: Path, author: AuthorsFile) -> Any:
     """Imports an extension, whose file has its name. Raises BuildFailed where a symbol it needs does not exist."""
     name = library.stem
     loader = ExtensionFileLoader(name, str(library))
@@ -57,7 +64,8 @@ def load(library: Path) -> Any:
         module = module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
-        raise BuildFailed(undefined_symbol(str(error)) or str(error), str(error)) from None
+        symbol = undefined_symbol(str(error))
+        raise BuildFailed(symbol_message(symbol, author) if symbol else str(error), str(error)) from None
     sys.modules[name] = module
     return module
 

@@ -14,7 +14,7 @@ import torch
 from torch.utils import cpp_extension
 
 from kernel_harness.build import bindings, cache, compiler, light
-from kernel_harness.build.digest import first_error, undefined_symbol
+from kernel_harness.build.digest import compiled_text, first_error
 from kernel_harness.build.errors import BuildFailed, NoCompiler
 from kernel_harness.build.sources import Sources
 
@@ -61,7 +61,7 @@ def extension(sources: Sources, mark: Mark, arch: Sequence[int]) -> tuple[Path, 
 def build_plain(sources: Sources, mark: Mark, folder: Path) -> None:
     """load_inline as the candidate called it, into a folder."""
     _call(
-        sources, folder, mark(sources.cpp), mark(sources.cuda),
+        sources, folder, f"{mark(sources.cpp)}\n{bindings.PLACE}", mark(sources.cuda),
         functions=dict(sources.functions) if sources.functions is not None else None,
         no_implicit_headers=not sources.implicit_headers,
     )  # fmt: skip
@@ -76,7 +76,7 @@ def _build_light(sources: Sources, mark: Mark, folder: Path) -> None:
     if sources.implicit_headers:
         cpp += ["#include <torch/extension.h>"]
         cuda += ["#include <torch/types.h>", "#include <cuda.h>", "#include <cuda_runtime.h>"]
-    cpp += [mark(sources.cpp), bindings.definition(sources)]
+    cpp += [mark(sources.cpp), bindings.PLACE, bindings.definition(sources)]
     _call(
         sources, folder, "\n".join(cpp), "\n".join([*cuda, mark(sources.cuda)]) if sources.cuda else "",
         no_implicit_headers=True,
@@ -99,7 +99,7 @@ def _call(sources: Sources, folder: Path, cpp: str, cuda: str, **more: object) -
             build_directory=str(folder), verbose=False, is_python_module=False, **arguments,
         )  # fmt: skip
     except (RuntimeError, OSError) as error:  # the second where the library built cannot be loaded
-        raise BuildFailed(undefined_symbol(str(error)) or first_error(str(error)), str(error)) from None
+        raise BuildFailed(first_error(str(error)), str(error), compiled_text(folder)) from None
 
 
 def use_toolkit() -> None:

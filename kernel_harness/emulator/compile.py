@@ -151,7 +151,7 @@ def _units(sources: Sources, mark: Mark, headers: Headers) -> list[_Unit]:
     module = bindings.definition(sources) if headers is Headers.LIGHT else sources.bindings
     # Defined here and not by a flag: torch's headers test it, and a flag would rule out the precompiled ones.
     name = f"#define TORCH_EXTENSION_NAME {sources.name}\n"
-    cpp = f'{name}{mark(sources.cpp)}\n#line 1 "bindings"\n{module}\n'
+    cpp = f"{name}{mark(sources.cpp)}\n{bindings.PLACE}\n{module}\n"
     cuda = _rewritten(mark(sources.cuda))
     cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O")]
     cuda_flags = [flag for flag in sources.cuda_cflags if _SHARED_FLAG.match(flag)]
