@@ -47,6 +47,7 @@ class Result:
     log: str = ""
     reproduce: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
+    information: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
