@@ -26,7 +26,8 @@ LAUNCH = """    result = result.contiguous();
     torch::Tensor out = torch::empty_like(result);
     const int64_t n = {count};
     if (n == 0) return out;
-    copy_kernel<<<(n + 255) / 256, 256, 0, at::cuda::getCurrentCUDAStream()>>>({read}, {write}, n);
+    copy_kernel<<<(n + 255) / 256, 256, 0, at::cuda::getCurrentCUDAStream()>>>(
+        {read}, {write}, n);
     C10_CUDA_KERNEL_LAUNCH_CHECK();  // a launch that fails says nothing by itself
     return out;
 """
@@ -35,7 +36,9 @@ _FILE = '''"""{name}: say the idea here, in one sentence."""
 
 {imports}
 
+
 {model}
+
 
 CUDA = r"""
 #include <ATen/cuda/CUDAContext.h>
@@ -57,12 +60,12 @@ ops = load_inline(
 
 {model_new}'''
 
-_MODEL_NEW = '''class ModelNew(Model):
+_MODEL_NEW = """class ModelNew(Model):
     def forward(self, {parameters}):
         # Replace this line: compute the result in your kernel, from the inputs.
         result = super().forward({names})
         return {returned}
-'''
+"""
 
 _EACH = '''
 

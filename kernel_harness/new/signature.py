@@ -14,12 +14,15 @@ from kernel_harness.problem import Problem
 
 # Names that C++ or the generated code has other uses for.
 _TAKEN_IN_CPP = frozenset(
-    "alignas and asm auto bool break case catch char class const continue default delete do double else enum "
-    "explicit export extern false float for friend goto if inline int long mutable namespace new not operator or "
-    "private protected public register requires return short signed sizeof static struct switch template this "
-    "throw true try typedef typename union unsigned using virtual void volatile while xor "
-    "n i out result torch at copy_kernel forward".split()
-)
+    [
+        "alignas", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "const", "default", "delete", "do",
+        "double", "enum", "explicit", "export", "extern", "false", "float", "friend", "goto", "inline", "int", "long",
+        "mutable", "namespace", "new", "operator", "private", "protected", "public", "register", "requires", "short",
+        "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "typedef", "typename",
+        "union", "unsigned", "using", "virtual", "void", "volatile", "xor",
+        "n", "i", "out", "result", "torch", "at", "copy_kernel", "forward", "run",
+    ]
+)  # fmt: skip
 _CPP_TYPES = ((torch.Tensor, "torch::Tensor"), (bool, "bool"), (int, "int64_t"), (float, "double"))
 
 
@@ -70,7 +73,8 @@ def signature(problem: Problem) -> Signature:
             output = problem.model("cpu")(*inputs)
     except Exception:  # a reference that looks at values cannot be run without them
         inputs, output = problem.at(problem.cpu_shape).inputs(0), None
-    return Signature(tuple(Input(name, value) for name, value in zip(_enough(names, inputs), inputs, strict=True)), output)
+    named = zip(_enough(names, inputs), inputs, strict=True)
+    return Signature(tuple(Input(name, value) for name, value in named), output)
 
 
 def _names(model: type) -> list[str]:
