@@ -20,7 +20,7 @@ _ELSEWHERE = re.compile(
     r"|ptxas (?:error|fatal)\s*:|nvcc fatal\s*:|nvlink (?:error|fatal)\s*:).*$",
     re.MULTILINE,
 )
-_TOOL = re.compile(r"^\S*/ld(?:\.\w+)?: ")
+_TOOL = re.compile(r"^(?:\S*/ld(?:\.\w+)?|ptxas (?:error|fatal)\s*|nvcc fatal\s*|nvlink (?:error|fatal)\s*): ")
 _ANY = re.compile(r"^.*\b(?:error|fatal)\b.*$", re.MULTILINE | re.IGNORECASE)
 # The line under an error that points at it: nvcc shows the source and a caret, g++ both behind a margin.
 _POINTED = re.compile(r"(?:^ *\d+ \|)?(?P<source>.*)\n(?:^ *\|)?(?P<caret>[ \t]*)\^", re.MULTILINE)
@@ -58,7 +58,7 @@ def errors(log: str, compiled: str = "") -> list[CompileError]:
     log = plain_quotes(log)
     places = [_placed(match, log, compiled) for match in _ERROR.finditer(log)]
     if places:
-        return places
+        return list(dict.fromkeys(places))  # nvcc compiles twice, for the device and for the host
     found = [CompileError(_TOOL.sub("", demangled(match[0].strip()))) for match in _ELSEWHERE.finditer(log)]
     other = _ANY.search(log)
     return found or ([CompileError(other[0].strip())] if other else [])

@@ -61,9 +61,9 @@ _KNOWN = (
         r"_GLIBCXX_USE_CXX11_ABI",
     ),
     _Known(
-        r"C\+\+\d\d or later compatible compiler is required",
+        r"C\+\+\d\d or later compatible compiler is required|requires at least C\+\+\d\d",
         "drop -std=... from extra_cflags and extra_cuda_cflags: torch chooses the standard that its headers need",
-        r"-std=",
+        r"-std=[\w+]+",
     ),
     _Known(
         r"calling a __host__ function.* from a __(?:global|device)__ function",
@@ -77,7 +77,7 @@ _KNOWN = (
         r"Entry function '(?P<kernel>\w+)[^']*' uses too much shared data \((?P<has>\w+) bytes, (?P<most>\w+) max\)",
         "use a smaller tile, or dynamic shared memory (extern __shared__) with cudaFuncSetAttribute"
         "(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)",
-        r"\b{kernel}\s*\(",
+        r"\b{kernel}(?=\s*\()",
     ),
     _Known(
         r"Unsupported gpu architecture '(?:compute|sm)_(?P<arch>\w+)'|is not defined for option '?-?-?gpu-arch",
@@ -94,14 +94,14 @@ _KNOWN = (
         "correct the name, put the text into the file itself, or give the header's folder in extra_include_paths",
     ),
     _Known(
+        r"a function-definition is not allowed here|expected ['\"]?}|expected a declaration|at end of input"
+        r"|missing terminating|expected a \"}\"|local function definition|expected a \";\"\n{",
+        "count the braces: one that is opened above is never closed",
+    ),
+    _Known(
         r"expected (?:',' or )?'?;|expected a \";\"|expected '[,;]' or ';",
         "end the statement with a semicolon",
         line_before=True,
-    ),
-    _Known(
-        r"a function-definition is not allowed here|expected ['\"]?}|expected a declaration|at end of input"
-        r"|missing terminating|this declaration may not have extern|expected a \"}\"|local function definition",
-        "count the braces: one that is opened above is never closed",
     ),
     _Known(
         r"cannot convert .*Tensor.* to|no suitable conversion function from .*Tensor|argument of type .*Tensor",
@@ -118,10 +118,14 @@ _KNOWN = (
 )  # fmt: skip
 
 
-def hint(error: str, source: str = "", log: str = "") -> Hint | None:
-    """What to do about an error, given its source line and the log after it; None for one that nobody wrote down."""
+def hint(error: str, source: str = "", column: int | None = None, log: str = "") -> Hint | None:
+    """What to do about an error; None for one that nobody wrote down.
+
+    `source` is the line it is in, `column` where it is in that, `log` what the compiler says after it.
+    """
+    subject = error if column is None else f"{error}\n{source[column:]}"
     for known in _KNOWN:
-        match = re.search(known.error, error)
+        match = re.search(known.error, subject)
         if match:
             words = {name: re.escape(value or "") for name, value in match.groupdict().items()}
             about = known.about.format_map(words) if words else known.about
@@ -150,7 +154,7 @@ def missing_symbol(symbol: str) -> Hint:
             return Hint(f'link its library: extra_ldflags=["-l{library}"]', rf"\b{re.escape(name)}\b")
     return Hint(
         "its declaration in cpp_sources differs from every definition in cuda_sources: make the two alike",
-        rf"\b{re.escape(name)}\s*\([^{{]*\)\s*;",
+        rf"\b{re.escape(name)}(?=\s*\([^{{]*\)\s*;)",
     )
 
 

@@ -45,7 +45,7 @@ def compile_message(log: str, compiled: str, author: AuthorsFile) -> str:
     if unbound:
         tip: Hint | None = not_bindable(unbound[1])
     else:
-        tip = hint(first.text, first.source or author.line(first.line), _after(log, first))
+        tip = hint(first.text, first.source or author.line(first.line), first.column, _after(log, first))
     own = _in_authors_file(first, log, author, tip)
     if tip and tip.line_before:
         own = _at_line_before(own, author)
@@ -78,7 +78,10 @@ def _shown(error: CompileError, others: int, tip: Hint | None, author: AuthorsFi
 
 def _span(error: CompileError, text: str) -> tuple[int, int] | None:
     """Where in the author's line the error is: the same word as in the compiled one, which may be rewritten."""
-    if error.column is None or not error.source.strip():
+    if error.column is None:  # nvcc does not always point: a name that it quotes and that is there once will do
+        named = (re.finditer(rf"\b{name}\b", text) for name in re.findall(r"['\"](\w+)", error.text))
+        return next((found[0].span() for found in map(list, named) if len(found) == 1), None)
+    if not error.source.strip():
         return None
     if error.width:
         return error.column, error.column + error.width
