@@ -45,8 +45,18 @@ def error_map(mask: torch.Tensor) -> ErrorMap | None:
 
 
 def _edges(size: int, most: int) -> list[int]:
-    count = min(size, most)
+    count = cell_count(size, most)
     return [-(-i * size // count) for i in range(count + 1)]
+
+
+def cell_count(size: int, most: int) -> int:
+    """At most `most` cells for `size` lines; of equal size, if that takes no fewer than half as many.
+
+    Then a tile's edge, which is a multiple of something, is a cell's edge where it can be.
+    """
+    if size <= most:
+        return size
+    return next((count for count in range(most, most // 2, -1) if size % count == 0), most)
 
 
 def _share(wrong: int, size: int) -> float:

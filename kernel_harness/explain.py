@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from tabulate import tabulate
 
-from kernel_harness.error_map import ErrorMap
+from kernel_harness.error_map import ErrorMap, cell_count
 from kernel_harness.patterns import Mismatch
 from kernel_harness.results import Result
 from kernel_harness.terminal import Terminal
@@ -90,7 +90,7 @@ def _fewer(cells: Sequence[Sequence[float]], rows: int, columns: int) -> list[li
 
 
 def _groups(size: int, most: int) -> list[int]:
-    count = min(size, most)
+    count = cell_count(size, most)
     return [i * size // count for i in range(count + 1)]
 
 

@@ -220,18 +220,25 @@ def _last_lines(wrong: Wrong) -> str | None:
 
 
 def _tail_frame(wrong: Wrong) -> str | None:
-    """The last rows and the last columns of a matrix, all whole tiles right."""
+    """The last rows and the last columns of a matrix, all else right."""
     if wrong.mask.ndim < 2:
         return None
-    rows, columns = wrong.mask.shape[-2:]
-    for tile in (4, 8, 16, 32, 64, 128):
-        row, column = rows // tile * tile, columns // tile * tile
-        if not (0 < row < rows and 0 < column < columns) or bool(wrong.mask[..., :row, :column].any()):
-            continue
-        frame = torch.cat((wrong.explained[..., row:, :].reshape(-1), wrong.explained[..., :row, column:].reshape(-1)))
-        if _filled(wrong, frame):
-            return f"the wrong elements fill the partial tiles, rows from {row} and columns from {column} on"
-    return None
+    flat = wrong.mask.reshape(-1, *wrong.mask.shape[-2:]).any(dim=0)
+    rows, columns = flat.shape
+    # The last rows are wrong in their first column, the last columns in their first row.
+    row, column = _first_of_tail(flat[:, 0]), _first_of_tail(flat[0])
+    if not (0 < row < rows and 0 < column < columns) or bool(flat[:row, :column].any()):
+        return None
+    frame = torch.cat((wrong.explained[..., row:, :].reshape(-1), wrong.explained[..., :row, column:].reshape(-1)))
+    if not _filled(wrong, frame):
+        return None
+    return f"the wrong elements fill the last tiles, rows from {row} and columns from {column} on"
+
+
+def _first_of_tail(line: torch.Tensor) -> int:
+    """Where the True elements begin that go on to the end."""
+    right = (~line).nonzero()[:, 0]
+    return int(right[-1]) + 1 if len(right) else 0
 
 
 def _block(wrong: Wrong) -> str | None:

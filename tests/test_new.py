@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,11 +99,9 @@ def test_a_plain_cu_is_refused_where_it_cannot_answer(name: str, why: str, tmp_p
     assert not (tmp_path / "kernels").exists()
 
 
-def test_the_command_prints_what_to_run_next(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_what_to_run_next(tmp_path: Path) -> None:
     """And the command that it prints is one that works: the file is where it looks."""
-    import shutil
-
-    folder = harness.temporary / "checkout"
+    folder = tmp_path / "checkout"
     for part in ("kernel_harness", "problems"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "harness.py", folder)
@@ -111,11 +112,7 @@ def test_the_command_prints_what_to_run_next(harness: Harness, monkeypatch: pyte
     assert "python harness.py --problem matmul_tt --kernel mine\n" in finished.stdout
     assert "mine" in run_in(folder, "list").stdout
     assert "is there already" in run_in(folder, "new", "matmul_tt", "mine").stderr
-    shutil.rmtree(folder)
 
 
-def run_in(folder: Path, *words: str):  # type: ignore[no-untyped-def]
-    import subprocess
-    import sys
-
+def run_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "harness.py", *words], cwd=folder, capture_output=True, text=True)

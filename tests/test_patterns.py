@@ -128,7 +128,7 @@ def test_partial_tiles_in_both_directions() -> None:
         t[64:] += answer(3, 45, seed=1)
         t[:64, 32:] += answer(64, 13, seed=2)
 
-    assert edited(edit) == "The wrong elements fill the partial tiles, rows from 64 and columns from 32 on."
+    assert edited(edit) == "The wrong elements fill the last tiles, rows from 64 and columns from 32 on."
 
 
 def test_one_block() -> None:
