@@ -9,9 +9,9 @@ import numpy as np
 
 from kernel_harness.timing import Interval, Round, interval_of
 
-# The judge's clock beside the device's must disagree by more than this before it is believed: what honest calls
-# differ by in the work around the device's (allocating, the layout of the output).
-RESOLUTION_MS = 0.05
+# The judge's clock must disagree with the device's by more than this before it is believed: what honest calls
+# differ by in the work around them (allocating, the layout of the output), as a time and as a share of that work.
+RESOLUTION_MS, RESOLUTION_SHARE = 0.05, 0.05
 
 
 @dataclass
@@ -57,17 +57,22 @@ def beyond(rounds: Sequence[Round], arm: str, baseline: str) -> Interval | None:
     return interval_of(np.array(differences, dtype=np.float64)) if differences else None
 
 
-def bounded(rounds: Sequence[Round], baseline: str) -> tuple[Round, ...]:
-    """The rounds, the device's times of an arm replaced by the judge's where those are surely longer.
+def resolution_ms(rounds: Sequence[Round], baseline: str) -> float:
+    """What the judge's clock cannot tell: a share of what it sees around the baseline's calls."""
+    around = [r.brackets_ms[baseline] - r.samples_ms[baseline] for r in rounds if baseline in r.brackets_ms]
+    return max(RESOLUTION_MS, RESOLUTION_SHARE * float(np.median(around)))
 
-    Surely: the lower bound of what is `beyond` exceeds the resolution. The baseline's process holds no candidate,
-    so its device times stand.
+
+def bounded(rounds: Sequence[Round], judged: Collection[str], baseline: str) -> tuple[Round, ...]:
+    """The rounds, the device's times of a judged arm replaced by the judge's where those are surely longer.
+
+    Surely: the lower bound of what is `beyond` exceeds the resolution. The other arms' processes hold no candidate,
+    so their device times stand.
     """
-    arms = {arm for r in rounds for arm in r.brackets_ms} - {baseline}
     doubted = set()
-    for arm in arms:
+    for arm in set(judged) - {baseline}:
         interval = beyond(rounds, arm, baseline)
-        if interval is not None and interval.low is not None and interval.low > RESOLUTION_MS:
+        if interval is not None and interval.low is not None and interval.low > resolution_ms(rounds, baseline):
             doubted.add(arm)
     return tuple(_by_the_judge(r, doubted, baseline) for r in rounds)
 

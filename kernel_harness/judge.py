@@ -156,7 +156,7 @@ def _build(run: Session, candidate: Candidate, queued: float) -> tuple[Subject |
     run.observer.stage(candidate.name, "building")
     subject = None
     try:
-        subject = _subject(run)
+        subject = new_subject(run)
         finding.builds = subject.load(file_name(candidate), candidate.source, "ModelNew")
     except Fault as fault:
         finding.status, finding.reason, finding.log = fault.status, fault.reason, fault.log
@@ -188,10 +188,10 @@ def _timed(run: Session, passed: Mapping[str, tuple[Candidate, Subject, Finding]
     baseline_ms: float | None = None
     for number, group in enumerate(groups):
         started = time.perf_counter()
-        with _companions(run) as companions:
-            # A kernel that all are measured against runs with every cohort, and is judged with the first.
-            arms = [Arm(name, passed[name][1], judged=name != run.settings.baseline or not number) for name in group]
-            cohort = Cohort([*arms, *companions], run.device)
+        with companions(run) as beside:
+            # A kernel that all are measured against runs with every cohort, and is reported with the first.
+            arms = [Arm(name, passed[name][1], reported=name != run.settings.baseline or not number) for name in group]
+            cohort = Cohort([*arms, *beside], run.device)
             interruption: KeyboardInterrupt | None = None
             try:
                 _race(run, cohort, len(groups))
@@ -220,7 +220,7 @@ def _race(run: Session, cohort: Cohort, groups: int) -> None:
     settings = run.settings
     default = run.device.budget_s / 4 if settings.quick else run.device.budget_s
     stop = Stop((settings.budget_s or default) / groups, run.device.half_width, settings.rounds)
-    names = [arm.name for arm in cohort.arms if arm.judged]
+    names = [arm.name for arm in cohort.arms if not arm.trusted]
 
     def tell(text: str) -> None:
         for name in names:
@@ -230,7 +230,7 @@ def _race(run: Session, cohort: Cohort, groups: int) -> None:
 
 
 @contextmanager
-def _companions(run: Session) -> Iterator[list[Arm]]:
+def companions(run: Session) -> Iterator[list[Arm]]:
     """The baselines and the sentinel, running."""
     arms: list[Arm] = []
     try:
@@ -238,8 +238,8 @@ def _companions(run: Session) -> Iterator[list[Arm]]:
             run.problem, run.device.emulated, run.settings.baseline
         ):
             run.observer.stage("", f"starting {name}")
-            subject = _subject(run)
-            arms.append(Arm(name, subject, judged=False))
+            subject = new_subject(run)
+            arms.append(Arm(name, subject, trusted=True, reported=name in builtin.BASELINES))
             subject.load(file, source, class_name)
             subject.make(run.problem, compiled=builtin.COMPILED.get(name))
         yield arms
@@ -248,7 +248,8 @@ def _companions(run: Session) -> Iterator[list[Arm]]:
             arm.subject.close()
 
 
-def _subject(run: Session) -> Subject:
+def new_subject(run: Session) -> Subject:
+    """A worker on the run's device that holds nothing yet."""
     return Subject(run.template, run.device.name, run.settings.limits)
 
 

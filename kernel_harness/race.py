@@ -36,11 +36,12 @@ AUDIT_SHARE = 0.1
 
 @dataclass
 class Arm:
-    """One of the things timed against each other."""
+    """One of the things timed against each other. A trusted one holds no candidate; not all are reported."""
 
     name: str
     subject: Subject
-    judged: bool = True
+    trusted: bool = False
+    reported: bool = True
     fault: Fault | None = None
 
 
@@ -74,7 +75,8 @@ class Cohort:
     @property
     def accepted(self) -> tuple[Round, ...]:
         """All rounds, those marked rejected in which the sentinel stood out; times bounded by the judge's clock."""
-        return clock.bounded(reject_rounds(self.rounds, SENTINEL), BASELINE)
+        candidates = [arm.name for arm in self.arms if not arm.trusted]
+        return clock.bounded(reject_rounds(self.rounds, SENTINEL), candidates, BASELINE)
 
 
 def race(cohort: Cohort, reference: Reference, seed: int, stop: Stop, tell: Callable[[str], None]) -> None:
@@ -107,7 +109,7 @@ def _warm(cohort: Cohort, spent: float) -> bool:
 
 
 def _running(cohort: Cohort) -> list[Arm]:
-    return [arm for arm in cohort.arms if arm.judged and arm.fault is None]
+    return [arm for arm in cohort.arms if not arm.trusted and arm.fault is None]
 
 
 def _done(cohort: Cohort, stop: Stop, elapsed_s: float) -> bool:
@@ -222,7 +224,7 @@ def _audit(
     rng: random.Random | None,
 ) -> None:
     """Compares timed outputs with the answer: all of the first rounds, then a random share."""
-    chosen = [n for n in answers if running[n].judged and (rng is None or rng.random() < AUDIT_SHARE)]
+    chosen = [n for n in answers if not running[n].trusted and (rng is None or rng.random() < AUDIT_SHARE)]
     if not chosen:
         return
     structure, expectation = reference.expect(reference.problem, packed, "a timed call", "own")

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from kernel_harness.builtin import BASELINES
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case
+from kernel_harness.clock import beyond
 from kernel_harness.device import Device, Steady
 from kernel_harness.examine import Finding, file_name
 from kernel_harness.problem import Problem, shape_text
@@ -93,16 +93,16 @@ def of_cohort(
     """The results of those who were timed together. `baseline_ms`: torch's time in the first cohort, where known."""
     rounds = cohort.accepted
     for arm in cohort.arms:
-        if arm.judged:
+        if not arm.reported:
+            continue
+        if not arm.trusted:
             candidate, finding = candidates[arm.name]
             if arm.fault is not None:
                 finding.status, finding.reason, finding.log = arm.fault.status, arm.fault.reason, arm.fault.log
             result = of_candidate(context, candidate, finding)
             result = replace(result, phases_s={**result.phases_s, "timing": seconds})
-        elif arm.name in BASELINES and arm.fault is None:
-            result = _of_baseline(context, arm.name)
         else:
-            continue
+            result = _of_baseline(context, arm.name)
         extra = {**result.settings, **_measured(cohort, arm.name)}
         result = replace(result, settings=extra, information={**result.information, **_information(cohort, arm.name)})
         timed = [r for r in rounds if arm.name in r.samples_ms]
@@ -147,6 +147,8 @@ def _information(cohort: Cohort, arm: str) -> dict[str, Any]:
         found["warm_ms"], found["warm_samples_ms"] = sorted(samples)[len(samples) // 2], samples
     if arm in cohort.peak_bytes:
         found["peak_bytes"] = cohort.peak_bytes[arm]
+    if interval := beyond(cohort.rounds, arm, BASELINE):
+        found["beyond_device_ms"] = [interval.low, interval.estimate, interval.high]
     steady = cohort.steady.get(arm)
     if isinstance(steady, Steady):
         found["graph_interval_ms"], found["graph_overhead_ms"] = steady.interval_ms, steady.overhead_ms

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import mmap
 import os
 import sys
 import traceback
@@ -104,8 +105,7 @@ class Worker:
         They are written back where the judge wants to see what became of them.
         """
         self._stage, self._last = "call", None
-        mapped = channel.map_shared if message["writable"] else channel.map_private
-        memory = mapped(descriptors[0], message["size"])
+        memory = self._map(descriptors[0], message)
         leaves = tensors.read_leaves(message["leaves"], message["size"])
         placed = self._device.place(memory, leaves)
         inputs = tensors.unflatten(message["structure"], placed.tensors)
@@ -120,11 +120,16 @@ class Worker:
         described, size = tensors.layout(outputs)
         if size > self._output_size:
             raise ValueError(f"the outputs take {size} bytes; at most {self._output_size} are expected")
-        for leaf, tensor in zip(described, outputs, strict=True):
-            leaf.view(self._output).copy_(tensor)
+        self._device.fetch(outputs, described, self._output)
         if message["writable"]:
             placed.write_back()
         return {"structure": structure, "leaves": [leaf.to_json() for leaf in described], "clocked": vars(clocked)}
+
+    def _map(self, descriptor: int, message: Message) -> mmap.mmap:
+        if message["writable"]:
+            return channel.map_shared(descriptor, message["size"])
+        mapped = channel.map_private if self._device.in_place else channel.map_read_only
+        return mapped(descriptor, message["size"])
 
     def warm(self, message: Message, descriptors: list[int]) -> Message:
         """The last call once more, on inputs that it has just read."""

@@ -60,23 +60,23 @@ def test_work_hidden_from_the_device_s_clock_is_seen_by_the_judge_s() -> None:
 
 
 def test_the_judge_s_time_counts_where_it_is_surely_longer() -> None:
-    changed = bounded(rounds(2.0, hidden=5.0), "torch")
+    changed = bounded(rounds(2.0, hidden=5.0), ["arm"], "torch")
     middle = sorted(r.samples_ms["arm"] for r in changed)[32]
     assert 6.8 < middle < 7.2
 
 
 def test_a_noisy_bracket_leaves_honest_times_alone() -> None:
     before = rounds(2.0, hidden=0.0, noise=5.0)
-    assert list(bounded(before, "torch")) == before
+    assert list(bounded(before, ["arm"], "torch")) == before
 
 
 def test_the_baseline_s_own_time_stands() -> None:
     before = rounds(2.0, hidden=5.0)
-    after = bounded(before, "torch")
+    after = bounded(before, ["arm"], "torch")
     assert [r.samples_ms["torch"] for r in after] == [r.samples_ms["torch"] for r in before]
 
 
 def test_where_there_is_one_clock_nothing_is_bounded() -> None:
     plain = [Round({"torch": 1.0, "arm": 2.0}, ("torch", "arm"))] * 9
     assert beyond(plain, "arm", "torch") is None
-    assert list(bounded(plain, "torch")) == plain
+    assert list(bounded(plain, ["arm"], "torch")) == plain

@@ -50,6 +50,7 @@ class Device(Protocol):
     name: str
     torch_device: str
     emulated: bool
+    in_place: bool  # a call works on the shared buffer itself, and may write there
     budget_s: float  # of timing, by default
     half_width: float  # of a speedup's interval, relative: precise enough to stop
 
@@ -71,6 +72,9 @@ class Device(Protocol):
 
     def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
         """The tensors of a shared buffer, on the device."""
+
+    def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
+        """Copies what a call returned to where its leaves lie in `memory`."""
 
     def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
         """The call's result and its time, begun after `hold` cycles in which the device waits for nothing.

@@ -26,6 +26,7 @@ class Emulated:
     label = "cpu-emulated"
     torch_device = "cuda"
     emulated = True
+    in_place = True
     # Emulated times predict nothing: a rough figure is all they are worth waiting for.
     budget_s = 2.0
     half_width = 0.05
@@ -48,6 +49,11 @@ class Emulated:
     def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
         """The buffer's own bytes as device memory: whatever is written to them is seen by the judge."""
         return Placed([torch_cuda.as_cuda(leaf.view(memory)) for leaf in leaves], lambda: None)
+
+    def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
+        """Plain copies."""
+        for leaf, tensor in zip(leaves, tensors, strict=True):
+            leaf.view(memory).copy_(tensor)
 
     def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
         """The emulation has no clock of its own: the judge's bracket is the time."""
