@@ -13,9 +13,9 @@ from types import FrameType
 from typing import Any
 
 from kernel_harness.errors import UserError
-from kernel_harness.verbs import cache, listing, new, run
+from kernel_harness.verbs import cache, listing, new, profile, run
 
-VERBS = {"run": run, "list": listing, "new": new, "cache": cache}
+VERBS = {"run": run, "list": listing, "new": new, "profile": profile, "cache": cache}
 INTERRUPTED = 130
 
 _EXIT_CODES = "exit codes: 0 all passed, 1 some did not, 2 usage, 4 nothing can be built or run here, 130 interrupted"

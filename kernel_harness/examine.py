@@ -110,7 +110,7 @@ class Subject:
     def make(self, problem: Problem, *, compiled: str | None = None) -> None:
         """Builds the model for the problem's shape; `compiled` is a mode of torch.compile."""
         packed = pack(problem.init_inputs())
-        buffer = _buffer(packed)
+        buffer = buffer_of(packed)
         try:
             message = {"do": "make", **_described(packed), "seed": WEIGHT_SEED, "compile": compiled}
             # What torch.compile or a first build in __init__ takes is build time, not call time.
@@ -145,6 +145,10 @@ class Subject:
         reply = self._ask({"do": "steady"}).get("steady")
         numbers = [_time(reply.get(name)) for name in ("interval_ms", "overhead_ms")] if isinstance(reply, dict) else []
         return Steady(*numbers) if len(numbers) == 2 and None not in numbers else None  # type: ignore[arg-type]
+
+    def profile(self, step: str) -> Message:
+        """One step of the profiling device's own."""
+        return self._ask({"do": "profile", "step": step})
 
     def ping(self) -> None:
         """Returns once the worker runs."""
@@ -227,7 +231,7 @@ def examine(
 
 def _try(subject: Subject, finding: Finding, reference: Reference, case: Case) -> list[Check]:
     packed = reference.inputs(case)
-    buffer = _buffer(packed)
+    buffer = buffer_of(packed)
     try:
         answer = subject.call(packed, buffer, writable=True, poison=case.poison)
         finding.first_call_ms = finding.first_call_ms or answer.bracket_ms
@@ -261,7 +265,8 @@ def _inputs_intact(packed: Packed, buffer: SharedBuffer, check: Check) -> Check:
     return check
 
 
-def _buffer(packed: Packed) -> SharedBuffer:
+def buffer_of(packed: Packed) -> SharedBuffer:
+    """Shared memory that holds the inputs, with canaries between them."""
     buffer = SharedBuffer(packed.size)
     tensors.write(buffer.memory, packed.leaves, packed.tensors, packed.size)
     return buffer

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     """
     problem = find.problem(options.problem, root)
     chosen = find.kernels(options.kernel, problem.name, root)
-    device = _device(options.device)
+    device = device_of(options.device)
     usual = problem.at(problem.cpu_shape) if device.emulated else problem
     timed = usual.at(options.shape)
     _check_baseline(options.baseline, chosen, device)
@@ -142,7 +142,8 @@ def _check_baseline(name: str, chosen: Sequence[Candidate], device: Device) -> N
         raise UserError(f"{name} needs a GPU: torch.compile cannot compile for the emulated device")
 
 
-def _device(name: str) -> Device:
+def device_of(name: str) -> Device:
+    """What `--device` names. Raises UserError for a device that is not there."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, index = name.partition(":")

@@ -33,6 +33,7 @@ def main(end: channel.Channel) -> int:
         "call": worker.call,
         "warm": worker.warm,
         "steady": worker.steady,
+        "profile": worker.profile,
         "ping": lambda message, descriptors: {},
     }
     while True:
@@ -75,7 +76,7 @@ class Worker:
         self._stage = "load"
         self._file = message["file"]
         log = build.install(self._device.build, Path(self._file), message["source"])
-        module = _run_file(self._file, message["source"], build.as_module(self._file, message["source"]))
+        module = run_file(self._file, message["source"], build.as_module(self._file, message["source"]))
         self._class = getattr(module, message["class"], None)
         if self._class is None:
             raise AttributeError(f"{self._file} defines no {message['class']}; name the class {message['class']}")
@@ -154,6 +155,11 @@ class Worker:
             raise RuntimeError("no call was kept")
         return self._last
 
+    def profile(self, message: Message, descriptors: list[int]) -> Message:
+        """A step that only a profiling device knows."""
+        answer: Message = self._device.profile(message["step"])  # type: ignore[attr-defined]
+        return answer
+
     def explain(self, error: BaseException) -> Message:
         """An exception as data: its kind, its words, and the candidate's line it came from."""
         if isinstance(error, UnsupportedConstruct):
@@ -191,7 +197,7 @@ def _is_refusal(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and not str(error).startswith("CUDA error")
 
 
-def _run_file(file: str, source: str, text: str) -> ModuleType:
+def run_file(file: str, source: str, text: str) -> ModuleType:
     """A module of its own for the candidate, known to `inspect` and to tracebacks by its real file."""
     import linecache
 

@@ -86,6 +86,50 @@ def _build_light(sources: Sources, mark: Mark, folder: Path) -> None:
     )  # fmt: skip
 
 
+def assembler_says(sources: Sources, mark: Mark, arch: str) -> str:
+    """ptxas's own words on each kernel of the CUDA source: registers, shared memory, spills. Raises BuildFailed."""
+    name = cache.key(
+        what="ptxas", machine=compiler.identity(), arch=arch, cuda=sources.cuda, cpp=sources.cpp,
+        flags=[sources.cuda_cflags, sources.include_paths], headers=sources.implicit_headers,
+        code=cache.digest_of(Path(__file__), Path(light.__file__)),
+    )  # fmt: skip
+
+    def build(folder: Path) -> None:
+        code = sources.cpp + sources.cuda
+        headers = light.write_headers(folder / "headers", code, binds_itself=not bindings.serve(code))
+        _stand_in(headers)
+        first = ["#include <torch/types.h>", "#include <cuda.h>", "#include <cuda_runtime.h>"]
+        text = "\n".join([*(first if sources.implicit_headers else []), mark(sources.cuda)])
+        (folder / "cuda.cu").write_text(text)
+        home = toolkit()
+        own = [flag for flag in sources.cuda_cflags if "arch" not in flag]
+        done = subprocess.run(
+            [f"{home}/bin/nvcc", "-cubin", f"-arch={arch}", "-Xptxas", "-v", *cpp_extension.COMMON_NVCC_FLAGS,
+             "-I", headers, *compiler.torch_flags()[:1], *_includes(), *own,
+             *(word for path in sources.include_paths for word in ("-I", path)), "cuda.cu", "-o", "cuda.cubin"],
+            cwd=folder, capture_output=True, text=True,
+        )  # fmt: skip
+        if done.returncode:
+            log = done.stdout + done.stderr
+            raise BuildFailed(first_error(log), log, text)
+        (folder / "ptxas.txt").write_text(done.stderr)
+        (folder / "cuda.cubin").unlink()
+
+    return (cache.get_or_build("ptxas", name, build)[0] / "ptxas.txt").read_text()
+
+
+def _includes() -> list[str]:
+    return [word for folder in cpp_extension.include_paths() for word in ("-isystem", folder)]
+
+
+def _stand_in(headers: Path) -> None:
+    """A CPU build of torch lacks one generated header of its CUDA half, which only linking would care about."""
+    name = "c10/cuda/impl/cuda_cmake_macros.h"
+    if not any((Path(folder) / name).exists() for folder in cpp_extension.include_paths()):
+        (headers / name).parent.mkdir(parents=True, exist_ok=True)
+        (headers / name).write_text("#define C10_CUDA_BUILD_SHARED_LIBS\n")
+
+
 def _call(sources: Sources, folder: Path, cpp: str, cuda: str, **more: object) -> None:
     """One build by torch. It changes the lists it is given, so it gets its own."""
     arguments = {

@@ -20,6 +20,9 @@ _INCLUDE, _RUNTIME = _HERE / "include", _HERE / "runtime"
 # Without unique symbols, a template's shared memory is its own library's even where another has one of its name.
 # -O2 is where the compiler's time stops paying for the small kernels seen here; contraction is nvcc's default too.
 _FLAGS = ("-O2", "-march=native", "-ffp-contract=fast", "-pthread", "-w", "-fno-gnu-unique", "-fmax-errors=20")
+# Counted code calls before every access of memory; more optimisation would leave accesses out.
+_COUNTED = ("-O1", "-fsanitize=thread")
+_COUNTING = _HERE / "counting" / "count_accesses.cpp"
 _FULL = ("-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE), "-I", str(bindings.INCLUDE))
 _LIGHT = ("-I", str(_INCLUDE / "light"), *_FULL)
 _PRELUDE = _INCLUDE / "emulator" / "prelude.h"
@@ -83,26 +86,28 @@ def prepare() -> None:
             future.result()
 
 
-def extension(sources: Sources, mark: Mark) -> tuple[Path, bool]:
+def extension(sources: Sources, mark: Mark, *, counted: bool = False) -> tuple[Path, bool]:
     """The candidate's library and whether it was cached. `mark` points a source's lines at the author's file.
 
+    Counted, its code tells the runtime what it reads and writes.
     Raises BuildFailed, UnsupportedConstruct, NoCompiler.
     """
     _refuse_unsupported(sources, mark)
     name = cache.key(
         base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
         name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
+        counted=cache.digest_of(_COUNTING) if counted else "",
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
     def build(folder: Path) -> None:
         headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
         try:
-            _compile(sources, mark, folder, headers)
+            _compile(sources, mark, folder, headers, counted)
         except BuildFailed as failure:
             if not _NEEDS_FULL.search(failure.log):
                 raise
-            _compile(sources, mark, folder, Headers.FULL)
+            _compile(sources, mark, folder, Headers.FULL, counted)
 
     folder, cached = cache.get_or_build("extensions", name, build)
     return folder / f"{sources.name}.so", cached
@@ -117,9 +122,13 @@ class _Unit:
     flags: Sequence[str | Path]
 
 
-def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers) -> None:
+def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, counted: bool) -> None:
     paths = [word for path in sources.include_paths for word in ("-I", path)]
     units = _units(sources, mark, headers)
+    if counted:
+        units = [_Unit(unit.name, unit.text, [*unit.flags, *_COUNTED]) for unit in units]
+        # Hidden, so that no other library's functions of these names come first.
+        units.append(_Unit("counting", _COUNTING.read_text(), [*_FULL, "-fvisibility=hidden"]))
 
     def compile_one(unit: _Unit) -> None:
         (folder / f"{unit.name}.cpp").write_text(unit.text)
