@@ -25,7 +25,7 @@ _COMPLETION = """completion of words, in bash and zsh: eval "$(activate-global-p
 def main(words: Sequence[str] | None = None) -> int:
     """The command. `run` is meant where no verb is given."""
     _complete_words()
-    options = parser().parse_args(_with_verb(list(sys.argv[1:] if words is None else words)))
+    options = parser().parse_args(with_verb(list(sys.argv[1:] if words is None else words)))
     _log_from(options.verbose)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -36,7 +36,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return _complain("Interrupted. What had been measured is kept.", INTERRUPTED)
 
 
-def _with_verb(words: list[str]) -> list[str]:
+def with_verb(words: list[str]) -> list[str]:
+    """The words, with the verb that is meant."""
     known = words and (words[0] in VERBS or words[0] in ("-h", "--help", "--version"))
     return words if known else ["run", *words]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -25,8 +26,7 @@ def failure(result: Result, terminal: Terminal, log: str = "") -> str:
     parts = [terminal.wrapped(f"{result.kernel}: {result.status}. {result.status.sentence}").replace(
         str(result.status), status, 1
     )]  # fmt: skip
-    # A source line and the caret under it must stay as they are.
-    parts.append(_indented(result.reason) if "\n" in result.reason else terminal.wrapped(result.reason, "  "))
+    parts += [_line(line, terminal) for line in result.reason.split("\n")]
     check = next((c for c in reversed(result.checks) if not c.passed), None)
     parts += wrong_answer(check, terminal) if check else []
     if log:
@@ -34,6 +34,12 @@ def failure(result: Result, terminal: Terminal, log: str = "") -> str:
     if result.reproduce:
         parts.append(f"  again: {result.reproduce}")
     return "\n".join(parts)
+
+
+def _line(text: str, terminal: Terminal) -> str:
+    """A line of a reason: folded, unless it is a compiler's head line, or a source line or the caret under it."""
+    quoted = re.match(r"\S+:\d+: error:|\s*\d*\s*\|", text)
+    return f"  {text}" if quoted else terminal.wrapped(text, "  ")
 
 
 def wrong_answer(check: Check, terminal: Terminal) -> list[str]:

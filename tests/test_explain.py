@@ -114,6 +114,14 @@ def test_whatever_the_reason_has_besides_is_shown() -> None:
     assert "\n  mine.cu:7: race on tile[3]\n" in failure(more, Terminal(width=100))
 
 
+def test_prose_beside_an_excerpt_is_folded_all_the_same() -> None:
+    found = result(MISTAKES["one_block"])
+    more = Result(**{**vars(found), "reason": "Sanitizer: " + "a race " * 20 + "\n  7 | " + "x " * 60})
+    lines = failure(more, Terminal(width=60)).split("\n")
+    assert max(len(line) for line in lines if "race" in line) <= 60
+    assert "    7 | " + ("x " * 60) in lines
+
+
 def test_mismatches_are_a_table() -> None:
     assert mismatches([Mismatch((0, 12), 1.5, -2.0), Mismatch((3, 4), float("nan"), 1.0)]).split("\n") == [
         "index      got    expected    difference",
