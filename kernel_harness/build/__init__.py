@@ -13,13 +13,11 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from torch.utils import cpp_extension
-
 from kernel_harness.build.digest import undefined_symbol
 from kernel_harness.build.errors import BuildFailed
 from kernel_harness.build.lines import mark
-from kernel_harness.build.message import AuthorsFile, compile_message, symbol_message
-from kernel_harness.build.sources import Sources, from_arguments
+from kernel_harness.build.message import AuthorsFile, in_the_authors_words, symbol_message
+from kernel_harness.build.sources import Sources, from_arguments, signature
 
 # (sources, mark) -> the library, and whether it was cached
 Builder = Callable[[Sources, Callable[[str], str]], tuple[Path, bool]]
@@ -34,18 +32,17 @@ class Log:
 
 def install(builder: Builder, file: Path, text: str) -> Log:
     """From here on, this process's load_inline builds with `builder`, for the candidate in `file`."""
+    from torch.utils import cpp_extension  # here, so that whoever needs no torch need not wait for it
+
     log = Log()
     author = AuthorsFile(str(file), text)
+    signature()
 
     def load_inline(*args: Any, **kwargs: Any) -> Any:
         sources = from_arguments(*args, **kwargs)
         start = time.perf_counter()
-        try:
+        with in_the_authors_words(author):
             library, cached = builder(sources, lambda source: mark(source, text, str(file)))
-        except BuildFailed as failure:
-            if not failure.log:
-                raise
-            raise BuildFailed(compile_message(failure.log, failure.compiled, author), failure.log) from None
         log.entries.append({"name": sources.name, "seconds": time.perf_counter() - start, "cached": cached})
         return load(library, author)
 

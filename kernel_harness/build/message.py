@@ -6,9 +6,12 @@ Reads no log: `digest` does. Knows no remedy: `hints` does.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kernel_harness.build.digest import CompileError, errors, plain_quotes, undefined_symbol
+from kernel_harness.build.errors import BuildFailed
 from kernel_harness.build.hints import Hint, hint, missing_symbol, not_bindable
 
 
@@ -29,6 +32,17 @@ class AuthorsFile:
         top = re.match(r'\s*(?:"""|\'\'\')[\s\S]*?(?:"""|\'\'\')', self.text)
         match = re.compile(pattern).search(self.text, top.end() if top else 0)
         return self.text.count("\n", 0, match.start()) + 1 if match else None
+
+
+@contextmanager
+def in_the_authors_words(author: AuthorsFile) -> Iterator[None]:
+    """What a compiler said within it is raised again as its author can read it."""
+    try:
+        yield
+    except BuildFailed as failure:
+        if not failure.compiled:  # the harness's own words, or told already
+            raise
+        raise BuildFailed(compile_message(failure.log, failure.compiled, author), failure.log) from None
 
 
 def compile_message(log: str, compiled: str, author: AuthorsFile) -> str:

@@ -7,6 +7,7 @@ import re
 import shutil
 import site
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -34,8 +35,15 @@ Mark = Callable[[str], str]
 
 
 def extension(sources: Sources, mark: Mark, arch: Sequence[int]) -> tuple[Path, bool]:
-    """The candidate's library for compute capability `arch`, and whether it was cached. Raises BuildFailed."""
-    name = cache.key(
+    """The candidate's library, and whether it was cached, built in this process. Raises BuildFailed."""
+    folder, cached = cache.get_or_build("cuda", key(sources, arch), lambda folder: build(sources, mark, folder))
+    # torch appends a version to the name where one process builds the same name twice.
+    return next(folder.glob("*.so")), cached
+
+
+def key(sources: Sources, arch: Sequence[int]) -> str:
+    """What the candidate's library for compute capability `arch` is found by."""
+    return cache.key(
         what="cuda", machine=compiler.identity(), arch=list(arch), nvcc=version(), name=sources.name,
         cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings, headers=sources.implicit_headers,
         with_cuda=sources.with_cuda,
@@ -43,19 +51,17 @@ def extension(sources: Sources, mark: Mark, arch: Sequence[int]) -> tuple[Path, 
         code=cache.digest_of(bindings.INCLUDE, Path(__file__), Path(light.__file__)),
     )  # fmt: skip
 
-    def build(folder: Path) -> None:
-        try:
-            _build_light(sources, mark, folder)
-        except BuildFailed as failure:
-            if not _WANTS_MORE.search(failure.log):
-                raise
-            shutil.rmtree(folder)
-            folder.mkdir()
-            build_plain(sources, mark, folder)
 
-    folder, cached = cache.get_or_build("cuda", name, build)
-    # torch appends a version to the name where one process builds the same name twice.
-    return next(folder.glob("*.so")), cached
+def build(sources: Sources, mark: Mark, folder: Path) -> None:
+    """Puts the candidate's library into a folder. Raises BuildFailed."""
+    try:
+        _build_light(sources, mark, folder)
+    except BuildFailed as failure:
+        if not _WANTS_MORE.search(failure.log):
+            raise
+        shutil.rmtree(folder)
+        folder.mkdir()
+        build_plain(sources, mark, folder)
 
 
 def build_plain(sources: Sources, mark: Mark, folder: Path) -> None:
@@ -88,34 +94,25 @@ def _build_light(sources: Sources, mark: Mark, folder: Path) -> None:
 
 def assembler_says(sources: Sources, mark: Mark, arch: str) -> str:
     """ptxas's own words on each kernel of the CUDA source: registers, shared memory, spills. Raises BuildFailed."""
-    name = cache.key(
-        what="ptxas", machine=compiler.identity(), arch=arch, cuda=sources.cuda, cpp=sources.cpp,
-        flags=[sources.cuda_cflags, sources.include_paths], headers=sources.implicit_headers,
-        code=cache.digest_of(Path(__file__), Path(light.__file__)),
-    )  # fmt: skip
-
-    def build(folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         code = sources.cpp + sources.cuda
         headers = light.write_headers(folder / "headers", code, binds_itself=not bindings.serve(code))
         _stand_in(headers)
         first = ["#include <torch/types.h>", "#include <cuda.h>", "#include <cuda_runtime.h>"]
         text = "\n".join([*(first if sources.implicit_headers else []), mark(sources.cuda)])
         (folder / "cuda.cu").write_text(text)
-        home = toolkit()
         own = [flag for flag in sources.cuda_cflags if "arch" not in flag]
+        paths = [word for path in sources.include_paths for word in ("-I", path)]
         done = subprocess.run(
-            [f"{home}/bin/nvcc", "-cubin", f"-arch={arch}", "-Xptxas", "-v", *cpp_extension.COMMON_NVCC_FLAGS,
-             "-I", headers, *compiler.torch_flags()[:1], *_includes(), *own,
-             *(word for path in sources.include_paths for word in ("-I", path)), "cuda.cu", "-o", "cuda.cubin"],
+            [f"{toolkit()}/bin/nvcc", "-cubin", f"-arch={arch}", "-Xptxas", "-v", *cpp_extension.COMMON_NVCC_FLAGS,
+             "-std=c++20", "-I", headers, *_includes(), *own, *paths, "cuda.cu", "-o", "cuda.cubin"],
             cwd=folder, capture_output=True, text=True,
         )  # fmt: skip
-        if done.returncode:
-            log = done.stdout + done.stderr
-            raise BuildFailed(first_error(log), log, text)
-        (folder / "ptxas.txt").write_text(done.stderr)
-        (folder / "cuda.cubin").unlink()
-
-    return (cache.get_or_build("ptxas", name, build)[0] / "ptxas.txt").read_text()
+    if done.returncode:
+        log = done.stdout + done.stderr
+        raise BuildFailed(first_error(log), log, text)
+    return done.stderr
 
 
 def _includes() -> list[str]:

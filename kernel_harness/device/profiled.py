@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kernel_harness.build import nvcc
+from kernel_harness.build import cache, nvcc
 from kernel_harness.build.errors import BuildFailed
 from kernel_harness.build.sources import Sources
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.emulator import compile as emulator
 from kernel_harness.emulator import torch_cuda
+
+# Before what is noted behind a library's end, where loaders do not read: a build gives one file.
+_NOTE = b"\0kernel_harness.assembled\0"
 
 
 class Profiled(Emulated):
@@ -19,20 +23,28 @@ class Profiled(Emulated):
 
     name = "cpu-profiled"
 
-    def __init__(self) -> None:
-        self._assembled: list[dict[str, str]] = []
+    def build_key(self, sources: Sources, /) -> str:
+        """As the emulated device's, with what nvcc is."""
+        return cache.key(counted=emulator.key(sources, counted=True), nvcc=str(nvcc.toolkit()))
 
-    def build(self, sources: Sources, mark: Callable[[str], str], /) -> tuple[Path, bool]:
-        """Compiles with a call before every access. Raises BuildFailed, UnsupportedConstruct, NoCompiler."""
-        self._assembled.append(assembled(sources, mark))
-        return emulator.extension(sources, mark, counted=True)
+    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
+        """Compiles with a call before every access, and notes what nvcc says. Raises as Emulated.build."""
+        emulator.build(sources, mark, folder, counted=True)
+        with (folder / f"{sources.name}.so").open("ab") as library:
+            library.write(_NOTE + json.dumps(assembled(sources, mark)).encode())
 
     def profile(self, step: str) -> dict[str, Any]:
         """One step, as the judge asks for it: `begin` to count, or `end` with what was counted."""
         if step == "begin":
             torch_cuda.profile_begin()
             return {}
-        return {"launches": torch_cuda.profile_end(), "assembled": self._assembled}
+        return {"launches": torch_cuda.profile_end()}
+
+
+def note_of(library: Path) -> dict[str, str]:
+    """What `build` noted of a library's kernels."""
+    said = json.loads(library.read_bytes().rpartition(_NOTE)[2])
+    return said if isinstance(said, dict) else {}
 
 
 def assembled(sources: Sources, mark: Callable[[str], str], arch: str = "sm_90") -> dict[str, str]:

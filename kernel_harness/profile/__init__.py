@@ -12,6 +12,7 @@ from kernel_harness import device as devices
 from kernel_harness import find
 from kernel_harness.cases import pack, plan
 from kernel_harness.device import Device
+from kernel_harness.device.profiled import note_of
 from kernel_harness.errors import UserError
 from kernel_harness.examine import Fault, Refused, Subject, buffer_of, file_name
 from kernel_harness.judge import results_folder
@@ -68,9 +69,8 @@ def counted(problem: Problem, file: str, source: str, template: Template) -> tup
         raise CannotProfile(f"{fault}\nThere is nothing to profile until the kernel runs: {again}") from None
     finally:
         subject.close()
-    return [Launched.read(each) for each in said.get("launches", [])], [
-        Assembled.read(each) for each in said.get("assembled", [])
-    ]
+    assembled = [Assembled.read(note_of(library)) for library in subject.libraries]
+    return [Launched.read(each) for each in said.get("launches", [])], assembled
 
 
 def _words(options: argparse.Namespace, device: Device) -> list[str]:

@@ -15,6 +15,7 @@ import torch
 
 from kernel_harness import build, find, tensors
 from kernel_harness import device as devices
+from kernel_harness.build import cache
 from kernel_harness.cases import FORWARD_SEED
 from kernel_harness.device.profiled import assembled
 from kernel_harness.examine import KERNELS, file_name
@@ -39,7 +40,10 @@ def main() -> None:
 
     def builder(sources: Any, mark: Any) -> tuple[Path, bool]:
         heard.append(assembled(sources, mark, arch))
-        return device.build(sources, mark)
+        folder, cached = cache.get_or_build(
+            "one-call", device.build_key(sources), lambda folder: device.build(sources, mark, folder)
+        )
+        return next(folder.glob("*.so")), cached
 
     file = file_name(candidate)
     build.install(builder, Path(file), candidate.source)
