@@ -8,11 +8,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from kernel_harness.errors import UserError
 
 ROOT = Path(__file__).parent.parent
-VERBS = ("run", "list", "cache")
+VERBS = ("run", "list", "compare", "report", "cache")
 OK, SOME_FAILED, INTERRUPTED = 0, 1, 130
 
 _EXAMPLES = """examples:
@@ -22,7 +23,15 @@ _EXAMPLES = """examples:
   python harness.py --problem matmul_tt --shape M=512,K=64,N=96  at another size
   python harness.py list                                         problems and kernels
 
-exit codes: 0 all passed, 1 some did not, 2 usage, 4 nothing can be built or run here, 130 interrupted"""
+exit codes: 0 all passed, 1 some did not, 2 usage, 3 slower than before (compare),
+4 nothing can be built or run here, 130 interrupted"""
+
+_COMPARE_EXAMPLES = """examples:
+  python harness.py compare --problem matmul_tt previous latest           the last two runs
+  python harness.py compare 20261120-115954 latest                        a run by the beginning of its id
+  python harness.py compare before/runs.jsonl after/runs.jsonl            two files
+  python harness.py compare --problem matmul_tt --kernel tiled HEAD~1     a revision against the file as it is now
+  python harness.py compare --problem matmul_tt kernels/matmul_tt/naive.py mine.cu"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=form,
     )
-    verbs = parser.add_subparsers(required=True, metavar="{run,list,cache}")
+    verbs = parser.add_subparsers(required=True, metavar="{run,list,compare,report,cache}")
     run = verbs.add_parser(
         "run", help="build, check and time kernels (the default)", epilog=_EXAMPLES, formatter_class=form
     )
@@ -85,10 +94,62 @@ def _parser() -> argparse.ArgumentParser:
     listing = verbs.add_parser("list", help="problems and their kernels")
     listing.set_defaults(verb=_list)
     listing.add_argument("--problem", metavar="NAME", help="one problem only")
+    _add_compare(verbs)
+    _add_report(verbs)
     store = verbs.add_parser("cache", help="what was built, and where it is kept")
     store.set_defaults(verb=_cache)
     store.add_argument("--clear", action="store_true", help="drop everything in it")
     return parser
+
+
+def _add_compare(verbs: Any) -> None:
+    both = verbs.add_parser(
+        "compare",
+        help="what became faster or slower",
+        description="Compares two stored runs, two result files, or two versions of a kernel, which are measured "
+        "together for it. Exits with 3 where B is slower or broken.",
+        epilog=_COMPARE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    # What a run may be asked for and a comparison need not be.
+    both.set_defaults(
+        verb=_compare, timeout=60.0, build_timeout=300.0, jobs=None, seed=None, case=None, precision=None, quick=False
+    )
+    both.add_argument("a", metavar="A", help="a run's id, a runs.jsonl or its folder, a git revision or a kernel file")
+    both.add_argument(
+        "b", metavar="B", nargs="?", help="the same (default: the latest run, or the kernel as it is now)"
+    )
+    both.add_argument("--problem", metavar="NAME", help="whose runs, and what revisions or files are measured on")
+    both.add_argument("--kernel", action="append", default=[], metavar="NAME", help="only this one; repeatable")
+    both.add_argument("--force", action="store_true", help="even if devices or shapes differ")
+    both.add_argument(
+        "--fail-over", type=_percent, default=0.0, metavar="3%", help="let B be this much slower before exiting with 3"
+    )
+    both.add_argument("--device", default="auto", metavar="D", help="as for run; for what is measured")
+    both.add_argument("--shape", type=_shape, default={}, metavar="M=64,...", help="as for run; for what is measured")
+    both.add_argument("--budget", type=_positive, metavar="S", help="seconds of timing; for what is measured")
+    both.add_argument("--rounds", type=_count, metavar="N", help="exactly this many rounds; for what is measured")
+    both.add_argument("--results", type=Path, default=ROOT / "results", metavar="DIR", help="where results are kept")
+
+
+def _add_report(verbs: Any) -> None:
+    page = verbs.add_parser("report", help="an HTML page of the results; leaderboards in a README")
+    page.set_defaults(verb=_report)
+    page.add_argument("problem", nargs="*", metavar="PROBLEM", help="names or paths (default: all that have results)")
+    page.add_argument(
+        "--readme", type=Path, metavar="FILE", help="rewrite the leaderboards between its markers instead"
+    )
+    page.add_argument("--results", type=Path, default=ROOT / "results", metavar="DIR", help="where results are kept")
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage like 3%")
+    return value
 
 
 def _shape(text: str) -> dict[str, int]:
@@ -124,6 +185,18 @@ def _list(options: argparse.Namespace) -> int:
         for path in candidate.files(ROOT / "kernels" / problem.name):
             print(f"  {path.stem:24} {candidate.read(path).title}")
     return OK
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from kernel_harness import versus
+
+    return versus.run(options, ROOT)
+
+
+def _report(options: argparse.Namespace) -> int:
+    from kernel_harness import report
+
+    return report.run(options, ROOT)
 
 
 def _cache(options: argparse.Namespace) -> int:

@@ -74,6 +74,7 @@ class Session:
         self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
         self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
         self.environment: dict[str, Any] = {}
+        self.run_id = ""
 
     def __enter__(self) -> Session:
         self.observer.stage("", "preparing the device (the first time takes half a minute)")
@@ -89,6 +90,7 @@ class Session:
 
     def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None]) -> list[Result]:
         """Builds, checks and times the candidates. `keep` gets every result as soon as it is final."""
+        self.run_id = results.new_run_id()
         passed: dict[str, tuple[Candidate, Subject, Finding]] = {}
         settled: list[Result] = []
 
@@ -294,6 +296,7 @@ def _result(run: Session, candidate: Candidate, finding: Finding) -> Result:
         numbers=_numbers(run),
         environment=run.environment,
         settings=_settings(run),
+        run=run.run_id,
     )
 
 
@@ -301,7 +304,7 @@ def _baseline_result(run: Session, extra: Mapping[str, Any]) -> Result:
     return Result(
         kernel=BASELINE, kind="baseline", status=Status.PASSED, reason="", shape=dict(run.problem.shape),
         source_sha256="", title="the reference, run eagerly", numbers=_numbers(run), environment=run.environment,
-        settings={**_settings(run), **extra},
+        settings={**_settings(run), **extra}, run=run.run_id,
     )  # fmt: skip
 
 

@@ -24,16 +24,7 @@ _EMULATED = "cpu-emulated"
 
 def rank(records: Sequence[Mapping[str, Any]], shape: Mapping[str, int]) -> pd.DataFrame:
     """One row per kernel: its latest record at the shape, fastest first, failures last. See COLUMNS."""
-    latest: dict[str, Mapping[str, Any]] = {}
-    for record in records:
-        if record["shape"] != dict(shape):
-            continue
-        before = latest.get(record["kernel"])
-        # What was checked but not yet timed does not hide the time of the same source.
-        if before and _still_holds(before, record):
-            continue
-        latest[record["kernel"]] = record
-    rows = sorted((_row(record) for record in latest.values()), key=_order)
+    rows = sorted((_row(record) for record in latest(records, shape).values()), key=_order)
     place = 0
     for row in rows:
         if row["status"] == "PASSED" and row["time_ms"] is not None and not row.pop("_baseline"):
@@ -42,6 +33,20 @@ def rank(records: Sequence[Mapping[str, Any]], shape: Mapping[str, int]) -> pd.D
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     table["rank"] = table["rank"].astype("Int64")
     return table
+
+
+def latest(records: Sequence[Mapping[str, Any]], shape: Mapping[str, int]) -> dict[str, Mapping[str, Any]]:
+    """The record of each kernel that counts at the shape: the last."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for record in records:
+        if record["shape"] != dict(shape):
+            continue
+        before = found.get(record["kernel"])
+        # What was checked but not yet timed does not hide the time of the same source.
+        if before and _still_holds(before, record):
+            continue
+        found[record["kernel"]] = record
+    return found
 
 
 def _still_holds(before: Mapping[str, Any], record: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,12 +14,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_harness.errors import EnvironmentLacking
 from kernel_harness.status import Status
 from kernel_harness.timing import Timing
-from kernel_harness.verify import Check
+
+# What reads records need not wait for torch.
+if TYPE_CHECKING:
+    from kernel_harness.verify import Check
 
 SCHEMA_VERSION = 1
 
@@ -47,6 +51,7 @@ class Result:
     numbers: Mapping[str, float] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    run: str = ""
 
     def __post_init__(self) -> None:
         if self.timing is not None and self.status is not Status.PASSED:
@@ -108,6 +113,16 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+def new_run_id() -> str:
+    """Names what is measured together; sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def run_id(record: Mapping[str, Any]) -> str:
+    """The run that a record belongs to. Records from before runs had names go by their run's secret seed."""
+    return str(record.get("run") or f"seed-{record['settings'].get('seed')}")
+
+
 class Unwritable(EnvironmentLacking):
     """Results cannot be kept where they should be; what was there before is as it was."""
 
@@ -127,8 +142,8 @@ def writing(path: Path) -> Iterator[None]:
 class Journal:
     """`runs.jsonl` of one problem and device. Raises Unwritable where it cannot be written."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "runs.jsonl"
+    def __init__(self, folder: Path, name: str = "runs.jsonl") -> None:
+        self.path = folder / name
 
     def check_writable(self) -> None:
         """Finds out before hours of work whether its results can be kept."""

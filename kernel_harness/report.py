@@ -1,0 +1,9 @@
+"""x."""
+
+import argparse
+from pathlib import Path
+
+
+def run(options: argparse.Namespace, root: Path) -> int:
+    """x."""
+    return 0
