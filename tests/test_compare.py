@@ -270,14 +270,16 @@ def test_words_that_name_nothing_get_one_sentence(stored, words, message):
     assert finished.stderr.count("\n") == 1 and not finished.stdout
 
 
-KERNEL = '''"""Multiplies {times} times."""
+# Slower by so much that no load on the machine can hide it.
+SLOW, FAST = 0.03, 0.0
+KERNEL = '''"""Takes {seconds} seconds longer than it needs."""
+import time
 import torch
 
 class ModelNew(torch.nn.Module):
     def forward(self, A, B):
-        for _ in range({times}):
-            product = torch.matmul(A.T, B.T)
-        return product{wrong}
+        time.sleep({seconds})
+        return torch.matmul(A.T, B.T){wrong}
 '''
 
 
@@ -288,11 +290,11 @@ def versions(tmp_path: Path) -> Path:
     path.parent.mkdir()
     git = ["git", "-C", str(path.parent), "-c", "user.name=x", "-c", "user.email=x@x"]
     subprocess.run([*git, "init", "--quiet"], check=True)
-    for times in (1000, 1):
-        path.write_text(KERNEL.format(times=times, wrong=""))
+    for seconds in (SLOW, FAST):
+        path.write_text(KERNEL.format(seconds=seconds, wrong=""))
         subprocess.run([*git, "add", "mine.py"], check=True)
-        subprocess.run([*git, "commit", "--quiet", "-m", str(times)], check=True)
-    path.write_text(KERNEL.format(times=1, wrong=" + 1"))
+        subprocess.run([*git, "commit", "--quiet", "-m", str(seconds)], check=True)
+    path.write_text(KERNEL.format(seconds=FAST, wrong=" + 1"))
     return path
 
 
@@ -314,15 +316,17 @@ def test_a_revision_is_compared_with_the_file_as_it_is_now(harness, versions):
 
 
 def test_two_files_are_measured_in_the_same_rounds(harness, tmp_path):
-    for name, times in (("one", 1), ("many", 1000)):
-        (tmp_path / f"{name}.py").write_text(KERNEL.format(times=times, wrong=""))
-    finished = harness.run("compare", "--problem", PROBLEM, "--rounds", "24", tmp_path / "many.py", tmp_path / "one.py")
+    for name, seconds in (("fast", FAST), ("slow", SLOW)):
+        (tmp_path / f"{name}.py").write_text(KERNEL.format(seconds=seconds, wrong=""))
+    finished = harness.run(
+        "compare", "--problem", PROBLEM, "--rounds", "24", tmp_path / "slow.py", tmp_path / "fast.py"
+    )
     assert finished.code == 0 and "faster" in finished.stdout, finished.stdout + finished.stderr
 
 
 def test_every_result_of_a_run_bears_its_name(harness, tmp_path):
     """So that a run can be found again; the next run has another."""
-    (tmp_path / "mine.py").write_text(KERNEL.format(times=1, wrong=""))
+    (tmp_path / "mine.py").write_text(KERNEL.format(seconds=FAST, wrong=""))
     asked = ["--problem", PROBLEM, "--kernel", tmp_path / "mine.py", "--rounds", "8"]
     printed = [harness.run(*asked).stdout for _ in range(2)]
     runs = list(dict.fromkeys(r["run"] for r in Journal(harness.results / "product" / "cpu-emulated").read()))
