@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import pandas as pd
 from tabulate import tabulate
 
+from kernel_harness.files import replace_text
 from kernel_harness.results import writing
 
 COLUMNS = (
@@ -19,7 +18,7 @@ COLUMNS = (
     "build_s", "source_sha256", "device", "measured_at", "reason", "isolation",
 )  # fmt: skip
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
-_EMULATED = "cpu-emulated"
+EMULATED = "cpu-emulated"
 
 
 def rank(records: Sequence[Mapping[str, Any]], shape: Mapping[str, int]) -> pd.DataFrame:
@@ -85,7 +84,7 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
         "shapes": _shapes(record),
         "build_s": sum(b.get("seconds", 0.0) for b in record["builds"]) if record["builds"] else None,
         "source_sha256": record["source_sha256"] or None,
-        "device": _EMULATED if emulated else record["environment"].get("device"),
+        "device": EMULATED if emulated else record["environment"].get("device"),
         "measured_at": record["measured_at"],
         "reason": " ".join(record["reason"].split()) or None,
         "isolation": record["settings"].get("isolation"),
@@ -154,7 +153,7 @@ def render(table: pd.DataFrame, style: str = "simple") -> str:
     right = {"rank", "time (ms)", "speedup", "TFLOPS", "% of peak", "max abs error"}
     alignment = ["right" if h in right else "left" for h in headers]
     text = tabulate(rows, headers, tablefmt=style, colalign=alignment, disable_numparse=True)
-    if (table["device"] == _EMULATED).any():
+    if (table["device"] == EMULATED).any():
         text += f"\n\n{EMULATED_NOTE}"
     return text
 
@@ -179,20 +178,6 @@ def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
         )
         markdown += "\n" + "\n".join(lines) + "\n"
     with writing(folder / f"{stem}.csv"):
-        _replace(folder / f"{stem}.md", markdown)
-        _replace(folder / f"{stem}.csv", csv(table))
+        replace_text(folder / f"{stem}.md", markdown)
+        replace_text(folder / f"{stem}.csv", csv(table))
     return folder / f"{stem}.csv"
-
-
-def _replace(path: Path, text: str) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
