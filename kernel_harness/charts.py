@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -23,17 +24,20 @@ except ImportError:
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDE, NARROW = 760, 340
+WIDE, NARROW = 960, 340
 """Pixels. Every chart is drawn twice; the page shows the one that fits, its text at its own size in both."""
 
 _SVG = "http://www.w3.org/2000/svg"
 # Colours that matplotlib may write; each stands for a variable of the page, which knows whether it is dark.
-_VARIABLES = ("ink", "muted", "grid", "faster", "slower", "same", "undecided", "roof", "build", "check", *(
+_VARIABLES = ("ink", "muted", "grid", "faster", "slower", "same", "undecided", "card", "roof", "build", "check", *(
     f"series-{i}" for i in range(8)
 ))  # fmt: skip
 _STAND_IN = {name: f"#0000{i:02x}" for i, name in enumerate(_VARIABLES, 1)}
-_STYLE = {"svg.fonttype": "none", "font.size": 12, "path.simplify": False, "axes.unicode_minus": True}
+_STYLE: Any = {"svg.fonttype": "none", "font.size": 12, "path.simplify": False, "axes.unicode_minus": True}
 _LETTER = 6.7  # pixels that a letter of 12 takes, about
+_LEADER = {
+    "arrowstyle": "-", "color": _STAND_IN["muted"], "linewidth": 0.6, "shrinkA": 1, "shrinkB": 5, "relpos": (0, 0.5),
+}  # fmt: skip
 SERIES = 8
 MOST_DOTS = 256
 
@@ -73,20 +77,22 @@ def times(bars: Sequence[Bar], width: int) -> str:
 
 
 def samples(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
-    """Every sample as a dot, the median as a stroke: rows of (kernel, milliseconds)."""
-    texts = [f"{len(ms)} rounds" for _, ms in rows]
+    """Every sample of a kernel over its median, as a dot: rows of (kernel, milliseconds)."""
+    texts = [f"{_median(sorted(ms)):.4g} ms, {len(ms)} rounds" for _, ms in rows]
     sheet = _Rows([name for name, _ in rows], texts, width, height=30)
+    ends: list[float] = []
     for y, (_, ms) in zip(sheet.middles, rows, strict=True):
-        ordered = sorted(ms)
+        middle = _median(sorted(ms))
+        ordered = sorted(one / middle for one in ms)
         shown = [ordered[i * len(ordered) // MOST_DOTS] for i in range(MOST_DOTS)]
         shown = [*shown[:-1], ordered[-1]] if len(ordered) > MOST_DOTS else ordered
         # Spread by the golden ratio: neighbours in time never share a height, and no dot moves between drawings.
         heights = [y + sheet.thickness * ((i * 0.618034) % 1 - 0.5) for i in range(len(shown))]
         _dots(sheet.axes, shown, heights)
-        middle = _median(ordered)
-        sheet.axes.plot([middle, middle], [y - sheet.thickness / 1.6, y + sheet.thickness / 1.6], color=_c("ink"), lw=2)
-    _log_axis(sheet.axes, [Interval(min(ms), _median(sorted(ms)), max(ms)) for _, ms in rows], "{:g}")
-    sheet.label("ms of each timed call (logarithmic)")
+        sheet.axes.plot([1, 1], [y - sheet.thickness / 1.6, y + sheet.thickness / 1.6], color=_c("ink"), lw=2)
+        ends += [ordered[0], ordered[-1]]
+    _log_axis(sheet.axes, [Interval(min(ends), 1, max(ends))], "{:g}×", include=(0.9, 1.1))
+    sheet.label("each timed call over the kernel's median (logarithmic)")
     return sheet.svg("samples", [])
 
 
@@ -114,8 +120,8 @@ def roofline(points: Sequence[Point], intensity: float, peaks: tuple[float, floa
     """The device's roofs, `peaks` in (FLOP/s, bytes/s), and the kernels at the problem's FLOPs per byte."""
     flops, bandwidth = peaks
     ridge = flops / bandwidth
-    left, right = min(ridge, intensity) / 8, max(ridge, intensity) * (12 if width == WIDE else 60)
-    bottom, top = min([*(p.flops_per_s for p in points), left * bandwidth]) / 2, flops * 2.5
+    left, right = min(ridge, intensity) / 8, max(ridge, intensity) * (25 if width == WIDE else 1000)
+    bottom, top = min([*(p.flops_per_s for p in points), left * bandwidth]) / 2, flops * 4
     sheet = _Sheet(width, 360 if width == WIDE else 330, (52, 12, 14, 44))
     axes = sheet.axes
     axes.set_xscale("log")
@@ -126,12 +132,13 @@ def roofline(points: Sequence[Point], intensity: float, peaks: tuple[float, floa
     axes.fill_between(xs, ys, bottom / 1e12, color=_c("roof"), alpha=0.08, linewidth=0)
     axes.plot(xs, ys, color=_c("roof"), linewidth=2)
     axes.plot([intensity, intensity], [bottom / 1e12, flops / 1e12], color=_c("grid"), linewidth=1.2, dashes=(3, 3))
-    _note(axes, (right, flops / 1e12), f"{flops / 1e12:g} TFLOPS, float32", (-4, 7), ha="right")
+    _note(axes, (ridge, flops / 1e12), f"{flops / 1e12:g} TFLOPS, float32", (2, 11), ha="left")
     slope = _angle(axes, (left, left * bandwidth / 1e12), (ridge, flops / 1e12))
     middle = math.sqrt(left * ridge)
     place = (middle, middle * bandwidth / 1e12)
-    _note(axes, place, f"{bandwidth / 1e12:g} TB/s", (-4, 9), ha="center", rotation=slope)
-    _named_points(axes, [(intensity, p.flops_per_s / 1e12) for p in points], points, width)
+    _note(axes, place, f"{bandwidth / 1e12:g} TB/s", (-6, 10), ha="center", rotation=slope)
+    _, roof = axes.transData.transform((intensity, min(flops, intensity * bandwidth) / 1e12))
+    _named_points(axes, [(intensity, p.flops_per_s / 1e12) for p in points], points, roof, width)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     sheet.label("FLOPs per byte that must be moved", "TFLOPS")
@@ -151,15 +158,18 @@ def history(series: Sequence[Series], runs: Sequence[str], form: str, label: str
     gutter = min(24, max(len(s.name) for s in series)) * _LETTER + 16 if width == WIDE else 104
     sheet = _Sheet(width, 60 + max(240, 18 * len(series)), (56, gutter, 14, 40))
     axes = sheet.axes
+    # Beside each other, so that intervals can be told apart.
+    apart = 5 * (len(runs) - 0.4) / axes.get_window_extent().width
     for i, one in enumerate(series):
-        xs, values = [v[0] for v in one.values], [v[1] for v in one.values]
+        shift = (i - (len(series) - 1) / 2) * apart
+        xs, values = [v[0] + shift for v in one.values], [v[1] for v in one.values]
         colour = _c(f"series-{i % SERIES}")
         axes.plot(xs, [v.estimate for v in values], color=colour, linewidth=1.8)
-        for x, value, new in one.values:
+        for x, (run, value, new) in zip(xs, one.values, strict=True):
             if value.low is not None and value.high is not None:
                 axes.plot([x, x], [value.low, value.high], color=colour, linewidth=3, alpha=0.25)
             face = "none" if new else colour
-            tip = f"{one.name}, {runs[x]}: {form.format(value.estimate)}{', new source' if new else ''}"
+            tip = f"{one.name}, {runs[run]}: {form.format(value.estimate)}{', new source' if new else ''}"
             axes.plot(x, value.estimate, "o", ms=7 if new else 5, mfc=face, mec=colour, mew=1.6, gid=tip)
     axes.set_yscale("log")
     axes.set_xlim(-0.3, len(runs) - 0.7)
@@ -210,11 +220,11 @@ class _Rows(_Sheet):
     def __init__(self, names: Sequence[str], texts: Sequence[str], width: int, height: int = 26) -> None:
         wide = width == WIDE
         most = 30
-        names = [n if len(n) <= most else f"{n[: most - 1]}…" for n in names]
+        names = [_short(n, most) for n in names]
         left = max(map(len, names)) * _LETTER + 18 if wide else 4
         right = max(map(len, texts)) * _LETTER + 14 if wide else 4
         row = height if wide else height + 18
-        super().__init__(width, row * len(names) + 56, (left, right, 6, 50))
+        super().__init__(width, row * len(names) + 50, (left, right, 6, 44))
         self.axes.set_ylim(len(names) - 0.5, -0.5)
         self.axes.set_yticks([])
         self.axes.grid(False, axis="y")
@@ -229,6 +239,10 @@ class _Rows(_Sheet):
 
 def _c(name: str) -> str:
     return _STAND_IN[name]
+
+
+def _short(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _tip(bar: Bar) -> str:
@@ -258,7 +272,8 @@ def _note(
     where: Any = axes.get_yaxis_transform() if row else "data"
     axes.annotate(
         text, at, shift, xycoords=where, textcoords="offset points", va="center", color=_c("ink" if ink else "muted"),
-        annotation_clip=False, parse_math=False, **look,
+        annotation_clip=False, parse_math=False, fontsize=12,
+        bbox={"facecolor": _c("card"), "edgecolor": "none", "pad": 1} if row else None, **look,
     )  # fmt: skip
 
 
@@ -296,7 +311,7 @@ def _apart(positions: Sequence[float], gap: float, low: float, high: float) -> l
     """Positions moved as little as keeps them `gap` apart and within the ends, their order kept."""
     order = sorted(range(len(positions)), key=positions.__getitem__)
     placed = list(positions)
-    for before, this in zip(order, order[1:], strict=False):
+    for before, this in itertools.pairwise(order):
         placed[this] = max(placed[this], placed[before] + gap)
     limit = high
     for this in reversed(order):
@@ -305,16 +320,18 @@ def _apart(positions: Sequence[float], gap: float, low: float, high: float) -> l
     return placed
 
 
-def _named_points(axes: Axes, at: Sequence[tuple[float, float]], points: Sequence[Point], width: int) -> None:
+def _named_points(
+    axes: Axes, at: Sequence[tuple[float, float]], points: Sequence[Point], roof: float, width: int
+) -> None:
+    """`roof` is the height in pixels that names must stay below."""
     pixels = axes.transData.transform(at)
-    box = axes.get_window_extent()
-    heights = _apart([float(y) for _, y in pixels], 16, box.y0 + 8, box.y1 - 30)
+    heights = _apart([float(y) for _, y in pixels], 17, axes.get_window_extent().y0 + 10, roof - 12)
     for place, point, (_, y), height in zip(at, points, pixels, heights, strict=True):
         axes.plot(*place, "o", color=_c("series-0"), markersize=8, gid=f"{point.name}: {point.text}")
-        text = f"{point.name}  {point.text}" if width == WIDE else point.name
+        text = f"{point.name}  {point.text}" if width == WIDE else _short(point.name, 22)
         axes.annotate(
             text, place, (16, height - y), textcoords="offset points", va="center", color=_c("ink"), parse_math=False,
-            arrowprops={"arrowstyle": "-", "color": _c("muted"), "linewidth": 0.6, "shrinkB": 5, "shrinkA": 2},
+            fontsize=12, arrowprops=_LEADER,
         )  # fmt: skip
 
 
@@ -325,11 +342,11 @@ def _ends(axes: Axes, series: Sequence[Series], width: int) -> None:
     heights = _apart([float(y) for _, y in pixels], 15, box.y0 + 6, box.y1 - 6)
     most = 24 if width == WIDE else 14
     for i, (one, height) in enumerate(zip(series, heights, strict=True)):
-        name = one.name if len(one.name) <= most else f"{one.name[: most - 1]}…"
+        name = _short(one.name, most)
         share = (height - box.y0) / box.height
         axes.annotate(
             name, (1, share), (8, 0), xycoords="axes fraction", textcoords="offset points", va="center",
-            color=_c(f"series-{i % SERIES}"), annotation_clip=False, parse_math=False,
+            color=_c(f"series-{i % SERIES}"), annotation_clip=False, parse_math=False, fontsize=12,
         )  # fmt: skip
 
 

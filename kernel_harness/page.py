@@ -45,7 +45,7 @@ class Page:
     def latest(self) -> dict[str, Record]:
         """By kernel, in the leaderboard's order."""
         found = leaderboard.latest(self.records, self.shape)
-        return {name: found[name] for name in self.table["kernel"]}
+        return {name: found[name] for name in map(str, self.table["kernel"])}
 
     @property
     def table(self) -> pd.DataFrame:
@@ -63,7 +63,7 @@ def rows(page: Page) -> list[dict[str, Any]]:
     latest = page.latest
     found = []
     for row in page.table.to_dict("records"):
-        clean = {str(k): None if _missing(v) else v for k, v in row.items()}
+        clean: dict[str, Any] = {str(k): None if _missing(v) else v for k, v in row.items()}
         record = latest[clean["kernel"]]
         clean["title"] = record["title"]
         clean["baseline"] = record["kind"] == "baseline"
@@ -117,7 +117,7 @@ def interval_text(value: Interval, unit: str) -> str:
     """`1.02× (0.98 - 1.07)`."""
     if value.low is None or value.high is None:
         return f"{value.estimate:.3g}{unit}"
-    return f"{value.estimate:.3g}{unit} ({value.low:.3g} – {value.high:.3g})"  # noqa: RUF001
+    return f"{value.estimate:.3g}{unit} ({value.low:.3g} – {value.high:.3g})"
 
 
 def roofline_picture(page: Page) -> Picture | None:

@@ -62,5 +62,7 @@
   };
   addEventListener("hashchange", open);
   open();
+  // Paper has nothing to click on.
+  addEventListener("beforeprint", () => document.querySelectorAll(".failure").forEach((each) => (each.open = true)));
   document.querySelector(".controls").hidden = false;
 })();
