@@ -116,33 +116,60 @@ class Point:
     text: str
 
 
-def roofline(points: Sequence[Point], intensity: float, peaks: tuple[float, float], width: int) -> str:
-    """The device's roofs, `peaks` in (FLOP/s, bytes/s), and the kernels at the problem's FLOPs per byte."""
-    flops, bandwidth = peaks
-    ridge = flops / bandwidth
-    left, right = min(ridge, intensity) / 8, max(ridge, intensity) * (25 if width == WIDE else 1000)
-    bottom, top = min([*(p.flops_per_s for p in points), left * bandwidth]) / 2, flops * 4
+@dataclass(frozen=True)
+class Roof:
+    """What a device can do at most, in bytes/s and FLOP/s in a number format: on paper, or as measured."""
+
+    bytes_per_s: float
+    flops_per_s: float
+    number_format: str
+    measured: bool
+
+    def at(self, intensity: float) -> float:
+        """FLOP/s at so many FLOPs per byte."""
+        return min(self.flops_per_s, intensity * self.bytes_per_s)
+
+
+def roofline(points: Sequence[Point], intensity: float, roofs: Sequence[Roof], width: int) -> str:
+    """The device's roofs, the measured ones dashed, and the kernels at the problem's FLOPs per byte."""
+    ridges = [roof.flops_per_s / roof.bytes_per_s for roof in roofs]
+    left, right = min(*ridges, intensity) / 8, max(*ridges, intensity) * (25 if width == WIDE else 1000)
+    bottom = min([*(p.flops_per_s for p in points), *(roof.at(left) for roof in roofs)]) / 2
     sheet = _Sheet(width, 360 if width == WIDE else 330, (52, 12, 14, 44))
     axes = sheet.axes
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, right)
-    axes.set_ylim(bottom / 1e12, top / 1e12)
-    xs, ys = [left, ridge, right], [left * bandwidth / 1e12, flops / 1e12, flops / 1e12]
-    axes.fill_between(xs, ys, bottom / 1e12, color=_c("roof"), alpha=0.08, linewidth=0)
-    axes.plot(xs, ys, color=_c("roof"), linewidth=2)
-    axes.plot([intensity, intensity], [bottom / 1e12, flops / 1e12], color=_c("grid"), linewidth=1.2, dashes=(3, 3))
-    _note(axes, (ridge, flops / 1e12), f"{flops / 1e12:g} TFLOPS, float32", (2, 11), ha="left")
-    slope = _angle(axes, (left, left * bandwidth / 1e12), (ridge, flops / 1e12))
-    middle = math.sqrt(left * ridge)
-    place = (middle, middle * bandwidth / 1e12)
-    _note(axes, place, f"{bandwidth / 1e12:g} TB/s", (-6, 10), ha="center", rotation=slope)
-    _, roof = axes.transData.transform((intensity, min(flops, intensity * bandwidth) / 1e12))
-    _named_points(axes, [(intensity, p.flops_per_s / 1e12) for p in points], points, roof, width)
+    axes.set_ylim(bottom / 1e12, 4 * max(roof.flops_per_s for roof in roofs) / 1e12)
+    highest = max(roof.at(intensity) for roof in roofs) / 1e12
+    axes.plot([intensity, intensity], [bottom / 1e12, highest], color=_c("grid"), linewidth=1.2, dashes=(3, 3))
+    for roof in roofs:
+        _roof(axes, roof, (left, right), bottom)
+    _, ceiling = axes.transData.transform((intensity, highest))
+    _named_points(axes, [(intensity, p.flops_per_s / 1e12) for p in points], points, ceiling, width)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     sheet.label("FLOPs per byte that must be moved", "TFLOPS")
     return sheet.svg("roofline", [])
+
+
+def _roof(axes: Axes, roof: Roof, ends: tuple[float, float], bottom: float) -> None:
+    """A roof's line and its labels: above the line for what is on paper, below it for what was measured."""
+    ridge = roof.flops_per_s / roof.bytes_per_s
+    xs = [ends[0], ridge, ends[1]]
+    ys = [roof.at(x) / 1e12 for x in xs]
+    if roof.measured:
+        axes.plot(xs, ys, color=_c("roof"), linewidth=1.2, dashes=(5, 3))
+    else:
+        axes.fill_between(xs, ys, bottom / 1e12, color=_c("roof"), alpha=0.08, linewidth=0)
+        axes.plot(xs, ys, color=_c("roof"), linewidth=2)
+    side, how = (-11, " measured") if roof.measured else (11, "")
+    text = f"{roof.flops_per_s / 1e12:.3g} TFLOPS {roof.number_format}{how}"
+    _note(axes, (ridge, ys[1]), text, (4, side), ha="left")
+    middle = math.sqrt(ends[0] * ridge)
+    slope = _angle(axes, (xs[0], ys[0]), (xs[1], ys[1]))
+    text = f"{roof.bytes_per_s / 1e12:.3g} TB/s{how}"
+    _note(axes, (middle, roof.at(middle) / 1e12), text, (-side / 2, side), ha="center", rotation=slope)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,10 @@ from tabulate import tabulate
 from kernel_harness import timing
 from kernel_harness.errors import UserError
 from kernel_harness.leaderboard import EMULATED_NOTE, latest
-from kernel_harness.results import run_id
 from kernel_harness.timing import Interval
 
 Record = Mapping[str, Any]
 Shape = tuple[tuple[str, int], ...]
-
 # What may differ without making times incomparable, but should be known.
 _FACTS = ("torch", "driver", "cuda", "compiler")
 
@@ -144,7 +142,7 @@ def _check_devices(a: Side, b: Side, both: Iterable[tuple[str, Shape]]) -> None:
 
 
 def _identity(record: Record) -> tuple[str, ...]:
-    return run_id(record), record["kernel"], record["measured_at"], record["source_sha256"]
+    return record["run"], record["kernel"], record["measured_at"], record["source_sha256"]
 
 
 def _kernels(side: Side) -> set[str]:
@@ -174,9 +172,10 @@ def _row(key: tuple[str, Shape], a: Record, b: Record, interleaved: bool) -> Row
         return Row(*key, change, before, after, None, note)
     if before is None or after is None:
         return Row(*key, Change.UNDECIDED, before, after, None, "not timed")
+    obstacle = "" if interleaved else _obstacle(key[0], a, b)
+    if obstacle:
+        return Row(*key, Change.UNDECIDED, before, after, None, obstacle)
     ratio = _ratio_in_rounds(a, b) if interleaved else _ratio_of_runs(a, b)
-    if ratio is None:
-        return Row(*key, Change.UNDECIDED, before, after, None, "timed without a baseline")
     note = "" if ratio.low is not None else "too few rounds for an interval"
     return Row(*key, Change(timing.compare(ratio).value), before, after, ratio, note)
 
@@ -186,11 +185,18 @@ def _ratio_in_rounds(a: Record, b: Record) -> Interval:
     return timing.ratio_interval(rounds, arm="B", baseline="A")
 
 
-def _ratio_of_runs(a: Record, b: Record) -> Interval | None:
-    speedups = [r["timing"]["speedup"] for r in (a, b)]
-    if None in speedups:
-        return None
-    old, new = (Interval(**speedup) for speedup in speedups)
+def _obstacle(kernel: str, a: Record, b: Record) -> str:
+    """Why two runs have no common measure of a kernel; empty where they have."""
+    one, other = (r["settings"]["baseline"] for r in (a, b))
+    if one != other:
+        return f"timed against {one} in A and {other} in B"
+    if kernel == one:
+        return "the baseline itself"
+    return "" if a["timing"]["speedup"] and b["timing"]["speedup"] else "timed without a baseline"
+
+
+def _ratio_of_runs(a: Record, b: Record) -> Interval:
+    old, new = (Interval(**r["timing"]["speedup"]) for r in (a, b))
     return timing.through_baseline(new, old)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 
 from kernel_harness import charts, leaderboard, timing
-from kernel_harness.results import run_id
 from kernel_harness.status import Status
 from kernel_harness.timing import Comparison, Interval
 
@@ -122,24 +121,32 @@ def interval_text(value: Interval, unit: str) -> str:
 
 def roofline_picture(page: Page) -> Picture | None:
     """None where the device's peaks or the problem's work are not known, or nothing was timed."""
-    timed = [r for r in _timed(page, baseline=True) if _has_roof(r["numbers"])]
-    if not timed or page.emulated:
+    timed = [r for r in _timed(page, baseline=True) if r["numbers"].get("flops") and r["numbers"].get("bytes")]
+    roofs = _roofs(timed)
+    if not timed or not roofs or page.emulated:
         return None
     numbers = timed[0]["numbers"]
-    peaks = (numbers["peak_flops_per_s"], numbers["peak_bytes_per_s"])
     shares = {row["kernel"]: row["percent_of_peak"] for row in rows(page)}
     points = []
     for record in timed:
-        rate = numbers["flops"] / record["timing"]["time_ms"] * 1e3
-        share = shares[record["kernel"]]
-        points.append(charts.Point(record["kernel"], rate, f"{rate / 1e12:.3g} TFLOPS, {share:.3g}%"))
+        rate, share = numbers["flops"] / record["timing"]["time_ms"] * 1e3, shares[record["kernel"]]
+        percent = "" if share is None else f", {share:.3g}%"
+        points.append(charts.Point(record["kernel"], rate, f"{rate / 1e12:.3g} TFLOPS{percent}"))
     intensity = numbers["flops"] / numbers["bytes"]
     words = f"Roofline: the kernels at {intensity:.4g} FLOPs per byte under the device's roofs."
-    return _drawn(lambda width: charts.roofline(points, intensity, peaks, width), words)
+    return _drawn(lambda width: charts.roofline(points, intensity, roofs, width), words)
 
 
-def _has_roof(numbers: Mapping[str, float]) -> bool:
-    return all(numbers.get(name) for name in ("flops", "bytes", "peak_flops_per_s", "peak_bytes_per_s"))
+def _roofs(timed: Sequence[Record]) -> list[charts.Roof]:
+    """Of every number format that the kernels compute in, on paper and as measured."""
+    found = {}
+    for record in timed:
+        name, numbers = record["precision"] or "float32", record["numbers"]
+        for source in ("peak", "ceiling"):
+            speed, rate = numbers.get(f"{source}_bytes_per_s"), numbers.get(f"{source}_{name}_flops_per_s")
+            if speed and rate:
+                found[name, source] = charts.Roof(speed, rate, name, source == "ceiling")
+    return list(found.values())
 
 
 def samples_picture(page: Page) -> Picture | None:
@@ -166,7 +173,7 @@ def runs(page: Page) -> list[dict[str, Any]]:
     """Every run, latest first: its name, when, the commit, and what became of each kernel."""
     found: dict[str, dict[str, Any]] = {}
     for record in page.records:
-        one = found.setdefault(run_id(record), {"kernels": {}, "baseline_ms": None})
+        one = found.setdefault(record["run"], {"kernels": {}, "baseline_ms": None})
         environment = record["environment"]
         one.update(measured_at=record["measured_at"], commit=environment.get("commit"), dirty=environment.get("dirty"))
         if record["kind"] == "candidate":
@@ -183,14 +190,14 @@ def runs(page: Page) -> list[dict[str, Any]]:
 def history_picture(page: Page) -> Picture | None:
     """The fastest kernels over the runs that timed something; None with a single run."""
     timed = [r for r in page.records if r["timing"]]
-    names = list(dict.fromkeys(run_id(r) for r in timed))
+    names = list(dict.fromkeys(r["run"] for r in timed))
     if len(names) < 2:
         return None
     shown = [r["kernel"] for r in _timed(page, baseline=page.emulated)][: charts.SERIES]
     series = [charts.Series(kernel, _points(timed, names, kernel, page.emulated)) for kernel in shown]
     series = [s for s in series if s.values]
     label, form = ("ms per call", "{:.3g}") if page.emulated else ("speedup over torch", "{:.3g}×")
-    dates = {run_id(r): r["measured_at"][5:16].replace("T", " ") for r in timed}
+    dates = {r["run"]: r["measured_at"][5:16].replace("T", " ") for r in timed}
     words = f"The {label} of each kernel in each run."
     ticks = [dates[name] for name in names]
     return _drawn(lambda width: charts.history(series, ticks, form, label, width), words) if series else None
@@ -206,7 +213,7 @@ def _points(
         if not emulated and t["speedup"] is None:
             continue
         value = Interval(t["time_ms_low"], t["time_ms"], t["time_ms_high"]) if emulated else Interval(**t["speedup"])
-        index = names.index(run_id(record))
+        index = names.index(record["run"])
         found[index] = (index, value, source is not None and source != record["source_sha256"])
         source = record["source_sha256"]
     return list(found.values())
@@ -233,7 +240,7 @@ def _measurement(record: Record) -> dict[str, Any]:
         "isolation": settings.get("isolation"),
         "tolerance": ", ".join(f"{k} {v:g}" for k, v in tolerance.items()) or None,
         "allowed_precision": settings.get("allowed_precision"),
-        "run": run_id(record),
+        "run": record["run"],
     }
 
 

@@ -49,6 +49,7 @@ class Result:
     log: str = ""
     reproduce: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
+    information: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     run: str = ""
@@ -118,11 +119,6 @@ def new_run_id() -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
-def run_id(record: Mapping[str, Any]) -> str:
-    """The run that a record belongs to. Records from before runs had names go by their run's secret seed."""
-    return str(record.get("run") or f"seed-{record['settings'].get('seed')}")
-
-
 class Unwritable(EnvironmentLacking):
     """Results cannot be kept where they should be; what was there before is as it was."""
 
@@ -182,8 +178,19 @@ class Journal:
             except ValueError:
                 continue
             if isinstance(record, dict) and record.get("schema_version") == SCHEMA_VERSION:
-                records.append(record)
+                records.append(_in_today_s_words(record))
         return records
+
+
+def _in_today_s_words(record: dict[str, Any]) -> dict[str, Any]:
+    """What a record of before runs had names, baselines were chosen and peaks had a format would say today."""
+    settings, numbers = (record.setdefault(key, {}) for key in ("settings", "numbers"))
+    if not record.get("run"):
+        record["run"] = f"seed-{settings.get('seed')}"
+    settings.setdefault("baseline", "torch")
+    if "peak_flops_per_s" in numbers:
+        numbers["peak_float32_flops_per_s"] = numbers.pop("peak_flops_per_s")
+    return record
 
 
 def environment() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from kernel_harness import compare
 from kernel_harness.candidate import Candidate
 from kernel_harness.compare import Incomparable, Outcome, Side
-from kernel_harness.results import Journal, run_id, to_json
+from kernel_harness.results import Journal, to_json
 
 NEWEST, BEFORE_NEWEST = "latest", "previous"
 WORKING_TREE = "now"
@@ -60,7 +60,7 @@ def stored(word: str, results: Path, problem: str | None = None, kernels: Sequen
         places = ", ".join(f"{name} in {folder}" for folder, name in found)
         raise Incomparable(f"{word!r} may be {places}; name a run in full, or the problem with --problem")
     for folder, name in found:
-        records = [r for r in Journal(folder).read() if run_id(r) == name]
+        records = [r for r in Journal(folder).read() if r["run"] == name]
         return _side(f"run {name}", records, kernels, folder.parent.name)
     return None
 
@@ -88,7 +88,7 @@ def _runs(word: str, results: Path, problem: str | None) -> list[tuple[Path, str
     """(folder, run) of every stored run that the word may mean."""
     found = []
     for path in sorted(results.glob(f"{Path(problem).stem if problem else '*'}/*/runs.jsonl")):
-        names = list(dict.fromkeys(run_id(r) for r in Journal(path.parent).read()))
+        names = list(dict.fromkeys(r["run"] for r in Journal(path.parent).read()))
         place = {NEWEST: -1, BEFORE_NEWEST: -2}.get(word)
         if place is not None:
             found += [(path.parent, names[place])] if len(names) >= -place else []
@@ -112,8 +112,8 @@ def _measured(words: Sequence[str], options: argparse.Namespace, root: Path) -> 
         raise Incomparable(f"{versions[0].name} and {versions[1].name} have the same source")
     records = {r["kernel"]: r for r in _raced(versions, options, root)}
     # One name on both sides, so that they meet.
-    a, b = ({**records[v.name], "kernel": v.path.stem} for v in versions)
-    b["kernel"] = a["kernel"]
+    name = " -> ".join(dict.fromkeys(v.path.stem for v in versions))
+    a, b = ({**records[v.name], "kernel": name} for v in versions)
     sides = [compare.side(v.name, [record]) for v, record in zip(versions, (a, b), strict=True)]
     return compare.compare(*sides, interleaved=True)
 

@@ -16,7 +16,7 @@ SHAPE = {"M": 2048, "K": 8192, "N": 4096}
 CASE = "M=2048,K=8192,N=4096:own"
 GPU = {"device": "NVIDIA H200", "torch": "2.11.0", "memory_bytes": 150109880320}
 EMULATION = {"device": "CUDA emulated on the CPU", "torch": "2.11.0"}
-H200 = {"flops": 1.37e11, "bytes": 2.35e8, "peak_flops_per_s": 6.7e13, "peak_bytes_per_s": 4.8e12}
+H200 = {"flops": 1.37e11, "bytes": 2.35e8, "peak_float32_flops_per_s": 6.7e13, "peak_bytes_per_s": 4.8e12}
 HOSTILE = '<img src=x onerror="window.hacked=1"></script><script>window.hacked=1</script>'
 ERROR_MAP = {"shape": [4, 6], "rows": 4, "columns": 6, "cells": [[0.0] * 6] * 3 + [[0.0, 0.0, 1.0, 1.0, 1.0, 0.5]]}
 
@@ -31,7 +31,7 @@ def result(kernel: str, status: Status = Status.PASSED, **more: Any) -> Record:
         "reason": "" if status is Status.PASSED else f"{kernel} is wrong",
         "shape": SHAPE, "source_sha256": "ab" * 32, "environment": GPU, "title": f"The idea of {kernel}.",
         "numbers": H200, "phases_s": {"build": 2.0, "check": 1.0}, "run": "20260102-030405-abcd",
-        "settings": {"seed": 1},
+        "settings": {"baseline": "torch"},
         **more,
     }  # fmt: skip
     line: Record = json.loads(

@@ -37,8 +37,8 @@ def record(kernel: str, speedup: float | None = None, run: str = "a", spread: fl
         time = interval.scaled(1)
         time = Interval(BASELINE_MS / interval.high, BASELINE_MS / speedup, BASELINE_MS / interval.low)  # type: ignore
         measured = timing.Timing((time.estimate,), (), time, interval)
-    given = {"reason": "", "shape": SHAPE, "source_sha256": "ab", "environment": GPU, "status": Status.PASSED, **more}
-    result = Result(kernel, timing=measured, run=run, settings={"seed": 1}, **given)
+    given = {"reason": "", "shape": SHAPE, "source_sha256": "ab", "environment": GPU, "status": Status.PASSED}
+    result = Result(kernel, timing=measured, run=run, **{**given, "settings": {"baseline": "torch"}, **more})
     loaded: Record = json.loads(json.dumps(to_json(result, "2025-01-01T00:00:00+00:00"), default=str))
     return loaded
 
@@ -125,6 +125,19 @@ def test_a_time_without_a_baseline_decides_nothing():
     alone = record("k", 1.0, run="b")
     alone["timing"]["speedup"] = None
     assert changes(record("k", 1.0), alone) is Change.UNDECIDED
+
+
+def test_runs_against_other_baselines_have_no_common_measure():
+    eager, compiled = ({"baseline": name} for name in ("torch", "torch.compile"))
+    a, b = side("A", record("k", 1.0, settings=eager)), side("B", record("k", 2.0, run="b", settings=compiled))
+    (row,) = compare.compare(a, b).rows
+    assert row.change is Change.UNDECIDED and row.note == "timed against torch in A and torch.compile in B"
+
+
+def test_a_kernel_that_is_the_baseline_is_not_called_the_same_as_itself():
+    settings = {"baseline": "k"}
+    a, b = (side(n, record("k", 1.0, run=n, settings=settings)) for n in "AB")
+    assert [row.change for row in compare.compare(a, b).rows] == [Change.UNDECIDED]
 
 
 def test_what_only_one_side_has_is_named_and_not_compared():
@@ -271,7 +284,7 @@ def test_words_that_name_nothing_get_one_sentence(stored, words, message):
 
 
 # Slower by so much that no load on the machine can hide it.
-SLOW, FAST = 0.03, 0.0
+SLOW, FAST = 0.2, 0.0
 KERNEL = '''"""Takes {seconds} seconds longer than it needs."""
 import time
 import torch
@@ -300,7 +313,7 @@ def versions(tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_two_revisions_are_measured_in_the_same_rounds(harness, versions):
-    asked = ["compare", "--problem", PROBLEM, "--kernel", versions, "--rounds", "24"]
+    asked = ["compare", "--problem", PROBLEM, "--kernel", versions, "--rounds", "16"]
     finished = harness.run(*asked, "HEAD~1", "HEAD")
     assert finished.code == 0 and "faster" in finished.stdout, finished.stdout + finished.stderr
     assert "A: mine@HEAD~1" in finished.stdout and "do not predict a GPU" in finished.stdout
@@ -319,9 +332,10 @@ def test_two_files_are_measured_in_the_same_rounds(harness, tmp_path):
     for name, seconds in (("fast", FAST), ("slow", SLOW)):
         (tmp_path / f"{name}.py").write_text(KERNEL.format(seconds=seconds, wrong=""))
     finished = harness.run(
-        "compare", "--problem", PROBLEM, "--rounds", "24", tmp_path / "slow.py", tmp_path / "fast.py"
+        "compare", "--problem", PROBLEM, "--rounds", "16", tmp_path / "slow.py", tmp_path / "fast.py"
     )
     assert finished.code == 0 and "faster" in finished.stdout, finished.stdout + finished.stderr
+    assert "slow -> fast" in finished.stdout
 
 
 def test_every_result_of_a_run_bears_its_name(harness, tmp_path):

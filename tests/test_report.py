@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
-from pages import EMULATION, GPU, HOSTILE, SHAPE, board, keep, result, timed, wrong
+from pages import EMULATION, GPU, H200, HOSTILE, SHAPE, board, keep, result, timed, wrong
 
 from kernel_harness import candidate, cli, find, listing, page, report
 from kernel_harness.page import Page
@@ -81,11 +81,18 @@ def test_a_gpu_s_page_does_not_call_itself_emulated():
     assert "Emulated" not in seen(gpu_page())
 
 
-@pytest.mark.parametrize("missing", ["flops", "bytes", "peak_flops_per_s", "peak_bytes_per_s"])
+@pytest.mark.parametrize("missing", H200)
 def test_without_a_figure_of_it_there_is_no_roofline(missing):
-    numbers = {"flops": 1e9, "bytes": 1e6, "peak_flops_per_s": 1e13, "peak_bytes_per_s": 1e12}
-    del numbers[missing]
-    assert page.roofline_picture(Page(board(numbers=numbers), SHAPE)) is None
+    numbers = {name: value for name, value in H200.items() if name != missing}
+    assert page.roofline_picture(Page([timed("a", 1.0, numbers=numbers)], SHAPE)) is None
+
+
+def test_the_roofline_shows_what_was_measured_beside_the_data_sheet():
+    measured = {"ceiling_bytes_per_s": 4.3e12, "ceiling_float32_flops_per_s": 5.1e13}
+    picture = page.roofline_picture(Page([timed("a", 3.0, numbers={**H200, **measured})], SHAPE))
+    assert picture is not None
+    for words in ("67 TFLOPS float32<", "4.8 TB/s<", "51 TFLOPS float32 measured<", "4.3 TB/s measured<"):
+        assert words in picture.wide, words
 
 
 def test_results_that_hold_nothing_timed_still_make_a_page():
