@@ -23,14 +23,6 @@ from kernel_harness.results import Journal, writing
 from kernel_harness.run import problem_on
 
 TEMPLATES = Path(__file__).parent / "templates"
-# (key, title, kind, form) of the table's columns; those that are empty throughout are left out.
-_COLUMNS = (
-    ("rank", "#", "number", "{}"), ("kernel", "kernel", "name", ""), ("status", "status", "text", ""),
-    ("time_ms", "time (ms)", "number", ""), ("speedup", "speedup", "number", ""), ("versus", "vs torch", "text", ""),
-    ("tflops", "TFLOPS", "number", ""), ("percent_of_peak", "% of peak", "number", ""),
-    ("max_abs_error", "max error", "number", ""),
-    ("shapes", "shapes", "text", ""), ("build_s", "build (s)", "number", "{:.1f}"),
-)  # fmt: skip
 
 
 def run(options: argparse.Namespace, root: Path) -> int:
@@ -70,7 +62,12 @@ def write(problem: Problem, folder: Path, root: Path) -> list[Path]:
 def render(
     one: Page, problem: Problem, device: str, sources: Mapping[str, Candidate], others: Sequence[tuple[str, str]]
 ) -> str:
-    """The page as text: everything is in it, and nothing in it may load or run anything else."""
+    """The page as text: everything is in it, and nothing in it may load or run anything else.
+
+    Raises EnvironmentLacking where matplotlib is not installed.
+    """
+    from kernel_harness import pictures  # takes a second that a README does not need
+
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rows = page.rows(one)
@@ -83,16 +80,17 @@ def render(
         problem=problem.name, about=_first_line(problem), device=device, device_name=_device_name(one),
         shape=", ".join(f"{name} = {value}" for name, value in one.shape.items()), others=others,
         measured_at=max((r["measured_at"] for r in one.records), default="")[:16].replace("T", " "),
-        emulated=one.emulated, tiles=_tiles(rows, one.emulated), rows=rows, columns=_columns(rows),
+        emulated=one.emulated, tiles=page.tiles(rows, one), rows=rows,
+        columns=page.columns(rows, one.baseline), baseline=one.baseline,
         order={row["kernel"]: i for i, row in enumerate(rows)},
         anchors={row["kernel"]: f"kernel-{i}" for i, row in enumerate(rows)},
         pictures={
-            "speed": page.speed_picture(one), "roofline": page.roofline_picture(one),
-            "samples": page.samples_picture(one), "phases": page.phases_picture(one),
-            "history": page.history_picture(one),
+            "speed": pictures.speed(one), "roofline": pictures.roofline(one),
+            "samples": pictures.samples(one), "phases": pictures.phases(one),
+            "history": pictures.history(one),
         },
-        failures=page.failures(one), map_spans=page.map_spans, kernels=_kernels(one, sources), runs=page.runs(one),
-        environment=page.environment(one), script=script, script_hash=f"sha256-{digest}",
+        failures=page.failures(one), map_spans=page.map_spans, kernels=_kernels(one, rows, sources),
+        runs=page.runs(one), environment=page.environment(one), script=script, script_hash=f"sha256-{digest}",
         style=(TEMPLATES / "report.css").read_text(encoding="utf-8") + listing.css(),
     )  # fmt: skip
 
@@ -136,41 +134,9 @@ def _device_name(one: Page) -> str:
     return " and ".join(sorted(names))
 
 
-def _columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
-    return [
-        {"key": key, "title": title, "kind": kind, "form": form}
-        for key, title, kind, form in _COLUMNS
-        if key in ("rank", "kernel", "status") or any(row[key] is not None for row in rows)
-    ]
-
-
-def _tiles(rows: Sequence[Mapping[str, Any]], emulated: bool) -> list[dict[str, str]]:
-    """The page in four figures."""
-    kernels = [row for row in rows if not row["baseline"]]
-    passed = [row for row in kernels if row["status"] == "PASSED"]
-    failed = len(kernels) - len(passed)
-    tiles = [{
-        "name": "Correct", "value": f"{len(passed)} of {len(kernels)}", "mood": "bad" if failed else "good",
-        "detail": f"{failed} failed" if failed else "every check passed",
-    }]  # fmt: skip
-    best = next((row for row in rows if row["rank"] == 1), None)
-    if best is None:
-        return tiles
-    tiles.append({"name": "Fastest", "value": best["kernel"], "mood": "", "detail": f"{best['time_ms']:.4g} ms"})
-    if emulated or best["speedup"] is None:
-        return tiles
-    bounds = f"95%: {best['speedup_low']:.3g} – {best['speedup_high']:.3g}" if best["speedup_low"] else "too few rounds"
-    tiles.append(
-        {"name": f"Against torch: {best['versus']}", "value": f"{best['speedup']:.3g}×", "mood": "", "detail": bounds}
-    )
-    if best["percent_of_peak"] is not None:
-        detail = f"{best['tflops']:.3g} TFLOPS" if best["tflops"] else ""
-        tiles.append({"name": "Of the peak", "value": f"{best['percent_of_peak']:.3g}%", "mood": "", "detail": detail})
-    return tiles
-
-
-def _kernels(one: Page, sources: Mapping[str, Candidate]) -> list[dict[str, Any]]:
+def _kernels(one: Page, rows: Sequence[Mapping[str, Any]], sources: Mapping[str, Candidate]) -> list[dict[str, Any]]:
     found = []
+    facts = {row["kernel"]: page.facts(row) for row in rows}
     for name, record in one.latest.items():
         if record["kind"] != "candidate":
             continue
@@ -180,7 +146,8 @@ def _kernels(one: Page, sources: Mapping[str, Candidate]) -> list[dict[str, Any]
         else:
             note = "" if source.sha256 == record["source_sha256"] else " (changed since it was judged)"
         found.append({
-            "name": name, "title": record["title"], "status": record["status"], "checks": record["checks"],
+            "name": name, "title": record["title"], "status": record["status"], "facts": facts[name],
+            "checks": record["checks"],
             "sha256": record["source_sha256"], "source_note": note,
             "listing": listing.html(source.source, source.path.suffix) if source else "",
         })  # fmt: skip

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import EMULATION, GPU, H200, HOSTILE, SHAPE, board, keep, result, timed, wrong
 
-from kernel_harness import candidate, cli, find, listing, page, report
+from kernel_harness import candidate, cli, find, listing, page, pictures, report
 from kernel_harness.page import Page
 from kernel_harness.status import Status
 
@@ -58,11 +58,8 @@ def test_a_failure_is_explained_and_can_be_seen_again():
 
 def test_a_gpu_s_page_has_every_picture():
     one = Page([*board(), timed("fast", 2.6, run="20260103-000000-abcd")], SHAPE)
-    pictures = (
-        page.speed_picture(one), page.roofline_picture(one), page.samples_picture(one), page.phases_picture(one),
-        page.history_picture(one),
-    )  # fmt: skip
-    assert all(pictures)
+    every = (pictures.speed, pictures.roofline, pictures.samples, pictures.phases, pictures.history)
+    assert all(picture(one) for picture in every)
     text = made(one.records)
     for title in ("Speedup over torch", "Roofline", "Samples", "Build and check", "History"):
         assert f"<h2>{title}</h2>" in text
@@ -84,12 +81,12 @@ def test_a_gpu_s_page_does_not_call_itself_emulated():
 @pytest.mark.parametrize("missing", H200)
 def test_without_a_figure_of_it_there_is_no_roofline(missing):
     numbers = {name: value for name, value in H200.items() if name != missing}
-    assert page.roofline_picture(Page([timed("a", 1.0, numbers=numbers)], SHAPE)) is None
+    assert pictures.roofline(Page([timed("a", 1.0, numbers=numbers)], SHAPE)) is None
 
 
 def test_the_roofline_shows_what_was_measured_beside_the_data_sheet():
     measured = {"ceiling_bytes_per_s": 4.3e12, "ceiling_float32_flops_per_s": 5.1e13}
-    picture = page.roofline_picture(Page([timed("a", 3.0, numbers={**H200, **measured})], SHAPE))
+    picture = pictures.roofline(Page([timed("a", 3.0, numbers={**H200, **measured})], SHAPE))
     assert picture is not None
     for words in ("67 TFLOPS float32<", "4.8 TB/s<", "51 TFLOPS float32 measured<", "4.3 TB/s measured<"):
         assert words in picture.wide, words
@@ -118,7 +115,7 @@ def test_the_same_results_make_the_same_page():
 
 
 def test_one_run_is_no_history():
-    assert page.history_picture(Page(board(), SHAPE)) is None
+    assert pictures.history(Page(board(), SHAPE)) is None
 
 
 def test_runs_are_listed_latest_first_with_what_failed():
@@ -133,7 +130,7 @@ def test_a_changed_source_is_marked_in_the_history():
         timed("a", 3.0, run="1"), timed("a", 2.0, run="2", source_sha256="cd" * 32),
         timed("a", 2.0, run="3", source_sha256="cd" * 32),
     ]  # fmt: skip
-    picture = page.history_picture(Page(records, SHAPE))
+    picture = pictures.history(Page(records, SHAPE))
     assert picture is not None and picture.wide.count("new source") == 1
 
 
