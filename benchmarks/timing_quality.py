@@ -43,7 +43,7 @@ from kernel_harness.device import Device  # noqa: E402
 from kernel_harness.examine import Subject  # noqa: E402
 from kernel_harness.judge import Session, companions, new_subject  # noqa: E402
 from kernel_harness.problem import load as load_problem  # noqa: E402
-from kernel_harness.race import Arm, Cohort, Stop, race  # noqa: E402
+from kernel_harness.race import BASELINE, SENTINEL, Arm, Cohort, Stop, race  # noqa: E402
 from kernel_harness.results import environment  # noqa: E402
 from kernel_harness.settings import Settings  # noqa: E402
 from kernel_harness.tensors import write  # noqa: E402
@@ -74,10 +74,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--part", action="append", choices=list(parts))
     parser.add_argument("--runs", type=int, help="of the same kernel twice (default 200 on a GPU, 40 on the CPU)")
+    parser.add_argument("--microseconds", type=float, action="append", help="durations of the same kernel twice")
     parser.add_argument("--load", type=int, default=0, metavar="N", help="processes that disturb")
     parser.add_argument("--out", type=Path, default=BENCHMARKS / "measured")
     options = parser.parse_args()
-    bench = Bench(devices.named(options.device), options.runs)
+    bench = Bench(devices.named(options.device), options.runs, options.microseconds)
     rows: list[Row] = []
     with load(options.load):
         for name in options.part or list(parts):
@@ -89,9 +90,11 @@ def main() -> None:
 class Bench:
     """A device, and every sample taken on it."""
 
-    def __init__(self, device: Device, runs: int | None) -> None:
+    def __init__(self, device: Device, runs: int | None, microseconds: Sequence[float] | None) -> None:
         self.device = device
+        self.microseconds = microseconds or ((1000.0,) if device.emulated else MICROSECONDS)
         self.runs = runs or (40 if device.emulated else 200)
+        self.environment = {**device.environment(), **environment()}
         self.samples: dict[str, Any] = {}
         self.problem = load_problem("increment", BENCHMARKS / "increment.py")
 
@@ -106,7 +109,7 @@ class Bench:
                 stack.callback(subject.close)
                 subject.load(f"{name}.py", source, "ModelNew")
                 subject.make(self.problem)
-            beside = stack.enter_context(companions(session))
+            beside = [a for a in stack.enter_context(companions(session)) if a.name in (BASELINE, SENTINEL)]
             yield Stand(self, session, subjects, beside)
 
     def keep(self, what: str, cohort: Cohort) -> None:
@@ -116,10 +119,11 @@ class Bench:
         self.samples.setdefault(what, []).append({"rounds_ms": samples, "rejected": rejected})
 
     def save(self, folder: Path) -> None:
-        """Writes all samples, and where they were taken."""
+        """Writes all samples, and where they were taken, beside what other parts left there."""
         folder.mkdir(parents=True, exist_ok=True)
-        found = {"environment": {**self.device.environment(), **environment()}, "samples": self.samples}
         path = folder / f"timing_quality-{self.device.label}.json.gz"
+        before = json.loads(gzip.decompress(path.read_bytes()))["samples"] if path.exists() else {}
+        found = {"environment": self.environment, "samples": {**before, **self.samples}}
         path.write_bytes(gzip.compress(json.dumps(found, default=str).encode(), mtime=0))
         print(path)
 
@@ -172,7 +176,7 @@ class Stand:
 def same(bench: Bench) -> list[Row]:
     """Two copies of one kernel, at several durations; on the CPU beside one that is 10% slower."""
     rows = []
-    for microseconds in MICROSECONDS if not bench.device.emulated else (1000.0,):
+    for microseconds in bench.microseconds:
         kernels = {"copy_1": kernel(bench, microseconds), "copy_2": kernel(bench, microseconds)}
         if bench.device.emulated:
             kernels["slower"] = kernel(bench, microseconds * (1 + CPU_DOSE / 100))
@@ -243,7 +247,8 @@ def clock(bench: Bench) -> list[Row]:
             own_us = [int(n) / 1e3 for n in re.findall(r"self (\d+)", stand.subjects["spin"].worker.output)]
         told_us = 1e3 * statistics.median([r.samples_ms["spin"] for r in cohort.accepted if r.rejected is None])
         itself_us = statistics.median(own_us)
-        text = f"{told_us:.2f} us, itself {itself_us:.2f} us ({told_us - itself_us:+.2f} us)"
+        off_us, null_us = told_us - itself_us, 1e3 * bench.environment["null_call_ms"]
+        text = f"{told_us:.2f} us, itself {itself_us:.2f}: {off_us:+.2f}, less an empty call {off_us - null_us:+.2f}"
         rows.append(Row(f"times itself, {microseconds:g} us", f"within {max(0.3, itself_us / 100):.2f} us", text))
     return rows
 

@@ -168,8 +168,16 @@ class Cuda:
             "device": properties.name, "capability": [properties.major, properties.minor],
             "multiprocessors": properties.multi_processor_count, "memory_bytes": properties.total_memory,
             "l2_bytes": properties.L2_cache_size, "cuda": torch.version.cuda, "nvcc": nvcc.version(),
-            **compiler.identity(), **nvml.driver(), **self.state(),
+            **compiler.identity(), **nvml.driver(), **self.state(), "null_call_ms": self._null_call_ms(),
         }  # fmt: skip
+
+    def _null_call_ms(self) -> float:
+        """What the events see of a kernel that ends at once: it is in every time, and is never taken off."""
+        with torch.cuda.device(self.torch_device):
+            calls = [
+                self.timed(lambda: torch.cuda._sleep(0), hold=_GRAPH_HOLD, cold=False) for _ in range(_GRAPH_REPLAYS)
+            ]
+        return median(clocked.device_ms or 0.0 for _, clocked in calls)
 
     @property
     def _uuid(self) -> str:
