@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from kernel_harness.sheet import LETTER, WIDE, Rows, Sheet, angle, apart, colour, note, short
 from kernel_harness.timing import Interval
@@ -217,11 +217,16 @@ def _log_axis(axes: Axes, values: Sequence[Interval], form: str, include: Sequen
 
 
 def _log_ticks(axis: Any, form: str) -> None:
-    """Powers of ten and, where they are few, 2 and 5 between them."""
+    """Powers of ten; the fewer there are, the more between them."""
     low, high = axis.get_view_interval()
     decades = math.log10(high / low)
-    subs = (1.0,) if decades > 2.5 else (1.0, 2.0, 5.0) if decades > 0.7 else tuple(range(1, 10))
-    axis.set_major_locator(LogLocator(subs=subs, numticks=12))
+    if decades < 0.2:
+        axis.set_major_locator(MaxNLocator(5))
+    else:
+        subs = (
+            (1.0,) if decades > 2.5 else (1.0, 2.0, 5.0) if decades > 0.7 else (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+        )
+        axis.set_major_locator(LogLocator(subs=subs, numticks=12))
     axis.set_major_formatter(FuncFormatter(lambda v, _: form.format(v)))
     axis.set_minor_locator(NullLocator())
     axis.set_minor_formatter(NullFormatter())

@@ -74,7 +74,7 @@ class Rows(Sheet):
         left = max(map(len, names)) * LETTER + 18 if wide else 4
         right = max(map(len, texts)) * LETTER + 14 if wide else 4
         row = height if wide else height + 18
-        super().__init__(width, row * len(names) + 50, (left, right, 6, 44))
+        super().__init__(width, row * len(names) + 44, (left, right, 6, 38))
         self.axes.set_ylim(len(names) - 0.5, -0.5)
         self.axes.set_yticks([])
         self.axes.grid(False, axis="y")
