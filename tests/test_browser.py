@@ -15,8 +15,8 @@ from kernel_harness import find, report
 from kernel_harness.status import Status
 
 pytest.importorskip("selenium", reason="selenium is not installed")
-from selenium import webdriver  # noqa: E402
-from selenium.common import exceptions  # noqa: E402
+from selenium import webdriver
+from selenium.common import exceptions
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
@@ -24,8 +24,8 @@ pytestmark = [
     pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed"),
 ]
 QUIET = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run",
+    "--disable-sync", "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
 )  # fmt: skip
 
 
