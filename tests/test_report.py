@@ -187,6 +187,11 @@ def test_what_a_kernel_says_of_itself_is_text():
     assert "<img" not in text and text.count("<script") == 1 and "<!--" not in text
 
 
+def test_a_name_that_looks_like_mathematics_is_drawn_as_it_is():
+    picture = pictures.speed(Page([timed("$a$_$b$", 1.0)], SHAPE))
+    assert picture is not None and ">$a$_$b$<" in picture.wide and ">$a$_$b$<" in picture.narrow
+
+
 # ----------------------------------------------------------------------------------------- the command
 
 
