@@ -43,7 +43,7 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     journal = Journal(results_folder(options.results, timed, device))
     journal.check_writable()
     screen = _Screen(options.json)
-    with Session(timed, device, _settings(options), screen, template) as session:
+    with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session:
         results = _judged(session, chosen, options, usual, journal, screen)
         while options.watch:
             changed = _wait_for_change(options, usual.name, root, chosen)
@@ -62,7 +62,7 @@ def measured(chosen: Sequence[Candidate], options: argparse.Namespace, root: Pat
     device = _device(options.device)
     timed = problem_on(find.problem(options.problem, root), device.emulated).at(options.shape)
     screen = Progress()
-    with Session(timed, device, _settings(options), screen, template) as session, screen:
+    with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session, screen:
         return session.judge(chosen, lambda result: None)
 
 

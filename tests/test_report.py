@@ -111,6 +111,11 @@ def test_the_same_results_make_the_same_page():
     assert made(board()) == gpu_page()
 
 
+def test_a_remark_on_a_kernel_that_passed_is_shown_and_is_no_failure():
+    text = seen(made([timed("a", 1.0, reason="Remark: line 3 looks at processes.")]))
+    assert "looks at processes" in text and "What failed" not in text
+
+
 # --------------------------------------------------------------------------------------------- history
 
 

@@ -31,9 +31,13 @@ class Emulated:
     budget_s = 2.0
     half_width = 0.05
 
-    def build(self, sources: Sources, mark: Callable[[str], str], /) -> tuple[Path, bool]:
+    def build_key(self, sources: Sources, /) -> str:
+        """By the sources, this machine and the emulator's own code."""
+        return emulator.key(sources)
+
+    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
         """Compiles for this processor. Raises BuildFailed, UnsupportedConstruct, NoCompiler."""
-        return emulator.extension(sources, mark)
+        emulator.build(sources, mark, folder)
 
     def prepare(self) -> None:
         """Builds the emulator. Raises NoCompiler."""

@@ -60,9 +60,13 @@ class Cuda:
         torch.cuda.set_device(self.torch_device)
         torch.cuda.synchronize()
 
-    def build(self, sources: Sources, mark: Callable[[str], str], /) -> tuple[Path, bool]:
+    def build_key(self, sources: Sources, /) -> str:
+        """By the sources, the toolkit and the device's compute capability."""
+        return nvcc.key(sources, torch.cuda.get_device_capability(self.torch_device))
+
+    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
         """Compiles for this device. Raises BuildFailed."""
-        return nvcc.extension(sources, mark, torch.cuda.get_device_capability(self.torch_device))
+        nvcc.build(sources, mark, folder)
 
     def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
         """A copy of the whole buffer on the device, canaries included; tensors are views of it."""

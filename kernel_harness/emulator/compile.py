@@ -84,28 +84,33 @@ def prepare() -> None:
 
 
 def extension(sources: Sources, mark: Mark) -> tuple[Path, bool]:
-    """The candidate's library and whether it was cached. `mark` points a source's lines at the author's file.
+    """The candidate's library and whether it was cached, built in this process. Raises as `build`."""
+    folder, cached = cache.get_or_build("extensions", key(sources), lambda folder: build(sources, mark, folder))
+    return folder / f"{sources.name}.so", cached
 
-    Raises BuildFailed, UnsupportedConstruct, NoCompiler.
-    """
-    _refuse_unsupported(sources, mark)
-    name = cache.key(
+
+def key(sources: Sources) -> str:
+    """What the candidate's library is found by."""
+    return cache.key(
         base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
         name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
-    def build(folder: Path) -> None:
-        headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
-        try:
-            _compile(sources, mark, folder, headers)
-        except BuildFailed as failure:
-            if not _NEEDS_FULL.search(failure.log):
-                raise
-            _compile(sources, mark, folder, Headers.FULL)
 
-    folder, cached = cache.get_or_build("extensions", name, build)
-    return folder / f"{sources.name}.so", cached
+def build(sources: Sources, mark: Mark, folder: Path) -> None:
+    """Puts the candidate's library into a folder. `mark` points a source's lines at the author's file.
+
+    Raises BuildFailed, UnsupportedConstruct, NoCompiler.
+    """
+    _refuse_unsupported(sources, mark)
+    headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
+    try:
+        _compile(sources, mark, folder, headers)
+    except BuildFailed as failure:
+        if not _NEEDS_FULL.search(failure.log):
+            raise
+        _compile(sources, mark, folder, Headers.FULL)
 
 
 @dataclass(frozen=True)
