@@ -148,7 +148,8 @@ def _kernels(one: Page, rows: Sequence[Mapping[str, Any]], sources: Mapping[str,
         found.append({
             "name": name, "title": record["title"], "status": record["status"], "facts": facts[name],
             "checks": record["checks"],
-            "sha256": record["source_sha256"], "remark": record["reason"] if record["status"] == "PASSED" else "", "source_note": note,
+            "sha256": record["source_sha256"],
+            "remark": record["reason"] if record["status"] == "PASSED" else "", "source_note": note,
             "listing": listing.html(source.source, source.path.suffix) if source else "",
         })  # fmt: skip
     return found
