@@ -124,8 +124,8 @@ def roofline(points: Sequence[Point], intensity: float, roofs: Sequence[Roof], w
     highest = max(roof.at(intensity) for roof in roofs) / 1e12
     axes.plot([intensity, intensity], [bottom / 1e12, highest], color=colour("grid"), linewidth=1.2, dashes=(3, 3))
     for roof in roofs:
-        _roof(axes, roof, (left, right), bottom)
-    _, ceiling = axes.transData.transform((intensity, highest))
+        _roof(axes, roof, (left, right), bottom, named=width == WIDE or not roof.measured)
+    _, ceiling = axes.transData.transform((intensity, min(roof.at(intensity) for roof in roofs) / 1e12))
     _named_points(axes, [(intensity, p.flops_per_s / 1e12) for p in points], points, ceiling, width)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
@@ -133,7 +133,7 @@ def roofline(points: Sequence[Point], intensity: float, roofs: Sequence[Roof], w
     return sheet.svg("roofline")
 
 
-def _roof(axes: Axes, roof: Roof, ends: tuple[float, float], bottom: float) -> None:
+def _roof(axes: Axes, roof: Roof, ends: tuple[float, float], bottom: float, *, named: bool) -> None:
     """A roof's line and its labels: above the line for what is on paper, below it for what was measured."""
     ridge = roof.flops_per_s / roof.bytes_per_s
     xs = [ends[0], ridge, ends[1]]
@@ -143,6 +143,8 @@ def _roof(axes: Axes, roof: Roof, ends: tuple[float, float], bottom: float) -> N
     else:
         axes.fill_between(xs, ys, bottom / 1e12, color=colour("roof"), alpha=0.08, linewidth=0)
         axes.plot(xs, ys, color=colour("roof"), linewidth=2)
+    if not named:
+        return
     side, how = (-11, " measured") if roof.measured else (11, "")
     text = f"{roof.flops_per_s / 1e12:.3g} TFLOPS {roof.number_format}{how}"
     note(axes, (ridge, ys[1]), text, (4, side), ha="left")
