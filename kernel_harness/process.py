@@ -165,7 +165,9 @@ class Template:
         for path in (folder, Path("/dev/shm")):
             with contextlib.suppress(OSError):
                 found = os.statvfs(f"/proc/{pid}/root{path}")
-                total += (found.f_blocks - found.f_bfree) * found.f_frsize
+                # Until the worker is behind the wall these are the machine's own.
+                if found.f_blocks * found.f_frsize == wall.DISK_BYTES:
+                    total += (found.f_blocks - found.f_bfree) * found.f_frsize
         return total
 
     def status_of(self, pid: int) -> int | None:
