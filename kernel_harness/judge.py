@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -85,6 +85,7 @@ class Session:
 
     def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None]) -> list[Result]:
         """Builds, checks and times the candidates. `keep` gets every result as soon as it is final."""
+        self.context = replace(self.context, run=results.new_run_id())
         passed: dict[str, tuple[Candidate, Subject, Finding]] = {}
         settled: list[Result] = []
 
