@@ -158,6 +158,19 @@ class Template:
             pid = bubblewrap.outside(self._process.pid, inner, [p.pid for p in _below(self._process.pid)])
         return Worker(self, pid, inner, ours, read, folder, limits)
 
+    def bytes_in(self, pid: int, folder: Path) -> int:
+        """Bytes of the files that a worker keeps where files are memory; 0 where they are on the disk."""
+        if self._kind is not Kind.NAMESPACES:
+            return 0
+        total = 0
+        for path in (folder, Path("/dev/shm")):
+            with contextlib.suppress(OSError):
+                found = os.statvfs(f"/proc/{pid}/root{path}")
+                # Until the worker is behind the wall these are the machine's own.
+                if found.f_blocks * found.f_frsize == wall.DISK_BYTES:
+                    total += (found.f_blocks - found.f_bfree) * found.f_frsize
+        return total
+
     def status_of(self, pid: int) -> int | None:
         """How a worker ended, as waitpid has it; None while it runs."""
         status: int | None = self._ask({"do": "status", "pid": pid})["status"]
@@ -310,7 +323,8 @@ class Worker:
 
     def _watch(self) -> None:
         """Ends a worker that uses more than it may."""
-        tasks = memory = 0
+        tasks, files = 0, self._template.bytes_in(self.pid, self._folder)
+        memory = files
         for process in _group(self.pid):
             try:
                 with process.oneshot():
@@ -323,7 +337,7 @@ class Worker:
                 WorkerMisbehaved, f"The process started {tasks} tasks; at most {self._limits.tasks} are allowed."
             )
         if memory > self._limits.memory_bytes:
-            memory = _without_sharing(_group(self.pid))
+            memory = files + _without_sharing(_group(self.pid))
         if memory > self._limits.memory_bytes:
             limit = self._limits.memory_bytes >> 20
             raise self._dead(

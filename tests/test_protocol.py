@@ -101,6 +101,9 @@ class NoTemplate:
     def status_of(self, pid: int) -> int:
         return 0
 
+    def bytes_in(self, pid: int, folder: Path) -> int:
+        return 0
+
 
 def worker_of(end: socket.socket, folder: Path) -> Worker:
     read, written = os.pipe()
