@@ -13,12 +13,15 @@ from types import FrameType
 from typing import Any
 
 from kernel_harness.errors import UserError
-from kernel_harness.verbs import cache, listing, new, profile, run
+from kernel_harness.verbs import cache, compare, listing, new, profile, report, run
 
-VERBS = {"run": run, "list": listing, "new": new, "profile": profile, "cache": cache}
+VERBS = {
+    "run": run, "list": listing, "new": new, "compare": compare, "report": report, "profile": profile, "cache": cache,
+}  # fmt: skip
 INTERRUPTED = 130
 
-_EXIT_CODES = "exit codes: 0 all passed, 1 some did not, 2 usage, 4 nothing can be built or run here, 130 interrupted"
+_EXIT_CODES = """exit codes: 0 all passed, 1 some did not, 2 usage, 3 slower than before (compare),
+4 nothing can be built or run here, 130 interrupted"""
 _COMPLETION = """completion of words, in bash and zsh: eval "$(activate-global-python-argcomplete --dest=-)\""""
 
 

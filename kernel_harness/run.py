@@ -36,10 +36,9 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
 
     Raises UserError for what the user can mend, KeyboardInterrupt for Ctrl-C.
     """
-    problem = find.problem(options.problem, root)
-    chosen = find.kernels(options.kernel, problem.name, root)
     device = device_of(options.device)
-    usual = problem.at(problem.cpu_shape) if device.emulated else problem
+    usual = problem_on(find.problem(options.problem, root), device.emulated)
+    chosen = find.kernels(options.kernel, usual.name, root)
     timed = usual.at(options.shape)
     _check_baseline(options.baseline, chosen, device)
     journal = Journal(results_folder(options.results, timed, device))
@@ -48,10 +47,24 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session:
         results = _judged(session, chosen, options, usual, journal, screen)
         while options.watch:
-            changed = _wait_for_change(options, problem.name, root, chosen)
-            chosen = find.kernels(options.kernel, problem.name, root)
+            changed = _wait_for_change(options, usual.name, root, chosen)
+            chosen = find.kernels(options.kernel, usual.name, root)
             results = _judged(session, changed, options, usual, journal, screen)
     return results
+
+
+def problem_on(problem: Problem, emulated: bool) -> Problem:
+    """The problem at the shape that a device is timed at by default."""
+    return problem.at(problem.cpu_shape) if emulated else problem
+
+
+def measured(chosen: Sequence[Candidate], options: argparse.Namespace, root: Path, template: Template) -> list[Result]:
+    """Judges candidates in one run of which nothing is kept. Raises as `run` does."""
+    device = device_of(options.device)
+    timed = problem_on(find.problem(options.problem, root), device.emulated).at(options.shape)
+    screen = Progress()
+    with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session, screen:
+        return session.judge(chosen, lambda result: None)
 
 
 @dataclass
@@ -185,7 +198,8 @@ def _seconds(finished: Sequence[Any]) -> str:
         for phase, seconds in result.phases_s.items():
             # Builds and queues add up; a cohort's timing is shared by all of its kernels.
             total[phase] = max(total.get(phase, 0), seconds) if phase == "timing" else total.get(phase, 0) + seconds
-    return ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue")
+    words = [f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue"]
+    return ", ".join([*words, *(f"run {name}" for name in dict.fromkeys(r.run for r in finished))])
 
 
 def _relative(path: Path) -> str:
