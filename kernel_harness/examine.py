@@ -250,6 +250,8 @@ def examine(
         finding.failed_case = None
     except Fault as fault:
         finding.status, finding.reason, finding.log = fault.status, fault.reason, fault.log
+        if finding.failed_case and finding.failed_case.name not in finding.reason:
+            finding.reason += f"\nThis was at {finding.failed_case.name}."
     finally:
         finding.check_s = time.perf_counter() - start
 

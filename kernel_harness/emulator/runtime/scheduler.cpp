@@ -166,10 +166,12 @@ void Core::begin_launch(const Launch& launch) {
 // pybind11, for one, keeps thread-local state of its own in the same block.
 void Core::end_launch() {
   if (static_bytes_) std::memcpy(static_, kept_.data(), static_bytes_);
+  launch_ = nullptr;
 }
 
-// Whether an address is in the running block's shared memory.
+// Whether an address is in the running block's shared memory. Between launches, host code asks and there is none.
 bool Core::holds(const void* address) const {
+  if (!launch_) return false;
   const auto* at = static_cast<const char*>(address);
   return (at >= static_ && at < static_ + static_bytes_) || (at >= dynamic_shared && at < dynamic_shared + launch_->shared_bytes);
 }
