@@ -11,6 +11,7 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,6 +124,9 @@ def _become_worker(descriptors: Sequence[int], folder: Path, kind: Kind, hidden:
         os.dup2(source, target)
     os.closerange(5, 1 << 16)
     os.environ.update(HOME=str(folder), TMPDIR=str(folder))
+    # What was asked before the fork would be remembered, and is another folder.
+    os.environ.update(TORCHINDUCTOR_CACHE_DIR=str(folder / "torchinductor"), TRITON_CACHE_DIR=str(folder / "triton"))
+    tempfile.tempdir = None
     wall.enter(kind, folder, hidden)
     if kind is Kind.NAMESPACES:
         _leave_first_place()

@@ -1,4 +1,4 @@
-"""For every layer of the defence a cheat that gains where the layer is switched off, and gains nothing where it is on."""
+"""For every layer of the defence a cheat that gains where the layer is off, and gains nothing where it is on."""
 
 from __future__ import annotations
 
@@ -108,7 +108,9 @@ def copied_late(patch: Patch) -> None:
     copied = Subject._copied
 
     def late(self: Subject, reply: Any) -> Any:
-        time.sleep(0.2)  # the layer off: what it keeps out is whatever happens in this time
+        end = time.monotonic() + 10
+        while not any(self._output.memory[512:516]) and time.monotonic() < end:
+            pass  # the layer off: whoever wants to write has all the time
         return copied(self, reply)
 
     patch.setattr(Subject, "_copied", late)
@@ -228,7 +230,7 @@ def test_a_cheat_gains_where_there_is_no_wall_and_only_there(
 def test_a_note_is_found_only_where_there_is_no_wall(walled: Template, open_template: Template) -> None:
     found = []
     try:
-        for template in (open_template, walled):
+        for template in (walled, open_template):
             judged(template, "leaves_a_note", timed=False)
             found.append(judged(template, "finds_a_note", timed=False).gained)
     finally:
@@ -236,4 +238,4 @@ def test_a_note_is_found_only_where_there_is_no_wall(walled: Template, open_temp
             with suppress(OSError):
                 (Path(folder) / "note-of-a-kernel-candidate").unlink()
 
-    assert found == [True, False]
+    assert found == [False, True]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from kernel_harness.build import compiler, nvcc
+from kernel_harness.build import bindings, compiler, nvcc
 from kernel_harness.build.sources import Sources
 from kernel_harness.device import Clocked, Placed, Steady, ceilings, nvml, pinned
 from kernel_harness.device.peaks import Peaks, of
@@ -48,9 +48,10 @@ class Cuda:
         return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
 
     def prepare(self) -> None:
-        """Finds the toolkit. Raises NoCompiler where there is none that serves."""
+        """Finds the toolkit, and builds what all candidates share. Raises NoCompiler where none serves."""
         compiler.path()
         nvcc.use_toolkit()
+        bindings.library()
 
     def prepare_worker(self) -> None:
         """Nothing: a CUDA context does not survive a fork."""

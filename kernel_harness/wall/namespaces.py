@@ -83,7 +83,7 @@ def furnish(folder: Path, hidden: Sequence[Path], size: int) -> None:
     """Makes every file read-only but those in `folder`, which starts empty and holds `size` bytes.
 
     `hidden` files and folders read as empty. Of the devices only the harmless ones and GPUs remain. The owner of
-    the machine may write to /proc/sys with no capability at all: it is read-only too.
+    the machine may write to /proc/sys with no capability at all: of /proc only processes stay writable.
     """
     system.mount("none", "/", flags=_MS_REC | _MS_PRIVATE)
     for path in hidden:
@@ -98,9 +98,18 @@ def furnish(folder: Path, hidden: Sequence[Path], size: int) -> None:
         system.mount("none", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     with contextlib.suppress(OSError):
         Path("/proc/sys/user/max_user_namespaces").write_text("0")  # no powers by way of yet another namespace
+    for path in _facts_of_the_machine():
+        system.mount(str(path), path, flags=_MS_BIND | _MS_REC)
     _set_attributes("/", _ATTR_RDONLY | _ATTR_NOSUID, 0, _AT_RECURSIVE)
     for path in (folder, Path("/dev/shm")):
         _set_attributes(path, 0, _ATTR_RDONLY, 0)
+    with contextlib.suppress(OSError):  # the outer /proc, where it stayed, may be locked
+        _set_attributes("/proc", 0, _ATTR_RDONLY, 0)
+
+
+def _facts_of_the_machine() -> list[Path]:
+    """All of /proc but its processes, who may write to what is theirs: a GPU's driver names its threads there."""
+    return [path for path in Path("/proc").iterdir() if not path.name.isdigit() and not path.is_symlink()]
 
 
 def _devices(folder: Path, size: int) -> None:

@@ -5,12 +5,13 @@ Layer: builds in a sandbox
 """
 
 import os
+import time
 from pathlib import Path
 
 import torch
 from torch.utils.cpp_extension import load_inline
 
-target = Path(os.environ["KERNEL_HARNESS_CACHE"]) / "written-by-a-candidate"
+target = Path(os.environ["KERNEL_HARNESS_CACHE"]) / f"written-by-a-candidate-{time.time_ns()}"
 worked = False
 try:
     load_inline(
