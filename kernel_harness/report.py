@@ -22,6 +22,7 @@ from kernel_harness.problem import Problem, shape_text
 from kernel_harness.results import Journal, writing
 from kernel_harness.run import problem_on
 
+MOST_SOURCES = 100  # a listing takes 30 kB
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -82,7 +83,7 @@ def render(
         measured_at=max((r["measured_at"] for r in one.records), default="")[:16].replace("T", " "),
         emulated=one.emulated, tiles=page.tiles(rows, one), rows=rows,
         columns=page.columns(rows, one.baseline), baseline=one.baseline,
-        order={row["kernel"]: i for i, row in enumerate(rows)},
+        most_rows=pictures.MOST_ROWS, order={row["kernel"]: i for i, row in enumerate(rows)},
         anchors={row["kernel"]: f"kernel-{i}" for i, row in enumerate(rows)},
         pictures={
             "speed": pictures.speed(one), "roofline": pictures.roofline(one),
@@ -135,13 +136,15 @@ def _device_name(one: Page) -> str:
 
 
 def _kernels(one: Page, rows: Sequence[Mapping[str, Any]], sources: Mapping[str, Candidate]) -> list[dict[str, Any]]:
-    found = []
+    found: list[dict[str, Any]] = []
     facts = {row["kernel"]: page.facts(row) for row in rows}
     for name, record in one.latest.items():
         if record["kind"] != "candidate":
             continue
         source = sources.get(name)
-        if source is None:
+        if len(found) >= MOST_SOURCES:
+            source, note = None, f"Only the first {MOST_SOURCES} kernels' sources are on the page."
+        elif source is None:
             note = "The file is not among the problem's kernels."
         else:
             note = "" if source.sha256 == record["source_sha256"] else " (changed since it was judged)"

@@ -116,6 +116,14 @@ def test_a_remark_on_a_kernel_that_passed_is_shown_and_is_no_failure():
     assert "looks at processes" in text and "What failed" not in text
 
 
+def test_of_hundreds_of_kernels_the_charts_show_the_fastest_and_the_table_all():
+    text = made([timed(f"k{i}", 1.0 + i) for i in range(60)])
+    table = text[text.index("<table") : text.index("</table")]
+    charts = "".join(re.findall(r"<svg.*?</svg>", text, re.S))
+    assert all(f">k{i}<" in table for i in (0, 59))
+    assert ">k0<" in charts and ">k59<" not in charts and "40 fastest" in seen(text)
+
+
 # --------------------------------------------------------------------------------------------- history
 
 
