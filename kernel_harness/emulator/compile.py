@@ -13,6 +13,7 @@ from pathlib import Path
 from kernel_harness.build import bindings, cache, compiler
 from kernel_harness.build.errors import BuildFailed, UnsupportedConstruct
 from kernel_harness.build.sources import Sources
+from kernel_harness.emulator.lacking import lacking
 from kernel_harness.emulator.rewrite import blank, rewrite, unsupported
 
 _HERE = Path(__file__).parent
@@ -110,6 +111,9 @@ def extension(sources: Sources, mark: Mark) -> tuple[Path, bool]:
         try:
             _compile(sources, mark, folder, headers)
         except BuildFailed as failure:
+            found = lacking(failure.log)
+            if found:
+                raise UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) from None
             if not _NEEDS_FULL.search(failure.log):
                 raise
             _compile(sources, mark, folder, Headers.FULL)

@@ -26,7 +26,6 @@ torch::Tensor transpose_tile(torch::Tensor x) {
     dim3 grid((x.size(1) + 31) / 32, (x.size(0) + 31) / 32), block(32, 8);
     auto stream = c10::cuda::getCurrentCUDAStream();
     AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBool, x.scalar_type(), "transpose", [&]() {
-        using T = at::opmath_type<scalar_t>;
         transposeNoBankConflicts<scalar_t, 32, 8><<<grid, block, 0, stream.stream()>>>(
             y.mutable_data_ptr<scalar_t>(), x.const_data_ptr<scalar_t>(), static_cast<int>(x.size(1)), static_cast<int>(x.size(0)));
     });

@@ -73,11 +73,12 @@ void each_of_mine(const fragment<Use, M, N, K, T, Layout>&, Function function) {
   }
 }
 
-// What a GPU requires of the address and of the distance between rows or columns.
+// What a GPU requires of the address and of the distance between rows or columns. The pieces that are read at once
+// are of 16 bytes, of 8 in double precision.
 template <class T>
 void check(const T* address, unsigned leading) {
-  const bool double_precision = sizeof(T) == 8;
-  if (reinterpret_cast<std::uintptr_t>(address) % (double_precision ? 8 : 16) || leading * sizeof(T) % (double_precision ? 8 : 16))
+  constexpr std::size_t kPiece = sizeof(T) == 8 ? 8 : 16;
+  if (reinterpret_cast<std::uintptr_t>(address) % kPiece || leading * sizeof(T) % kPiece)
     emulator::fail_in_kernel("wmma was given a matrix that is not aligned, or whose leading dimension is no multiple of 16 bytes");
 }
 
