@@ -107,7 +107,7 @@ class Subject:
     def make(self, problem: Problem, *, compiled: bool = False) -> None:
         """Builds the model for the problem's shape."""
         packed = pack(problem.init_inputs())
-        buffer = _buffer(packed)
+        buffer = buffer_of(packed)
         try:
             message = {"do": "make", **_described(packed), "seed": WEIGHT_SEED, "compile": compiled}
             # What torch.compile or a first build in __init__ takes is build time, not call time.
@@ -129,6 +129,10 @@ class Subject:
                 os.close(descriptor)
         device_ms = reply.get("device_ms")
         return Answer(structure, outputs, device_ms if isinstance(device_ms, float) else None, bracket_ms)
+
+    def sanitize(self, step: str, **what: Any) -> Message:
+        """One step of the sanitizing device's own."""
+        return self._ask({"do": "sanitize", "step": step, **what}, timeout_s=self._limits.build_s)
 
     def ping(self) -> None:
         """Returns once the worker runs."""
@@ -211,7 +215,7 @@ def examine(
 
 def _try(subject: Subject, reference: Reference, case: Case) -> list[Check]:
     packed = reference.inputs(case)
-    buffer = _buffer(packed)
+    buffer = buffer_of(packed)
     try:
         answer = subject.call(packed, buffer, writable=True, poison=case.poison)
         structure, expectation = reference.expectation(case)
@@ -244,7 +248,8 @@ def _inputs_intact(packed: Packed, buffer: SharedBuffer, check: Check) -> Check:
     return check
 
 
-def _buffer(packed: Packed) -> SharedBuffer:
+def buffer_of(packed: Packed) -> SharedBuffer:
+    """Shared memory that holds the inputs, with canaries between them."""
     buffer = SharedBuffer(packed.size)
     tensors.write(buffer.memory, packed.leaves, packed.tensors, packed.size)
     return buffer

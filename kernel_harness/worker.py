@@ -28,6 +28,7 @@ def main(end: channel.Channel) -> int:
         "load": worker.load,
         "make": worker.make,
         "call": worker.call,
+        "sanitize": worker.sanitize,
         "ping": lambda message, descriptors: {},
     }
     while True:
@@ -116,6 +117,11 @@ class Worker:
         if message["writable"]:
             placed.write_back()
         return {"structure": structure, "leaves": [leaf.to_json() for leaf in described], "device_ms": device_ms}
+
+    def sanitize(self, message: Message, descriptors: list[int]) -> Message:
+        """A step that only the sanitizing device knows."""
+        answer: Message = self._device.sanitize(message)  # type: ignore[attr-defined]
+        return answer
 
     def explain(self, error: BaseException) -> Message:
         """An exception as data: its kind, its words, and the candidate's line it came from."""

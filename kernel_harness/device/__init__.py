@@ -71,11 +71,15 @@ class Device(Protocol):
 
 
 def named(name: str) -> Device:
-    """The device for `cpu`, `cuda` or `cuda:N`."""
+    """The device for `cpu`, `cuda` or `cuda:N`, or `cpu-sanitized`, where no time is taken."""
     if name == "cpu":
         from kernel_harness.device.cpu import Emulated
 
         return Emulated()
+    if name == "cpu-sanitized":
+        from kernel_harness.device.sanitized import Sanitized
+
+        return Sanitized()
     from kernel_harness.device.cuda import Cuda
 
     return Cuda(name)

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "emulator/memory.h"
+#include "emulator/sanitize.h"
 #include "emulator/scheduler.h"
 
 namespace emulator {
@@ -59,14 +60,22 @@ const Description& describe(cudaError_t error) {
 
 }  // namespace
 
+namespace {
+bool refuse(const Launch& launch, cudaError_t error) {
+  if (sanitize::on) sanitize::refused(launch, error_string(error));
+  give(error);
+  return false;
+}
+}  // namespace
+
 bool valid(const Launch& launch) {
   ++launches;  // a launch that fails is one, too
   const dim3& block = launch.block;
   if (peek_error() && sticky) return false;
   if (!within(launch.grid, kGridX, kGridY, kGridZ) || !within(block, kBlockX, kBlockY, kBlockZ) ||
       block.x * block.y * block.z > kThreadsPerBlock)
-    return give(cudaErrorInvalidConfiguration), false;
-  if (launch.shared_bytes > kSharedBytes) return give(cudaErrorInvalidValue), false;
+    return refuse(launch, cudaErrorInvalidConfiguration);
+  if (launch.shared_bytes > kSharedBytes) return refuse(launch, cudaErrorInvalidValue);
   return true;
 }
 
@@ -121,6 +130,7 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   if (bytes && ((to_device && !is_device(to)) || (from_device && !is_device(from)))) return give(cudaErrorInvalidValue);
   if (synchronize()) return sticky;
   std::memmove(to, from, bytes);
+  if (sanitize::on && to_device) sanitize::written_by_host(to, bytes);
   return cudaSuccess;
 }
 
@@ -128,6 +138,7 @@ cudaError_t set(void* address, int value, std::size_t bytes) {
   if (bytes && !is_device(address)) return give(cudaErrorInvalidValue);
   if (synchronize()) return sticky;
   std::memset(address, value, bytes);
+  if (sanitize::on) sanitize::written_by_host(address, bytes);
   return cudaSuccess;
 }
 

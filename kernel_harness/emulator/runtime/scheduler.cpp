@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "emulator/context.h"
+#include "emulator/sanitize.h"
 
 constinit thread_local uint3 threadIdx{}, blockIdx{};
 constinit thread_local dim3 blockDim, gridDim;
@@ -69,8 +70,8 @@ class Core {
   void begin_launch(const Launch& launch);
   void end_launch();
   void run_block(std::uint64_t number);
-  Votes barrier(bool vote);
-  Meeting meet(std::uint32_t mask, std::uint64_t value);
+  Votes barrier(bool vote, const void* caller);
+  Meeting meet(std::uint32_t mask, std::uint64_t value, const void* caller);
   unsigned lane() const { return running_->index % kWarpSize; }
   std::uint32_t active() const { return warps_[running_->index / kWarpSize].alive; }
   [[noreturn]] void fiber_main(Fiber* fiber);
@@ -159,10 +160,15 @@ void Core::begin_launch(const Launch& launch) {
   if (launch.shared_bytes + kAlignment > dynamic_.size()) dynamic_.resize(launch.shared_bytes + kAlignment);
   const auto start = reinterpret_cast<std::uintptr_t>(dynamic_.data());
   dynamic_shared = reinterpret_cast<char*>((start + kAlignment - 1) / kAlignment * kAlignment);
+  if (sanitize::on) {
+    dynamic_shared = sanitize::dynamic_memory(launch.shared_bytes);
+    sanitize::begin_launch(launch, static_, static_bytes_);
+  }
 }
 
 // pybind11, for one, keeps thread-local state of its own in the same block.
 void Core::end_launch() {
+  if (sanitize::on) sanitize::end_launch();
   if (static_bytes_) std::memcpy(static_, kept_.data(), static_bytes_);
 }
 
@@ -186,6 +192,7 @@ void Core::begin_block(std::uint64_t number) {
   blockIdx = {static_cast<unsigned>(number % launch.grid.x), static_cast<unsigned>(number / launch.grid.x % launch.grid.y),
                 static_cast<unsigned>(number / launch.grid.x / launch.grid.y)};
   poison();
+  if (sanitize::on) sanitize::begin_block(number, n);
 }
 
 void Core::run_block(std::uint64_t number) {
@@ -197,6 +204,7 @@ void Core::run_block(std::uint64_t number) {
 void Core::place(unsigned index) {
   running_ = &threads_[index];
   threadIdx = running_->at;
+  if (sanitize::on) sanitize::switch_to(index);
 }
 
 // Goes to whoever can run: a thread that was woken, else one not yet begun, else back to the core.
@@ -220,10 +228,10 @@ void Core::go(Context& from) {
 void Core::fiber_main(Fiber* fiber) {
   for (;;) {
     while (next_ < threads_.size()) {
-      place(next_++);
+      place(sanitize::on ? sanitize::nth_thread(next_++) : next_++);
       Thread& thread = *running_;
       thread.fiber = fiber;
-      launch_->body(launch_->arguments);
+      sanitize::on ? sanitize::run_thread(launch_->body, launch_->arguments) : launch_->body(launch_->arguments);
       finish(thread);
     }
     idle_.push_back(fiber);
@@ -247,16 +255,19 @@ void Core::finish(Thread& thread) {
 
 // Wakes everyone at the barrier, in index order, and remembers the vote until the next one.
 void Core::release_barrier() {
+  if (sanitize::on) sanitize::release_barrier(alive_);
   outcome_ = {votes_, votes_ == voters_, votes_ > 0};
   votes_ = voters_ = waiting_ = 0;
-  for (unsigned i = 0; i < threads_.size(); ++i) {
+  for (unsigned place = 0; place < threads_.size(); ++place) {
+    const unsigned i = sanitize::on ? sanitize::nth_thread(place) : place;
     if (!threads_[i].at_barrier) continue;
     threads_[i].at_barrier = false;
     push_ready(i);
   }
 }
 
-Votes Core::barrier(bool vote) {
+Votes Core::barrier(bool vote, const void* caller) {
+  if (sanitize::on) sanitize::arrive(running_->index, caller, true);
   ++waiting_;
   ++voters_;
   votes_ += vote;
@@ -269,14 +280,17 @@ Votes Core::barrier(bool vote) {
 void Core::release(Gathering& gathering, unsigned first) {
   std::memcpy(gathering.out, gathering.in, sizeof gathering.in);
   gathering.took_part = gathering.arrived;
+  if (sanitize::on) sanitize::release_warp(first, gathering.took_part);
   gathering.arrived = 0;
   for (unsigned i = 0; i < kWarpSize; ++i)
     if (gathering.took_part >> i & 1) push_ready(first + i);
 }
 
-Meeting Core::meet(std::uint32_t mask, std::uint64_t value) {
+Meeting Core::meet(std::uint32_t mask, std::uint64_t value, const void* caller) {
   const unsigned index = running_->index, which = index / kWarpSize, bit = index % kWarpSize;
+  if (sanitize::on) sanitize::arrive(index, caller, false);
   if (!(mask >> bit & 1)) {
+    if (sanitize::on) sanitize::outside_mask(index);
     set_fault(name(index) + " took part in a warp operation whose mask leaves it out");
     mask |= 1u << bit;
   }
@@ -293,6 +307,7 @@ Meeting Core::meet(std::uint32_t mask, std::uint64_t value) {
   if (gathering.arrived == (mask & warp.alive)) release(gathering, which * kWarpSize);
   wait();
   Gathering& done = warps_[which].gatherings[g];
+  if (sanitize::on) sanitize::keep_quiet(warps_[which].gatherings.data(), kWarpSize * sizeof(Gathering));
   return {done.out, done.took_part};
 }
 
@@ -314,6 +329,7 @@ void Core::stuck() {
     for (blocked = 0; !(warps_[blocked / kWarpSize].alive >> blocked % kWarpSize & 1);) ++blocked;
     set_fault(name(blocked) + " waits in a warp operation for lanes that never come");
   }
+  if (sanitize::on) sanitize::never_reached(blocked, waiting_ > 0);
   fibers_.clear();  // their stacks hold threads that will never go on
   idle_.clear();
 }
@@ -356,7 +372,7 @@ class Cores {
       int usable = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
       return std::min(kMostCores, static_cast<unsigned>(std::max(1, usable)));
     }();
-    return cores;
+    return sanitize::on ? 1 : cores;
   }
 
   void work(const Launch& launch) {
@@ -365,7 +381,8 @@ class Cores {
     core = mine.get();
     mine->begin_launch(launch);
     for (std::uint64_t first; (first = taken_.fetch_add(chunk_)) < blocks_;)
-      for (std::uint64_t number = first; number < std::min(first + chunk_, blocks_); ++number) mine->run_block(number);
+      for (std::uint64_t number = first; number < std::min(first + chunk_, blocks_) && !(sanitize::on && sanitize::given_up()); ++number)
+        mine->run_block(sanitize::on ? sanitize::nth_block(number) : number);
     mine->end_launch();
   }
 
@@ -406,8 +423,8 @@ bool run(const Launch& launch) {
 }
 
 const char* last_fault() { return fault_text.c_str(); }
-Votes barrier(bool vote) { return core->barrier(vote); }
-Meeting meet(std::uint32_t mask, std::uint64_t value) { return core->meet(mask, value); }
+Votes barrier(bool vote) { return core->barrier(vote, __builtin_return_address(0)); }
+Meeting meet(std::uint32_t mask, std::uint64_t value) { return core->meet(mask, value, __builtin_return_address(0)); }
 unsigned lane() { return core->lane(); }
 std::uint32_t active_lanes() { return core->active(); }
 

@@ -11,7 +11,8 @@ namespace emulator {
 
 class Configuration {
  public:
-  Configuration(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t = nullptr) : launch_{nullptr, grid, block, shared_bytes, nullptr, nullptr} {}
+  Configuration(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : launch_{nullptr, grid, block, shared_bytes, nullptr, nullptr, file, line} {}
 
   // Arguments are taken by value, once, as a launch does; `call` names the kernel, so that its templates and
   // overloads resolve as they would in the original call.
