@@ -69,7 +69,6 @@ class Sanitizer:
     def findings(self) -> list[dict[str, Any]]:
         """What was found since `begin`, each with the candidate's file and line where they are known."""
         raw = [json.loads(line) for line in self._runtime.emulator_sanitize_findings().decode(errors="replace").splitlines()]
-        import sys; print(self._runtime.emulator_sanitize_findings().decode(), file=open("/tmp/san-exp/raw","a"))
         lines = _Lines(raw, self._file)
         found = []
         for each in raw:
@@ -78,7 +77,8 @@ class Sanitizer:
                     each[side]["file"], each[side]["line"] = lines.of(each, side)
             if self._counts(each):
                 found.append(each)
-        return found
+        raced = {each["here"]["line"] for each in found if each["kind"] == "race"}
+        return [f for f in found if f["kind"] != "uninitialised read" or f["here"]["line"] not in raced]
 
     def _counts(self, found: dict[str, Any]) -> bool:
         """A barrier copied by the compiler is one barrier; one that others left out may stand after an early return."""

@@ -430,7 +430,7 @@ void Watch::grain(Region& region, std::size_t index, std::uint8_t bytes, bool wr
   Access fresh = now(bytes, atomic, caller);
   Access& last = write ? g.write : g.read;
   if (last.generation == fresh.generation && last.thread == fresh.thread && last.clock == fresh.clock) fresh.bytes |= last.bytes;
-  else if (!write && current(last) && !same_warp(last)) g.elsewhere = last;
+  else if (!write && last.thread != fresh.thread && !ordered(last, shared)) g.elsewhere = last;
   last = fresh;
   if (!write) return;
   const std::uint32_t since = region.place == Place::kDevice ? 1 : block_first_;
@@ -518,6 +518,7 @@ void Watch::race(const char* p, std::size_t bytes, bool write, bool atomic, cons
   locate(found, &region, p, bytes);
   found.here.write = write;
   found.there = where(other, other_writes);
+  if (write && !other_writes) std::swap(found.here, found.there);  // a finding is told from the side of who reads
   if (!write || atomic || other.thread & kAtomic) return keep(found);
   if (pending_.waits) return;  // of the same access
   pending_ = {true, p, bytes, {}, found};

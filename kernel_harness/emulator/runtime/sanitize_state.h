@@ -25,7 +25,7 @@ struct Access {
   std::uint16_t clock = 0;  // how often the thread had met its warp in this generation
 };
 
-// The last write; the last read; and the last read by another warp or block than that one's.
+// The last write; the last read; and the last read that nothing orders with that one.
 struct Grain {
   Access write, read, elsewhere;
   std::uint32_t filled_since = 0;  // the generation from which `filled` counts

@@ -8,7 +8,8 @@ __global__ void sum_rows(const float* x, float* y, int columns) {
     unsigned before = atomicAdd(bits, 0u), seen;
     do {
         seen = before;
-        before = atomicCAS(bits, seen, __float_as_uint(0.5f * __uint_as_float(seen) + part));  // BUG
+        float next = 0.5f * reinterpret_cast<float&>(seen) + part;
+        before = atomicCAS(bits, seen, reinterpret_cast<unsigned&>(next));  // BUG
     } while (before != seen);
 }
 
