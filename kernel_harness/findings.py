@@ -186,7 +186,7 @@ def _failed_launch(f: Finding) -> str:
 
 
 def _never_written(f: Finding) -> str:
-    return f"{f.bytes} bytes are written by no thread of {f.kernel}, the first at {_at(f)}"
+    return f"{f.detail} are written by no thread of {f.kernel}, the first at {_at(f)}"
 
 
 def _order(f: Finding) -> str:

@@ -63,3 +63,13 @@ def test_a_planted_bug_is_found_by_its_kind_and_at_its_line(reports, planted):
     (marked,) = (i for i, line in enumerate(lines, 1) if line.endswith("// BUG"))
     first = reports[planted].findings[0]
     assert (first.kind, first.here.line) == (kind, marked), [f.sentence for f in reports[planted].findings]
+
+
+@needs_binutils
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_a_shipped_kernel_is_not_reported(template, path):
+    solved = problem.load(path.parent.name, ROOT / "problems" / f"{path.parent.name}.py")
+    small = solved.at({"M": 33, "K": 65, "N": 40})
+    (only,) = one_per_shape(plan(small, SEED), only=True)
+    report = sanitize(template, small, candidate.read(path), [only], SEED, lambda text: None)
+    assert (report.findings, report.fault, len(report.cases)) == ([], "", 1)

@@ -56,7 +56,7 @@ class Sanitizer:
                 self.name(output, f"output {i}" if len(outputs) > 1 else "the output")
                 if output.is_contiguous():
                     self._runtime.emulator_sanitize_unwritten(
-                        _start(output), ctypes.c_uint64(output.numel() * output.element_size())
+                        _start(output), ctypes.c_uint64(output.numel()), ctypes.c_uint64(output.element_size())
                     )
 
     def blame(self, output: torch.Tensor, element: int) -> None:

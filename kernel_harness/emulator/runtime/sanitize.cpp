@@ -120,7 +120,7 @@ class Watch {
   void settle();
   void report(Kind kind, const void* caller, const std::string& detail = "");
   void blame(const char* p);
-  void unwritten(const char* p, std::size_t bytes);
+  void unwritten(const char* p, std::size_t elements, std::size_t bytes);
 
   std::vector<std::uint32_t> blocks_order, threads_order;
   std::vector<std::pair<unsigned, Range>> quiet;
@@ -145,6 +145,7 @@ class Watch {
   void miss(const char* p, std::size_t bytes, bool write, const void* caller);
   const Array* array_at(std::size_t offset, bool nearest) const;
   void grain(Region& region, std::size_t index, std::uint8_t bytes, bool write, Manner manner, const void* caller);
+  std::size_t missing_bytes(const Region& region, const char* p, std::size_t bytes) const;
   bool unfilled(const Region& region, const char* p, std::size_t bytes) const;
   void sync(const char* p);
   Finding finding(Kind kind, const void* caller) const;
@@ -438,9 +439,8 @@ void Watch::grain(Region& region, std::size_t index, std::uint8_t bytes, bool wr
   g.filled |= bytes;
 }
 
-// A value counts as never written where nobody was seen to write it and it still is what memory starts as.
-bool Watch::unfilled(const Region& region, const char* p, std::size_t bytes) const {
-  if (region.filled) return false;
+// A byte counts as never written where nobody was seen to write it and it still is what memory starts as.
+std::size_t Watch::missing_bytes(const Region& region, const char* p, std::size_t bytes) const {
   const std::uint32_t since = region.place == Place::kDevice ? 1 : block_first_;
   std::size_t missing = 0;
   for (std::size_t i = 0; i < bytes; ++i) {
@@ -449,7 +449,13 @@ bool Watch::unfilled(const Region& region, const char* p, std::size_t bytes) con
     const bool filled = g.filled_since >= since && g.filled >> at % kGrain & 1;
     missing += !filled && static_cast<unsigned char>(p[i]) == 0xFF;
   }
-  return missing && (bytes > 16 ? missing == bytes : missing >= std::min(bytes, kGrain));
+  return missing;
+}
+
+bool Watch::unfilled(const Region& region, const char* p, std::size_t bytes) const {
+  if (region.filled) return false;
+  const std::size_t missing = missing_bytes(region, p, bytes);
+  return missing >= (bytes > 16 ? bytes : std::min(bytes, kGrain));  // a structure may have padding
 }
 
 // Memory a kernel may read without it being the program's: the emulator's, and constants of the library.
@@ -560,20 +566,20 @@ void Watch::blame(const char* p) {
   keep(found);
 }
 
-void Watch::unwritten(const char* p, std::size_t bytes) {
+// Elements of an output that nobody was seen to write and that still are what memory starts as.
+void Watch::unwritten(const char* p, std::size_t elements, std::size_t bytes) {
   const Region* region = memory().at(p);
   if (!region || region->filled || launches.empty()) return;
   memory().ready(*const_cast<Region*>(region));
   std::size_t count = 0, first = 0;
-  for (std::size_t i = 0; i < bytes && region->holds(p + i); ++i) {
-    const std::size_t at = static_cast<std::size_t>(p + i - region->base);
-    if (region->grains[at / kGrain].filled >> at % kGrain & 1 || static_cast<unsigned char>(p[i]) != 0xFF) continue;
-    if (!count++) first = i;
+  for (std::size_t e = 0; e < elements && region->holds(p + (e + 1) * bytes - 1); ++e) {
+    if (missing_bytes(*region, p + e * bytes, bytes) == bytes && !count++) first = e;
   }
   if (!count) return;
   const int writer = region->written_by < 0 ? static_cast<int>(launches.size()) - 1 : region->written_by;
   Finding found{.kind = Kind::kUnwritten, .launch = writer};
-  locate(found, region, p + first, count);
+  locate(found, region, p + first * bytes, bytes);
+  found.detail = std::to_string(count) + " of " + std::to_string(elements) + " elements";
   keep(found);
 }
 
@@ -651,7 +657,7 @@ void begin_call(std::uint64_t order, bool checks) {
 void end_call() { watch().end_call(); }
 void name_array(const char* library, const Array& array) { watch().arrays[library].push_back(array); }
 void blame(const char* p) { watch().blame(p); }
-void unwritten(const char* p, std::size_t bytes) { watch().unwritten(p, bytes); }
+void unwritten(const char* p, std::size_t elements, std::size_t bytes) { watch().unwritten(p, elements, bytes); }
 const std::vector<Finding>& findings() { return watch().findings; }
 const Record& launch_of(const Finding& finding) {
   static const Record none{"", "", "", 0, {}, {}, 0};

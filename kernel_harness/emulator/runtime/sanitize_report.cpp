@@ -91,8 +91,8 @@ void emulator_sanitize_buffer(const void* address, const char* name, int read_on
 }
 
 void emulator_sanitize_blame(const void* address) { sanitize::blame(static_cast<const char*>(address)); }
-void emulator_sanitize_unwritten(const void* address, std::uint64_t bytes) {
-  sanitize::unwritten(static_cast<const char*>(address), bytes);
+void emulator_sanitize_unwritten(const void* address, std::uint64_t elements, std::uint64_t bytes) {
+  sanitize::unwritten(static_cast<const char*>(address), elements, bytes);
 }
 
 const char* emulator_sanitize_findings() {

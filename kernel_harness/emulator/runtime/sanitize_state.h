@@ -127,7 +127,7 @@ void begin_call(std::uint64_t order, bool checks);
 void end_call();
 void name_array(const char* library, const Array& array);
 void blame(const char* p);
-void unwritten(const char* p, std::size_t bytes);
+void unwritten(const char* p, std::size_t elements, std::size_t bytes);
 const std::vector<Finding>& findings();
 const Record& launch_of(const Finding& finding);
 void* take_zoned(std::size_t bytes);
