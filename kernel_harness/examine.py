@@ -67,6 +67,7 @@ class Finding:
     queue_s: float = 0.0
     check_s: float = 0.0
     failed_case: Case | None = None
+    remark: str = ""
 
 
 @dataclass(frozen=True)

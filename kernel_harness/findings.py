@@ -93,7 +93,8 @@ def _read(each: Mapping[str, Any], case: str, source: Sequence[str]) -> Finding:
         here=here,
         source=source_line(source, here.line),
         there=_place(each["there"]) if "there" in each else None,
-        buffer=buffer and Buffer(_text(buffer["place"]), _text(buffer["name"]), int(buffer["bytes"]), int(buffer["offset"])),
+        buffer=buffer
+        and Buffer(_text(buffer["place"]), _text(buffer["name"]), int(buffer["bytes"]), int(buffer["offset"])),
         bytes=int(each["bytes"]),
         detail=_text(each["detail"]),
         count=int(each["count"]),
@@ -107,7 +108,9 @@ def source_line(source: Sequence[str], line: int) -> str:
 
 
 def _place(each: Mapping[str, Any]) -> Place:
-    return Place(_text(each["file"]), int(each["line"]), _index(each["thread"]), _index(each["block"]), bool(each["write"]))
+    return Place(
+        _text(each["file"]), int(each["line"]), _index(each["thread"]), _index(each["block"]), bool(each["write"])
+    )
 
 
 def _index(value: Any) -> tuple[int, int, int]:

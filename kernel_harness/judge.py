@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import psutil
 import torch
 
-from kernel_harness import builtin, race, results
+from kernel_harness import builtin, race, results, sanitize
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.device import Device
@@ -162,6 +162,7 @@ def _check(
     subject, finding = future.result()
     if subject is not None and finding.status is Status.PASSED:
         examine(subject, finding, run.reference, run.cases, lambda text: run.observer.stage(candidate.name, text))
+        _add_remark(run, candidate, finding)
         if finding.status is Status.PASSED and run.settings.case is None:
             try:
                 subject.make(run.problem)
@@ -171,6 +172,15 @@ def _check(
     if subject is not None:
         subject.worker.pause() if finding.status is Status.PASSED else subject.close()
     return candidate, subject, finding
+
+
+def _add_remark(run: Session, candidate: Candidate, finding: Finding) -> None:
+    """Under emulation, what the sanitizer sees where a compiled kernel failed: beside the reason, never instead."""
+    worth = finding.status in (Status.WRONG_VALUES, Status.CRASHED, Status.NONDETERMINISTIC)
+    if worth and run.device.emulated and finding.builds and finding.failed_case:
+        run.observer.stage(candidate.name, "looking for its mistake")
+        finding.remark = sanitize.remark(run.template, run.problem, candidate, finding.failed_case, run.settings.seed)
+        finding.reason += f"\nSanitizer: {finding.remark}" if finding.remark else ""
 
 
 def _timed(run: Session, passed: Mapping[str, tuple[Candidate, Subject, Finding]]) -> Iterator[Result]:
@@ -290,6 +300,7 @@ def _result(run: Session, candidate: Candidate, finding: Finding) -> Result:
         phases_s={"queue": finding.queue_s, "build": finding.build_s, "check": finding.check_s},
         builds=tuple(finding.builds),
         log=finding.log,
+        remark=finding.remark,
         reproduce="" if finding.status is Status.PASSED else _reproduce(run, candidate, finding.failed_case),
         numbers=_numbers(run),
         environment=run.environment,

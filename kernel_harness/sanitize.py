@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kernel_harness import device as devices
 from kernel_harness import find
+from kernel_harness.build.errors import BuildFailed, NoCompiler
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Packed, Reference, plan
 from kernel_harness.channel import SharedBuffer
@@ -64,6 +65,16 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> int:
     if report.fault and not report.findings:
         raise EnvironmentLacking(f"{chosen[0].name} cannot be sanitized: {report.fault}")
     return FOUND if report.findings else CLEAN
+
+
+def remark(template: Template, problem: Problem, candidate: Candidate, case: Case, seed: int) -> str:
+    """The first finding in one case as a sentence; empty where there is none, or none can be looked for."""
+    try:
+        devices.named("cpu-sanitized").prepare()
+    except (BuildFailed, NoCompiler):
+        return ""
+    report = sanitize(template, problem, candidate, [case], seed, lambda text: None)
+    return report.findings[0].sentence if report.findings else ""
 
 
 def one_per_shape(cases: Sequence[Case], *, only: bool) -> list[Case]:

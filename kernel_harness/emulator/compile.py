@@ -99,8 +99,8 @@ def extension(sources: Sources, mark: Mark, sanitized: bool = False) -> tuple[Pa
     """
     _refuse_unsupported(sources, mark)
     name = cache.key(
-        base=_key("extension" + "-sanitized" * sanitized, _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
-        name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
+        base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
+        sanitized=sanitized, name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
@@ -193,7 +193,10 @@ def _units(sources: Sources, mark: Mark, headers: Headers, sanitized: bool) -> l
         return [_Unit("main", cpp + cuda, [*start, *cpp_flags])]
     if not sources.implicit_headers and not _INCLUDES_TORCH.search(sources.cuda):
         start = [*_FULL, "-include", _INCLUDE / "cuda" / "cuda_runtime.h"]
-    return [_Unit("main", cpp, [*_start(headers, sanitized), *cpp_flags]), _Unit("cuda", name + cuda, [*start, *cuda_flags])]
+    return [
+        _Unit("main", cpp, [*_start(headers, sanitized), *cpp_flags]),
+        _Unit("cuda", name + cuda, [*start, *cuda_flags]),
+    ]
 
 
 def _start(headers: Headers, sanitized: bool) -> list[str | Path]:
@@ -237,4 +240,6 @@ def _location(source: str, line: int, mark: Mark) -> str:
 @functools.cache
 def _key(what: str, *code: Path) -> str:
     """What a product of ours is found by: this machine, and our own code that makes it."""
-    return cache.key(what=what, machine=compiler.identity(), flags=_FLAGS + _SANITIZED_FLAGS, code=cache.digest_of(*code))
+    return cache.key(
+        what=what, machine=compiler.identity(), flags=_SANITIZED_FLAGS + _FLAGS, code=cache.digest_of(*code)
+    )

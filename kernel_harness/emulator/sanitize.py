@@ -68,7 +68,10 @@ class Sanitizer:
 
     def findings(self) -> list[dict[str, Any]]:
         """What was found since `begin`, each with the candidate's file and line where they are known."""
-        raw = [json.loads(line) for line in self._runtime.emulator_sanitize_findings().decode(errors="replace").splitlines()]
+        raw = [
+            json.loads(line)
+            for line in self._runtime.emulator_sanitize_findings().decode(errors="replace").splitlines()
+        ]
         lines = _Lines(raw, self._file)
         found = []
         for each in raw:
@@ -110,7 +113,9 @@ class _Lines:
         for each in raw:
             for side in ("here", "there"):
                 if each.get(side, {}).get("site"):
-                    by_library.setdefault(each["library"], set()).add(each[side]["site"] - 1)  # the call, not its return
+                    by_library.setdefault(each["library"], set()).add(
+                        each[side]["site"] - 1
+                    )  # the call, not its return
         for library, sites in by_library.items():
             self._look_up(library, sorted(sites))
 
