@@ -75,6 +75,10 @@ def _parser() -> argparse.ArgumentParser:
         "--budget", type=_positive, metavar="S", help="seconds of timing (default 2 emulated, 60 on a GPU)"
     )
     run.add_argument("--rounds", type=_count, metavar="N", help="exactly this many timed rounds")
+    run.add_argument(
+        "--baseline", default="torch", metavar="NAME",
+        help="what speedups are against: torch, torch.compile, torch.compile:max-autotune or a kernel",
+    )  # fmt: skip
     run.add_argument("--jobs", type=_count, metavar="N", help="builds side by side (default: by cores and memory)")
     run.add_argument("--seed", type=int, metavar="N", help="the secret that inputs are drawn with (default: random)")
     run.add_argument("--case", metavar="SHAPE:DISTRIBUTION", help="check this one case, time nothing")

@@ -46,6 +46,7 @@ class Result:
     remark: str = ""  # what the sanitizer saw; it has no part in the verdict
     reproduce: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
+    information: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
