@@ -19,7 +19,11 @@ _HERE = Path(__file__).parent
 _INCLUDE, _RUNTIME = _HERE / "include", _HERE / "runtime"
 # Without unique symbols, a template's shared memory is its own library's even where another has one of its name.
 # -O2 is where the compiler's time stops paying for the small kernels seen here; contraction is nvcc's default too.
-_FLAGS = ("-O2", "-march=native", "-ffp-contract=fast", "-pthread", "-w", "-fno-gnu-unique", "-fmax-errors=20")
+# Kernels read floats as integers and packs of four through pointers of other types; nvcc lets them.
+_FLAGS = (
+    "-O2", "-march=native", "-ffp-contract=fast", "-fno-strict-aliasing", "-pthread", "-w", "-fno-gnu-unique",
+    "-fmax-errors=20",
+)  # fmt: skip
 # Sanitized code calls the runtime before every access of memory. Its line table says where, in the version that
 # binutils of every age read rightly; more optimisation would move accesses away from their lines, or hide them.
 _SANITIZED_FLAGS = (
@@ -27,9 +31,15 @@ _SANITIZED_FLAGS = (
     "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
 _ROOM = 1024  # bytes behind every shared variable: whoever overruns one would else meet the next
+# torch gives nvcc these (its COMMON_NVCC_FLAGS), and a source that wants half's operators takes them back.
+_TORCH_S_OWN = (
+    "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+)  # fmt: skip
 _FULL = ("-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE), "-I", str(bindings.INCLUDE))
 _LIGHT = ("-I", str(_INCLUDE / "light"), *_FULL)
-_PRELUDE = _INCLUDE / "emulator" / "prelude.h"
+_EMULATOR = _INCLUDE / "emulator"
+_PRELUDE = _EMULATOR / "prelude.h"
 _MORE_THAN_DECLARED = re.compile(r"[{=]|#(?!\s*include\s*<(?:torch|ATen/core|ATen/ATen)[^>]*>)")
 _INCLUDES_TORCH = re.compile(r"#\s*include\s*[<\"](?:torch|ATen|c10|pybind11)/")
 # What the light headers leave out: the C++ front end, and bindings of types that are not theirs.
@@ -168,7 +178,7 @@ def _with_room(assembly: str) -> str:
 
 
 def _flags(sanitized: bool) -> tuple[str, ...]:
-    return _SANITIZED_FLAGS if sanitized else _FLAGS
+    return (*(_SANITIZED_FLAGS if sanitized else _FLAGS), *_TORCH_S_OWN)
 
 
 def _units(sources: Sources, mark: Mark, headers: Headers, sanitized: bool) -> list[_Unit]:
@@ -188,15 +198,13 @@ def _units(sources: Sources, mark: Mark, headers: Headers, sanitized: bool) -> l
     cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O")]
     cuda_flags = [flag for flag in sources.cuda_cflags if _SHARED_FLAG.match(flag)]
     if not blank(sources.cuda).strip():
-        return [_Unit("main", cpp, [*start, *cpp_flags])]
+        return [_Unit("main", cpp, [*start, "-include", _EMULATOR / "host_side.h", *cpp_flags])]
     if not _MORE_THAN_DECLARED.search(blank(sources.cpp)) and cuda_flags == cpp_flags:
         return [_Unit("main", cpp + cuda, [*start, *cpp_flags])]
     if not sources.implicit_headers and not _INCLUDES_TORCH.search(sources.cuda):
-        start = [*_FULL, "-include", _INCLUDE / "cuda" / "cuda_runtime.h"]
-    return [
-        _Unit("main", cpp, [*_start(headers, sanitized), *cpp_flags]),
-        _Unit("cuda", name + cuda, [*start, *cuda_flags]),
-    ]
+        start = [*_FULL, "-include", _INCLUDE / "cuda" / "cuda_runtime.h", "-include", _EMULATOR / "device_side.h"]
+    host = [*_start(headers, sanitized), "-include", _EMULATOR / "host_side.h"]
+    return [_Unit("main", cpp, [*host, *cpp_flags]), _Unit("cuda", name + cuda, [*start, *cuda_flags])]
 
 
 def _start(headers: Headers, sanitized: bool) -> list[str | Path]:

@@ -133,4 +133,26 @@ void* allocate(std::size_t bytes) {
 
 void release(void* address) { memory().drop(address); }
 
+void adopt(const void* address, std::size_t bytes) {
+  memory().add({.base = static_cast<const char*>(address), .bytes = bytes, .zoned = is_for_host(address), .filled = true});
+}
+
+void forget(const void* address) { memory().drop(address); }
+
+void written_by_host(const void* address, std::size_t bytes) {
+  Region* region = memory().at(static_cast<const char*>(address));
+  if (!region || region->filled) return;
+  std::size_t at = static_cast<std::size_t>(static_cast<const char*>(address) - region->base);
+  if (at == 0 && bytes >= region->bytes) {
+    region->filled = true;
+    return;
+  }
+  memory().ready(*region);
+  for (const std::size_t end = std::min(at + bytes, region->bytes); at < end; ++at) {
+    Grain& g = region->grains[at / kGrain];
+    g.filled_since = 1;
+    g.filled |= 1u << at % kGrain;
+  }
+}
+
 }  // namespace emulator::sanitize

@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-#include "sanitize_state.h"
+#include "sanitize_watch.h"
 
 namespace {
 
@@ -48,7 +48,8 @@ void put(std::ostream& out, const char* name, const sanitize::Where& where, cons
 }
 
 void put(std::ostream& out, const sanitize::Finding& found) {
-  const sanitize::Record& launch = sanitize::launch_of(found);
+  static const sanitize::Record none{};
+  const sanitize::Record& launch = found.launch < 0 ? none : sanitize::watch().launches[static_cast<std::size_t>(found.launch)];
   out << "{\"kind\":" << quoted(kKinds[static_cast<int>(found.kind)]) << ",\"kernel\":" << quoted(launch.kernel)
       << ",\"library\":" << quoted(launch.library) << ",\"launch_file\":" << quoted(launch.file) << ",\"launch_line\":" << launch.line
       << ",\"grid\":";
@@ -76,11 +77,16 @@ void emulator_sanitize_start() {
   sanitize::on = true;
 }
 
-void emulator_sanitize_begin(std::uint64_t order, int checks) { sanitize::begin_call(order, checks); }
-void emulator_sanitize_end() { sanitize::end_call(); }
+void emulator_sanitize_begin(std::uint64_t order, int checks) {
+  sanitize::Watch& watch = sanitize::watch();
+  watch.begin_call();
+  watch.order = order;
+  watch.checks = checks;
+}
+void emulator_sanitize_end() { sanitize::watch().end_call(); }
 
 void emulator_sanitize_array(const char* library, std::uint64_t offset, std::uint64_t bytes, const char* name) {
-  sanitize::name_array(library, {offset, bytes, name});
+  sanitize::watch().arrays[library].push_back({offset, bytes, name});
 }
 
 void emulator_sanitize_buffer(const void* address, const char* name, int read_only) {
@@ -90,15 +96,15 @@ void emulator_sanitize_buffer(const void* address, const char* name, int read_on
   }
 }
 
-void emulator_sanitize_blame(const void* address) { sanitize::blame(static_cast<const char*>(address)); }
+void emulator_sanitize_blame(const void* address) { sanitize::watch().blame(static_cast<const char*>(address)); }
 void emulator_sanitize_unwritten(const void* address, std::uint64_t elements, std::uint64_t bytes) {
-  sanitize::unwritten(static_cast<const char*>(address), elements, bytes);
+  sanitize::watch().unwritten(static_cast<const char*>(address), elements, bytes);
 }
 
 const char* emulator_sanitize_findings() {
   static std::string text;
   std::ostringstream out;
-  for (const auto& found : sanitize::findings()) put(out, found);
+  for (const auto& found : sanitize::watch().findings) put(out, found);
   text = out.str();
   return text.c_str();
 }

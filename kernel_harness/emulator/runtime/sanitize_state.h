@@ -14,7 +14,7 @@ namespace emulator::sanitize {
 
 constexpr std::size_t kGrain = 4;            // bytes that share a record; masks tell them apart
 constexpr std::size_t kZone = 1 << 20;       // unused memory on either side of every allocation
-constexpr std::uint16_t kAtomic = 1u << 15;  // in Access::thread, which needs ten bits
+constexpr std::uint16_t kAtomic = 1u << 15, kThreadBits = kAtomic - 1;  // of Access::thread
 
 // Time is counted in generations: a new one for every block, and for every barrier it passes.
 struct Access {
@@ -94,7 +94,6 @@ struct Record {  // of a launch
   std::string kernel, file, library;
   int line;
   dim3 grid, block;
-  std::uintptr_t code;  // where the library lies
 };
 
 class Memory {
@@ -121,15 +120,6 @@ void touch(const void* address, std::size_t bytes, bool write, Manner manner, co
 void fence();
 
 Memory& memory();
-
-// For the process that hosts the candidate.
-void begin_call(std::uint64_t order, bool checks);
-void end_call();
-void name_array(const char* library, const Array& array);
-void blame(const char* p);
-void unwritten(const char* p, std::size_t elements, std::size_t bytes);
-const std::vector<Finding>& findings();
-const Record& launch_of(const Finding& finding);
 void* take_zoned(std::size_t bytes);
 void free_zoned(void* address, std::size_t bytes);
 void* take_for_host(std::size_t bytes);

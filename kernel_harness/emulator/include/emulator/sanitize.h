@@ -17,10 +17,13 @@ std::uint64_t nth_block(std::uint64_t place);
 unsigned nth_thread(unsigned place);
 
 // The life of a launch, as the scheduler goes through it.
-void begin_launch(const Launch& launch, char* static_shared, std::size_t static_bytes);
-char* dynamic_memory(std::size_t bytes);  // dynamic shared memory with room to miss it
+void begin_launch(const Launch& launch);
+void static_memory(char* start, std::size_t bytes);
+char* dynamic_memory(std::size_t bytes);  // dynamic shared memory with room to miss it, until the launch ends
 void end_launch();
 void begin_block(std::uint64_t number, unsigned threads);
+void resume_block(std::uint64_t number);  // of a cooperative launch, whose blocks take turns
+void release_grid();                      // a barrier of the whole grid
 void run_thread(void (*body)(void*), void* arguments);  // the whole of one thread; it may end early
 void switch_to(unsigned thread);
 void arrive(unsigned thread, const void* caller, bool at_barrier);  // else in a warp operation

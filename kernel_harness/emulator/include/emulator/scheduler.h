@@ -31,6 +31,7 @@ struct Launch {
   void* arguments;
   const char* file = "";  // where it is launched from
   int line = 0;
+  bool cooperative = false;  // all its blocks at once, so that they can wait for each other
 };
 
 // Runs every block. False where a thread faulted: `last_fault()` then says how.
@@ -45,6 +46,10 @@ struct Votes {
 };
 Votes barrier(bool vote = false);
 
+// Waits until every thread of the grid that has not returned is here; the launch must be cooperative.
+void grid_barrier();
+bool grid_is_cooperative();
+
 // Waits for the lanes of `mask` that have not returned; gives every lane's value, and which lanes took part.
 struct Meeting {
   const std::uint64_t* values;
@@ -52,7 +57,16 @@ struct Meeting {
 };
 Meeting meet(std::uint32_t mask, std::uint64_t value);
 
+// Lets the block's other threads run: what a thread that spins on memory needs.
+void yield();
+
+// The lanes of the warp that run the same code as this one. Which they are shows when the rest of the block can
+// go no further: those that called this from the same place.
+std::uint32_t converged_lanes();
+
+// What the running thread did wrong; its launch fails.
+void fail_in_kernel(const char* what);
+
 unsigned lane();
-std::uint32_t active_lanes();
 
 }  // namespace emulator
