@@ -1,4 +1,4 @@
-"""What runs beside the candidates when they are timed: baselines, the sentinel, and a call that only moves bytes."""
+"""What runs beside the candidates when they are timed: the baselines and the sentinel."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import importlib.util
 from collections.abc import Iterator
 
 from kernel_harness.problem import Problem
-from kernel_harness.race import BASELINE, NULL, SENTINEL
+from kernel_harness.race import BASELINE, SENTINEL
 
-COMPILED = "torch.compile"
+# What torch.compile is asked for, by the name of the arm.
+COMPILED = {"torch.compile": "default", "torch.compile:max-autotune": "max-autotune"}
+BASELINES = (BASELINE, *COMPILED)
 
 # The same work every time, whatever the inputs: when its time moves, the machine did.
 _SENTINEL = """
@@ -26,28 +28,11 @@ class Sentinel(torch.nn.Module):
         return product[:1]
 """
 
-# Receives what a candidate receives and returns what it returns, without work in between.
-_NULL = """
-import torch
-{reference}
 
-class Null(torch.nn.Module):
-    def __init__(self, *init):
-        super().__init__()
-        self.model, self.answer = Model(*init), None
-
-    def forward(self, *inputs):
-        if self.answer is None:
-            self.answer = self.model(*inputs)
-        return self.answer
-"""
-
-
-def companions(problem: Problem, emulated: bool) -> Iterator[tuple[str, str, str, str]]:
+def companions(problem: Problem, emulated: bool, baseline: str) -> Iterator[tuple[str, str, str, str]]:
     """(name, file, source, class) of each arm that is timed and not judged."""
     yield BASELINE, str(problem.path), problem.text, "Model"
     yield SENTINEL, "sentinel.py", _SENTINEL, "Sentinel"
-    if not emulated:
-        yield NULL, "null.py", _NULL.format(reference=problem.text), "Null"
-        if importlib.util.find_spec("triton"):
-            yield COMPILED, str(problem.path), problem.text, "Model"
+    for name in COMPILED:
+        if name == baseline or (name == "torch.compile" and not emulated and importlib.util.find_spec("triton")):
+            yield name, str(problem.path), problem.text, "Model"

@@ -152,6 +152,11 @@ def map_private(descriptor: int, size: int) -> mmap.mmap:
     return mmap.mmap(descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
+def map_read_only(descriptor: int, size: int) -> mmap.mmap:
+    """The other side's memory, to be read."""
+    return mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
+
+
 def map_shared(descriptor: int, size: int) -> mmap.mmap:
     """The other side's memory, writes included."""
     return mmap.mmap(descriptor, size)

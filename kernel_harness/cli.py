@@ -12,7 +12,7 @@ from types import FrameType
 from kernel_harness.errors import UserError
 
 ROOT = Path(__file__).parent.parent
-VERBS = ("run", "list", "cache")
+VERBS = ("run", "list", "sanitize", "cache")
 OK, SOME_FAILED, INTERRUPTED = 0, 1, 130
 
 _EXAMPLES = """examples:
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=form,
     )
-    verbs = parser.add_subparsers(required=True, metavar="{run,list,cache}")
+    verbs = parser.add_subparsers(required=True, metavar="{run,list,sanitize,cache}")
     run = verbs.add_parser(
         "run", help="build, check and time kernels (the default)", epilog=_EXAMPLES, formatter_class=form
     )
@@ -75,6 +75,10 @@ def _parser() -> argparse.ArgumentParser:
         "--budget", type=_positive, metavar="S", help="seconds of timing (default 2 emulated, 60 on a GPU)"
     )
     run.add_argument("--rounds", type=_count, metavar="N", help="exactly this many timed rounds")
+    run.add_argument(
+        "--baseline", default="torch", metavar="NAME",
+        help="what speedups are against: torch, torch.compile, torch.compile:max-autotune or a kernel",
+    )  # fmt: skip
     run.add_argument("--jobs", type=_count, metavar="N", help="builds side by side (default: by cores and memory)")
     run.add_argument("--seed", type=int, metavar="N", help="the secret that inputs are drawn with (default: random)")
     run.add_argument("--case", metavar="SHAPE:DISTRIBUTION", help="check this one case, time nothing")
@@ -85,6 +89,13 @@ def _parser() -> argparse.ArgumentParser:
     listing = verbs.add_parser("list", help="problems and their kernels")
     listing.set_defaults(verb=_list)
     listing.add_argument("--problem", metavar="NAME", help="one problem only")
+    mistakes = verbs.add_parser("sanitize", help="find a kernel's races, stray accesses and the like, by line")
+    mistakes.set_defaults(verb=_sanitize)
+    mistakes.add_argument("problem", metavar="PROBLEM", help="a problem's name, or the path of its file")
+    mistakes.add_argument("kernel", metavar="KERNEL", help="a kernel's name or file")
+    mistakes.add_argument("--shape", type=_shape, default={}, metavar="M=64,...", help="look at this size only")
+    mistakes.add_argument("--seed", type=int, metavar="N", help="of the inputs and of the order of threads")
+    mistakes.add_argument("--json", action="store_true", help="print one JSON object per finding")
     store = verbs.add_parser("cache", help="what was built, and where it is kept")
     store.set_defaults(verb=_cache)
     store.add_argument("--clear", action="store_true", help="drop everything in it")
@@ -139,6 +150,15 @@ def _cache(options: argparse.Namespace) -> int:
     for kind, sizes in kinds.items():
         print(f"  {kind:12} {len(sizes):5} entries {sum(sizes) / 2**20:9.1f} MiB")
     return OK
+
+
+def _sanitize(options: argparse.Namespace) -> int:
+    from kernel_harness.process import Template
+
+    with Template() as template:
+        from kernel_harness import sanitize
+
+        return sanitize.run(options, ROOT, template)
 
 
 def _run(options: argparse.Namespace) -> int:

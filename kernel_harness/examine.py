@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from kernel_harness import tensors
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import FORWARD_SEED, Case, Packed, Reference, pack
 from kernel_harness.channel import MAX_MESSAGE_BYTES, Message, SharedBuffer
+from kernel_harness.device import Clocked, Steady
 from kernel_harness.problem import WEIGHT_SEED, Problem
 from kernel_harness.process import Limits, Template, Worker, WorkerFailed, WorkerTimedOut
 from kernel_harness.status import Status
@@ -66,7 +68,9 @@ class Finding:
     build_s: float = 0.0
     queue_s: float = 0.0
     check_s: float = 0.0
+    first_call_ms: float | None = None
     failed_case: Case | None = None
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ class Answer:
 
     structure: Any
     outputs: tuple[torch.Tensor, ...]
-    device_ms: float | None
+    clocked: Clocked
     bracket_ms: float
 
 
@@ -104,10 +108,10 @@ class Subject:
         listed = builds.get("builds")
         return [b for b in listed if isinstance(b, dict)] if isinstance(listed, list) else []
 
-    def make(self, problem: Problem, *, compiled: bool = False) -> None:
-        """Builds the model for the problem's shape."""
+    def make(self, problem: Problem, *, compiled: str | None = None) -> None:
+        """Builds the model for the problem's shape; `compiled` is a mode of torch.compile."""
         packed = pack(problem.init_inputs())
-        buffer = _buffer(packed)
+        buffer = buffer_of(packed)
         try:
             message = {"do": "make", **_described(packed), "seed": WEIGHT_SEED, "compile": compiled}
             # What torch.compile or a first build in __init__ takes is build time, not call time.
@@ -115,9 +119,13 @@ class Subject:
         finally:
             buffer.close()
 
-    def call(self, packed: Packed, buffer: SharedBuffer, **how: bool) -> Answer:
-        """One forward on a buffer that holds the packed inputs. `writable`, `poison`, `cold` say how."""
-        how = {"writable": False, "poison": False, "cold": False, **how}
+    def call(self, packed: Packed, buffer: SharedBuffer, **how: Any) -> Answer:
+        """One forward on a buffer that holds the packed inputs.
+
+        `writable`, `poison` and `hold` (cycles; None: the call is not timed) say how; `keep` the inputs for what
+        is asked `again`.
+        """
+        how = {"writable": False, "poison": False, "hold": None, "keep": False, **how}
         descriptor = buffer.descriptor if how["writable"] else buffer.read_only()
         try:
             start = time.perf_counter()
@@ -127,8 +135,21 @@ class Subject:
         finally:
             if not how["writable"]:
                 os.close(descriptor)
-        device_ms = reply.get("device_ms")
-        return Answer(structure, outputs, device_ms if isinstance(device_ms, float) else None, bracket_ms)
+        return Answer(structure, outputs, _clocked(reply.get("clocked")), bracket_ms)
+
+    def warm(self, hold: int) -> Clocked:
+        """The last call again, with its inputs still in the device's cache."""
+        return _clocked(self._ask({"do": "warm", "hold": hold}).get("clocked"))
+
+    def steady(self) -> Steady | None:
+        """The last call replayed as a graph. Raises Fault or Refused where it cannot be captured."""
+        reply = self._ask({"do": "steady"}).get("steady")
+        numbers = [_time(reply.get(name)) for name in ("interval_ms", "overhead_ms")] if isinstance(reply, dict) else []
+        return Steady(*numbers) if len(numbers) == 2 and None not in numbers else None  # type: ignore[arg-type]
+
+    def sanitize(self, step: str, **what: Any) -> Message:
+        """One step of the sanitizing device's own."""
+        return self._ask({"do": "sanitize", "step": step, **what}, timeout_s=self._limits.build_s)
 
     def ping(self) -> None:
         """Returns once the worker runs."""
@@ -192,7 +213,7 @@ def examine(
                 subject.make(reference.at(case))
                 shape = case.shape
             try:
-                checks = _try(subject, reference, case)
+                checks = _try(subject, finding, reference, case)
             except Refused as refusal:
                 if case.timed_shape:
                     raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
@@ -209,11 +230,12 @@ def examine(
         finding.check_s = time.perf_counter() - start
 
 
-def _try(subject: Subject, reference: Reference, case: Case) -> list[Check]:
+def _try(subject: Subject, finding: Finding, reference: Reference, case: Case) -> list[Check]:
     packed = reference.inputs(case)
-    buffer = _buffer(packed)
+    buffer = buffer_of(packed)
     try:
         answer = subject.call(packed, buffer, writable=True, poison=case.poison)
+        finding.first_call_ms = finding.first_call_ms or answer.bracket_ms
         structure, expectation = reference.expectation(case)
         check = compare(answer, structure, expectation)
         if check.passed:
@@ -244,7 +266,8 @@ def _inputs_intact(packed: Packed, buffer: SharedBuffer, check: Check) -> Check:
     return check
 
 
-def _buffer(packed: Packed) -> SharedBuffer:
+def buffer_of(packed: Packed) -> SharedBuffer:
+    """Shared memory that holds the inputs, with canaries between them."""
     buffer = SharedBuffer(packed.size)
     tensors.write(buffer.memory, packed.leaves, packed.tensors, packed.size)
     return buffer
@@ -264,6 +287,18 @@ def file_name(candidate: Candidate) -> str:
         return str(candidate.path.absolute().relative_to(Path.cwd()))
     except ValueError:
         return str(candidate.path)
+
+
+def _clocked(told: Any) -> Clocked:
+    """What a worker tells of its own call, as far as it can be read."""
+    told = told if isinstance(told, dict) else {}
+    peak = told.get("peak_bytes")
+    ms = _time(told.get("device_ms"))
+    return Clocked(ms if ms and ms > 0 else None, told.get("exposed") is True, peak if isinstance(peak, int) else None)
+
+
+def _time(told: Any) -> float | None:
+    return told if isinstance(told, float) and math.isfinite(told) else None
 
 
 def _printable(text: str) -> str:

@@ -3,50 +3,33 @@
 from __future__ import annotations
 
 import os
-import secrets
-import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 import psutil
-import torch
 
-from kernel_harness import builtin, race, results
+from kernel_harness import builtin, race, results, sanitize
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.device import Device
 from kernel_harness.errors import UserError
 from kernel_harness.examine import Fault, Finding, Refused, Subject, examine, file_name
-from kernel_harness.precision import Precision
-from kernel_harness.problem import Problem, shape_text
-from kernel_harness.process import Limits, Template
+from kernel_harness.problem import Problem
+from kernel_harness.process import Template
 from kernel_harness.race import BASELINE, Arm, Cohort, Stop, cohorts
 from kernel_harness.results import Result
+from kernel_harness.settings import Settings
 from kernel_harness.status import Status
+from kernel_harness.summary import Context, of_candidate, of_cohort
 from kernel_harness.timing import summarize
 
 # One nvcc with torch's headers takes 3 GB; the emulator's units take less than one.
 _BUILD_BYTES = {True: 1 << 30, False: 3 << 30}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a user may choose about a run."""
-
-    seed: int = field(default_factory=lambda: secrets.randbits(48))
-    budget_s: float | None = None
-    rounds: int | None = None
-    precision: Precision | None = None
-    jobs: int | None = None
-    quick: bool = False
-    case: str | None = None
-    limits: Limits = field(default_factory=Limits)
 
 
 class Observer(Protocol):
@@ -73,12 +56,12 @@ class Session:
         self.problem, self.device, self.settings, self.observer = problem, device, settings, observer
         self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
         self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
-        self.environment: dict[str, Any] = {}
 
     def __enter__(self) -> Session:
         self.observer.stage("", "preparing the device (the first time takes half a minute)")
         self.device.prepare()
-        self.environment = {**self.device.environment(), **results.environment()}
+        environment = {**self.device.environment(), **results.environment()}
+        self.context = Context(self.problem, self.device, self.settings, self.cases, environment)
         self.template.prepare(self.device.name)
         return self
 
@@ -97,18 +80,22 @@ class Session:
             settled.append(result)
             self.observer.settled(result)
 
+        turn = _Turn(self)
         try:
-            for candidate, subject, finding in _examined(self, candidates):
+            for candidate, subject, finding in _examined(self, candidates, turn):
                 if subject is not None and finding.status is Status.PASSED and self.settings.case is None:
                     passed[candidate.name] = (candidate, subject, finding)
-                    keep(_result(self, candidate, finding))
+                    keep(of_candidate(self.context, candidate, finding))
                 else:
-                    settle(_result(self, candidate, finding))
+                    settle(of_candidate(self.context, candidate, finding))
+            if passed:
+                turn.take()
             for result in _timed(self, passed):
                 settle(result)
         finally:
             for _, subject, _ in passed.values():
                 subject.close()
+            turn.close()
         return settled
 
 
@@ -125,7 +112,28 @@ def judge(
         return session.judge(candidates, keep)
 
 
-def _examined(run: Session, candidates: Sequence[Candidate]) -> Iterator[tuple[Candidate, Subject | None, Finding]]:
+class _Turn:
+    """The device, from the first check on: builds need none, and another run may be using it meanwhile."""
+
+    def __init__(self, run: Session) -> None:
+        self._run, self._held = run, ExitStack()
+        self._taken = False
+
+    def take(self) -> None:
+        """Returns once no other run uses the device."""
+        if not self._taken:
+            waiting = lambda: self._run.observer.stage("", "waiting: another run is using the device")  # noqa: E731
+            self._held.enter_context(self._run.device.exclusive(waiting))
+            self._taken = True
+
+    def close(self) -> None:
+        """Lets the next run have it."""
+        self._held.close()
+
+
+def _examined(
+    run: Session, candidates: Sequence[Candidate], turn: _Turn
+) -> Iterator[tuple[Candidate, Subject | None, Finding]]:
     """Builds side by side; checks one at a time, as soon as something is built."""
     with ThreadPoolExecutor(_jobs(run)) as pool:
         queued = time.perf_counter()
@@ -134,6 +142,7 @@ def _examined(run: Session, candidates: Sequence[Candidate]) -> Iterator[tuple[C
             while waiting:
                 for future in wait(waiting, return_when=FIRST_COMPLETED).done:
                     candidate = waiting.pop(future)
+                    turn.take()
                     yield _check(run, candidate, future)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -147,7 +156,7 @@ def _build(run: Session, candidate: Candidate, queued: float) -> tuple[Subject |
     run.observer.stage(candidate.name, "building")
     subject = None
     try:
-        subject = _subject(run)
+        subject = new_subject(run)
         finding.builds = subject.load(file_name(candidate), candidate.source, "ModelNew")
     except Fault as fault:
         finding.status, finding.reason, finding.log = fault.status, fault.reason, fault.log
@@ -162,6 +171,7 @@ def _check(
     subject, finding = future.result()
     if subject is not None and finding.status is Status.PASSED:
         examine(subject, finding, run.reference, run.cases, lambda text: run.observer.stage(candidate.name, text))
+        _add_remark(run, candidate, finding)
         if finding.status is Status.PASSED and run.settings.case is None:
             try:
                 subject.make(run.problem)
@@ -173,36 +183,54 @@ def _check(
     return candidate, subject, finding
 
 
+def _add_remark(run: Session, candidate: Candidate, finding: Finding) -> None:
+    """Under emulation, what the sanitizer sees where a compiled kernel failed: beside the reason, never instead."""
+    worth = finding.status in (Status.WRONG_VALUES, Status.CRASHED, Status.NONDETERMINISTIC)
+    if worth and run.device.emulated and finding.builds and finding.failed_case:
+        run.observer.stage(candidate.name, "looking for its mistake")
+        finding.remark = sanitize.remark(run.template, run.problem, candidate, finding.failed_case, run.settings.seed)
+        finding.reason += f"\nSanitizer: {finding.remark}" if finding.remark else ""
+
+
 def _timed(run: Session, passed: Mapping[str, tuple[Candidate, Subject, Finding]]) -> Iterator[Result]:
     """Cohort after cohort. What was measured before an interruption is still summed up."""
-    if not passed:
-        return
-    groups = cohorts(list(passed))
+    groups = _groups(run, passed)
     baseline_ms: float | None = None
-    for group in groups:
+    for number, group in enumerate(groups):
         started = time.perf_counter()
-        with _companions(run) as companions:
-            arms = [Arm(name, passed[name][1]) for name in group]
-            cohort = Cohort([*arms, *companions])
+        with companions(run) as beside:
+            # A kernel that all are measured against runs with every cohort, and is reported with the first.
+            arms = [Arm(name, passed[name][1], reported=name != run.settings.baseline or not number) for name in group]
+            cohort = Cohort([*arms, *beside], run.device)
             interruption: KeyboardInterrupt | None = None
             try:
                 _race(run, cohort, len(groups))
             except KeyboardInterrupt as interrupt:
                 interruption = interrupt
             for arm in arms:
-                arm.subject.close()
-            yield from _cohort_results(run, cohort, passed, baseline_ms, time.perf_counter() - started)
+                if arm.name != run.settings.baseline:
+                    arm.subject.close()
+            seen = {name: (candidate, finding) for name, (candidate, _, finding) in passed.items()}
+            yield from of_cohort(run.context, cohort, seen, baseline_ms, time.perf_counter() - started)
             if baseline_ms is None and cohort.rounds:
                 baseline_ms = summarize(cohort.accepted, BASELINE, None).time_ms
             if interruption:
                 raise interruption
 
 
+def _groups(run: Session, passed: Collection[str]) -> list[list[str]]:
+    """Who is timed together; nobody, where nobody passed."""
+    baseline = run.settings.baseline
+    if baseline not in passed:
+        return cohorts(list(passed))
+    return [[baseline, *group] for group in cohorts([name for name in passed if name != baseline], 7) or [[]]]
+
+
 def _race(run: Session, cohort: Cohort, groups: int) -> None:
     settings = run.settings
     default = run.device.budget_s / 4 if settings.quick else run.device.budget_s
     stop = Stop((settings.budget_s or default) / groups, run.device.half_width, settings.rounds)
-    names = [arm.name for arm in cohort.arms if arm.judged]
+    names = [arm.name for arm in cohort.arms if not arm.trusted]
 
     def tell(text: str) -> None:
         for name in names:
@@ -211,137 +239,28 @@ def _race(run: Session, cohort: Cohort, groups: int) -> None:
     race.race(cohort, run.reference, settings.seed, stop, tell)
 
 
-def _cohort_results(
-    run: Session,
-    cohort: Cohort,
-    passed: Mapping[str, tuple[Candidate, Subject, Finding]],
-    baseline_ms: float | None,
-    seconds: float,
-) -> Iterator[Result]:
-    rounds = cohort.accepted
-    extra = {"warmup_ms": cohort.warmup_ms, "audits": cohort.audits, "orders": [list(r.order) for r in rounds]}
-    for arm in cohort.arms:
-        if arm.judged:
-            candidate, _, finding = passed[arm.name]
-            if arm.fault is not None:
-                finding.status, finding.reason, finding.log = arm.fault.status, arm.fault.reason, arm.fault.log
-            base = _result(run, candidate, finding)
-            base = replace(base, phases_s={**base.phases_s, "timing": seconds}, settings={**base.settings, **extra})
-        elif arm.name == BASELINE:
-            base = _baseline_result(run, extra)
-        else:
-            continue
-        timed = [r for r in rounds if arm.name in r.samples_ms]
-        if arm.fault is None and timed:
-            against = BASELINE if any(BASELINE in r.samples_ms for r in timed) else None
-            timing = summarize(rounds, arm.name, against, baseline_ms=baseline_ms)
-            base = _with_timing(run, base, timing)
-        yield base
-
-
-def _with_timing(run: Session, result: Result, timing: Any) -> Result:
-    """The timing, or the verdict that no correct kernel can be that fast."""
-    peaks = run.device.peaks()
-    for what, number, peak in (
-        ("bytes", run.problem.number("min_bytes"), peaks and peaks.bytes_per_s),
-        ("operations", run.problem.number("min_flops"), peaks and peaks.fastest_flops_per_s),
-    ):
-        if number and peak and timing.time_ms < 1e3 * number / peak:
-            reason = (
-                f"{timing.time_ms:.4g} ms is less than the {1e3 * number / peak:.4g} ms that the {number:.4g} "
-                f"{what} no correct kernel can do without take at this device's peak."
-            )
-            return replace(result, status=Status.CHEATED, reason=reason)
-    return replace(result, timing=timing)
-
-
 @contextmanager
-def _companions(run: Session) -> Iterator[list[Arm]]:
-    """The baselines, the sentinel and, where the device has a clock of its own, the null arm."""
+def companions(run: Session) -> Iterator[list[Arm]]:
+    """The baselines and the sentinel, running."""
     arms: list[Arm] = []
     try:
-        for name, file, source, class_name in builtin.companions(run.problem, run.device.emulated):
+        for name, file, source, class_name in builtin.companions(
+            run.problem, run.device.emulated, run.settings.baseline
+        ):
             run.observer.stage("", f"starting {name}")
-            subject = _subject(run)
-            arms.append(Arm(name, subject, judged=False))
+            subject = new_subject(run)
+            arms.append(Arm(name, subject, trusted=True, reported=name in builtin.BASELINES))
             subject.load(file, source, class_name)
-            subject.make(run.problem, compiled=name == builtin.COMPILED)
+            subject.make(run.problem, compiled=builtin.COMPILED.get(name))
         yield arms
     finally:
         for arm in arms:
             arm.subject.close()
 
 
-def _subject(run: Session) -> Subject:
+def new_subject(run: Session) -> Subject:
+    """A worker on the run's device that holds nothing yet."""
     return Subject(run.template, run.device.name, run.settings.limits)
-
-
-def _result(run: Session, candidate: Candidate, finding: Finding) -> Result:
-    checked = dict.fromkeys(c.case.split(":")[0] for c in finding.checks)
-    return Result(
-        kernel=candidate.name,
-        status=finding.status,
-        reason=finding.reason,
-        shape=dict(run.problem.shape),
-        source_sha256=candidate.sha256,
-        title=candidate.title,
-        checks=tuple(finding.checks),
-        restricted_to=tuple(checked) if finding.refused else (),
-        phases_s={"queue": finding.queue_s, "build": finding.build_s, "check": finding.check_s},
-        builds=tuple(finding.builds),
-        log=finding.log,
-        reproduce="" if finding.status is Status.PASSED else _reproduce(run, candidate, finding.failed_case),
-        numbers=_numbers(run),
-        environment=run.environment,
-        settings=_settings(run),
-    )
-
-
-def _baseline_result(run: Session, extra: Mapping[str, Any]) -> Result:
-    return Result(
-        kernel=BASELINE, kind="baseline", status=Status.PASSED, reason="", shape=dict(run.problem.shape),
-        source_sha256="", title="the reference, run eagerly", numbers=_numbers(run), environment=run.environment,
-        settings={**_settings(run), **extra},
-    )  # fmt: skip
-
-
-def _numbers(run: Session) -> dict[str, float]:
-    """FLOPs and bytes for display; a device whose times are not a GPU's gets none."""
-    if run.device.emulated:
-        return {}
-    peaks = run.device.peaks()
-    found = {
-        "flops": run.problem.number("flops"), "bytes": run.problem.number("bytes_moved"),
-        "peak_flops_per_s": peaks and peaks.float32_flops_per_s, "peak_bytes_per_s": peaks and peaks.bytes_per_s,
-    }  # fmt: skip
-    return {name: number for name, number in found.items() if number}
-
-
-def _settings(run: Session) -> dict[str, Any]:
-    s = run.settings
-    return {
-        "seed": s.seed, "limits": vars(s.limits), "budget_s": s.budget_s, "rounds": s.rounds, "quick": s.quick,
-        "allowed_precision": s.precision and str(s.precision), "isolation": "process",
-        "tolerance": vars(run.problem.tolerance(torch.float32)), "cases": [c.name for c in run.cases],
-    }  # fmt: skip
-
-
-def _reproduce(run: Session, candidate: Candidate, case: Case | None) -> str:
-    words = ["python", "harness.py", "--problem", _problem_word(run.problem), "--kernel", file_name(candidate)]
-    words += ["--device", run.device.name, "--shape", shape_text(run.problem.shape)]
-    if case is not None:
-        words += ["--case", case.name, "--seed", str(run.settings.seed)]
-    if run.settings.precision is not None:
-        words += ["--precision", run.settings.precision.value]
-    if run.settings.limits.call_s != Limits().call_s:
-        words += ["--timeout", f"{run.settings.limits.call_s:g}"]
-    return shlex.join(words)
-
-
-def _problem_word(problem: Problem) -> str:
-    """What names the problem on the command line: its name where it is shipped, else its path."""
-    shipped = problem.path.resolve().parent == Path(__file__).resolve().parent.parent / "problems"
-    return problem.name if shipped else str(problem.path)
 
 
 def _chosen(cases: list[Case], wanted: str | None) -> list[Case]:

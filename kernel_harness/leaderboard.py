@@ -16,7 +16,8 @@ from kernel_harness.results import writing
 COLUMNS = (
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes",
-    "build_s", "source_sha256", "device", "measured_at", "reason", "isolation",
+    "build_s", "source_sha256", "device", "measured_at", "reason", "isolation", "baseline", "bound",
+    "percent_of_ceiling", "warm_ms", "graph_ms", "first_call_ms", "peak_mib",
 )  # fmt: skip
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
 _EMULATED = "cpu-emulated"
@@ -60,6 +61,9 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
     numbers, time_ms = record["numbers"], timing.get("time_ms")
     emulated = record["environment"].get("device", "").startswith("CUDA emulated")
     per_s = 1e3 / time_ms if time_ms and not emulated else None
+    information = record.get("information", {})
+    bound, percent_of_peak = _nearest_roof(record, "peak", per_s)
+    peak_bytes = information.get("peak_bytes")
     return {
         "rank": None,
         "_baseline": record["kind"] == "baseline",
@@ -73,7 +77,7 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
         "speedup_low": None if emulated else speedup.get("low"),
         "speedup_high": None if emulated else speedup.get("high"),
         "tflops": _product(numbers.get("flops"), per_s, 1e-12),
-        "percent_of_peak": _percent_of_peak(numbers, per_s),
+        "percent_of_peak": percent_of_peak,
         "gbytes_per_s": _product(numbers.get("bytes"), per_s, 1e-9),
         "max_abs_error": record["max_abs_error"],
         "relative_error": record["relative_error"],
@@ -84,6 +88,13 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
         "measured_at": record["measured_at"],
         "reason": " ".join(record["reason"].split()) or None,
         "isolation": record["settings"].get("isolation"),
+        "baseline": record["settings"].get("baseline") if speedup and not emulated else None,
+        "bound": bound,
+        "percent_of_ceiling": _nearest_roof(record, "ceiling", per_s)[1],
+        "warm_ms": information.get("warm_ms"),
+        "graph_ms": information.get("graph_interval_ms"),
+        "first_call_ms": information.get("first_call_ms"),
+        "peak_mib": peak_bytes / 2**20 if peak_bytes is not None else None,
     }
 
 
@@ -91,17 +102,22 @@ def _product(number: float | None, per_s: float | None, unit: float) -> float | 
     return number * per_s * unit if number and per_s else None
 
 
-def _percent_of_peak(numbers: Mapping[str, float], per_s: float | None) -> float | None:
-    """Of the nearer roof: the share of plain float32 arithmetic or of memory bandwidth, whichever is larger."""
+def _nearest_roof(record: Mapping[str, Any], roof: str, per_s: float | None) -> tuple[str | None, float | None]:
+    """What bounds a kernel and the percentage of it that is reached.
+
+    `roof` is "peak" (the data sheet) or "ceiling" (measured). Compute is that of the number format whose errors were
+    seen, float32 where none could tell; of it and memory bandwidth, whichever is nearer.
+    """
+    numbers, format_ = record["numbers"], record["precision"] or "float32"
     shares = [
-        number * per_s / peak
-        for number, peak in (
-            (numbers.get("flops"), numbers.get("peak_flops_per_s")),
-            (numbers.get("bytes"), numbers.get("peak_bytes_per_s")),
+        (100 * numbers[work] * per_s / numbers[limit], name)
+        for name, work, limit in (
+            ("compute", "flops", f"{roof}_{format_}_flops_per_s"), ("memory", "bytes", f"{roof}_bytes_per_s"),
         )
-        if number and peak and per_s
-    ]
-    return 100 * max(shares) if shares else None
+        if per_s and work in numbers and limit in numbers
+    ]  # fmt: skip
+    percent, bound = max(shares, default=(None, None))
+    return bound, percent
 
 
 def _shapes(record: Mapping[str, Any]) -> str | None:

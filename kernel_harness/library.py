@@ -9,9 +9,10 @@ import torch
 from kernel_harness import device as devices
 from kernel_harness import find
 from kernel_harness.candidate import Candidate
-from kernel_harness.judge import Settings, judge
+from kernel_harness.judge import judge
 from kernel_harness.process import Limits
 from kernel_harness.results import Result
+from kernel_harness.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 

@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
 
+from kernel_harness import clock
 from kernel_harness.cases import Packed, Reference, derive, pack
 from kernel_harness.channel import SharedBuffer
+from kernel_harness.clock import Hold
+from kernel_harness.device import Device, Steady
 from kernel_harness.examine import Answer, Fault, Refused, Subject, compare
 from kernel_harness.status import Status
 from kernel_harness.tensors import write
-from kernel_harness.timing import Round, decided, order_of_round, reject_rounds
+from kernel_harness.timing import LOOKS, Round, decided, order_of_round, reject_rounds
 
-BASELINE, SENTINEL, NULL = "torch", "(sentinel)", "(null)"
-WARMUP_ROUNDS = 2
+BASELINE, SENTINEL = "torch", "(sentinel)"
+LEAST_WARMUP, MOST_WARMUP = 2, 24
+# Warm is where the sentinel's last three times differ by less; a device that was idle speeds up for a second.
+_FLAT = 0.02
+_WARMUP_SHARE = 0.25  # of the budget, at most
 LEAST_ROUNDS = 8
+# Of the rounds, how many also time every arm on a warm cache: that is information, and costs a call each.
+_WARM_EVERY = 4
+# Below this a launch is a large part of a call, and a graph says what is left without it.
+_SHORT_MS = 0.02
 # How often a timed output is compared with the answer; decided after the call has returned.
 AUDIT_SHARE = 0.1
 
 
 @dataclass
 class Arm:
-    """One of the things timed against each other."""
+    """One of the things timed against each other. A trusted one holds no candidate; not all are reported."""
 
     name: str
     subject: Subject
-    judged: bool = True
+    trusted: bool = False
+    reported: bool = True
     fault: Fault | None = None
 
 
@@ -42,36 +56,64 @@ class Stop:
 
 @dataclass
 class Cohort:
-    """What was measured: it is kept up to date round by round, so that an interruption loses nothing."""
+    """What was measured: it is kept up to date round by round, so that an interruption loses nothing.
+
+    `states` are the device's, one after each round; `warm_ms`, `steady` and `peak_bytes` are information by arm.
+    """
 
     arms: list[Arm]
-    warmup_ms: dict[str, list[float]] = field(default_factory=dict)
+    device: Device
+    warmup: list[Round] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
+    states: list[dict[str, Any]] = field(default_factory=list)
+    hold: Hold = field(default_factory=Hold)
     audits: int = 0
+    warm_ms: dict[str, list[float]] = field(default_factory=dict)
+    steady: dict[str, Steady | str] = field(default_factory=dict)
+    peak_bytes: dict[str, int] = field(default_factory=dict)
 
     @property
     def accepted(self) -> tuple[Round, ...]:
-        """All rounds, those marked rejected in which the sentinel stood out."""
-        return reject_rounds(self.rounds, SENTINEL)
+        """All rounds, those marked rejected in which the sentinel stood out; times bounded by the judge's clock."""
+        candidates = [arm.name for arm in self.arms if not arm.trusted]
+        return clock.bounded(reject_rounds(self.rounds, SENTINEL), candidates, BASELINE)
 
 
 def race(cohort: Cohort, reference: Reference, seed: int, stop: Stop, tell: Callable[[str], None]) -> None:
     """Rounds until `stop`. An arm that fails leaves, with its fault."""
     rng = random.Random(derive(seed, "order"))
     start = time.monotonic()
-    number = 0
     for arm in cohort.arms:
         arm.subject.worker.pause()
-    while True:
-        _round(cohort, reference, derive(seed, f"round {number}"), rng, warm=number >= WARMUP_ROUNDS)
-        number += 1
-        tell(f"timing round {len(cohort.rounds)}")
-        if _done(cohort, stop, time.monotonic() - start):
-            return
+    while not _warm(cohort, (time.monotonic() - start) / stop.budget_s):
+        tell(f"warming up, round {len(cohort.warmup) + 1}")
+        _round(cohort, reference, derive(seed, f"warm-up {len(cohort.warmup)}"), rng, cohort.warmup)
+    start = time.monotonic()
+    while not _done(cohort, stop, time.monotonic() - start):
+        tell(f"timing round {len(cohort.rounds) + 1}")
+        _round(cohort, reference, derive(seed, f"round {len(cohort.rounds)}"), rng, cohort.rounds)
+        cohort.states.append(cohort.device.state())
+    _replay_short_calls(cohort, reference, derive(seed, "replay"))
+
+
+def _warm(cohort: Cohort, spent: float) -> bool:
+    """Whether the sentinel has come to rest and every launch gap is hidden; enough of the budget ends it, too."""
+    count = len(cohort.warmup)
+    if count < LEAST_WARMUP or not _running(cohort):
+        return count >= LEAST_WARMUP or not _running(cohort)
+    if cohort.device.emulated or count >= MOST_WARMUP or spent >= _WARMUP_SHARE:
+        return True
+    last = cohort.warmup[-3:]
+    times = [r.samples_ms[SENTINEL] for r in last if SENTINEL in r.samples_ms]
+    return len(times) == 3 and max(times) < (1 + _FLAT) * min(times) and not any(r.rejected for r in last)
+
+
+def _running(cohort: Cohort) -> list[Arm]:
+    return [arm for arm in cohort.arms if not arm.trusted and arm.fault is None]
 
 
 def _done(cohort: Cohort, stop: Stop, elapsed_s: float) -> bool:
-    running = [arm for arm in cohort.arms if arm.judged and arm.fault is None]
+    running = _running(cohort)
     if not running:
         return True
     count = len(cohort.rounds)
@@ -79,63 +121,98 @@ def _done(cohort: Cohort, stop: Stop, elapsed_s: float) -> bool:
         return count >= stop.rounds
     if elapsed_s >= stop.budget_s and count >= LEAST_ROUNDS:
         return True
-    arms = [arm.name for arm in running]
-    return decided(cohort.accepted, arms, BASELINE, half_width=stop.half_width)
+    return count in LOOKS and decided(
+        cohort.accepted, [arm.name for arm in running], BASELINE, half_width=stop.half_width
+    )
 
 
-def _round(cohort: Cohort, reference: Reference, seed: int, rng: random.Random, *, warm: bool) -> None:
-    problem = reference.problem
-    packed = pack(problem.inputs(seed))
-    buffer = SharedBuffer(packed.size)
-    write(buffer.memory, packed.leaves, packed.tensors, packed.size)
+def _round(cohort: Cohort, reference: Reference, seed: int, rng: random.Random, kept: list[Round]) -> None:
+    """Every running arm once, in a fresh random order, on inputs drawn now. `kept` gets the round."""
+    packed, buffer = _inputs(reference, seed)
     running = {arm.name: arm for arm in cohort.arms if arm.fault is None}
     order = order_of_round(list(running), rng)
     answers: dict[str, Answer] = {}
+    warm = kept is cohort.rounds and not cohort.device.emulated and len(kept) % _WARM_EVERY == 0
     try:
         for name in order:
-            answer = _call(running[name], packed, buffer)
+            answer = _call(cohort, running[name], packed, buffer, warm=warm)
             if answer is not None:
                 answers[name] = answer
-        _audit(cohort, running, answers, reference, packed, rng if warm else None)
+        _audit(cohort, running, answers, reference, packed, None if kept is cohort.warmup else rng)
     finally:
         buffer.close()
-    samples = _scores({n: a for n, a in answers.items() if running[n].fault is None})
-    if warm:
-        # A round that an arm dropped out of still holds the others' times.
-        cohort.rounds.append(Round(samples, tuple(n for n in order if n in samples)))
-    else:
-        for name, ms in samples.items():
-            cohort.warmup_ms.setdefault(name, []).append(ms)
+    # A round that an arm dropped out of still holds the others' times.
+    kept.append(_as_round({n: answers[n] for n in order if n in answers and running[n].fault is None}, cohort.hold))
 
 
-def _call(arm: Arm, packed: Packed, buffer: SharedBuffer) -> Answer | None:
+def _inputs(reference: Reference, seed: int) -> tuple[Packed, SharedBuffer]:
+    packed = pack(reference.problem.inputs(seed))
+    buffer = SharedBuffer(packed.size)
+    write(buffer.memory, packed.leaves, packed.tensors, packed.size)
+    return packed, buffer
+
+
+def _as_round(answers: Mapping[str, Answer], hold: Hold) -> Round:
+    """Milliseconds by the device's own clock; by the judge's where it has none, or none that can be read."""
+    clocked = {name: answer for name, answer in answers.items() if answer.clocked.device_ms is not None}
+    samples = {name: answer.clocked.device_ms or answer.bracket_ms for name, answer in answers.items()}
+    brackets = {name: answer.bracket_ms for name, answer in clocked.items()}
+    exposed = [name for name, answer in clocked.items() if answer.clocked.exposed]
+    return Round(samples, tuple(answers), hold.after(exposed), brackets)
+
+
+def _call(cohort: Cohort, arm: Arm, packed: Packed, buffer: SharedBuffer, *, warm: bool) -> Answer | None:
+    with _resumed(arm):
+        arm.subject.ping()
+        answer = arm.subject.call(packed, buffer, hold=cohort.hold.cycles, keep=warm)
+        if answer.clocked.peak_bytes is not None:
+            cohort.peak_bytes[arm.name] = max(cohort.peak_bytes.get(arm.name, 0), answer.clocked.peak_bytes)
+        if warm and (ms := arm.subject.warm(cohort.hold.cycles).device_ms):
+            cohort.warm_ms.setdefault(arm.name, []).append(ms)
+        return answer
+    return None
+
+
+@contextmanager
+def _resumed(arm: Arm) -> Iterator[None]:
+    """Lets an arm's process run; a fault of it becomes the arm's."""
     arm.subject.worker.resume()
     try:
-        arm.subject.ping()
-        return arm.subject.call(packed, buffer, cold=True)
+        yield
     except Refused as refusal:
         arm.fault = Fault(Status.RUNTIME_ERROR, f"A timed call failed: {refusal}")
     except Fault as fault:
         arm.fault = Fault(fault.status, f"A timed call failed: {fault.reason}", fault.log)
     finally:
         arm.subject.worker.pause()
-    return None
 
 
-def _scores(answers: Mapping[str, Answer]) -> dict[str, float]:
-    """Milliseconds: the device's own time or the bracket beyond the null arm's, whichever is larger.
+def _replay_short_calls(cohort: Cohort, reference: Reference, seed: int) -> None:
+    """Information for calls so short that their launch shows: the same as a graph. Failing here is no fault."""
+    if cohort.device.emulated:
+        return
+    short = [
+        arm for arm in cohort.arms
+        if arm.fault is None and median([r.samples_ms[arm.name] for r in cohort.rounds] or [1.0]) < _SHORT_MS
+    ]  # fmt: skip
+    if not short:
+        return
+    packed, buffer = _inputs(reference, seed)
+    try:
+        for arm in short:
+            with _resumed(arm):
+                arm.subject.ping()
+                arm.subject.call(packed, buffer, keep=True)
+                cohort.steady[arm.name] = _replayed(arm.subject)
+    finally:
+        buffer.close()
 
-    Where the device has no clock (the CPU), the bracket is the time.
-    """
-    null = answers.get(NULL)
-    scores = {}
-    for name, answer in answers.items():
-        if answer.device_ms is None:
-            scores[name] = answer.bracket_ms
-        else:
-            beyond = answer.bracket_ms - null.bracket_ms if null else 0.0
-            scores[name] = max(answer.device_ms, beyond) if answer.device_ms > 0 else answer.bracket_ms
-    return scores
+
+def _replayed(subject: Subject) -> Steady | str:
+    try:
+        return subject.steady() or "it told no times"
+    except (Fault, Refused) as reason:
+        return f"it cannot be captured as a graph: {reason}"
 
 
 def _audit(
@@ -147,7 +224,7 @@ def _audit(
     rng: random.Random | None,
 ) -> None:
     """Compares timed outputs with the answer: all of the first rounds, then a random share."""
-    chosen = [n for n in answers if running[n].judged and (rng is None or rng.random() < AUDIT_SHARE)]
+    chosen = [n for n in answers if not running[n].trusted and (rng is None or rng.random() < AUDIT_SHARE)]
     if not chosen:
         return
     structure, expectation = reference.expect(reference.problem, packed, "a timed call", "own")

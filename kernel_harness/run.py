@@ -15,15 +15,17 @@ import torch
 
 from kernel_harness import device as devices
 from kernel_harness import find, leaderboard
+from kernel_harness.builtin import BASELINES, COMPILED
 from kernel_harness.candidate import Candidate
 from kernel_harness.device import Device
 from kernel_harness.errors import UserError
-from kernel_harness.judge import Session, Settings, results_folder
+from kernel_harness.judge import Session, results_folder
 from kernel_harness.precision import Precision
 from kernel_harness.problem import Problem, shape_text
 from kernel_harness.process import Limits, Template
 from kernel_harness.progress import Progress
 from kernel_harness.results import Journal, Result, now, to_json
+from kernel_harness.settings import Settings
 
 _POLL_S = 0.1
 
@@ -38,6 +40,7 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     device = _device(options.device)
     usual = problem.at(problem.cpu_shape) if device.emulated else problem
     timed = usual.at(options.shape)
+    _check_baseline(options.baseline, chosen, device)
     journal = Journal(results_folder(options.results, timed, device))
     journal.check_writable()
     screen = _Screen(options.json)
@@ -116,7 +119,7 @@ def _wait_for_change(
 def _settings(options: argparse.Namespace) -> Settings:
     chosen: dict[str, Any] = {
         "limits": Limits(call_s=options.timeout, build_s=options.build_timeout), "budget_s": options.budget,
-        "rounds": options.rounds,
+        "rounds": options.rounds, "baseline": options.baseline,
         "jobs": options.jobs, "quick": options.quick, "case": options.case,
     }  # fmt: skip
     if options.precision is not None:
@@ -128,6 +131,14 @@ def _settings(options: argparse.Namespace) -> Settings:
     if options.seed is not None:
         chosen["seed"] = options.seed
     return Settings(**chosen)
+
+
+def _check_baseline(name: str, chosen: Sequence[Candidate], device: Device) -> None:
+    kernels = [candidate.name for candidate in chosen]
+    if name not in (*BASELINES, *kernels):
+        raise UserError(f"no baseline {name!r}; there are {', '.join((*BASELINES, *kernels))}")
+    if device.emulated and name in COMPILED:
+        raise UserError(f"{name} needs a GPU: torch.compile cannot compile for the emulated device")
 
 
 def _device(name: str) -> Device:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from statistics import NormalDist
 
@@ -45,13 +45,15 @@ MAX_REJECTED_SHARE = 0.05
 class Round:
     """One call of every arm (candidates, baselines, sentinel), in the order in which they ran.
 
-    `rejected` is the reason why the whole round does not count, None where it does.
+    `rejected` is the reason why the whole round does not count, None where it does. `brackets_ms` is the judge's
+    clock for the same calls, where the samples are the device's own.
     Raises ValueError for a sample that cannot be a time (zero, negative, NaN, infinite).
     """
 
     samples_ms: Mapping[str, float]
     order: tuple[str, ...]
     rejected: str | None = None
+    brackets_ms: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for arm, ms in self.samples_ms.items():
@@ -203,7 +205,7 @@ def ratio_interval(rounds: Sequence[Round], arm: str, baseline: str, confidence:
     if not pairs:
         raise ValueError(f"no round holds both {arm!r} and {baseline!r}")
     logs = np.log(np.array(pairs, dtype=np.float64))
-    return _interval_of_logs(logs[:, 0] - logs[:, 1], confidence).exp()
+    return interval_of(logs[:, 0] - logs[:, 1], confidence).exp()
 
 
 def summarize(
@@ -211,25 +213,27 @@ def summarize(
     arm: str,
     baseline: str | None,
     *,
-    baseline_ms: float | None = None,
+    scale: str | None = None,
+    scale_ms: float | None = None,
     confidence: float = CONFIDENCE,
 ) -> Timing:
     """The Timing of one arm.
 
-    The time is centred on the baseline's time divided by the speedup, not on the arm's own median: the two
-    differ by the drift that the ratio cancels, and a table must not rank by one number and show another.
-    `baseline_ms` is the baseline's time in the first cohort; given it, times of every cohort stand on one
-    scale (without it: the baseline's median in these rounds). The interval's relative width is that of the
-    arm's own samples, drift and all. Without a baseline the time is the arm's own median.
-    Raises ValueError if no round that counts holds the arm.
+    The time is centred on the time of the arm `scale` (by default the baseline) divided by the ratio to it, not
+    on the arm's own median: the two differ by the drift that the ratio cancels, and a table must not rank by one
+    number and show another. `scale_ms` is that arm's time in the first cohort; given it, times of every cohort
+    stand on one scale (without it: its median in these rounds). The interval's relative width is that of the
+    arm's own samples, drift and all. Without either arm the time is the arm's own median.
+    Raises ValueError if no round that counts holds the arm, or holds it with the others.
     """
     samples = _accepted(rounds, arm)
-    time = _interval_of_logs(np.log(samples), confidence).exp()
-    speedup = None
-    if baseline is not None:
-        speedup = ratio_interval(rounds, arm, baseline, confidence)
-        scale_ms = float(np.median(_accepted(rounds, baseline))) if baseline_ms is None else baseline_ms
-        time = time.scaled(scale_ms / speedup.estimate / time.estimate)
+    time = interval_of(np.log(samples), confidence).exp()
+    speedup = None if baseline is None else ratio_interval(rounds, arm, baseline, confidence)
+    scale = scale or baseline
+    if scale is not None:
+        ratio = ratio_interval(rounds, arm, scale, confidence).estimate
+        unit_ms = float(np.median(_accepted(rounds, scale))) if scale_ms is None else scale_ms
+        time = time.scaled(unit_ms / ratio / time.estimate)
     rejected = tuple(
         RejectedSample(r.samples_ms[arm], r.rejected) for r in rounds if r.rejected is not None and arm in r.samples_ms
     )
@@ -278,10 +282,10 @@ def _accepted(rounds: Sequence[Round], arm: str) -> Floats:
     return np.array(samples, dtype=np.float64)
 
 
-def _interval_of_logs(logs: Floats, confidence: float) -> Interval:
-    """Without bounds where even the range of the samples covers less than the confidence (under 8 rounds)."""
-    low, centre, high = (float(value) for value in median_interval(logs, confidence))
-    range_misses = 2.0 ** (1 - len(logs))
+def interval_of(values: Floats, confidence: float = CONFIDENCE) -> Interval:
+    """The median's, without bounds where even the range covers less than the confidence (under 8 values)."""
+    low, centre, high = (float(value) for value in median_interval(values, confidence))
+    range_misses = 2.0 ** (1 - len(values))
     if range_misses > (1 - confidence) / LOOK_SHARE:
         return Interval(None, centre, None)
     return Interval(low, centre, high)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import mmap
 import os
 import sys
 import traceback
@@ -28,6 +29,9 @@ def main(end: channel.Channel) -> int:
         "load": worker.load,
         "make": worker.make,
         "call": worker.call,
+        "sanitize": worker.sanitize,
+        "warm": worker.warm,
+        "steady": worker.steady,
         "ping": lambda message, descriptors: {},
     }
     while True:
@@ -54,6 +58,7 @@ class Worker:
         self._launched: int | None = None
         self._model: Any = None
         self._class: Any = None
+        self._last: Callable[[], Any] | None = None
 
     def start(self, message: Message, descriptors: list[int]) -> Message:
         """Opens the device and maps the memory outputs go to."""
@@ -89,33 +94,69 @@ class Worker:
             if isinstance(self._model, torch.nn.Module):
                 self._model = self._model.to(self._device.torch_device)
         if message["compile"]:
-            self._model = torch.compile(self._model)
+            self._model = torch.compile(self._model, mode=message["compile"])
         self._device.synchronize()
         return {}
 
     def call(self, message: Message, descriptors: list[int]) -> Message:
-        """One forward on the bytes given. They are written back where the judge wants to see what became of them."""
-        self._stage = "call"
-        mapped = channel.map_shared if message["writable"] else channel.map_private
-        memory = mapped(descriptors[0], message["size"])
+        """One forward on the bytes given, timed where a hold is told.
+
+        They are written back where the judge wants to see what became of them.
+        """
+        self._stage, self._last = "call", None
+        memory = self._map(descriptors[0], message)
         leaves = tensors.read_leaves(message["leaves"], message["size"])
         placed = self._device.place(memory, leaves)
         inputs = tensors.unflatten(message["structure"], placed.tensors)
         torch.manual_seed(message["seed"])
         self._launched = self._device.launches()
         with torch.no_grad(), self._device.memory(poisoned=message["poison"]):
-            output, device_ms = self._device.timed(lambda: self._model(*inputs), cold=message["cold"])
+            output, clocked = self._timed(lambda: self._model(*inputs), message["hold"])
+        self._last = (lambda: self._model(*inputs)) if message["keep"] else None
         structure, outputs = tensors.flatten(output)
         if len(outputs) > tensors.MAX_LEAVES:
             raise TypeError(f"the call returned {len(outputs)} tensors; at most {tensors.MAX_LEAVES} can be carried")
         described, size = tensors.layout(outputs)
         if size > self._output_size:
             raise ValueError(f"the outputs take {size} bytes; at most {self._output_size} are expected")
-        for leaf, tensor in zip(described, outputs, strict=True):
-            leaf.view(self._output).copy_(tensor)
+        self._device.fetch(outputs, described, self._output)
         if message["writable"]:
             placed.write_back()
-        return {"structure": structure, "leaves": [leaf.to_json() for leaf in described], "device_ms": device_ms}
+        return {"structure": structure, "leaves": [leaf.to_json() for leaf in described], "clocked": vars(clocked)}
+
+    def _map(self, descriptor: int, message: Message) -> mmap.mmap:
+        if message["writable"]:
+            return channel.map_shared(descriptor, message["size"])
+        mapped = channel.map_private if self._device.in_place else channel.map_read_only
+        return mapped(descriptor, message["size"])
+
+    def warm(self, message: Message, descriptors: list[int]) -> Message:
+        """The last call once more, on inputs that it has just read."""
+        with torch.no_grad():
+            return {"clocked": vars(self._device.timed(self._kept(), hold=message["hold"], cold=False)[1])}
+
+    def steady(self, message: Message, descriptors: list[int]) -> Message:
+        """The last call, replayed as a graph."""
+        with torch.no_grad():
+            steady = self._device.steady(self._kept())
+        return {"steady": steady and vars(steady)}
+
+    def _timed(self, call: Callable[[], Any], hold: int | None) -> tuple[Any, device.Clocked]:
+        if hold is not None:
+            return self._device.timed(call, hold=hold, cold=True)
+        result = call()
+        self._device.synchronize()
+        return result, device.Clocked(None)
+
+    def _kept(self) -> Callable[[], Any]:
+        if self._last is None:
+            raise RuntimeError("no call was kept")
+        return self._last
+
+    def sanitize(self, message: Message, descriptors: list[int]) -> Message:
+        """A step that only the sanitizing device knows."""
+        answer: Message = self._device.sanitize(message)  # type: ignore[attr-defined]
+        return answer
 
     def explain(self, error: BaseException) -> Message:
         """An exception as data: its kind, its words, and the candidate's line it came from."""

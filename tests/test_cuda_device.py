@@ -12,13 +12,36 @@ import pytest
 SCRIPT = """
 import json
 import torch
+from kernel_harness.device import cuda
 from kernel_harness.device.cuda import Cuda
 from kernel_harness.emulator import compile as emulator, torch_cuda
 from kernel_harness.tensors import layout, write
 
 torch_cuda.install(emulator.runtime())
+
+class Runtime:  # the calls that pin memory; the second is refused, as a driver may
+    class cudaError:
+        success = 0
+
+    def __init__(self):
+        self.pinned, self.calls = [], []
+
+    def cudaHostRegister(self, address, size, flags):
+        self.calls.append(flags)
+        if len(self.calls) == 2:
+            return 1
+        self.pinned.append(address)
+        return 0
+
+    def cudaHostUnregister(self, address):
+        self.pinned.remove(address)
+
+
+runtime = Runtime()
+torch.cuda.cudart = lambda: runtime
 slept = []
 torch.cuda._sleep = slept.append
+cuda._reset_persisting_l2 = lambda: None  # it asks the driver, and there is none
 device = Cuda("cuda")
 device.open()
 
@@ -34,11 +57,17 @@ on_device.zero_()
 placed.write_back()
 seen["written_back"] = leaves[0].view(memory).abs().sum().item() == 0
 
-result, cold = device.timed(lambda: on_device + 1, cold=True)
-seen["cold_ms"] = cold
-seen["slept"] = len(slept)
-_, warm = device.timed(lambda: on_device + 1, cold=False)
-seen["untimed"] = warm
+memory = bytearray(2 * size)
+device.fetch([on_device], leaves, memory)
+seen["fetched"] = torch.equal(leaves[0].view(memory), on_device.cpu())
+device.fetch([on_device], leaves, memory)
+seen["pinning"] = {"calls": runtime.calls, "left": len(runtime.pinned)}
+
+result, cold = device.timed(lambda: on_device + 1, hold=1 << 20, cold=True)
+seen["cold"] = vars(cold)
+_, warm = device.timed(lambda: on_device + 1, hold=7, cold=False)
+seen["warm"] = vars(warm)
+seen["slept"] = slept
 with device.memory(poisoned=True):
     seen["poisoned"] = torch.are_deterministic_algorithms_enabled()
 seen["restored"] = not torch.are_deterministic_algorithms_enabled()
@@ -66,12 +95,23 @@ def test_the_judge_sees_what_became_of_the_inputs(seen):
     assert seen["written_back"]
 
 
+def test_outputs_are_fetched_to_where_the_judge_reads_them(seen):
+    assert seen["fetched"]
+
+
+def test_inputs_are_pinned_for_their_copy_and_outputs_once_even_where_the_driver_refuses(seen):
+    read_only, written = 8, 0
+    assert seen["pinning"] == {"calls": [read_only, written], "left": 0}
+
+
 def test_a_timed_call_is_launched_behind_a_sleep_and_has_a_time(seen):
-    assert seen["slept"] == 1 and seen["cold_ms"] >= 0
+    assert seen["slept"] == [1 << 20, 7]
+    assert seen["cold"]["device_ms"] >= 0 and seen["warm"]["device_ms"] >= 0
 
 
-def test_an_untimed_call_has_no_time(seen):
-    assert seen["untimed"] is None
+def test_a_call_that_the_device_did_not_wait_for_says_that_it_was_exposed(seen):
+    """The emulation does not sleep: its events are done as soon as they are recorded."""
+    assert seen["cold"]["exposed"]
 
 
 def test_poisoning_ends_with_the_call(seen):

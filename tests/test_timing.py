@@ -206,7 +206,7 @@ def test_the_baseline_s_time_is_its_median() -> None:
 
 
 def test_ratios_link_cohorts() -> None:
-    timing = summarize(rounds_of(base=[4.0] * 8, arm=[2.0] * 8), "arm", "base", baseline_ms=3.0)
+    timing = summarize(rounds_of(base=[4.0] * 8, arm=[2.0] * 8), "arm", "base", scale_ms=3.0)
     assert timing.time_ms == pytest.approx(1.5)
 
 

@@ -23,12 +23,34 @@ class Placed:
     write_back: Callable[[], None]
 
 
+@dataclass(frozen=True)
+class Clocked:
+    """One timed call as the worker tells it: nothing that a verdict rests on alone.
+
+    `device_ms` is None where the device has no clock of its own. `exposed`: the device began before the call was
+    wholly enqueued, so that a launch gap may be in its time. `peak_bytes` of device memory beyond the inputs.
+    """
+
+    device_ms: float | None
+    exposed: bool = False
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Steady:
+    """A call replayed many times as a graph: milliseconds from one to the next, and what a replay costs beside."""
+
+    interval_ms: float
+    overhead_ms: float
+
+
 class Device(Protocol):
     """A device under test. `build` compiles a candidate for it."""
 
     name: str
     torch_device: str
     emulated: bool
+    in_place: bool  # a call works on the shared buffer itself, and may write there
     budget_s: float  # of timing, by default
     half_width: float  # of a speedup's interval, relative: precise enough to stop
 
@@ -51,14 +73,32 @@ class Device(Protocol):
     def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
         """The tensors of a shared buffer, on the device."""
 
-    def timed(self, call: Callable[[], Any], *, cold: bool) -> tuple[Any, float | None]:
-        """The call's result and the device's own milliseconds for it, where the device has a clock."""
+    def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
+        """Copies what a call returned to where its leaves lie in `memory`."""
+
+    def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
+        """The call's result and its time, begun after `hold` cycles in which the device waits for nothing.
+
+        Cold: with nothing of the inputs in the L2 cache. Where the device has no clock, the call is only made.
+        """
+
+    def steady(self, call: Callable[[], Any]) -> Steady | None:
+        """The call as a graph; None where there are none. Raises RuntimeError for a call that cannot be captured."""
 
     def memory(self, *, poisoned: bool) -> AbstractContextManager[None]:
         """Within it, uninitialised memory reads as NaN if asked."""
 
     def peaks(self) -> Peaks | None:
         """What the device can do at most; None where that is not known."""
+
+    def ceilings(self) -> dict[str, float]:
+        """What the device reaches, measured: `bytes_per_s` and `<format>_flops_per_s`; empty where nobody asks."""
+
+    def state(self) -> dict[str, Any]:
+        """What may explain a strange time, read between rounds: clocks, heat, other load."""
+
+    def exclusive(self, waiting: Callable[[], None]) -> AbstractContextManager[Any]:
+        """Within it, no other run of this harness uses the device. `waiting` is called if it must wait its turn."""
 
     def launches(self) -> int | None:
         """Kernels launched so far in this process, where that can be told."""
@@ -71,11 +111,15 @@ class Device(Protocol):
 
 
 def named(name: str) -> Device:
-    """The device for `cpu`, `cuda` or `cuda:N`."""
+    """The device for `cpu`, `cuda` or `cuda:N`, or `cpu-sanitized`, where no time is taken."""
     if name == "cpu":
         from kernel_harness.device.cpu import Emulated
 
         return Emulated()
+    if name == "cpu-sanitized":
+        from kernel_harness.device.sanitized import Sanitized
+
+        return Sanitized()
     from kernel_harness.device.cuda import Cuda
 
     return Cuda(name)

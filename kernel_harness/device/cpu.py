@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from kernel_harness.build import compiler
 from kernel_harness.build.sources import Sources
-from kernel_harness.device import Placed
+from kernel_harness.device import Clocked, Placed, Steady
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.emulator import compile as emulator
 from kernel_harness.emulator import torch_cuda
@@ -25,6 +26,7 @@ class Emulated:
     label = "cpu-emulated"
     torch_device = "cuda"
     emulated = True
+    in_place = True
     # Emulated times predict nothing: a rough figure is all they are worth waiting for.
     budget_s = 2.0
     half_width = 0.05
@@ -48,11 +50,20 @@ class Emulated:
         """The buffer's own bytes as device memory: whatever is written to them is seen by the judge."""
         return Placed([torch_cuda.as_cuda(leaf.view(memory)) for leaf in leaves], lambda: None)
 
-    def timed(self, call: Callable[[], Any], *, cold: bool) -> tuple[Any, float | None]:
+    def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
+        """Plain copies."""
+        for leaf, tensor in zip(leaves, tensors, strict=True):
+            leaf.view(memory).copy_(tensor)
+
+    def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
         """The emulation has no clock of its own: the judge's bracket is the time."""
         result = call()
         self.synchronize()
-        return result, None
+        return result, Clocked(None)
+
+    def steady(self, call: Callable[[], Any]) -> Steady | None:
+        """There are no graphs."""
+        return None
 
     @contextmanager
     def memory(self, *, poisoned: bool) -> Iterator[None]:
@@ -62,6 +73,18 @@ class Emulated:
     def peaks(self) -> Peaks | None:
         """An emulation has none."""
         return None
+
+    def ceilings(self) -> dict[str, float]:
+        """Nothing that an emulation reaches says anything."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """How busy the machine is."""
+        return {"load": os.getloadavg()[0]}
+
+    def exclusive(self, waiting: Callable[[], None]) -> AbstractContextManager[Any]:
+        """Whoever evaluates thousands runs many at once: an emulation is nobody's alone."""
+        return nullcontext()
 
     def launches(self) -> int | None:
         """Kernels launched so far in this process."""

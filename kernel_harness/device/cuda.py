@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import linear_regression, median
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from kernel_harness.build import compiler, nvcc
 from kernel_harness.build.sources import Sources
-from kernel_harness.device import Placed
+from kernel_harness.device import Clocked, Placed, Steady, ceilings, nvml, pinned
 from kernel_harness.device.peaks import Peaks, of
 from kernel_harness.tensors import Leaf
 
 _FLUSHES = 2  # times the L2 size; a buffer of just its size leaves lines behind
-_LONGEST_SLEEP_CYCLES = 100_000_000
+_MOST_PINNED_BYTES = 1 << 30
+_GRAPH_LAUNCHES = (1, 2, 4, 8, 16)
+_GRAPH_REPLAYS = 20
+_GRAPH_HOLD = 1 << 18  # cycles: longer than enqueuing a graph takes
 
 
 class Cuda:
     """`--device cuda` or `cuda:N`."""
 
     emulated = False
+    in_place = False
     budget_s = 60.0
     half_width = 0.005
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.torch_device = name if ":" in name else "cuda:0"
-        self._sleep_cycles = 1_000_000
         self._flush: torch.Tensor | None = None
+        self._held, self._pinned_bytes = contextlib.ExitStack(), 0
 
     @property
     def label(self) -> str:
@@ -57,8 +66,9 @@ class Cuda:
 
     def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
         """A copy of the whole buffer on the device, canaries included; tensors are views of it."""
-        host = torch.frombuffer(memory, dtype=torch.uint8)
-        arena = host.to(self.torch_device)
+        host = pinned.as_bytes(memory)
+        with pinned.pinned(host):
+            arena = host.to(self.torch_device)
         views = []
         for leaf in leaves:
             flat = arena[leaf.offset : leaf.offset + leaf.nbytes].view(leaf.dtype)
@@ -66,23 +76,44 @@ class Cuda:
         torch.cuda.synchronize()
         return Placed(views, lambda: host.copy_(arena))
 
-    def timed(self, call: Callable[[], Any], *, cold: bool) -> tuple[Any, float | None]:
-        """The result and the milliseconds between events around the call, launched while the device sleeps."""
-        if not cold:
-            result = call()
-            self.synchronize()
-            return result, None
-        self._empty_l2()
+    def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
+        """Copies into memory that is pinned once, as far as outputs reach."""
+        size = max((leaf.offset + leaf.nbytes for leaf in leaves), default=0)
+        if self._pinned_bytes < size <= _MOST_PINNED_BYTES:
+            self._held.close()
+            self._held.enter_context(pinned.pinned(pinned.as_bytes(memory)[:size], written=True))
+            self._pinned_bytes = size
+        for leaf, tensor in zip(leaves, tensors, strict=True):
+            leaf.view(memory).copy_(tensor)
+
+    def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
+        """Milliseconds between events around the call, which is enqueued while the device sleeps."""
+        if cold:
+            self._empty_l2()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(self._sleep_cycles)
+        torch.cuda._sleep(hold)
         start.record()
         result = call()
         stop.record()
-        # Had the sleep ended before the call was enqueued, the gap before it would be in the time.
-        if start.query():
-            self._sleep_cycles = min(2 * self._sleep_cycles, _LONGEST_SLEEP_CYCLES)
+        # Had the sleep ended before all of the call was enqueued, the gap would be in its time.
+        exposed = start.query()
         self.synchronize()
-        return result, start.elapsed_time(stop)
+        return result, Clocked(start.elapsed_time(stop), exposed, torch.cuda.max_memory_allocated() - before)
+
+    def steady(self, call: Callable[[], Any]) -> Steady | None:
+        """From graphs of 1 to 16 calls: the slope is the interval, the intercept the overhead."""
+        medians = []
+        for count in _GRAPH_LAUNCHES:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for _ in range(count):
+                    call()
+            medians.append(median(self.timed(graph.replay, hold=_GRAPH_HOLD, cold=False)[1].device_ms or 0.0
+                                  for _ in range(_GRAPH_REPLAYS)))  # fmt: skip
+        interval_ms, overhead_ms = linear_regression(_GRAPH_LAUNCHES, medians)
+        return Steady(interval_ms, overhead_ms)
 
     @contextmanager
     def memory(self, *, poisoned: bool) -> Iterator[None]:
@@ -100,6 +131,28 @@ class Cuda:
         """The data sheet's, for the devices that are listed."""
         return of(torch.cuda.get_device_name(self.torch_device))
 
+    def ceilings(self) -> dict[str, float]:
+        """Measured once for this device, driver and torch."""
+        return ceilings.measured(self.torch_device, {"uuid": self._uuid, "torch": torch.__version__, **nvml.driver()})
+
+    def state(self) -> dict[str, Any]:
+        """What NVML says now."""
+        return nvml.state(self._uuid)
+
+    @contextmanager
+    def exclusive(self, waiting: Callable[[], None]) -> Iterator[None]:
+        """A lock that every user of the machine can take, one per device."""
+        lock = FileLock(Path(tempfile.gettempdir()) / f"kernel-harness-{self._uuid}.lock", mode=0o666)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            waiting()
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
     def launches(self) -> int | None:
         """Not known without a profiler."""
         return None
@@ -115,32 +168,33 @@ class Cuda:
             "device": properties.name, "capability": [properties.major, properties.minor],
             "multiprocessors": properties.multi_processor_count, "memory_bytes": properties.total_memory,
             "l2_bytes": properties.L2_cache_size, "cuda": torch.version.cuda, "nvcc": nvcc.version(),
-            **compiler.identity(), **_nvml(torch.device(self.torch_device).index or 0),
+            **compiler.identity(), **nvml.driver(), **self.state(), "null_call_ms": self._null_call_ms(),
         }  # fmt: skip
+
+    def _null_call_ms(self) -> float:
+        """What the events see of a kernel that ends at once: it is in every time, and is never taken off."""
+        with torch.cuda.device(self.torch_device):
+            calls = [
+                self.timed(lambda: torch.cuda._sleep(0), hold=_GRAPH_HOLD, cold=False) for _ in range(_GRAPH_REPLAYS)
+            ]
+        return median(clocked.device_ms or 0.0 for _, clocked in calls)
+
+    @property
+    def _uuid(self) -> str:
+        return f"GPU-{torch.cuda.get_device_properties(self.torch_device).uuid}"
 
     def _empty_l2(self) -> None:
         """Writes and then reads twice the cache: a flush that only writes leaves dirty lines to write back."""
         if self._flush is None:
             size = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
             self._flush = torch.empty(max(_FLUSHES * size, 1 << 20) // 4, dtype=torch.float32, device=self.torch_device)
+        _reset_persisting_l2()
         self._flush.fill_(1.0)
         self._flush.sum()
 
 
-def _nvml(index: int) -> dict[str, Any]:
-    """Driver, clocks and temperature now; empty where the library cannot say."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        uuid = str(torch.cuda.get_device_properties(index).uuid)
-        handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        return {
-            "driver": pynvml.nvmlSystemGetDriverVersion(),
-            "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-            "memory_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
-            "temperature_c": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
-            "throttle_reasons": pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        }
-    except Exception as error:  # NVML is information only: whatever it lacks, the run goes on
-        return {"nvml": f"{type(error).__name__}: {error}"}
+def _reset_persisting_l2() -> None:
+    """Gives back the lines that a kernel asked to be kept: they would survive a flush."""
+    error = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
+    if error:
+        raise RuntimeError(f"CUDA error: the L2 cache's kept lines cannot be given back (driver error {error})")

@@ -25,6 +25,13 @@ _FLAGS = (
     "-O2", "-march=native", "-ffp-contract=fast", "-fno-strict-aliasing", "-pthread", "-w", "-fno-gnu-unique",
     "-fmax-errors=20",
 )  # fmt: skip
+# Sanitized code calls the runtime before every access of memory. Its line table says where, in the version that
+# binutils of every age read rightly; more optimisation would move accesses away from their lines, or hide them.
+_SANITIZED_FLAGS = (
+    *(flag for flag in _FLAGS if flag != "-O2"), "-O1", "-g1", "-gdwarf-4", "-fsanitize=thread",
+    "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
+)  # fmt: skip
+_ROOM = 1024  # bytes behind every shared variable: whoever overruns one would else meet the next
 # torch gives nvcc these (its COMMON_NVCC_FLAGS), and a source that wants half's operators takes them back.
 _TORCH_S_OWN = (
     "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
@@ -73,50 +80,52 @@ def runtime() -> Path:
     return cache.get_or_build("emulator", name, build)[0] / "libemulator.so"
 
 
-def prelude() -> Path:
+def prelude(sanitized: bool = False) -> Path:
     """The header every candidate starts with; its precompiled form lies beside it. Raises as `runtime`."""
+    flags = _flags(sanitized)
 
     def build(folder: Path) -> None:
         copy = folder / "prelude.h"
         copy.write_text(_PRELUDE.read_text())
         compiler.run(
-            [*compiler.torch_flags(), *_FLAGS, *_TORCH_S_OWN, *_LIGHT, "-x", "c++-header", copy, "-o", "prelude.h.gch"], folder
+            [*compiler.torch_flags(), *flags, *_LIGHT, "-x", "c++-header", copy, "-o", "prelude.h.gch"], folder
         )
 
-    name = _key("prelude", _INCLUDE, bindings.INCLUDE)
+    name = _key("prelude" + "-sanitized" * sanitized, _INCLUDE, bindings.INCLUDE)
     return cache.get_or_build("emulator", name, build)[0] / "prelude.h"
 
 
-def prepare() -> None:
+def prepare(sanitized: bool = False) -> None:
     """Builds what all candidates share, side by side."""
     with ThreadPoolExecutor() as pool:
-        for future in [pool.submit(make) for make in (prelude, runtime, bindings.library)]:
+        for future in [pool.submit(prelude, sanitized), pool.submit(runtime), pool.submit(bindings.library)]:
             future.result()
 
 
-def extension(sources: Sources, mark: Mark) -> tuple[Path, bool]:
+def extension(sources: Sources, mark: Mark, sanitized: bool = False) -> tuple[Path, bool]:
     """The candidate's library and whether it was cached. `mark` points a source's lines at the author's file.
 
+    Sanitized, its kernels tell the runtime of every access of memory.
     Raises BuildFailed, UnsupportedConstruct, NoCompiler.
     """
     _refuse_unsupported(sources, mark)
     name = cache.key(
         base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
-        name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
+        sanitized=sanitized, name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
     def build(folder: Path) -> None:
         headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
         try:
-            _compile(sources, mark, folder, headers)
+            _compile(sources, mark, folder, headers, sanitized)
         except BuildFailed as failure:
             found = lacking(failure.log)
             if found:
                 raise UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) from None
             if not _NEEDS_FULL.search(failure.log):
                 raise
-            _compile(sources, mark, folder, Headers.FULL)
+            _compile(sources, mark, folder, Headers.FULL, sanitized)
 
     folder, cached = cache.get_or_build("extensions", name, build)
     return folder / f"{sources.name}.so", cached
@@ -131,14 +140,21 @@ class _Unit:
     flags: Sequence[str | Path]
 
 
-def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers) -> None:
+def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, sanitized: bool) -> None:
     paths = [word for path in sources.include_paths for word in ("-I", path)]
-    units = _units(sources, mark, headers)
+    units = _units(sources, mark, headers, sanitized)
 
     def compile_one(unit: _Unit) -> None:
         (folder / f"{unit.name}.cpp").write_text(unit.text)
-        flags = [*compiler.torch_flags(), *_FLAGS, *_TORCH_S_OWN, *unit.flags, *paths]
-        compiler.run([*flags, "-c", f"{unit.name}.cpp", "-o", f"{unit.name}.o"], folder)
+        flags = [*compiler.torch_flags(), *_flags(sanitized), *unit.flags, *paths]
+        if sanitized:
+            assembly = folder / f"{unit.name}.s"
+            compiler.run([*flags, "-S", f"{unit.name}.cpp", "-o", assembly], folder)
+            assembly.write_text(_with_room(assembly.read_text()))
+            compiler.run(["-c", assembly, "-o", f"{unit.name}.o"], folder)
+            assembly.unlink()
+        else:
+            compiler.run([*flags, "-c", f"{unit.name}.cpp", "-o", f"{unit.name}.o"], folder)
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(compile_one, units))
@@ -153,7 +169,23 @@ def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers) -> No
         (folder / f"{unit.name}.o").unlink()
 
 
-def _units(sources: Sources, mark: Mark, headers: Headers) -> list[_Unit]:
+def _with_room(assembly: str) -> str:
+    """The same assembly with unused bytes behind each variable of zeroed thread-local memory."""
+    out, shared = [], False
+    for line in assembly.split("\n"):
+        if line.startswith(("\t.section", "\t.text", "\t.data", "\t.bss")):
+            shared = "\t.tbss" in line
+        out.append(line)
+        if shared and line.startswith("\t.zero\t"):
+            out.append(f"\t.zero\t{_ROOM}")
+    return "\n".join(out)
+
+
+def _flags(sanitized: bool) -> tuple[str, ...]:
+    return (*(_SANITIZED_FLAGS if sanitized else _FLAGS), *_TORCH_S_OWN)
+
+
+def _units(sources: Sources, mark: Mark, headers: Headers, sanitized: bool) -> list[_Unit]:
     """The C++ half, with its bindings, and the CUDA half.
 
     A C++ half of bare declarations (and headers that the prelude has anyway) shares the CUDA half's unit. It
@@ -161,7 +193,7 @@ def _units(sources: Sources, mark: Mark, headers: Headers) -> list[_Unit]:
     compilers. Anything more gets a unit of its own, and then device code that includes nothing of torch is
     compiled without it.
     """
-    start = _start(headers)
+    start = _start(headers, sanitized)
     module = bindings.definition(sources) if headers is Headers.LIGHT else sources.bindings
     # Defined here and not by a flag: torch's headers test it, and a flag would rule out the precompiled ones.
     name = f"#define TORCH_EXTENSION_NAME {sources.name}\n"
@@ -175,14 +207,14 @@ def _units(sources: Sources, mark: Mark, headers: Headers) -> list[_Unit]:
         return [_Unit("main", cpp + cuda, [*start, *cpp_flags])]
     if not sources.implicit_headers and not _INCLUDES_TORCH.search(sources.cuda):
         start = [*_FULL, "-include", _INCLUDE / "cuda" / "cuda_runtime.h", "-include", _EMULATOR / "device_side.h"]
-    host = [*_start(headers), "-include", _EMULATOR / "host_side.h"]
+    host = [*_start(headers, sanitized), "-include", _EMULATOR / "host_side.h"]
     return [_Unit("main", cpp, [*host, *cpp_flags]), _Unit("cuda", name + cuda, [*start, *cuda_flags])]
 
 
-def _start(headers: Headers) -> list[str | Path]:
+def _start(headers: Headers, sanitized: bool) -> list[str | Path]:
     """Include paths and the text that load_inline puts first."""
     if headers is Headers.LIGHT:
-        return [*_LIGHT, "-include", prelude()]
+        return [*_LIGHT, "-include", prelude(sanitized)]
     if headers is Headers.PYBIND:
         return [*_LIGHT, "-DEMULATOR_WITH_PYBIND11", "-include", _PRELUDE]
     return [*_FULL, "-include", _PRELUDE]
@@ -220,4 +252,6 @@ def _location(source: str, line: int, mark: Mark) -> str:
 @functools.cache
 def _key(what: str, *code: Path) -> str:
     """What a product of ours is found by: this machine, and our own code that makes it."""
-    return cache.key(what=what, machine=compiler.identity(), flags=_FLAGS, code=cache.digest_of(*code))
+    return cache.key(
+        what=what, machine=compiler.identity(), flags=_SANITIZED_FLAGS + _FLAGS, code=cache.digest_of(*code)
+    )

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "emulator/memory.h"
+#include "emulator/sanitize.h"
 #include "emulator/scheduler.h"
 
 namespace emulator {
@@ -68,18 +69,26 @@ cudaError_t give(cudaError_t error) {
   return error;
 }
 
+namespace {
+bool refuse(const Launch& launch, cudaError_t error) {
+  if (sanitize::on) sanitize::refused(launch, error_string(error));
+  give(error);
+  return false;
+}
+}  // namespace
+
 bool valid(const Launch& launch) {
   ++launches;  // a launch that fails is one, too
   const dim3& block = launch.block;
   if (peek_error() && sticky) return false;
   if (!within(launch.grid, limits::kGridX, limits::kGridY, limits::kGridZ) ||
       !within(block, limits::kBlockX, limits::kBlockY, limits::kBlockZ) || block.x * block.y * block.z > limits::kThreadsPerBlock)
-    return give(cudaErrorInvalidConfiguration), false;
-  if (launch.shared_bytes > dynamic_shared_limit(launch.kernel)) return give(cudaErrorInvalidValue), false;
+    return refuse(launch, cudaErrorInvalidConfiguration);
+  if (launch.shared_bytes > dynamic_shared_limit(launch.kernel)) return refuse(launch, cudaErrorInvalidValue);
   const auto threads = static_cast<int>(block.x * block.y * block.z);
   if (launch.cooperative && static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z >
                                 static_cast<std::uint64_t>(resident_blocks(threads, launch.shared_bytes)) * limits::kMultiprocessors)
-    return give(cudaErrorCooperativeLaunchTooLarge), false;
+    return refuse(launch, cudaErrorCooperativeLaunchTooLarge);
   return true;
 }
 
@@ -134,6 +143,7 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   if (bytes && ((to_device && !is_device(to)) || (from_device && !is_device(from)))) return give(cudaErrorInvalidValue);
   if (synchronize()) return sticky;
   std::memmove(to, from, bytes);
+  if (sanitize::on && to_device) sanitize::written_by_host(to, bytes);
   return cudaSuccess;
 }
 
@@ -141,6 +151,7 @@ cudaError_t set(void* address, int value, std::size_t bytes) {
   if (bytes && !is_device(address)) return give(cudaErrorInvalidValue);
   if (synchronize()) return sticky;
   std::memset(address, value, bytes);
+  if (sanitize::on) sanitize::written_by_host(address, bytes);
   return cudaSuccess;
 }
 

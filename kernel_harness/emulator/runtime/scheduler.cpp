@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "emulator/context.h"
+#include "emulator/sanitize.h"
 
 constinit thread_local uint3 threadIdx{}, blockIdx{};
 constinit thread_local dim3 blockDim, gridDim;
@@ -78,8 +79,8 @@ class Core {
   void release_grid();
   void grid_barrier();
   bool cooperative() const { return launch_->cooperative; }
-  Votes barrier(bool vote);
-  Meeting meet(std::uint32_t mask, std::uint64_t value);
+  Votes barrier(bool vote, const void* caller);
+  Meeting meet(std::uint32_t mask, std::uint64_t value, const void* caller);
   unsigned lane() const { return running_->index % kWarpSize; }
   void yield();
   std::uint32_t converged(const void* site);
@@ -114,7 +115,7 @@ class Core {
   std::vector<Fiber*> idle_;
   std::vector<char> dynamic_, kept_, shared_;
   uint3 block_{};
-  char* static_ = nullptr;
+  char *static_ = nullptr, *sanitized_ = nullptr;
   std::size_t static_bytes_ = 0;
 
   void push_ready(unsigned index) {
@@ -171,10 +172,13 @@ void Core::begin_launch(const Launch& launch) {
   blockDim = launch.block;
   gridDim = launch.grid;
   if (launch.shared_bytes + kAlignment > dynamic_.size()) dynamic_.resize(launch.shared_bytes + kAlignment);
+  if (sanitize::on) sanitize::static_memory(static_, static_bytes_);
+  if (sanitize::on) sanitized_ = sanitize::dynamic_memory(launch.shared_bytes);
   dynamic_shared = dynamic_start();
 }
 
 char* Core::dynamic_start() {
+  if (sanitize::on) return sanitized_;
   const auto start = reinterpret_cast<std::uintptr_t>(dynamic_.data());
   return reinterpret_cast<char*>((start + kAlignment - 1) / kAlignment * kAlignment);
 }
@@ -205,6 +209,7 @@ void Core::begin_block(std::uint64_t number) {
   blockIdx = {static_cast<unsigned>(number % launch.grid.x), static_cast<unsigned>(number / launch.grid.x % launch.grid.y),
                 static_cast<unsigned>(number / launch.grid.x / launch.grid.y)};
   poison();
+  if (sanitize::on) sanitize::begin_block(number, n);
 }
 
 void Core::run_block(std::uint64_t number) {
@@ -219,6 +224,7 @@ void Core::enter() {
   blockIdx = block_;
   dynamic_shared = dynamic_start();
   if (static_bytes_) std::memcpy(static_, shared_.data(), static_bytes_);
+  if (sanitize::on) sanitize::resume_block((static_cast<std::uint64_t>(block_.z) * gridDim.y + block_.y) * gridDim.x + block_.x);
 }
 
 void Core::leave() {
@@ -258,6 +264,7 @@ void Core::release_grid() {
 void Core::place(unsigned index) {
   running_ = &threads_[index];
   threadIdx = running_->at;
+  if (sanitize::on) sanitize::switch_to(index);
 }
 
 // Goes to whoever can run: a thread that was woken, else one not yet begun, else back to the core.
@@ -323,10 +330,10 @@ void Core::release_converged() {
 void Core::fiber_main(Fiber* fiber) {
   for (;;) {
     while (next_ < threads_.size()) {
-      place(next_++);
+      place(sanitize::on ? sanitize::nth_thread(next_++) : next_++);
       Thread& thread = *running_;
       thread.fiber = fiber;
-      launch_->body(launch_->arguments);
+      sanitize::on ? sanitize::run_thread(launch_->body, launch_->arguments) : launch_->body(launch_->arguments);
       finish(thread);
     }
     idle_.push_back(fiber);
@@ -350,16 +357,19 @@ void Core::finish(Thread& thread) {
 
 // Wakes everyone at the barrier, in index order, and remembers the vote until the next one.
 void Core::release_barrier() {
+  if (sanitize::on) sanitize::release_barrier(alive_);
   outcome_ = {votes_, votes_ == voters_, votes_ > 0};
   votes_ = voters_ = waiting_ = 0;
-  for (unsigned i = 0; i < threads_.size(); ++i) {
+  for (unsigned place = 0; place < threads_.size(); ++place) {
+    const unsigned i = sanitize::on ? sanitize::nth_thread(place) : place;
     if (!threads_[i].at_barrier) continue;
     threads_[i].at_barrier = false;
     push_ready(i);
   }
 }
 
-Votes Core::barrier(bool vote) {
+Votes Core::barrier(bool vote, const void* caller) {
+  if (sanitize::on) sanitize::arrive(running_->index, caller, true);
   ++waiting_;
   ++voters_;
   votes_ += vote;
@@ -372,14 +382,17 @@ Votes Core::barrier(bool vote) {
 void Core::release(Gathering& gathering, unsigned first) {
   std::memcpy(gathering.out, gathering.in, sizeof gathering.in);
   gathering.took_part = gathering.arrived;
+  if (sanitize::on) sanitize::release_warp(first, gathering.took_part);
   gathering.arrived = 0;
   for (unsigned i = 0; i < kWarpSize; ++i)
     if (gathering.took_part >> i & 1) push_ready(first + i);
 }
 
-Meeting Core::meet(std::uint32_t mask, std::uint64_t value) {
+Meeting Core::meet(std::uint32_t mask, std::uint64_t value, const void* caller) {
   const unsigned index = running_->index, which = index / kWarpSize, bit = index % kWarpSize;
+  if (sanitize::on) sanitize::arrive(index, caller, false);
   if (!(mask >> bit & 1)) {
+    if (sanitize::on) sanitize::outside_mask(index);
     set_fault(name(index) + " took part in a warp operation whose mask leaves it out");
     mask |= 1u << bit;
   }
@@ -396,6 +409,7 @@ Meeting Core::meet(std::uint32_t mask, std::uint64_t value) {
   if (gathering.arrived == (mask & warp.alive)) release(gathering, which * kWarpSize);
   wait();
   Gathering& done = warps_[which].gatherings[g];
+  if (sanitize::on) sanitize::keep_quiet(warps_[which].gatherings.data(), kWarpSize * sizeof(Gathering));
   return {done.out, done.took_part};
 }
 
@@ -417,6 +431,7 @@ void Core::stuck() {
     for (blocked = 0; !(warps_[blocked / kWarpSize].alive >> blocked % kWarpSize & 1);) ++blocked;
     set_fault(name(blocked) + " waits in a warp operation for lanes that never come");
   }
+  if (sanitize::on) sanitize::never_reached(blocked, waiting_ > 0);
   fibers_.clear();  // their stacks hold threads that will never go on
   idle_.clear();
 }
@@ -433,6 +448,7 @@ class Cores {
     blocks_ = static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
     chunk_ = std::max<std::uint64_t>(1, blocks_ / (count() * 8));
     taken_ = 0;
+    if (sanitize::on) sanitize::begin_launch(launch);
     if (launch.cooperative) {
       work_cooperatively(launch);
     } else if (blocks_ > 1 && count() > 1) {
@@ -450,6 +466,7 @@ class Cores {
     } else {
       work(launch);
     }
+    if (sanitize::on) sanitize::end_launch();
     std::lock_guard lock(fault_mutex);
     return fault_text.empty();
   }
@@ -461,7 +478,7 @@ class Cores {
       int usable = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
       return std::min(kMostCores, static_cast<unsigned>(std::max(1, usable)));
     }();
-    return cores;
+    return sanitize::on ? 1 : cores;
   }
 
   void work(const Launch& launch) {
@@ -470,7 +487,8 @@ class Cores {
     core = mine.get();
     mine->begin_launch(launch);
     for (std::uint64_t first; (first = taken_.fetch_add(chunk_)) < blocks_;)
-      for (std::uint64_t number = first; number < std::min(first + chunk_, blocks_); ++number) mine->run_block(number);
+      for (std::uint64_t number = first; number < std::min(first + chunk_, blocks_) && !(sanitize::on && sanitize::given_up()); ++number)
+        mine->run_block(sanitize::on ? sanitize::nth_block(number) : number);
     mine->end_launch();
   }
 
@@ -483,12 +501,13 @@ class Cores {
     }
     for (bool waiting = true; waiting;) {
       std::size_t arrived = 0;
-      for (auto& block : blocks) arrived += block->advance();
+      for (std::size_t i = 0; i < blocks.size(); ++i) arrived += blocks[sanitize::on ? sanitize::nth_block(i) : i]->advance();
       waiting = arrived > 0;
       if (waiting && arrived < blocks.size()) {
         set_fault(std::to_string(arrived) + " blocks wait at a barrier of the grid that " + std::to_string(blocks.size() - arrived) + " blocks never reach");
         break;
       }
+      if (sanitize::on) sanitize::release_grid();
       for (auto& block : blocks) block->release_grid();
     }
     blocks[0]->end_launch();
@@ -531,8 +550,8 @@ bool run(const Launch& launch) {
 }
 
 const char* last_fault() { return fault_text.c_str(); }
-Votes barrier(bool vote) { return core->barrier(vote); }
-Meeting meet(std::uint32_t mask, std::uint64_t value) { return core->meet(mask, value); }
+Votes barrier(bool vote) { return core->barrier(vote, __builtin_return_address(0)); }
+Meeting meet(std::uint32_t mask, std::uint64_t value) { return core->meet(mask, value, __builtin_return_address(0)); }
 void grid_barrier() { core->grid_barrier(); }
 bool grid_is_cooperative() { return core->cooperative(); }
 unsigned lane() { return core->lane(); }

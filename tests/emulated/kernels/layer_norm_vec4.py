@@ -2,7 +2,9 @@
 
 import torch
 
-CPP = "std::vector<torch::Tensor> layer_norm_vec4(torch::Tensor x, torch::Tensor weight, torch::Tensor bias, double eps);"
+CPP = (
+    "std::vector<torch::Tensor> layer_norm_vec4(torch::Tensor x, torch::Tensor weight, torch::Tensor bias, double eps);"
+)
 CUDA = r"""
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>

@@ -12,7 +12,8 @@ namespace emulator {
 
 class Configuration {
  public:
-  Configuration(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t = nullptr) : launch_{nullptr, grid, block, shared_bytes, nullptr, nullptr} {}
+  Configuration(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : launch_{nullptr, grid, block, shared_bytes, nullptr, nullptr, file, line} {}
 
   Configuration& cooperative() {
     launch_.cooperative = true;

@@ -29,6 +29,8 @@ struct Launch {
   std::size_t shared_bytes;
   void (*body)(void*);  // runs one thread of the kernel
   void* arguments;
+  const char* file = "";  // where it is launched from
+  int line = 0;
   bool cooperative = false;  // all its blocks at once, so that they can wait for each other
 };
 

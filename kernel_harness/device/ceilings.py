@@ -1,0 +1,70 @@
+"""What this very device reaches: a copy for memory, a matrix product for each number format. Sheets are in peaks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from kernel_harness.build import cache
+
+_COPY_BYTES = 1 << 30
+_SIZE = 8192
+_SAMPLES = 10
+_FORMATS = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+def measured(device: str, identity: Mapping[str, Any]) -> dict[str, float]:
+    """`bytes_per_s` of a copy (bytes read and written), `<format>_flops_per_s` of a product of random numbers.
+
+    Measured once for an `identity` (the device and its clocks) and kept beside what was built.
+    """
+
+    def build(folder: Path) -> None:
+        (folder / "ceilings.json").write_text(json.dumps(_measure(device)))
+
+    folder, _ = cache.get_or_build("ceilings", cache.key(what="ceilings", size=_SIZE, **identity), build)
+    found: dict[str, float] = json.loads((folder / "ceilings.json").read_text())
+    return found
+
+
+def _measure(device: str) -> dict[str, float]:
+    ceilings = {"bytes_per_s": 2 * _COPY_BYTES / _copy_s(device)}
+    for name, dtype in _FORMATS.items():
+        ceilings[f"{name}_flops_per_s"] = 2 * _SIZE**3 / _product_s(device, dtype, tf32=name == "tf32")
+    torch.cuda.empty_cache()
+    return ceilings
+
+
+def _copy_s(device: str) -> float:
+    source = torch.empty(_COPY_BYTES // 4, dtype=torch.float32, device=device).normal_()
+    target = torch.empty_like(source)
+    return _seconds(lambda: target.copy_(source))
+
+
+def _product_s(device: str, dtype: torch.dtype, *, tf32: bool) -> float:
+    a, b = (torch.randn(_SIZE, _SIZE, device=device).to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    try:
+        return _seconds(lambda: torch.mm(a, b, out=out))
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    """The median of some calls between events, after two that warm up."""
+    samples: list[float] = []
+    for _ in range(_SAMPLES + 2):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call()
+        stop.record()
+        stop.synchronize()
+        samples.append(start.elapsed_time(stop) / 1e3)
+    return median(samples[2:])
