@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from kernel_harness import tensors
 from kernel_harness.build.sources import Sources
-from kernel_harness.device import Clocked, Placed
+from kernel_harness.device import Placed
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.emulator import compile as emulator
 from kernel_harness.emulator.sanitize import Sanitizer
@@ -68,10 +67,9 @@ class Sanitized(Emulated):
             self._sanitizer.name(tensor, f"input {i}", read_only=True)
         return Placed(placed, lambda: None)
 
-    def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
-        """The call, and then what it left."""
+    def fetch(self, outputs: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
+        """A look at what the call left, before the judge gets it."""
         assert self._sanitizer
-        result, clocked = super().timed(call, hold=hold, cold=cold)
-        self._outputs = tensors.flatten(result)[1]
+        self._outputs = list(outputs)
         self._sanitizer.end(self._outputs)
-        return result, clocked
+        super().fetch(outputs, leaves, memory)
