@@ -93,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     mistakes.set_defaults(verb=_sanitize)
     mistakes.add_argument("problem", metavar="PROBLEM", help="a problem's name, or the path of its file")
     mistakes.add_argument("kernel", metavar="KERNEL", help="a kernel's name or file")
+    mistakes.add_argument("--device", default="auto", metavar="D", help="auto, cpu (emulated), cuda or cuda:N")
     mistakes.add_argument("--shape", type=_shape, default={}, metavar="M=64,...", help="look at this size only")
     mistakes.add_argument("--seed", type=int, metavar="N", help="of the inputs and of the order of threads")
     mistakes.add_argument("--json", action="store_true", help="print one JSON object per finding")

@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from kernel_harness import device as devices
 from kernel_harness import find, leaderboard
 from kernel_harness.builtin import BASELINES, COMPILED
 from kernel_harness.candidate import Candidate
@@ -37,7 +34,7 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     """
     problem = find.problem(options.problem, root)
     chosen = find.kernels(options.kernel, problem.name, root)
-    device = _device(options.device)
+    device = find.device(options.device)
     usual = problem.at(problem.cpu_shape) if device.emulated else problem
     timed = usual.at(options.shape)
     _check_baseline(options.baseline, chosen, device)
@@ -139,19 +136,6 @@ def _check_baseline(name: str, chosen: Sequence[Candidate], device: Device) -> N
         raise UserError(f"no baseline {name!r}; there are {', '.join((*BASELINES, *kernels))}")
     if device.emulated and name in COMPILED:
         raise UserError(f"{name} needs a GPU: torch.compile cannot compile for the emulated device")
-
-
-def _device(name: str) -> Device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or name.startswith("cpu:"):
-        raise UserError(f"no device {name!r}; there are auto, cpu, cuda and cuda:N")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise UserError(
-            f"no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices; --device cpu emulates one"
-        )
-    return devices.named(name)
 
 
 def _conclude(

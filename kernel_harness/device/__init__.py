@@ -111,15 +111,15 @@ class Device(Protocol):
 
 
 def named(name: str) -> Device:
-    """The device for `cpu`, `cuda` or `cuda:N`, or `cpu-sanitized`, where no time is taken."""
+    """The device for `cpu`, `cuda` or `cuda:N`; with `-sanitized` behind, as the verb `sanitize` uses it."""
     if name == "cpu":
         from kernel_harness.device.cpu import Emulated
 
         return Emulated()
-    if name == "cpu-sanitized":
-        from kernel_harness.device.sanitized import Sanitized
+    if name.endswith("-sanitized"):
+        from kernel_harness.device.sanitized import Sanitized, SanitizedCuda
 
-        return Sanitized()
+        return Sanitized() if name.startswith("cpu") else SanitizedCuda(name.removesuffix("-sanitized"))
     from kernel_harness.device.cuda import Cuda
 
     return Cuda(name)

@@ -1,4 +1,7 @@
-"""The emulated device with its sanitizer on: the same kernels, slower, and every access looked at."""
+"""Devices whose every access is looked at: the emulated one by its own sanitizer, CUDA by a tool around the worker.
+
+Nothing is timed on them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ import torch
 from kernel_harness.build.sources import Sources
 from kernel_harness.device import Placed
 from kernel_harness.device.cpu import Emulated
+from kernel_harness.device.cuda import Cuda
 from kernel_harness.emulator import compile as emulator
 from kernel_harness.emulator.sanitize import Sanitizer
 from kernel_harness.tensors import Leaf
@@ -73,3 +77,15 @@ class Sanitized(Emulated):
         self._outputs = list(outputs)
         self._sanitizer.end(self._outputs)
         super().fetch(outputs, leaves, memory)
+
+
+class SanitizedCuda(Cuda):
+    """`cuda` or `cuda:N` in a worker that compute-sanitizer watches, which knows bounds by the allocation."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = f"{name}-sanitized"
+
+    def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
+        """Each input in an allocation of its own."""
+        return Placed([leaf.view(memory).to(self.torch_device) for leaf in leaves], lambda: None)
