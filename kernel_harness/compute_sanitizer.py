@@ -5,6 +5,7 @@ Which kernels and cases are looked at is decided elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -97,7 +98,9 @@ class Wrapped(Template):
 
     def close(self) -> None:
         """Leaves nothing behind; the worker itself is its holder's to close."""
-        if self._wrapper:
+        if self._end and self._wrapper:
+            with contextlib.suppress(OSError):
+                self._end.shutdown(socket.SHUT_RDWR)  # what the program started ends with it
             self._wrapper.kill()
             self._wrapper.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -171,8 +174,10 @@ def _detail(kind: Kind, report: Sequence[str]) -> str:
     """What the report says of the memory, or of the barrier."""
     if kind is Kind.DIVERGENT_BARRIER:
         return report[0].removeprefix("Barrier error detected.").strip().rstrip(".").lower()
-    said = [line for line in report if line.startswith(("Address", "Access at", "and is"))]
-    return " ".join(said)
+    if any("misaligned" in line for line in report):
+        return "a misaligned address"
+    nearest = next((line for line in report if line.startswith("and is ")), "")
+    return f"an address that {nearest.removeprefix('and ')}" if nearest else ""
 
 
 def _indices(report: Sequence[str]) -> tuple[tuple[int, int, int] | None, tuple[int, int, int] | None]:

@@ -29,6 +29,7 @@ _FLAGS = (
 # binutils of every age read rightly; more optimisation would move accesses away from their lines, or hide them.
 _SANITIZED_FLAGS = (
     *(flag for flag in _FLAGS if flag != "-O2"), "-O1", "-g1", "-gdwarf-4", "-fsanitize=thread",
+    "-fno-optimize-sibling-calls",
     "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
 _ROOM = 1024  # bytes behind every shared variable: whoever overruns one would else meet the next
