@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernel_harness import candidate, compute_sanitizer, problem
+from kernel_harness import candidate, compute_sanitizer, findings, problem
 from kernel_harness import device as devices
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import plan
@@ -126,6 +128,78 @@ def test_a_correct_kernel_is_not_reported(template, tmp_path, path):
     one = Candidate(path.stem, path, path.read_text() + AS_CANDIDATE.format(name=path.stem))
     report = sanitized(template, last, one)
     assert ([f.sentence for f in report.findings], report.fault, len(report.cases)) == ([], "", 1)
+
+
+# -------------------------------------------------------------------------------------------------- the verb
+
+
+def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """`python harness.py sanitize`, as a user runs it."""
+    return subprocess.run(
+        [sys.executable, ROOT / "harness.py", "sanitize", *words, "--device", "cpu"],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def planted(solved: str, bug: str) -> tuple[Path, Path]:
+    """The problem's and the kernel's file, as the command takes them."""
+    here = PLANTED.relative_to(ROOT)
+    return here / "problems" / f"{solved}.py", here / solved / f"{bug}.cu"
+
+
+@needs_binutils
+def test_the_verb_says_what_is_wrong_in_one_sentence_and_leaves_with_1():
+    done = command(*planted("elements", "off_by_one_read"), "--seed", "5")
+    assert done.returncode == 1
+    (sentence,) = done.stdout.splitlines()
+    for part in (
+        "out-of-bounds read: tests/planted/elements/off_by_one_read.cu:6: `float right = x[i + 1];  // BUG`",
+        "thread (103, 0, 0) of block (7, 0, 0) of combine reads 4 bytes that begin 0 bytes past the end of input 1",
+        "float32 [1000]",
+    ):
+        assert part in sentence
+
+
+@needs_binutils
+def test_an_order_that_changes_the_answer_is_shown_again_by_its_seed():
+    words = (*planted("histogram", "slots_in_order_of_arrival"), "--seed", "7", "--shape", "N=300", "--json")
+    one, two = (json.loads(command(*words).stdout) for _ in range(2))
+    assert one == two
+    assert one["kind"] == "order dependence" and "run in reverse" in one["sentence"]
+
+
+def test_two_kernels_at_once_or_none_are_a_mistake_in_the_words():
+    assert command("matmul_tt", "tiled*").returncode == 2
+    assert "did you mean 'tiled'" in command("matmul_tt", "tilde").stderr
+
+
+def test_what_does_not_compile_cannot_be_sanitized(tmp_path):
+    (tmp_path / "broken.cu").write_text("torch::Tensor forward(torch::Tensor x) { return y; }\n")
+    done = command(PLANTED / "problems" / "rows.py", tmp_path / "broken.cu")
+    assert done.returncode == 4
+    assert "BUILD_ERROR" in done.stderr and "broken.cu:1" in done.stderr
+
+
+@needs_binutils
+def test_a_wrong_answer_under_emulation_comes_with_the_first_finding(harness):
+    kernel = PLANTED / "elements" / "grid_too_small.cu"
+    words = ("--problem", PLANTED / "problems" / "elements.py", "--device", "cpu", "--json")
+    done = harness.run(*words, "--kernel", kernel)
+    record = done.results["grid_too_small"]
+    assert record["status"] == "WRONG_VALUES"
+    assert record["remark"].startswith("never written: tests/planted/elements/grid_too_small.cu:11:")
+    assert record["reason"].endswith("\nSanitizer: " + record["remark"])
+
+
+def test_findings_of_a_worker_that_lies_are_left_out():
+    honest = {
+        "kind": "race", "kernel": "k", "bytes": 4, "detail": "", "count": 1,
+        "here": {"file": "k.cu", "line": 1, "thread": [0, 0, 0], "block": [0, 0, 0], "write": True},
+    }  # fmt: skip
+    lies = [7, {}, {**honest, "kind": "nonsense"}, {**honest, "count": "many"}, {**honest, "here": {"line": [2]}}]
+    (found,) = findings.read([*lies, {**honest, "kernel": "k\x1b[2J" + "k" * 9999}], "own", ["x = y;"])
+    assert found.source == "x = y;" and found.kernel.isprintable() and len(found.kernel) < 1000
+    assert findings.read("not a list", "own", []) == []
 
 
 # ------------------------------------------------------------------------------------------ compute-sanitizer
