@@ -37,7 +37,7 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     """
     problem = find.problem(options.problem, root)
     chosen = find.kernels(options.kernel, problem.name, root)
-    device = _device(options.device)
+    device = _device(options.device, options.strict)
     usual = problem.at(problem.cpu_shape) if device.emulated else problem
     timed = usual.at(options.shape)
     _check_baseline(options.baseline, chosen, device)
@@ -141,7 +141,7 @@ def _check_baseline(name: str, chosen: Sequence[Candidate], device: Device) -> N
         raise UserError(f"{name} needs a GPU: torch.compile cannot compile for the emulated device")
 
 
-def _device(name: str) -> Device:
+def _device(name: str, strict: bool) -> Device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, index = name.partition(":")
@@ -151,7 +151,9 @@ def _device(name: str) -> Device:
         raise UserError(
             f"no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices; --device cpu emulates one"
         )
-    return devices.named(name)
+    if strict and kind == "cuda":
+        raise UserError("--strict is for the emulated device: on a GPU nvcc compiles every kernel anyway")
+    return devices.named("cpu-strict" if strict else name)
 
 
 def _conclude(

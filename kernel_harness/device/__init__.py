@@ -111,11 +111,11 @@ class Device(Protocol):
 
 
 def named(name: str) -> Device:
-    """The device for `cpu`, `cuda` or `cuda:N`, or `cpu-sanitized`, where no time is taken."""
-    if name == "cpu":
-        from kernel_harness.device.cpu import Emulated
+    """The device for `cpu`, `cuda` or `cuda:N`, `cpu-strict`, or `cpu-sanitized`, where no time is taken."""
+    if name in ("cpu", "cpu-strict"):
+        from kernel_harness.device.cpu import Emulated, Strict
 
-        return Emulated()
+        return Strict() if name == "cpu-strict" else Emulated()
     if name == "cpu-sanitized":
         from kernel_harness.device.sanitized import Sanitized
 

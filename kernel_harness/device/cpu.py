@@ -15,7 +15,7 @@ from kernel_harness.build.sources import Sources
 from kernel_harness.device import Clocked, Placed, Steady
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.emulator import compile as emulator
-from kernel_harness.emulator import torch_cuda
+from kernel_harness.emulator import strict, torch_cuda
 from kernel_harness.tensors import Leaf
 
 
@@ -97,3 +97,19 @@ class Emulated:
     def environment(self) -> dict[str, Any]:
         """The machine the emulation runs on."""
         return {"device": "CUDA emulated on the CPU", "threads": torch.get_num_threads(), **compiler.identity()}
+
+
+class Strict(Emulated):
+    """`--device cpu --strict`: nvcc has to take a source, too, before it runs."""
+
+    name = "cpu-strict"
+
+    def build(self, sources: Sources, mark: Callable[[str], str], /) -> tuple[Path, bool]:
+        """As without --strict, after nvcc. Raises what it raises, and NoCompiler without nvcc."""
+        strict.check(sources, mark)
+        return super().build(sources, mark)
+
+    def prepare(self) -> None:
+        """Builds the emulator. Raises NoCompiler, also where there is no nvcc."""
+        strict.require()
+        super().prepare()

@@ -13,6 +13,7 @@ from pathlib import Path
 from kernel_harness.build import bindings, cache, compiler
 from kernel_harness.build.errors import BuildFailed, UnsupportedConstruct
 from kernel_harness.build.sources import Sources
+from kernel_harness.emulator import shared_memory
 from kernel_harness.emulator.lacking import lacking
 from kernel_harness.emulator.rewrite import blank, rewrite, unsupported
 
@@ -21,9 +22,11 @@ _INCLUDE, _RUNTIME = _HERE / "include", _HERE / "runtime"
 # Without unique symbols, a template's shared memory is its own library's even where another has one of its name.
 # -O2 is where the compiler's time stops paying for the small kernels seen here; contraction is nvcc's default too.
 # Kernels read floats as integers and packs of four through pointers of other types; nvcc lets them.
+# Two branches that end alike stay two: which lanes run together is told by where they are in the code.
+_KEEP_APART = ("-fno-crossjumping", "-fno-tree-tail-merge", "-fno-code-hoisting")
 _FLAGS = (
     "-O2", "-march=native", "-ffp-contract=fast", "-fno-strict-aliasing", "-pthread", "-w", "-fno-gnu-unique",
-    "-fmax-errors=20",
+    "-fmax-errors=20", "-fno-semantic-interposition", *_KEEP_APART,
 )  # fmt: skip
 # Sanitized code calls the runtime before every access of memory. Its line table says where, in the version that
 # binutils of every age read rightly; more optimisation would move accesses away from their lines, or hide them.
@@ -158,6 +161,8 @@ def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, sanit
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(compile_one, units))
+    if not sanitized:  # which gives every shared variable more room than it asked for
+        _refuse_excess(sources, mark, [folder / f"{unit.name}.o" for unit in units])
     library = runtime()
     libraries = [flag for flag in sources.ldflags if not flag.startswith("-lcu")]
     compiler.run(
@@ -167,6 +172,19 @@ def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, sanit
     )  # fmt: skip
     for unit in units:
         (folder / f"{unit.name}.o").unlink()
+
+
+def _refuse_excess(sources: Sources, mark: Mark, objects: list[Path]) -> None:
+    found = shared_memory.excess(objects)
+    if not found:
+        return
+    function, variable, size = found
+    declared = re.search(rf"__shared__[^;]*\b{re.escape(variable)}\b", blank(sources.cuda))
+    line = sources.cuda.count("\n", 0, declared.end()) + 1 if declared else 1
+    raise BuildFailed(
+        f"{_location(sources.cuda, line, mark)}: error: {function} uses too much shared memory ({size} bytes, at most "
+        f"{shared_memory.LIMIT_BYTES}); more must be dynamic, and asked for with cudaFuncSetAttribute."
+    )
 
 
 def _with_room(assembly: str) -> str:
