@@ -50,12 +50,18 @@ class Sanitized(Emulated):
             self._sanitizer.blame(self._outputs[output], element)
         return {"findings": self._sanitizer.findings()}
 
-    def build(self, sources: Sources, mark: Callable[[str], str], /) -> tuple[Path, bool]:
+    def build_key(self, sources: Sources, /) -> str:
+        """Sanitized code is other code."""
+        return emulator.key(sources, sanitized=True)
+
+    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
         """Compiles with a call before every access. Raises BuildFailed, UnsupportedConstruct, NoCompiler."""
-        library, cached = emulator.extension(sources, mark, sanitized=True)
+        emulator.build(sources, mark, folder, sanitized=True)
+
+    def built(self, library: Path) -> None:
+        """Its shared arrays get their names."""
         if self._sanitizer:
             self._sanitizer.name_arrays(library)
-        return library, cached
 
     def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
         """Each input in memory of its own, with room around it."""

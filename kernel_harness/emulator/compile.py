@@ -106,32 +106,38 @@ def prepare(sanitized: bool = False) -> None:
 
 
 def extension(sources: Sources, mark: Mark, sanitized: bool = False) -> tuple[Path, bool]:
-    """The candidate's library and whether it was cached. `mark` points a source's lines at the author's file.
+    """The candidate's library and whether it was cached, built in this process. Raises as `build`."""
+    name = key(sources, sanitized)
+    folder, cached = cache.get_or_build("extensions", name, lambda folder: build(sources, mark, folder, sanitized))
+    return folder / f"{sources.name}.so", cached
 
-    Sanitized, its kernels tell the runtime of every access of memory.
-    Raises BuildFailed, UnsupportedConstruct, NoCompiler.
-    """
-    _refuse_unsupported(sources, mark)
-    name = cache.key(
+
+def key(sources: Sources, sanitized: bool = False) -> str:
+    """What the candidate's library is found by."""
+    return cache.key(
         base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
         sanitized=sanitized, name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
-    def build(folder: Path) -> None:
-        headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
-        try:
-            _compile(sources, mark, folder, headers, sanitized)
-        except BuildFailed as failure:
-            found = lacking(failure.log)
-            if found:
-                raise UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) from None
-            if not _NEEDS_FULL.search(failure.log):
-                raise
-            _compile(sources, mark, folder, Headers.FULL, sanitized)
 
-    folder, cached = cache.get_or_build("extensions", name, build)
-    return folder / f"{sources.name}.so", cached
+def build(sources: Sources, mark: Mark, folder: Path, sanitized: bool = False) -> None:
+    """Puts the candidate's library into a folder. `mark` points a source's lines at the author's file.
+
+    Sanitized, its kernels tell the runtime of every access of memory.
+    Raises BuildFailed, UnsupportedConstruct, NoCompiler.
+    """
+    _refuse_unsupported(sources, mark)
+    headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
+    try:
+        _compile(sources, mark, folder, headers, sanitized)
+    except BuildFailed as failure:
+        found = lacking(failure.log)
+        if found:
+            raise UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) from None
+        if not _NEEDS_FULL.search(failure.log):
+            raise
+        _compile(sources, mark, folder, Headers.FULL, sanitized)
 
 
 @dataclass(frozen=True)

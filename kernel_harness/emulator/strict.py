@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -41,17 +42,20 @@ def require() -> None:
         )
 
 
-def check(sources: Sources, mark: Callable[[str], str]) -> None:
-    """Compiles the CUDA half as load_inline has nvcc do it, for sm_90. Raises BuildFailed, NoCompiler."""
+def key(base: str) -> str:
+    """What a library is found by that nvcc has taken, too, from what it is found by otherwise."""
+    return cache.key(base=base, toolkit=str(nvcc.toolkit()), code=cache.digest_of(Path(__file__), Path(light.__file__)))
+
+
+def check(sources: Sources, mark: Callable[[str], str], folder: Path) -> None:
+    """Compiles the CUDA half as load_inline has nvcc do it, for sm_90, and leaves nothing in the folder.
+
+    Raises BuildFailed, NoCompiler.
+    """
     require()
-    if not sources.cuda.strip():
-        return
-    key = cache.key(
-        what="strict", machine=compiler.identity(), toolkit=str(nvcc.toolkit()), cuda=sources.cuda, cpp=sources.cpp,
-        own=[sources.cuda_cflags, sources.include_paths, sources.implicit_headers],
-        code=cache.digest_of(Path(__file__), Path(light.__file__)),
-    )  # fmt: skip
-    cache.get_or_build("strict", key, lambda folder: _compile(sources, mark, folder))
+    if sources.cuda.strip():
+        with tempfile.TemporaryDirectory(dir=folder) as inside:
+            _compile(sources, mark, Path(inside))
 
 
 def _compile(sources: Sources, mark: Callable[[str], str], folder: Path) -> None:
