@@ -84,7 +84,7 @@ def main() -> None:
         for name in options.part or list(parts):
             rows += parts[name](bench)
             print(tabulate([vars(row) for row in rows], headers="keys"), flush=True)
-    bench.save(options.out)
+            print(bench.save(options.out), flush=True)
 
 
 class Bench:
@@ -118,14 +118,14 @@ class Bench:
         rejected = {i: r.rejected for i, r in enumerate(cohort.accepted) if r.rejected}
         self.samples.setdefault(what, []).append({"rounds_ms": samples, "rejected": rejected})
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> Path:
         """Writes all samples, and where they were taken, beside what other parts left there."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"timing_quality-{self.device.label}.json.gz"
         before = json.loads(gzip.decompress(path.read_bytes()))["samples"] if path.exists() else {}
         found = {"environment": self.environment, "samples": {**before, **self.samples}}
         path.write_bytes(gzip.compress(json.dumps(found, default=str).encode(), mtime=0))
-        print(path)
+        return path
 
 
 class Silent:

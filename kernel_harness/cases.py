@@ -80,10 +80,10 @@ class Packed:
     size: int
 
 
-def pack(inputs: Any) -> Packed:
-    """Raises tensors.Unreadable for an input that cannot be carried."""
+def pack(inputs: Any, lead_bytes: int = 0) -> Packed:
+    """Inputs, the first of them `lead_bytes` later than need be. Raises tensors.Unreadable."""
     structure, found = tensors.flatten(inputs)
-    leaves, size = tensors.layout(found)
+    leaves, size = tensors.layout(found, lead_bytes)
     return Packed(structure, tuple(found), tuple(leaves), size)
 
 

@@ -15,12 +15,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-MAX_MESSAGE_BYTES = 1 << 20
+# A candidate's file and the sources that it builds, escaped, with room to spare.
+MAX_MESSAGE_BYTES = 8 << 20
 MAX_DESCRIPTORS = 4
 _LENGTH = struct.Struct("<I")
 # From linux/fcntl.h; the fcntl module of Python 3.11 lacks these names.
 _F_ADD_SEALS = 1033
-_SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 2, 4, 16
+_SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 1, 2, 4, 16
 
 Message = dict[str, Any]
 
@@ -130,13 +131,17 @@ class SharedBuffer:
         os.ftruncate(self.descriptor, self.size)
         fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _SEAL_SHRINK | _SEAL_GROW)
         self.memory = mmap.mmap(self.descriptor, self.size)
+        self._sealed = False
 
     def read_only(self) -> int:
         """A descriptor of the same memory, which from now on nobody else can write to; the caller closes it.
 
-        That the descriptor is read-only is not enough: its holder could open it again through /proc.
+        That the descriptor is read-only is not enough: its holder could open it again through /proc. The seals are
+        set once and for all, or a holder could forbid the next ones.
         """
-        fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _SEAL_FUTURE_WRITE)
+        if not self._sealed:
+            fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _SEAL_FUTURE_WRITE | _SEAL_SEAL)
+            self._sealed = True
         return os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:

@@ -85,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--results", type=Path, default=ROOT / "results", metavar="DIR", help="where results are kept")
     run.add_argument("--json", action="store_true", help="print one JSON object per result instead of the table")
     run.add_argument("--watch", action="store_true", help="stay, and judge each kernel again when its file is saved")
+    run.add_argument("--strict", action="store_true", help="emulated: nvcc has to compile each kernel, too")
     run.add_argument("--quick", action="store_true", help="fewer shapes and a quarter of the timing")
     listing = verbs.add_parser("list", help="problems and their kernels")
     listing.set_defaults(verb=_list)

@@ -51,9 +51,10 @@ def executable() -> str:
 
 
 class Wrapped(Template):
-    """Starts one worker as a program that compute-sanitizer runs, instead of forking it."""
+    """Starts the first worker as a program that compute-sanitizer runs; builders are forked as ever."""
 
-    def __init__(self, tool: str) -> None:
+    def __init__(self, tool: str, builders: Template) -> None:
+        self._builders = builders
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-harness-"))
         self._log = self._folder / "log"
         self._command = [
@@ -67,7 +68,9 @@ class Wrapped(Template):
         return self
 
     def spawn(self, limits: Limits) -> Worker:
-        """The worker. There is one for each Wrapped."""
+        """The worker that is watched; after it, what builds for it."""
+        if self._wrapper is not None:
+            return self._builders.spawn(limits)
         self._end, theirs = channel.pair()
         read, write = os.pipe2(os.O_CLOEXEC)
         folder = Path(tempfile.mkdtemp(dir=self._folder))
@@ -80,7 +83,7 @@ class Wrapped(Template):
         finally:
             theirs.close()
             os.close(write)
-        return Worker(self, self._wrapper.pid, self._end, read, folder, limits)
+        return Worker(self, self._wrapper.pid, self._wrapper.pid, self._end, read, folder, limits)
 
     def status_of(self, pid: int) -> int | None:
         """How the program ended, as waitpid has it; None while it runs."""
@@ -107,13 +110,12 @@ class Wrapped(Template):
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """A build with lines is another build; and of torch's cached memory, all but the outermost bounds are unknown."""
+    """Of memory that torch has cached only the outermost bounds are known, so it caches none."""
     return {
         **os.environ,
         "HOME": str(folder),
         "TMPDIR": str(folder),
-        "KERNEL_HARNESS_CACHE": str(cache.root().absolute() / "with-lines"),
-        "NVCC_APPEND_FLAGS": "-lineinfo",
+        "KERNEL_HARNESS_CACHE": str(cache.root().absolute()),
         "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
     }
 

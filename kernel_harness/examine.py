@@ -15,21 +15,24 @@ from typing import Any
 import psutil
 import torch
 
+from kernel_harness import device as devices
 from kernel_harness import tensors
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import FORWARD_SEED, Case, Packed, Reference, pack
-from kernel_harness.channel import MAX_MESSAGE_BYTES, Message, SharedBuffer
+from kernel_harness.channel import Message, SharedBuffer
 from kernel_harness.device import Clocked, Steady
 from kernel_harness.problem import WEIGHT_SEED, Problem
 from kernel_harness.process import Limits, Template, Worker, WorkerFailed, WorkerTimedOut
 from kernel_harness.status import Status
 from kernel_harness.verify import Check, Expectation, same, unchanged, verify
+from kernel_harness.workshop import Workshop
 
 # Where a kernel file's helpers are importable from, as `custom_cuda_ops` is.
 KERNELS = Path(__file__).parent.parent / "kernels"
 # Pages take memory only when they are written, so one size serves every problem.
 _OUTPUT_BYTES = 16 << 30
-_LONGEST_SOURCE = MAX_MESSAGE_BYTES - 4096
+_LONGEST_SOURCE = 1 << 20
+_MOST_BUILDS = 64
 _STATUS_OF_KIND = {
     "build": Status.BUILD_ERROR,
     "unsupported": Status.UNSUPPORTED,
@@ -69,6 +72,7 @@ class Finding:
     queue_s: float = 0.0
     check_s: float = 0.0
     first_call_ms: float | None = None
+    launches: int | None = None  # of its own kernels, in the last call that was checked, as the worker tells it
     failed_case: Case | None = None
     remark: str = ""
 
@@ -81,6 +85,7 @@ class Answer:
     outputs: tuple[torch.Tensor, ...]
     clocked: Clocked
     bracket_ms: float
+    launches: int | None = None
 
 
 class Subject:
@@ -88,8 +93,10 @@ class Subject:
 
     def __init__(self, template: Template, device: str, limits: Limits) -> None:
         self.worker: Worker = template.spawn(limits)
+        self.builds: list[dict[str, Any]] = []
+        self._workshop = Workshop(template, devices.named(device), limits)
         self._limits = limits
-        self._file = ""
+        self._file = self._source = ""
         self._closed = False
         self._output = SharedBuffer(_OUTPUT_BYTES)
         start = {
@@ -97,16 +104,12 @@ class Subject:
         }  # fmt: skip
         self._ask(start, [self._output.descriptor])
 
-    def load(self, file: str, source: str, name: str) -> list[dict[str, Any]]:
-        """Runs the file, which builds it. The builds, as the worker tells them."""
-        self._file = file
+    def load(self, file: str, source: str, name: str) -> None:
+        """Runs the file, which builds it; `builds` is what that took."""
+        self._file, self._source = file, source
         if len(json.dumps(source)) > _LONGEST_SOURCE:
             raise Fault(Status.LOAD_ERROR, f"{file} has {len(source) / 1e6:.1f} MB; at most 1 MB can be judged.")
-        builds = self._ask(
-            {"do": "load", "file": file, "source": source, "class": name}, timeout_s=self._limits.build_s
-        )
-        listed = builds.get("builds")
-        return [b for b in listed if isinstance(b, dict)] if isinstance(listed, list) else []
+        self._ask({"do": "load", "file": file, "source": source, "class": name}, timeout_s=self._limits.build_s)
 
     def make(self, problem: Problem, *, compiled: str | None = None) -> None:
         """Builds the model for the problem's shape; `compiled` is a mode of torch.compile."""
@@ -135,7 +138,9 @@ class Subject:
         finally:
             if not how["writable"]:
                 os.close(descriptor)
-        return Answer(structure, outputs, _clocked(reply.get("clocked")), bracket_ms)
+        launches = reply.get("launches")
+        told = launches if isinstance(launches, int) else None
+        return Answer(structure, outputs, _clocked(reply.get("clocked")), bracket_ms, told)
 
     def warm(self, hold: int) -> Clocked:
         """The last call again, with its inputs still in the device's cache."""
@@ -174,8 +179,12 @@ class Subject:
         return reply["structure"], outputs
 
     def _ask(self, message: Message, descriptors: Sequence[int] = (), *, timeout_s: float | None = None) -> Message:
+        deadline = time.monotonic() + (timeout_s or self._limits.call_s)
         try:
             reply = self.worker.ask(message, descriptors, timeout_s=timeout_s or self._limits.call_s)
+            while "build" in reply:
+                answer = self._built(reply["build"], max(0.1, deadline - time.monotonic()))
+                reply = self.worker.ask(answer, timeout_s=max(0.1, deadline - time.monotonic()))
         except WorkerTimedOut as error:
             raise Fault(Status.TIMEOUT, str(error), error.output) from None
         except WorkerFailed as error:
@@ -184,6 +193,20 @@ class Subject:
             result: Message = reply["ok"]
             return result
         raise self._fault(reply.get("error"))
+
+    def _built(self, asked: Any, timeout_s: float) -> Message:
+        """Builds for the worker, which stands still meanwhile: nobody watches what it does."""
+        if len(self.builds) >= _MOST_BUILDS:
+            raise Fault(Status.LOAD_ERROR, f"{self._file} asks for more than {_MOST_BUILDS} builds.")
+        start = time.perf_counter()
+        self.worker.pause()
+        try:
+            answer, cached = self._workshop.build(asked, self._file, self._source, timeout_s)
+        finally:
+            self.worker.resume()
+        name = asked.get("name") if isinstance(asked, dict) else None
+        self.builds.append({"name": str(name)[:200], "seconds": time.perf_counter() - start, "cached": cached})
+        return answer
 
     def _fault(self, error: Any) -> Exception:
         if not isinstance(error, dict) or str(error.get("kind")) not in {*_STATUS_OF_KIND, "start"}:
@@ -236,6 +259,7 @@ def _try(subject: Subject, finding: Finding, reference: Reference, case: Case) -
     try:
         answer = subject.call(packed, buffer, writable=True, poison=case.poison)
         finding.first_call_ms = finding.first_call_ms or answer.bracket_ms
+        finding.launches = answer.launches
         structure, expectation = reference.expectation(case)
         check = compare(answer, structure, expectation)
         if check.passed:

@@ -60,7 +60,7 @@ def kernels(wanted: Sequence[str], problem_name: str, root: Path) -> list[Candid
     return _read(chosen)
 
 
-def device(name: str) -> Device:
+def device(name: str, *, strict: bool = False) -> Device:
     """The device of `--device`. Raises UserError for one that is not there."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -71,7 +71,9 @@ def device(name: str) -> Device:
         raise UserError(
             f"no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices; --device cpu emulates one"
         )
-    return devices.named(name)
+    if strict and kind == "cuda":
+        raise UserError("--strict is for the emulated device: on a GPU nvcc compiles every kernel anyway")
+    return devices.named("cpu-strict" if strict else name)
 
 
 def _matches(name: str, found: Iterable[Path]) -> list[Path]:

@@ -50,19 +50,29 @@ class Session:
     """
 
     def __init__(
-        self, problem: Problem, device: Device, settings: Settings, observer: Observer, template: Template | None = None
+        self,
+        problem: Problem,
+        device: Device,
+        settings: Settings,
+        observer: Observer,
+        template: Template | None = None,
+        hidden: Sequence[Path] = (),
     ) -> None:
         self.template = template or Template()
         self.problem, self.device, self.settings, self.observer = problem, device, settings, observer
         self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
         self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
+        # A worker has no use for the question's wording, and none for what others' results say of its inputs.
+        self._hidden = [problem.path.absolute(), Path(__file__).parent.parent / "problems", *hidden]
 
     def __enter__(self) -> Session:
         self.observer.stage("", "preparing the device (the first time takes half a minute)")
         self.device.prepare()
         environment = {**self.device.environment(), **results.environment()}
-        self.context = Context(self.problem, self.device, self.settings, self.cases, environment)
-        self.template.prepare(self.device.name)
+        self.template.prepare(self.device.name, self._hidden)
+        self.context = Context(
+            self.problem, self.device, self.settings, self.cases, environment, self.template.isolation
+        )
         return self
 
     def __exit__(
@@ -157,9 +167,10 @@ def _build(run: Session, candidate: Candidate, queued: float) -> tuple[Subject |
     subject = None
     try:
         subject = new_subject(run)
-        finding.builds = subject.load(file_name(candidate), candidate.source, "ModelNew")
+        subject.load(file_name(candidate), candidate.source, "ModelNew")
     except Fault as fault:
         finding.status, finding.reason, finding.log = fault.status, fault.reason, fault.log
+    finding.builds = subject.builds if subject is not None else []
     finding.build_s = time.perf_counter() - start
     run.observer.stage(candidate.name, "waiting")
     return subject, finding
@@ -236,7 +247,7 @@ def _race(run: Session, cohort: Cohort, groups: int) -> None:
         for name in names:
             run.observer.stage(name, text)
 
-    race.race(cohort, run.reference, settings.seed, stop, tell)
+    race.race(cohort, run.reference, stop, tell)
 
 
 @contextmanager

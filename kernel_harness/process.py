@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -22,12 +23,17 @@ from types import TracebackType
 
 import psutil
 
-from kernel_harness import channel
+from kernel_harness import channel, wall
+from kernel_harness.build import cache
 from kernel_harness.channel import Channel, Message
 from kernel_harness.errors import EnvironmentLacking
+from kernel_harness.wall import Kind, bubblewrap, probe
 
+_ROOT = Path(__file__).parent.parent
 KEPT_OUTPUT_BYTES = 64 * 1024
 _TICK_S = 0.05
+# Looks at a worker's processes until no new one shows up; who has more than this many goes on starting others.
+_STOPS = 50
 _PIPE_BYTES = 1 << 20
 # What a worker inherits of the user's environment; everything else stays with the judge.
 _ALLOWED = (
@@ -73,25 +79,50 @@ class WorkerMisbehaved(WorkerFailed):
 class Template:
     """The process workers are forked from. As a context manager it ends with everything it started.
 
-    It imports torch while its maker goes on; `prepare` waits for it.
+    It imports torch while its maker goes on; `prepare` waits for it. `kind` is the wall around its workers, by
+    default the strongest that this machine has; `isolation` is what it was found to be worth.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: Kind | None = None) -> None:
         self._lock = threading.Lock()
+        self._kind = kind or wall.best()
+        self.isolation = "unknown"
         ours, theirs = channel.pair()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-harness-"))
+        command = [sys.executable, "-m", "kernel_harness.template", str(theirs.fileno())]
+        environment = _environment(self._folder)
+        if self._kind is Kind.BUBBLEWRAP:
+            command = bubblewrap.around(command, environment, self._folder, [_ROOT / "problems", _ROOT / "results"])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "kernel_harness.template", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], env=_environment(self._folder), stdin=subprocess.DEVNULL,
-            cwd=Path(__file__).parent.parent, start_new_session=True,
+            command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, cwd=_ROOT,
+            start_new_session=True,
         )  # fmt: skip
         theirs.close()
         self._channel = Channel(ours)
 
-    def prepare(self, device: str) -> None:
-        """Makes it ready to fork workers for a device, with the environment as it is now."""
+    def prepare(self, device: str, hidden: Sequence[Path] = ()) -> None:
+        """Makes it ready to fork workers for a device, with the environment as it is now.
+
+        What is `hidden` workers find empty. A wall that does not stand here gives way to the next.
+        """
         kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
         self._ask({"do": "prepare", "device": device, "environment": kept}, timeout_s=300)
+        while True:
+            self._ask({"do": "wall", "kind": self._kind, "hidden": [str(p.absolute()) for p in hidden]})
+            try:
+                self.isolation = probe.describe(self._kind, self._gaps(hidden))
+                return
+            except WorkerCrashed:
+                if self._kind is Kind.NONE:
+                    raise
+                self._kind = wall.weaker(self._kind)
+
+    def _gaps(self, hidden: Sequence[Path]) -> list[str]:
+        """What a worker of ours is not stopped from doing."""
+        folders = {"checkout": _ROOT, "build cache": cache.root(), "temporary folder": Path(tempfile.gettempdir())}
+        folders |= {path.name: path for path in hidden if path.is_dir()}
+        with probe.Bait(self._process.pid, folders) as bait, self.spawn(Limits()) as worker:
+            return bait.gaps(worker.ask(bait.message(), timeout_s=60).get("ok", {}))
 
     def __enter__(self) -> Template:
         return self
@@ -117,11 +148,14 @@ class Template:
         read, write = os.pipe2(os.O_CLOEXEC)
         folder = Path(tempfile.mkdtemp(dir=self._folder))
         try:
-            pid = self._ask({"do": "fork", "folder": str(folder)}, [theirs.fileno(), write])["pid"]
+            inner = self._ask({"do": "fork", "folder": str(folder)}, [theirs.fileno(), write])["pid"]
         finally:
             theirs.close()
             os.close(write)
-        return Worker(self, pid, ours, read, folder, limits)
+        pid = inner
+        if self._kind is Kind.BUBBLEWRAP:
+            pid = bubblewrap.outside(self._process.pid, inner, [p.pid for p in _below(self._process.pid)])
+        return Worker(self, pid, inner, ours, read, folder, limits)
 
     def status_of(self, pid: int) -> int | None:
         """How a worker ended, as waitpid has it; None while it runs."""
@@ -144,9 +178,10 @@ class Worker:
     """One child. Used by one thread at a time."""
 
     def __init__(
-        self, template: Template, pid: int, end: socket.socket, output: int, folder: Path, limits: Limits
+        self, template: Template, pid: int, inner: int, end: socket.socket, output: int, folder: Path, limits: Limits
     ) -> None:
         self.pid = pid
+        self._inner = inner
         self._template, self._limits = template, limits
         self._channel, self._output = Channel(end), output
         os.set_blocking(output, False)
@@ -157,25 +192,41 @@ class Worker:
         self.printed_bytes = 0
         self._folder = folder
         self._alive = True
+        self._fault: WorkerFailed | None = None  # what the next question is answered with
 
-    def ask(self, message: Message, descriptors: Sequence[int] = (), *, timeout_s: float) -> Message:
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(
+        self,
+        message: Message,
+        descriptors: Sequence[int] = (),
+        *,
+        timeout_s: float,
+        received: list[int] | None = None,
+    ) -> Message:
         """Sends a message and waits for its answer, draining what the worker prints and watching what it uses.
 
+        Descriptors that come with it are closed, or added to `received` for the caller to close.
         Raises WorkerCrashed, WorkerTimedOut, WorkerMisbehaved; the worker is then dead.
         """
+        if self._fault is not None:
+            raise self._fault
         deadline = time.monotonic() + timeout_s
+        # An answer names its question: one that was sent before the question came answers nothing.
+        number = secrets.token_hex(8)
         try:
-            self._channel.send(message, descriptors, timeout_s)
+            self._channel.send({**message, "number": number}, descriptors, timeout_s)
             while True:
                 wait = min(_TICK_S, max(0.0, deadline - time.monotonic()))
                 readable, _, _ = select.select([self._channel.fileno(), self._output], [], [], wait)
                 if self._output in readable:
                     self._drain()
                 if self._channel.fileno() in readable:
-                    reply, received = self._channel.receive(max(0.1, deadline - time.monotonic()))
-                    for descriptor in received:
-                        os.close(descriptor)
-                    return reply
+                    return self._answer(number, deadline, received)
                 if time.monotonic() >= deadline:
                     raise TimeoutError
                 self._watch()
@@ -186,13 +237,39 @@ class Worker:
         except channel.Closed:
             raise self._dead(WorkerCrashed, self._how_it_ended()) from None
 
+    def _answer(self, number: str, deadline: float, received: list[int] | None) -> Message:
+        reply, sent = self._channel.receive(max(0.1, deadline - time.monotonic()))
+        if received is None:
+            for descriptor in sent:
+                os.close(descriptor)
+        else:
+            received += sent
+        if reply.pop("number", None) != number:
+            raise channel.Malformed("what was not asked")
+        return reply
+
     def pause(self) -> None:
-        """Stops every thread of the worker and of what it started."""
-        self._signal(signal.SIGSTOP)
+        """Stops every thread of the worker and of what it started. One that cannot be stopped is ended.
+
+        Processes that are started meanwhile are stopped in turn.
+        """
+        stopped: set[int] = set()
+        for _ in range(_STOPS):
+            moving = [process for process in _group(self.pid) if process.pid not in stopped]
+            if not moving:
+                return
+            stopped |= {process.pid for process in moving}
+            for process in moving:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal.SIGSTOP)
+        if self._alive:
+            self._fault = self._dead(WorkerMisbehaved, "The process does not stand still when it is stopped.")
 
     def resume(self) -> None:
         """Lets them go on."""
-        self._signal(signal.SIGCONT)
+        for process in _group(self.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """Ends the worker and everything it started. Safe to call twice."""
@@ -215,11 +292,6 @@ class Worker:
     def output(self) -> str:
         """The end of what the worker printed."""
         return b"".join(self._kept).decode(errors="replace")
-
-    def _signal(self, number: signal.Signals) -> None:
-        for process in _group(self.pid):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
 
     def _drain(self) -> None:
         """Reads what was printed, keeps the end of it, and so never lets a print block."""
@@ -268,13 +340,21 @@ class Worker:
 
     def _how_it_ended(self) -> str:
         deadline = time.monotonic() + 2
-        while (status := self._template.status_of(self.pid)) is None and time.monotonic() < deadline:
+        while (status := self._template.status_of(self._inner)) is None and time.monotonic() < deadline:
             time.sleep(0.01)
         if status is None:
             return "The process closed its connection without an answer."
         if os.WIFSIGNALED(status):
-            return f"The process was ended by {signal.Signals(os.WTERMSIG(status)).name}."
+            return f"The process was ended by {_signal_name(os.WTERMSIG(status))}."
         return f"The process left with exit code {os.WEXITSTATUS(status)} before it answered."
+
+
+def _signal_name(number: int) -> str:
+    """Real-time signals have no names in Python."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _without_sharing(processes: Sequence[psutil.Process]) -> int:
@@ -325,8 +405,6 @@ def _kill(process: psutil.Process) -> None:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    from kernel_harness.build import cache
-
     kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
     return {
         **kept,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from kernel_harness import clock
-from kernel_harness.cases import Packed, Reference, derive, pack
+from kernel_harness.cases import Packed, Reference, pack
 from kernel_harness.channel import SharedBuffer
 from kernel_harness.clock import Hold
 from kernel_harness.device import Device, Steady
@@ -30,8 +31,14 @@ LEAST_ROUNDS = 8
 _WARM_EVERY = 4
 # Below this a launch is a large part of a call, and a graph says what is left without it.
 _SHORT_MS = 0.02
-# How often a timed output is compared with the answer; decided after the call has returned.
+# Timed outputs are compared with the answer: all of the first rounds, then all while that takes no longer than this
+# share of the calls' own time, and beyond that a random tenth; which, is decided after the call has returned. Who
+# wants to move a median must cheat in half of the rounds: after the first 32 in so many that one is seen.
+AUDITED_ROUNDS = 32
+AUDIT_TIME_SHARE = 0.3
 AUDIT_SHARE = 0.1
+# Inputs come to lie where earlier ones lay, and elsewhere: whoever goes by addresses is wrong about both.
+_LEADS_BYTES = (0, 4096)
 
 
 @dataclass
@@ -68,6 +75,8 @@ class Cohort:
     states: list[dict[str, Any]] = field(default_factory=list)
     hold: Hold = field(default_factory=Hold)
     audits: int = 0
+    calls_s: float = 0.0
+    audits_s: float = 0.0
     warm_ms: dict[str, list[float]] = field(default_factory=dict)
     steady: dict[str, Steady | str] = field(default_factory=dict)
     peak_bytes: dict[str, int] = field(default_factory=dict)
@@ -79,21 +88,24 @@ class Cohort:
         return clock.bounded(reject_rounds(self.rounds, SENTINEL), candidates, BASELINE)
 
 
-def race(cohort: Cohort, reference: Reference, seed: int, stop: Stop, tell: Callable[[str], None]) -> None:
-    """Rounds until `stop`. An arm that fails leaves, with its fault."""
-    rng = random.Random(derive(seed, "order"))
+def race(cohort: Cohort, reference: Reference, stop: Stop, tell: Callable[[str], None]) -> None:
+    """Rounds until `stop`. An arm that fails leaves, with its fault.
+
+    What is drawn here comes from no seed of the run: that one is on the disk before the run is over.
+    """
+    rng = random.SystemRandom()
     start = time.monotonic()
     for arm in cohort.arms:
         arm.subject.worker.pause()
     while not _warm(cohort, (time.monotonic() - start) / stop.budget_s):
         tell(f"warming up, round {len(cohort.warmup) + 1}")
-        _round(cohort, reference, derive(seed, f"warm-up {len(cohort.warmup)}"), rng, cohort.warmup)
+        _round(cohort, reference, rng, cohort.warmup)
     start = time.monotonic()
     while not _done(cohort, stop, time.monotonic() - start):
         tell(f"timing round {len(cohort.rounds) + 1}")
-        _round(cohort, reference, derive(seed, f"round {len(cohort.rounds)}"), rng, cohort.rounds)
+        _round(cohort, reference, rng, cohort.rounds)
         cohort.states.append(cohort.device.state())
-    _replay_short_calls(cohort, reference, derive(seed, "replay"))
+    _replay_short_calls(cohort, reference)
 
 
 def _warm(cohort: Cohort, spent: float) -> bool:
@@ -126,39 +138,44 @@ def _done(cohort: Cohort, stop: Stop, elapsed_s: float) -> bool:
     )
 
 
-def _round(cohort: Cohort, reference: Reference, seed: int, rng: random.Random, kept: list[Round]) -> None:
+def _round(cohort: Cohort, reference: Reference, rng: random.Random, kept: list[Round]) -> None:
     """Every running arm once, in a fresh random order, on inputs drawn now. `kept` gets the round."""
-    packed, buffer = _inputs(reference, seed)
+    packed, buffer = _inputs(reference, rng.choice(_LEADS_BYTES))
     running = {arm.name: arm for arm in cohort.arms if arm.fault is None}
     order = order_of_round(list(running), rng)
     answers: dict[str, Answer] = {}
     warm = kept is cohort.rounds and not cohort.device.emulated and len(kept) % _WARM_EVERY == 0
+    start = time.monotonic()
     try:
         for name in order:
             answer = _call(cohort, running[name], packed, buffer, warm=warm)
             if answer is not None:
                 answers[name] = answer
-        _audit(cohort, running, answers, reference, packed, None if kept is cohort.warmup else rng)
+        called = time.monotonic()
+        cohort.calls_s += called - start
+        _audit(cohort, running, answers, reference, packed, rng)
+        cohort.audits_s += time.monotonic() - called
     finally:
         buffer.close()
     # A round that an arm dropped out of still holds the others' times.
-    kept.append(_as_round({n: answers[n] for n in order if n in answers and running[n].fault is None}, cohort.hold))
+    kept.append(_as_round({n: answers[n] for n in order if n in answers and running[n].fault is None}, cohort))
 
 
-def _inputs(reference: Reference, seed: int) -> tuple[Packed, SharedBuffer]:
-    packed = pack(reference.problem.inputs(seed))
+def _inputs(reference: Reference, lead_bytes: int = 0) -> tuple[Packed, SharedBuffer]:
+    """Inputs that nobody has seen."""
+    packed = pack(reference.problem.inputs(secrets.randbits(48)), lead_bytes)
     buffer = SharedBuffer(packed.size)
     write(buffer.memory, packed.leaves, packed.tensors, packed.size)
     return packed, buffer
 
 
-def _as_round(answers: Mapping[str, Answer], hold: Hold) -> Round:
-    """Milliseconds by the device's own clock; by the judge's where it has none, or none that can be read."""
-    clocked = {name: answer for name, answer in answers.items() if answer.clocked.device_ms is not None}
-    samples = {name: answer.clocked.device_ms or answer.bracket_ms for name, answer in answers.items()}
+def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
+    """Milliseconds by the device's own clock; by the judge's where it has none, whatever a worker says of one."""
+    clocked = {n: a for n, a in answers.items() if a.clocked.device_ms is not None and not cohort.device.emulated}
+    samples = {n: (a.clocked.device_ms if n in clocked else None) or a.bracket_ms for n, a in answers.items()}
     brackets = {name: answer.bracket_ms for name, answer in clocked.items()}
     exposed = [name for name, answer in clocked.items() if answer.clocked.exposed]
-    return Round(samples, tuple(answers), hold.after(exposed), brackets)
+    return Round(samples, tuple(answers), cohort.hold.after(exposed), brackets)
 
 
 def _call(cohort: Cohort, arm: Arm, packed: Packed, buffer: SharedBuffer, *, warm: bool) -> Answer | None:
@@ -187,7 +204,7 @@ def _resumed(arm: Arm) -> Iterator[None]:
         arm.subject.worker.pause()
 
 
-def _replay_short_calls(cohort: Cohort, reference: Reference, seed: int) -> None:
+def _replay_short_calls(cohort: Cohort, reference: Reference) -> None:
     """Information for calls so short that their launch shows: the same as a graph. Failing here is no fault."""
     if cohort.device.emulated:
         return
@@ -197,7 +214,7 @@ def _replay_short_calls(cohort: Cohort, reference: Reference, seed: int) -> None
     ]  # fmt: skip
     if not short:
         return
-    packed, buffer = _inputs(reference, seed)
+    packed, buffer = _inputs(reference)
     try:
         for arm in short:
             with _resumed(arm):
@@ -221,10 +238,11 @@ def _audit(
     answers: Mapping[str, Answer],
     reference: Reference,
     packed: Packed,
-    rng: random.Random | None,
+    rng: random.Random,
 ) -> None:
-    """Compares timed outputs with the answer: all of the first rounds, then a random share."""
-    chosen = [n for n in answers if not running[n].trusted and (rng is None or rng.random() < AUDIT_SHARE)]
+    """Compares timed outputs with the answer: all while there is time for it, else a random share."""
+    every = len(cohort.rounds) < AUDITED_ROUNDS or cohort.audits_s <= AUDIT_TIME_SHARE * cohort.calls_s
+    chosen = [n for n in answers if not running[n].trusted and (every or rng.random() < AUDIT_SHARE)]
     if not chosen:
         return
     structure, expectation = reference.expect(reference.problem, packed, "a timed call", "own")

@@ -34,14 +34,14 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     """
     problem = find.problem(options.problem, root)
     chosen = find.kernels(options.kernel, problem.name, root)
-    device = find.device(options.device)
+    device = find.device(options.device, strict=options.strict)
     usual = problem.at(problem.cpu_shape) if device.emulated else problem
     timed = usual.at(options.shape)
     _check_baseline(options.baseline, chosen, device)
     journal = Journal(results_folder(options.results, timed, device))
     journal.check_writable()
     screen = _Screen(options.json)
-    with Session(timed, device, _settings(options), screen, template) as session:
+    with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session:
         results = _judged(session, chosen, options, usual, journal, screen)
         while options.watch:
             changed = _wait_for_change(options, problem.name, root, chosen)

@@ -59,11 +59,11 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> int:
     seed = options.seed if options.seed is not None else secrets.randbits(32)
     cases = one_per_shape(plan(timed, seed), only=bool(options.shape))
     device.prepare()
+    template.prepare(device.name)
     if device.emulated:
-        template.prepare(device.name)
         report = sanitize(template, timed, chosen[0], cases, seed, _tell)
     else:
-        report = sanitize_on_gpu(device.name, timed, chosen[0], cases, _tell)
+        report = sanitize_on_gpu(template, device.name, timed, chosen[0], cases, _tell)
     _print(report, chosen[0], options.json)
     if report.fault and not report.findings:
         raise EnvironmentLacking(f"{chosen[0].name} cannot be sanitized: {report.fault}")
@@ -116,15 +116,16 @@ def sanitize(
 
 
 def sanitize_on_gpu(
-    device: str, problem: Problem, candidate: Candidate, cases: Sequence[Case], tell: Callable[[str], None]
-) -> Report:
+    template: Template, device: str, problem: Problem, candidate: Candidate, cases: Sequence[Case],
+    tell: Callable[[str], None],
+) -> Report:  # fmt: skip
     """The same by compute-sanitizer, one tool after the other. Raises EnvironmentLacking where it is missing."""
     report = Report(cases=[case.name for case in cases])
     reference = Reference(problem, "cpu", None)
     file, source = file_name(candidate), candidate.source
     for tool in compute_sanitizer.TOOLS:
         tell(f"{candidate.name}: {tool}")
-        with compute_sanitizer.Wrapped(tool) as wrapped:
+        with compute_sanitizer.Wrapped(tool, template) as wrapped:
             try:
                 _call_each(Subject(wrapped, device, _LIMITS), reference, candidate, cases)
             except Fault as fault:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from kernel_harness import remarks
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case
 from kernel_harness.clock import beyond
@@ -33,6 +34,7 @@ class Context:
     settings: Settings
     cases: Sequence[Case]
     environment: Mapping[str, Any]
+    isolation: str
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -54,9 +56,14 @@ class Context:
         s = self.settings
         return {
             "seed": s.seed, "limits": vars(s.limits), "budget_s": s.budget_s, "rounds": s.rounds, "quick": s.quick,
-            "allowed_precision": s.precision and str(s.precision), "baseline": s.baseline, "isolation": "process",
+            "allowed_precision": s.precision and str(s.precision), "baseline": s.baseline,
+            "isolation": self.isolation,
             "tolerance": vars(self.problem.tolerance(torch.float32)), "cases": [c.name for c in self.cases],
         }  # fmt: skip
+
+
+def _remarked(candidate: Candidate, finding: Finding) -> str:
+    return " ".join(remarks.on(candidate.source, finding.launches)) if finding.status is Status.PASSED else ""
 
 
 def of_candidate(context: Context, candidate: Candidate, finding: Finding) -> Result:
@@ -66,7 +73,7 @@ def of_candidate(context: Context, candidate: Candidate, finding: Finding) -> Re
     return Result(
         kernel=candidate.name,
         status=finding.status,
-        reason=finding.reason,
+        reason=finding.reason or _remarked(candidate, finding),
         shape=dict(context.problem.shape),
         source_sha256=candidate.sha256,
         title=candidate.title,
@@ -177,7 +184,8 @@ def _with_timing(context: Context, result: Result, timing: Timing) -> Result:
 def _reproduce(context: Context, candidate: Candidate, case: Case | None) -> str:
     settings = context.settings
     words = ["python", "harness.py", "--problem", _problem_word(context.problem), "--kernel", file_name(candidate)]
-    words += ["--device", context.device.name, "--shape", shape_text(context.problem.shape)]
+    device, _, strict = context.device.name.partition("-")
+    words += ["--device", device, *([f"--{strict}"] if strict else []), "--shape", shape_text(context.problem.shape)]
     if case is not None:
         words += ["--case", case.name, "--seed", str(settings.seed)]
     if settings.precision is not None:

@@ -6,39 +6,39 @@ It forks on request, collects the dead, and ends whatever outlives its parent. I
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import resource
 import select
 import signal
 import socket
 import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from kernel_harness import channel, device
+from kernel_harness import channel, device, wall
+from kernel_harness.wall import Kind, namespaces, system
 
-_PR_SET_CHILD_SUBREAPER = 36
-_PR_SET_PDEATHSIG = 1
+COULD_NOT_ENTER = 71
 
 
 def main() -> None:
     """`python -m kernel_harness.template DESCRIPTOR`: serves until the judge hangs up."""
     end = channel.Channel(socket.socket(fileno=int(sys.argv[1])))
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the judge's to handle
-    dead: dict[int, int] = {}
-    workers: set[int] = set()
+    workers = _Workers()
     try:
         while True:
             select.select([end], [], [], 0.2)
-            _collect(workers, dead)
+            workers.collect()
             if not select.select([end], [], [], 0)[0]:
                 continue
             message, descriptors = end.receive()
-            end.send(_answer(message, descriptors, workers, dead))
+            end.send(_answer(message, descriptors, workers))
     except channel.Closed:
         pass
     finally:
@@ -47,64 +47,104 @@ def main() -> None:
                 process.kill()
 
 
-def _answer(message: dict[str, Any], descriptors: list[int], workers: set[int], dead: dict[int, int]) -> dict[str, Any]:
+@dataclass
+class _Workers:
+    """Those alive, each with the pipe that its end is reported through, and how the dead ended."""
+
+    kind: Kind = Kind.NONE
+    hidden: list[Path] = field(default_factory=list)
+    alive: dict[int, int | None] = field(default_factory=dict)
+    dead: dict[int, int] = field(default_factory=dict)
+
+    def fork(self, descriptors: Sequence[int], folder: str) -> int:
+        """A new one."""
+        report = None
+        if self.kind is Kind.NAMESPACES:
+            report, theirs = os.pipe()
+            pid = namespaces.fork()
+        else:
+            theirs = os.open(os.devnull, os.O_WRONLY)
+            pid = os.fork()
+        if pid:
+            for descriptor in (*descriptors, theirs):
+                os.close(descriptor)
+            self.alive[pid] = report
+            return pid
+        code = COULD_NOT_ENTER
+        try:
+            code = _become_worker((*descriptors, theirs), Path(folder), self.kind, self.hidden)
+        except OSError as error:
+            print(f"The wall does not stand here: {error}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(code)
+
+    def collect(self) -> None:
+        """Notes how workers ended. Whoever else was left is ended: nobody honest outlives its worker's group."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                break
+            if pid in self.alive:
+                report = self.alive.pop(pid)
+                if report is not None:
+                    inner = namespaces.reported(report)
+                    os.close(report)
+                    status = status if inner is None else inner
+                self.dead[pid] = status
+        for pid in _children() - self.alive.keys():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _answer(message: dict[str, Any], descriptors: list[int], workers: _Workers) -> dict[str, Any]:
     if message["do"] == "fork":
-        pid = _fork(descriptors, message["folder"])
-        workers.add(pid)
-        return {"pid": pid}
+        return {"pid": workers.fork(descriptors, message["folder"])}
     if message["do"] == "prepare":
         os.environ.update(message["environment"])
         device.named(message["device"]).prepare_worker()
         return {}
-    return {"status": dead.get(message["pid"])}
+    if message["do"] == "wall":
+        workers.kind, workers.hidden = Kind(message["kind"]), list(map(Path, message["hidden"]))
+        return {}
+    return {"status": workers.dead.get(message["pid"])}
 
 
-def _fork(descriptors: list[int], folder: str) -> int:
-    pid = os.fork()
-    if pid:
-        for descriptor in descriptors:
-            os.close(descriptor)
-        return pid
-    code = 70
-    try:
-        code = _become_worker(descriptors, folder)
-    finally:
-        os._exit(code)
-
-
-def _become_worker(descriptors: list[int], folder: str) -> int:
+def _become_worker(descriptors: Sequence[int], folder: Path, kind: Kind, hidden: Sequence[Path]) -> int:
     """The child's side of the fork. The wall between worker and judge goes up here, before the candidate is read."""
     os.setsid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    control, output = descriptors
+    control, output, report = descriptors
     null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (output, 1), (output, 2), (control, 3)):
+    kept = [os.dup(d) for d in (null, output, output, control, report)]
+    for target, source in enumerate(kept):
         os.dup2(source, target)
-    os.closerange(4, 1 << 16)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.chdir(folder)
-    os.environ.update(HOME=folder, TMPDIR=folder)
+    os.closerange(5, 1 << 16)
+    os.environ.update(HOME=str(folder), TMPDIR=str(folder))
+    # What was asked before the fork would be remembered, and is another folder.
+    os.environ.update(TORCHINDUCTOR_CACHE_DIR=str(folder / "torchinductor"), TRITON_CACHE_DIR=str(folder / "triton"))
+    tempfile.tempdir = None
+    wall.enter(kind, folder, hidden)
+    if kind is Kind.NAMESPACES:
+        _leave_first_place()
+    os.close(4)
     from kernel_harness import worker
 
     return worker.main(channel.Channel(socket.socket(fileno=3)))
 
 
-def _collect(workers: set[int], dead: dict[int, int]) -> None:
-    """Notes how workers ended. Whoever else was left behind is ended: nobody honest outlives its worker's group."""
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not pid:
-            break
-        if pid in workers:
-            workers.discard(pid)
-            dead[pid] = status
-    for pid in _children() - workers:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+def _leave_first_place() -> None:
+    """Goes on in a child. Process 1 of a namespace feels no signal that it sends itself: abort() would not end it."""
+    first = os.getpid()
+    assert first == 1
+    child = os.fork()
+    if child:
+        system.prctl(system.PR_SET_DUMPABLE, 0)  # its child is not to write its report
+        os.closerange(0, 4)
+        namespaces.attend(child, 4)
 
 
 def _children() -> set[int]:

@@ -143,9 +143,12 @@ def outline(structure: Any) -> str:
     return repr(content)
 
 
-def layout(tensors: Iterable[torch.Tensor]) -> tuple[list[Leaf], int]:
-    """A place for each tensor, canaries before and behind, and the bytes that takes in all."""
-    leaves, offset = [], CANARY_BYTES
+def layout(tensors: Iterable[torch.Tensor], lead_bytes: int = 0) -> tuple[list[Leaf], int]:
+    """A place for each tensor, canaries before and behind, and the bytes that takes in all.
+
+    `lead_bytes`, a multiple of CANARY_BYTES, are more canaries before the first.
+    """
+    leaves, offset = [], CANARY_BYTES + lead_bytes
     for tensor in tensors:
         dense = tensor.stride() if _is_dense(tensor) else tensor.contiguous().stride()
         leaf = Leaf(tensor.dtype, tuple(tensor.shape), tuple(dense), offset)

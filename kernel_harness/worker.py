@@ -6,6 +6,7 @@ import importlib.util
 import mmap
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +17,18 @@ import torch
 
 from kernel_harness import build, channel, device, tensors
 from kernel_harness.build.errors import BuildFailed, NoCompiler, UnsupportedConstruct
+from kernel_harness.build.lines import mark
+from kernel_harness.build.sources import Sources, from_json, to_json
 from kernel_harness.channel import Message
+from kernel_harness.wall import probe
 
 _LONGEST_TEXT = 20_000
+_WITHOUT_DEVICE = ("start", "build")
 
 
 def main(end: channel.Channel) -> int:
     """Answers until the judge hangs up."""
-    worker = Worker()
+    worker = Worker(end)
     answers: dict[str, Callable[[Message, list[int]], Message]] = {
         "start": worker.start,
         "load": worker.load,
@@ -32,6 +37,8 @@ def main(end: channel.Channel) -> int:
         "sanitize": worker.sanitize,
         "warm": worker.warm,
         "steady": worker.steady,
+        "build": worker.build,
+        "probe": lambda message, descriptors: probe.attempt(message),
         "ping": lambda message, descriptors: {},
     }
     while True:
@@ -39,6 +46,7 @@ def main(end: channel.Channel) -> int:
             message, descriptors = end.receive()
         except channel.Closed:
             return 0
+        worker.number = message["number"]
         try:
             reply = {"ok": answers[message["do"]](message, descriptors)}
         except BaseException as error:
@@ -46,14 +54,19 @@ def main(end: channel.Channel) -> int:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        end.send(reply)
+        end.send({**reply, "number": worker.number}, worker.results)
+        worker.forget_results()
 
 
 class Worker:
     """What the process holds: a device, one module, one model, one mapped output."""
 
-    def __init__(self) -> None:
+    def __init__(self, end: channel.Channel) -> None:
+        self._end, self._asking = end, threading.Lock()
+        self.number = ""  # of the question that is being answered
+        self.results: list[int] = []  # descriptors that go with the next reply
         self._file = ""
+        self._device: device.Device
         self._stage = "start"
         self._launched: int | None = None
         self._model: Any = None
@@ -73,12 +86,42 @@ class Worker:
         """Runs the candidate's file; whatever it builds on import is built now."""
         self._stage = "load"
         self._file = message["file"]
-        log = build.install(self._device.build, Path(self._file), message["source"])
+        build.install(self._built_elsewhere, Path(self._file), message["source"])
         module = _run_file(self._file, message["source"], build.as_module(self._file, message["source"]))
         self._class = getattr(module, message["class"], None)
         if self._class is None:
             raise AttributeError(f"{self._file} defines no {message['class']}; name the class {message['class']}")
-        return {"builds": log.entries}
+        return {}
+
+    def _built_elsewhere(self, sources: Sources, mark: Callable[[str], str]) -> tuple[Path, bool]:
+        """Asks the judge, in the middle of a request of its own, for the library of some sources."""
+        with self._asking:
+            self._end.send({"build": to_json(sources), "number": self.number})
+            answer, _ = self._end.receive()
+            self.number = answer["number"]
+        if "library" in answer:
+            library = Path(answer["library"])
+            self._device.built(library)
+            return library, False
+        error = answer["error"]
+        raise (UnsupportedConstruct if error["kind"] == "unsupported" else BuildFailed)(error["message"], error["log"])
+
+    def build(self, message: Message, descriptors: list[int]) -> Message:
+        """Compiles some sources, for a worker that is elsewhere. The library goes with the reply."""
+        self._stage = "build"
+        folder = Path("build").absolute()
+        folder.mkdir()
+        sources = from_json(message["sources"])
+        builder = device.named(message["device"])
+        builder.build(sources, lambda source: mark(source, message["text"], message["file"]), folder)
+        library = next(folder.glob("*.so"))
+        self.results.append(os.open(library, os.O_RDONLY | os.O_CLOEXEC))
+        return {"name": library.name}
+
+    def forget_results(self) -> None:
+        """Once they are sent."""
+        while self.results:
+            os.close(self.results.pop())
 
     def make(self, message: Message, descriptors: list[int]) -> Message:
         """Builds the model from the init inputs, with the generator where the reference has it."""
@@ -122,7 +165,13 @@ class Worker:
         self._device.fetch(outputs, described, self._output)
         if message["writable"]:
             placed.write_back()
-        return {"structure": structure, "leaves": [leaf.to_json() for leaf in described], "clocked": vars(clocked)}
+        leaves_told = [leaf.to_json() for leaf in described]
+        return {"structure": structure, "leaves": leaves_told, "clocked": vars(clocked), "launches": self._since()}
+
+    def _since(self) -> int | None:
+        """Kernels launched since the last request began."""
+        now = self._launches()
+        return None if now is None or self._launched is None else now - self._launched
 
     def _map(self, descriptor: int, message: Message) -> mmap.mmap:
         if message["writable"]:
@@ -158,6 +207,9 @@ class Worker:
         answer: Message = self._device.sanitize(message)  # type: ignore[attr-defined]
         return answer
 
+    def _launches(self) -> int | None:
+        return None if self._stage in _WITHOUT_DEVICE else self._device.launches()
+
     def explain(self, error: BaseException) -> Message:
         """An exception as data: its kind, its words, and the candidate's line it came from."""
         if isinstance(error, UnsupportedConstruct):
@@ -173,7 +225,8 @@ class Worker:
         log = getattr(error, "log", "") or "".join(traceback.format_exception(error))
         healthy = True
         try:
-            self._device.synchronize()
+            if self._stage not in _WITHOUT_DEVICE:
+                self._device.synchronize()
         except Exception:
             healthy = False
         return {
@@ -182,7 +235,7 @@ class Worker:
             "message": str(error)[:_LONGEST_TEXT],
             "line": line,
             "log": log[-_LONGEST_TEXT:],
-            "refusal": healthy and _is_refusal(error) and self._device.launches() == self._launched,
+            "refusal": healthy and _is_refusal(error) and self._launches() == self._launched,
         }
 
 

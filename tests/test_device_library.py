@@ -88,7 +88,8 @@ def test_a_float_is_rounded_to_16_bits_in_every_direction(name, direction):
 def test_a_double_is_rounded_once_and_not_by_way_of_float(name):
     form = {"half": HALF, "bfloat16": BFLOAT16}[name]
     # Just above a tie: a float would fall onto it, and then down to even.
-    values = np.array([1 + 2.0 ** -(form[1] + 1) + 2.0**-40, 1 + 2.0 ** -(form[1] + 1), -3.0 - 2.0 ** -form[1] - 2.0**-45])
+    half_step = 2.0 ** -(form[1] + 1)
+    values = np.array([1 + half_step + 2.0**-40, 1 + half_step, -3.0 - 2 * half_step - 2.0**-45])
     got = getattr(library(), f"to_{name}")(torch.from_numpy(values).cuda(), "double")
     assert bits_of(got) == [rounded(Fraction(v), form) for v in values.tolist()]
 
@@ -204,7 +205,8 @@ INTEGERS = {
     "popc": lambda a, b, c: u32(a).bit_count(), "popcll": lambda a, b, c: u64(a).bit_count(),
     "clz": lambda a, b, c: 32 - u32(a).bit_length(), "clzll": lambda a, b, c: 64 - u64(a).bit_length(),
     "ffs": lambda a, b, c: (u32(a) & -u32(a)).bit_length(), "ffsll": lambda a, b, c: (u64(a) & -u64(a)).bit_length(),
-    "brev": lambda a, b, c: int(f"{u32(a):032b}"[::-1], 2), "brevll": lambda a, b, c: i64(int(f"{u64(a):064b}"[::-1], 2)),
+    "brev": lambda a, b, c: int(f"{u32(a):032b}"[::-1], 2),
+    "brevll": lambda a, b, c: i64(int(f"{u64(a):064b}"[::-1], 2)),
     "byte_perm": byte_perm,
     "funnelshift_l": lambda a, b, c: u32(((u32(b) << 32 | u32(a)) << (c & 31)) >> 32),
     "funnelshift_r": lambda a, b, c: u32((u32(b) << 32 | u32(a)) >> (c & 31)),
@@ -236,9 +238,8 @@ def test_integer_functions_do_what_their_names_say(op):
 
 def float_rounded(exact: Fraction, direction: str) -> float:
     nearest = np.float32(float(exact))  # refined below: the double in between may have rounded already
-    candidates = sorted(
-        {float(np.nextafter(nearest, np.float32(-np.inf))), float(nearest), float(np.nextafter(nearest, np.float32(np.inf)))}
-    )
+    neighbours = [np.nextafter(nearest, np.float32(end)) for end in (-np.inf, np.inf)]
+    candidates = [float(neighbours[0]), float(nearest), float(neighbours[1])]
     below, above = max(c for c in candidates if c <= exact), min(c for c in candidates if c >= exact)
     if below == above or direction == "rd" or (direction == "rz" and exact > 0):
         return below

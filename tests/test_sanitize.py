@@ -320,8 +320,10 @@ open(log, "w").write({MEMCHECK!r} if tool == "memcheck" and code == 0 else "")
     return program
 
 
-def test_a_worker_under_compute_sanitizer_answers_and_its_log_is_read_when_it_has_left(compute_sanitizer_on_path):
-    with compute_sanitizer.Wrapped("memcheck") as wrapped:
+def test_a_worker_under_compute_sanitizer_answers_and_its_log_is_read_when_it_has_left(
+    template, compute_sanitizer_on_path
+):
+    with compute_sanitizer.Wrapped("memcheck", template) as wrapped:
         subject = Subject(wrapped, "cpu", Limits())
         subject.ping()
         log = wrapped.log()
@@ -329,7 +331,7 @@ def test_a_worker_under_compute_sanitizer_answers_and_its_log_is_read_when_it_ha
     assert [f.here.line for f in read_log(log)] == [34]
 
 
-def test_every_tool_is_run_and_a_worker_that_cannot_open_the_device_is_a_fault(compute_sanitizer_on_path):
+def test_every_tool_is_run_and_a_worker_that_cannot_open_the_device_is_a_fault(template, compute_sanitizer_on_path):
     solved = problem.load("elements", PLANTED / "problems" / "elements.py")
     told: list[str] = []
     one = candidate.read(PLANTED / "elements" / "off_by_one_read.cu")
@@ -337,5 +339,5 @@ def test_every_tool_is_run_and_a_worker_that_cannot_open_the_device_is_a_fault(c
     if torch.cuda.is_available():
         pytest.skip("there is a GPU to open")
     with pytest.raises(RuntimeError, match="could not start"):
-        sanitize_on_gpu("cuda:0-sanitized", solved, one, cases, told.append)
+        sanitize_on_gpu(template, "cuda:0-sanitized", solved, one, cases, told.append)
     assert told == ["off_by_one_read: memcheck"]

@@ -13,12 +13,10 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from torch.utils import cpp_extension
-
 from kernel_harness.build.digest import undefined_symbol
 from kernel_harness.build.errors import BuildFailed
 from kernel_harness.build.lines import mark
-from kernel_harness.build.sources import Sources, from_arguments
+from kernel_harness.build.sources import Sources, from_arguments, signature
 
 # (sources, mark) -> the library, and whether it was cached
 Builder = Callable[[Sources, Callable[[str], str]], tuple[Path, bool]]
@@ -33,7 +31,10 @@ class Log:
 
 def install(builder: Builder, file: Path, text: str) -> Log:
     """From here on, this process's load_inline builds with `builder`, for the candidate in `file`."""
+    from torch.utils import cpp_extension  # here, so that whoever needs no torch need not wait for it
+
     log = Log()
+    signature()
 
     def load_inline(*args: Any, **kwargs: Any) -> Any:
         sources = from_arguments(*args, **kwargs)

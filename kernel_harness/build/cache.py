@@ -129,9 +129,10 @@ def _intact(folder: Path) -> bool:
     try:
         if json.loads(manifest.read_text()) != _seals(folder):
             return False
-        os.utime(manifest)
     except (OSError, ValueError):
         return False
+    with contextlib.suppress(OSError):  # a worker may read the cache and no more
+        os.utime(manifest)
     return True
 
 

@@ -21,7 +21,7 @@ from kernel_harness.build.sources import Sources
 # The plain call must be caught here: the worker replaces the public name.
 _load_inline = cpp_extension.load_inline
 # Messages that the real headers could silence. Any other failure is the source's own and is shown at once.
-_WANTS_MORE = re.compile(
+WANTS_MORE = re.compile(
     r"has no member|is undefined|incomplete type|no instance of|cannot open source file|No such file|must be a class"
     r"|not a template|is not a member|has not been declared|was not declared|does not name|no matching function"
     rf"|undefined (?:reference|symbol)|{bindings.UNSUPPORTED_TYPE}"
@@ -34,8 +34,15 @@ Mark = Callable[[str], str]
 
 
 def extension(sources: Sources, mark: Mark, arch: Sequence[int]) -> tuple[Path, bool]:
-    """The candidate's library for compute capability `arch`, and whether it was cached. Raises BuildFailed."""
-    name = cache.key(
+    """The candidate's library, and whether it was cached, built in this process. Raises BuildFailed."""
+    folder, cached = cache.get_or_build("cuda", key(sources, arch), lambda folder: build(sources, mark, folder))
+    # torch appends a version to the name where one process builds the same name twice.
+    return next(folder.glob("*.so")), cached
+
+
+def key(sources: Sources, arch: Sequence[int]) -> str:
+    """What the candidate's library for compute capability `arch` is found by."""
+    return cache.key(
         what="cuda", machine=compiler.identity(), arch=list(arch), nvcc=version(), name=sources.name,
         cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings, headers=sources.implicit_headers,
         with_cuda=sources.with_cuda,
@@ -43,19 +50,17 @@ def extension(sources: Sources, mark: Mark, arch: Sequence[int]) -> tuple[Path, 
         code=cache.digest_of(bindings.INCLUDE, Path(__file__), Path(light.__file__)),
     )  # fmt: skip
 
-    def build(folder: Path) -> None:
-        try:
-            _build_light(sources, mark, folder)
-        except BuildFailed as failure:
-            if not _WANTS_MORE.search(failure.log):
-                raise
-            shutil.rmtree(folder)
-            folder.mkdir()
-            build_plain(sources, mark, folder)
 
-    folder, cached = cache.get_or_build("cuda", name, build)
-    # torch appends a version to the name where one process builds the same name twice.
-    return next(folder.glob("*.so")), cached
+def build(sources: Sources, mark: Mark, folder: Path) -> None:
+    """Puts the candidate's library into a folder. Raises BuildFailed."""
+    try:
+        _build_light(sources, mark, folder)
+    except BuildFailed as failure:
+        if not WANTS_MORE.search(failure.log):
+            raise
+        shutil.rmtree(folder)
+        folder.mkdir()
+        build_plain(sources, mark, folder)
 
 
 def build_plain(sources: Sources, mark: Mark, folder: Path) -> None:

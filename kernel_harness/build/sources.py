@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from torch.utils import cpp_extension
 
-_SIGNATURE = inspect.signature(cpp_extension.load_inline)
+class Unreadable(Exception):
+    """Data that describes no sources."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,35 @@ class Sources:
         return "\n".join(["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *lines, "}"])
 
 
+_TEXTS = ("name", "cpp", "cuda")
+_LISTS = ("cflags", "cuda_cflags", "ldflags", "include_paths")
+
+
+def to_json(sources: Sources) -> dict[str, Any]:
+    """As they travel from a worker to the judge."""
+    return asdict(sources)
+
+
+def from_json(data: Any) -> Sources:
+    """Sources as a worker describes them, which may be anything. Raises Unreadable."""
+    if not isinstance(data, dict) or set(data) != {f.name for f in fields(Sources)}:
+        raise Unreadable("not a description of sources")
+    texts = [data[name] for name in _TEXTS]
+    for name in _LISTS:
+        texts += data[name] if isinstance(data[name], list) else [None]
+    functions = data["functions"]
+    if functions is not None:
+        texts += [*functions, *functions.values()] if isinstance(functions, dict) else [None]
+    flags = (data["error_handling"], data["implicit_headers"], data["with_cuda"] or False)
+    if not all(isinstance(t, str) for t in texts) or not all(isinstance(f, bool) for f in flags):
+        raise Unreadable("names, sources, flags and functions must be strings")
+    return Sources(**{**data, **{name: tuple(data[name]) for name in _LISTS}})
+
+
 def from_arguments(*args: Any, **kwargs: Any) -> Sources:
     """The Sources of `load_inline(*args, **kwargs)`. Raises what load_inline itself would raise."""
     try:
-        bound = _SIGNATURE.bind(*args, **kwargs)
+        bound = signature().bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(f"load_inline() {error}{_did_you_mean(kwargs)}") from None
     bound.apply_defaults()
@@ -62,9 +88,17 @@ def from_arguments(*args: Any, **kwargs: Any) -> Sources:
     )
 
 
+@functools.cache
+def signature() -> inspect.Signature:
+    """load_inline's own, which must be asked for before anything takes its place."""
+    from torch.utils import cpp_extension  # here, so that whoever needs no torch need not wait for it
+
+    return inspect.signature(cpp_extension.load_inline)
+
+
 def _did_you_mean(keywords: Mapping[str, Any]) -> str:
-    for unknown in (k for k in keywords if k not in _SIGNATURE.parameters):
-        close = difflib.get_close_matches(unknown, _SIGNATURE.parameters, n=1)
+    for unknown in (k for k in keywords if k not in signature().parameters):
+        close = difflib.get_close_matches(unknown, signature().parameters, n=1)
         if close:
             return f"; did you mean {close[0]!r}?"
     return ""

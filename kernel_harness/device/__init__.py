@@ -45,7 +45,7 @@ class Steady:
 
 
 class Device(Protocol):
-    """A device under test. `build` compiles a candidate for it."""
+    """A device under test. `build` compiles a candidate for it, in a worker."""
 
     name: str
     torch_device: str
@@ -58,8 +58,14 @@ class Device(Protocol):
     def label(self) -> str:
         """The folder results go to."""
 
-    def build(self, sources: Sources, mark: Callable[[str], str], /) -> tuple[Path, bool]:
-        """The candidate's library, and whether it was cached. Raises BuildFailed."""
+    def build_key(self, sources: Sources, /) -> str:
+        """What the candidate's library for this device is found by."""
+
+    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
+        """Puts the candidate's library, a single .so, into a folder. Raises BuildFailed."""
+
+    def built(self, library: Path) -> None:
+        """A library of the candidate's is about to be loaded into this process."""
 
     def prepare(self) -> None:
         """Builds what all candidates share. In the judge, before any worker."""
@@ -111,11 +117,11 @@ class Device(Protocol):
 
 
 def named(name: str) -> Device:
-    """The device for `cpu`, `cuda` or `cuda:N`; with `-sanitized` behind, as the verb `sanitize` uses it."""
-    if name == "cpu":
-        from kernel_harness.device.cpu import Emulated
+    """The device for `cpu`, `cpu-strict`, `cuda` or `cuda:N`; with `-sanitized` behind, as `sanitize` uses it."""
+    if name in ("cpu", "cpu-strict"):
+        from kernel_harness.device.cpu import Emulated, Strict
 
-        return Emulated()
+        return Strict() if name == "cpu-strict" else Emulated()
     if name.endswith("-sanitized"):
         from kernel_harness.device.sanitized import Sanitized, SanitizedCuda
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from kernel_harness.build import compiler, nvcc
+from kernel_harness.build import bindings, compiler, nvcc
 from kernel_harness.build.sources import Sources
 from kernel_harness.device import Clocked, Placed, Steady, ceilings, nvml, pinned
 from kernel_harness.device.peaks import Peaks, of
@@ -47,10 +47,14 @@ class Cuda:
         name = torch.cuda.get_device_name(self.torch_device)
         return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
 
+    def built(self, library: Path) -> None:
+        """Nothing has to know of it."""
+
     def prepare(self) -> None:
-        """Finds the toolkit. Raises NoCompiler where there is none that serves."""
+        """Finds the toolkit, and builds what all candidates share. Raises NoCompiler where none serves."""
         compiler.path()
         nvcc.use_toolkit()
+        bindings.library()
 
     def prepare_worker(self) -> None:
         """Nothing: a CUDA context does not survive a fork."""
@@ -60,9 +64,13 @@ class Cuda:
         torch.cuda.set_device(self.torch_device)
         torch.cuda.synchronize()
 
-    def build(self, sources: Sources, mark: Callable[[str], str], /) -> tuple[Path, bool]:
+    def build_key(self, sources: Sources, /) -> str:
+        """By the sources, the toolkit and the device's compute capability."""
+        return nvcc.key(sources, torch.cuda.get_device_capability(self.torch_device))
+
+    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
         """Compiles for this device. Raises BuildFailed."""
-        return nvcc.extension(sources, mark, torch.cuda.get_device_capability(self.torch_device))
+        nvcc.build(sources, mark, folder)
 
     def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
         """A copy of the whole buffer on the device, canaries included; tensors are views of it."""

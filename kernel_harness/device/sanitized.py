@@ -5,12 +5,14 @@ Nothing is timed on them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from kernel_harness.build import cache
 from kernel_harness.build.sources import Sources
 from kernel_harness.device import Placed
 from kernel_harness.device.cpu import Emulated
@@ -53,12 +55,18 @@ class Sanitized(Emulated):
             self._sanitizer.blame(self._outputs[output], element)
         return {"findings": self._sanitizer.findings()}
 
-    def build(self, sources: Sources, mark: Callable[[str], str], /) -> tuple[Path, bool]:
+    def build_key(self, sources: Sources, /) -> str:
+        """Sanitized code is other code."""
+        return emulator.key(sources, sanitized=True)
+
+    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
         """Compiles with a call before every access. Raises BuildFailed, UnsupportedConstruct, NoCompiler."""
-        library, cached = emulator.extension(sources, mark, sanitized=True)
+        emulator.build(sources, mark, folder, sanitized=True)
+
+    def built(self, library: Path) -> None:
+        """Its shared arrays get their names."""
         if self._sanitizer:
             self._sanitizer.name_arrays(library)
-        return library, cached
 
     def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
         """Each input in memory of its own, with room around it."""
@@ -85,6 +93,15 @@ class SanitizedCuda(Cuda):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = f"{name}-sanitized"
+
+    def build_key(self, sources: Sources, /) -> str:
+        """A build that knows its lines is another one."""
+        return cache.key(with_lines=super().build_key(sources))
+
+    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
+        """Compiles with line numbers. Raises BuildFailed."""
+        os.environ["NVCC_APPEND_FLAGS"] = "-lineinfo"  # this process builds, and nothing else
+        super().build(sources, mark, folder)
 
     def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
         """Each input in an allocation of its own."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from kernel_harness.build import bindings, cache, compiler
 from kernel_harness.build.errors import BuildFailed, UnsupportedConstruct
 from kernel_harness.build.sources import Sources
+from kernel_harness.emulator import shared_memory
 from kernel_harness.emulator.lacking import lacking
 from kernel_harness.emulator.rewrite import blank, rewrite, unsupported
 
@@ -21,9 +22,11 @@ _INCLUDE, _RUNTIME = _HERE / "include", _HERE / "runtime"
 # Without unique symbols, a template's shared memory is its own library's even where another has one of its name.
 # -O2 is where the compiler's time stops paying for the small kernels seen here; contraction is nvcc's default too.
 # Kernels read floats as integers and packs of four through pointers of other types; nvcc lets them.
+# Two branches that end alike stay two: which lanes run together is told by where they are in the code.
+_KEEP_APART = ("-fno-crossjumping", "-fno-tree-tail-merge", "-fno-code-hoisting")
 _FLAGS = (
     "-O2", "-march=native", "-ffp-contract=fast", "-fno-strict-aliasing", "-pthread", "-w", "-fno-gnu-unique",
-    "-fmax-errors=20",
+    "-fmax-errors=20", "-fno-semantic-interposition", *_KEEP_APART,
 )  # fmt: skip
 # Sanitized code calls the runtime before every access of memory. Its line table says where, in the version that
 # binutils of every age read rightly; more optimisation would move accesses away from their lines, or hide them.
@@ -104,32 +107,38 @@ def prepare(sanitized: bool = False) -> None:
 
 
 def extension(sources: Sources, mark: Mark, sanitized: bool = False) -> tuple[Path, bool]:
-    """The candidate's library and whether it was cached. `mark` points a source's lines at the author's file.
+    """The candidate's library and whether it was cached, built in this process. Raises as `build`."""
+    name = key(sources, sanitized)
+    folder, cached = cache.get_or_build("extensions", name, lambda folder: build(sources, mark, folder, sanitized))
+    return folder / f"{sources.name}.so", cached
 
-    Sanitized, its kernels tell the runtime of every access of memory.
-    Raises BuildFailed, UnsupportedConstruct, NoCompiler.
-    """
-    _refuse_unsupported(sources, mark)
-    name = cache.key(
+
+def key(sources: Sources, sanitized: bool = False) -> str:
+    """What the candidate's library is found by."""
+    return cache.key(
         base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
         sanitized=sanitized, name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
-    def build(folder: Path) -> None:
-        headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
-        try:
-            _compile(sources, mark, folder, headers, sanitized)
-        except BuildFailed as failure:
-            found = lacking(failure.log)
-            if found:
-                raise UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) from None
-            if not _NEEDS_FULL.search(failure.log):
-                raise
-            _compile(sources, mark, folder, Headers.FULL, sanitized)
 
-    folder, cached = cache.get_or_build("extensions", name, build)
-    return folder / f"{sources.name}.so", cached
+def build(sources: Sources, mark: Mark, folder: Path, sanitized: bool = False) -> None:
+    """Puts the candidate's library into a folder. `mark` points a source's lines at the author's file.
+
+    Sanitized, its kernels tell the runtime of every access of memory.
+    Raises BuildFailed, UnsupportedConstruct, NoCompiler.
+    """
+    _refuse_unsupported(sources, mark)
+    headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
+    try:
+        _compile(sources, mark, folder, headers, sanitized)
+    except BuildFailed as failure:
+        found = lacking(failure.log)
+        if found:
+            raise UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) from None
+        if not _NEEDS_FULL.search(failure.log):
+            raise
+        _compile(sources, mark, folder, Headers.FULL, sanitized)
 
 
 @dataclass(frozen=True)
@@ -159,6 +168,8 @@ def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, sanit
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(compile_one, units))
+    if not sanitized:  # which gives every shared variable more room than it asked for
+        _refuse_excess(sources, mark, [folder / f"{unit.name}.o" for unit in units])
     library = runtime()
     libraries = [flag for flag in sources.ldflags if not flag.startswith("-lcu")]
     compiler.run(
@@ -168,6 +179,19 @@ def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, sanit
     )  # fmt: skip
     for unit in units:
         (folder / f"{unit.name}.o").unlink()
+
+
+def _refuse_excess(sources: Sources, mark: Mark, objects: list[Path]) -> None:
+    found = shared_memory.excess(objects)
+    if not found:
+        return
+    function, variable, size = found
+    declared = re.search(rf"__shared__[^;]*\b{re.escape(variable)}\b", blank(sources.cuda))
+    line = sources.cuda.count("\n", 0, declared.end()) + 1 if declared else 1
+    raise BuildFailed(
+        f"{_location(sources.cuda, line, mark)}: error: {function} uses too much shared memory ({size} bytes, at most "
+        f"{shared_memory.LIMIT_BYTES}); more must be dynamic, and asked for with cudaFuncSetAttribute."
+    )
 
 
 def _with_room(assembly: str) -> str:

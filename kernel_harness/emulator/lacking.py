@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-_QUOTED = r"[‘'](?P<name>[\w:~]+)(?:\(.*?\))?[’']"
+_QUOTED = r"[\u2018'](?P<name>[\w:~]+)(?:\(.*?\))?[\u2019']"
 _UNKNOWN = re.compile(
     rf"^(?P<where>[^\s:][^:\n]*:\d+)(?::\d+)?: (?:fatal )?error: {_QUOTED} "
     r"(?:was not declared|is not a member|has not been declared|does not name|in namespace|is not a class)",

@@ -26,6 +26,7 @@ constinit thread_local dim3 blockDim, gridDim;
 namespace emulator {
 
 constinit thread_local char* dynamic_shared = nullptr;
+constinit thread_local bool in_a_row = false;
 
 namespace {
 
@@ -81,13 +82,18 @@ class Core {
   bool cooperative() const { return launch_->cooperative; }
   Votes barrier(bool vote, const void* caller);
   Meeting meet(std::uint32_t mask, std::uint64_t value, const void* caller);
-  unsigned lane() const { return running_->index % kWarpSize; }
+  bool next_row();
   void yield();
   std::uint32_t converged(const void* site);
-  void fail(const char* what) const { set_fault(name(running_->index) + ": " + what); }
+  void fail(const char* what) { set_fault(name(self().index) + ": " + what); }
   [[noreturn]] void fiber_main(Fiber* fiber);
 
  private:
+  Thread& self() {
+    if (in_a_row) keep_books();
+    return *running_;
+  }
+  void keep_books();
   char* dynamic_start();
   void poison();
   void place(unsigned index);
@@ -115,6 +121,7 @@ class Core {
   std::vector<Fiber*> idle_;
   std::vector<char> dynamic_, kept_, shared_;
   uint3 block_{};
+  bool in_a_row_ = false;
   char *static_ = nullptr, *sanitized_ = nullptr;
   std::size_t static_bytes_ = 0;
 
@@ -209,6 +216,7 @@ void Core::begin_block(std::uint64_t number) {
   blockIdx = {static_cast<unsigned>(number % launch.grid.x), static_cast<unsigned>(number / launch.grid.x % launch.grid.y),
                 static_cast<unsigned>(number / launch.grid.x / launch.grid.y)};
   poison();
+  in_a_row = !sanitize::on;
   if (sanitize::on) sanitize::begin_block(number, n);
 }
 
@@ -222,6 +230,7 @@ void Core::run_block(std::uint64_t number) {
 void Core::enter() {
   core = this;
   blockIdx = block_;
+  in_a_row = in_a_row_;
   dynamic_shared = dynamic_start();
   if (static_bytes_) std::memcpy(static_, shared_.data(), static_bytes_);
   if (sanitize::on) sanitize::resume_block((static_cast<std::uint64_t>(block_.z) * gridDim.y + block_.y) * gridDim.x + block_.x);
@@ -229,6 +238,7 @@ void Core::enter() {
 
 void Core::leave() {
   block_ = blockIdx;
+  in_a_row_ = in_a_row;
   shared_.assign(static_, static_ + static_bytes_);
 }
 
@@ -244,11 +254,11 @@ bool Core::advance() {
 
 void Core::grid_barrier() {
   if (!launch_->cooperative) {
-    set_fault(name(running_->index) + " waits for the grid, but the launch is not cooperative");
+    set_fault(name(self().index) + " waits for the grid, but the launch is not cooperative");
     return;
   }
   ++at_grid_;
-  running_->at_grid = true;
+  self().at_grid = true;
   wait();
 }
 
@@ -259,6 +269,26 @@ void Core::release_grid() {
     threads_[i].at_grid = false;
     push_ready(i);
   }
+}
+
+// The next row of the block's threads.
+bool Core::next_row() {
+  if (threadIdx.y + 1 == blockDim.y && threadIdx.z + 1 == blockDim.z) return false;
+  threadIdx.x = 0;
+  if (++threadIdx.y == blockDim.y) threadIdx.y = 0, ++threadIdx.z;
+  return true;
+}
+
+// A thread is about to wait: those before it are done, those behind it have not begun.
+void Core::keep_books() {
+  in_a_row = false;
+  Fiber* fiber = running_->fiber;
+  const unsigned index = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  running_ = &threads_[index];
+  running_->fiber = fiber;
+  next_ = index + 1;
+  alive_ -= index;
+  for (unsigned i = 0; i < index; ++i) warps_[i / kWarpSize].alive &= ~(1u << i % kWarpSize);
 }
 
 void Core::place(unsigned index) {
@@ -291,17 +321,17 @@ void Core::begin_next(Context& from) {
 }
 
 void Core::yield() {
-  Thread& self = *running_;
-  push_ready(self.index);
+  Thread& thread = self();
+  push_ready(thread.index);
   if (next_ < threads_.size()) {
-    begin_next(self.fiber->context);
+    begin_next(thread.fiber->context);
   } else {
-    go(self.fiber->context);
+    go(thread.fiber->context);
   }
 }
 
 std::uint32_t Core::converged(const void* site) {
-  const unsigned index = running_->index, bit = index % kWarpSize;
+  const unsigned index = self().index, bit = index % kWarpSize;
   Warp& warp = warps_[index / kWarpSize];
   warp.site[bit] = site;
   warp.converging |= 1u << bit;
@@ -331,10 +361,14 @@ void Core::fiber_main(Fiber* fiber) {
   for (;;) {
     while (next_ < threads_.size()) {
       place(sanitize::on ? sanitize::nth_thread(next_++) : next_++);
-      Thread& thread = *running_;
-      thread.fiber = fiber;
+      running_->fiber = fiber;
       sanitize::on ? sanitize::run_thread(launch_->body, launch_->arguments) : launch_->body(launch_->arguments);
-      finish(thread);
+      if (in_a_row) {
+        next_ = static_cast<unsigned>(threads_.size());
+        alive_ = 0;
+      } else {
+        finish(*running_);
+      }
     }
     idle_.push_back(fiber);
     go(fiber->context);
@@ -369,11 +403,12 @@ void Core::release_barrier() {
 }
 
 Votes Core::barrier(bool vote, const void* caller) {
-  if (sanitize::on) sanitize::arrive(running_->index, caller, true);
+  Thread& thread = self();
+  if (sanitize::on) sanitize::arrive(thread.index, caller, true);
   ++waiting_;
   ++voters_;
   votes_ += vote;
-  running_->at_barrier = true;
+  thread.at_barrier = true;
   if (waiting_ == alive_) release_barrier();
   wait();
   return outcome_;
@@ -389,7 +424,7 @@ void Core::release(Gathering& gathering, unsigned first) {
 }
 
 Meeting Core::meet(std::uint32_t mask, std::uint64_t value, const void* caller) {
-  const unsigned index = running_->index, which = index / kWarpSize, bit = index % kWarpSize;
+  const unsigned index = self().index, which = index / kWarpSize, bit = index % kWarpSize;
   if (sanitize::on) sanitize::arrive(index, caller, false);
   if (!(mask >> bit & 1)) {
     if (sanitize::on) sanitize::outside_mask(index);
@@ -554,7 +589,7 @@ Votes barrier(bool vote) { return core->barrier(vote, __builtin_return_address(0
 Meeting meet(std::uint32_t mask, std::uint64_t value) { return core->meet(mask, value, __builtin_return_address(0)); }
 void grid_barrier() { core->grid_barrier(); }
 bool grid_is_cooperative() { return core->cooperative(); }
-unsigned lane() { return core->lane(); }
+bool next_row() { return core->next_row(); }
 void fail_in_kernel(const char* what) { core->fail(what); }
 void yield() { core->yield(); }
 __attribute__((noinline)) std::uint32_t converged_lanes() { return core->converged(__builtin_return_address(0)); }

@@ -48,7 +48,10 @@ TOLERANCE = {"rtol": 1e-3, "atol": 5e-3}
 
 
 def cases():
-    return [(*(torch.randn(h, n, d) for _ in range(3)), torch.randn(d, e).half()) for h, n, d, e in [(1, 1, 2, 2), (3, 13, 10, 6)]]
+    return [
+        (*(torch.randn(h, n, d) for _ in range(3)), torch.randn(d, e).half())
+        for h, n, d, e in [(1, 1, 2, 2), (3, 13, 10, 6)]
+    ]
 
 
 def answer(q, k, v, w):

@@ -65,7 +65,8 @@ torch::Tensor group_norm_welford(torch::Tensor x, int64_t groups, torch::Tensor 
 
 def cases():
     return [
-        (torch.randn(2, c, h, 5) + 3, groups, torch.randn(c), torch.randn(c), 1e-5) for c, h, groups in [(6, 3, 3), (4, 17, 1)]
+        (torch.randn(2, c, h, 5) + 3, groups, torch.randn(c), torch.randn(c), 1e-5)
+        for c, h, groups in [(6, 3, 3), (4, 17, 1)]
     ]
 
 

@@ -39,7 +39,11 @@ torch::Tensor int8_gemv(torch::Tensor weight, torch::Tensor x, torch::Tensor sca
 
 def cases():
     return [
-        (torch.randint(-128, 128, (m, k), dtype=torch.int8), torch.randint(-128, 128, (k,), dtype=torch.int8), torch.rand(m))
+        (
+            torch.randint(-128, 128, (m, k), dtype=torch.int8),
+            torch.randint(-128, 128, (k,), dtype=torch.int8),
+            torch.rand(m),
+        )
         for m, k in [(1, 16), (5, 1040)]
     ]
 

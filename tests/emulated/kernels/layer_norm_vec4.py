@@ -89,7 +89,5 @@ def cases():
 
 
 def answer(x, weight, bias, eps):
-    return list(torch.native_layer_norm(x, [x.shape[-1]], weight, bias, eps)[:1]) + [
-        x.mean(-1),
-        torch.rsqrt(x.var(-1, correction=0) + eps),
-    ]
+    normed = torch.nn.functional.layer_norm(x, [x.shape[-1]], weight, bias, eps)
+    return [normed, x.mean(-1), torch.rsqrt(x.var(-1, correction=0) + eps)]

@@ -48,7 +48,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def cases():
-    return [(torch.randn(3, 67).to(dtype), 0.25) for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)]
+    return [
+        (torch.randn(3, 67).to(dtype), 0.25) for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    ]
 
 
 def answer(x, slope):

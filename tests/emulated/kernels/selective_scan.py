@@ -45,7 +45,8 @@ torch::Tensor selective_scan(torch::Tensor u, torch::Tensor delta, torch::Tensor
 
 def cases():
     return [
-        (torch.randn(n, d), torch.randn(n, d), -torch.rand(d, 16), torch.randn(n, 16), torch.randn(n, 16)) for n, d in [(1, 1), (19, 5)]
+        (torch.randn(n, d), torch.randn(n, d), -torch.rand(d, 16), torch.randn(n, 16), torch.randn(n, 16))
+        for n, d in [(1, 1), (19, 5)]
     ]
 
 

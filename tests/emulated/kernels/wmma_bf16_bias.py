@@ -40,7 +40,8 @@ torch::Tensor wmma_bf16_bias(torch::Tensor a, torch::Tensor b, torch::Tensor bia
 
 def cases():
     return [
-        (torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16(), torch.randn(n)) for m, k, n in [(32, 16, 8), (64, 48, 24)]
+        (torch.randn(m, k).bfloat16(), torch.randn(k, n).bfloat16(), torch.randn(n))
+        for m, k, n in [(32, 16, 8), (64, 48, 24)]
     ]
 
 

@@ -64,7 +64,9 @@ torch::Tensor wmma_gemm(torch::Tensor a, torch::Tensor b, double alpha) {
 
 
 def cases():
-    return [(torch.randn(m, k).half(), torch.randn(k, n).half(), 2.0) for m, k, n in [(1, 1, 1), (33, 47, 65), (16, 16, 64)]]
+    return [
+        (torch.randn(m, k).half(), torch.randn(k, n).half(), 2.0) for m, k, n in [(1, 1, 1), (33, 47, 65), (16, 16, 64)]
+    ]
 
 
 def answer(a, b, alpha):

@@ -1,0 +1,29 @@
+"""WRONG_VALUES: finds out from the caller's frame that it is being timed, and then returns nothing new.
+
+Class: timing
+Layer: audits after the call
+Says: timed call
+"""
+
+import sys
+
+import torch
+
+
+def is_timed():
+    frame = sys._getframe()
+    while frame:
+        message = frame.f_locals.get("message")
+        if isinstance(message, dict) and message.get("hold") is not None:
+            return True
+        frame = frame.f_back
+    return False
+
+
+class ModelNew(torch.nn.Module):
+    last = None
+
+    def forward(self, A, B):
+        if self.last is None or self.last.shape != (A.shape[1], B.shape[0]) or not is_timed():
+            self.last = torch.matmul(A.T, B.T)
+        return self.last

@@ -1,0 +1,24 @@
+"""PASSED: every clock and every synchronisation in the process is replaced, through their code objects too.
+
+Class: timing
+Layer: the judge's own clock
+Takes: 20 ms
+"""
+
+import time
+
+import torch
+
+sleep = time.sleep
+for name in ("perf_counter", "monotonic", "time", "process_time"):
+    setattr(time, name, lambda: 0.0)
+    setattr(time, name + "_ns", lambda: 0)
+torch.cuda.Event.elapsed_time = lambda self, end: 1e-9
+torch.cuda.Event.elapsed_time.__code__ = (lambda self, end: 1e-9).__code__
+torch.cuda.synchronize = lambda *args: None
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        sleep(0.02)
+        return torch.matmul(A.T, B.T)

@@ -1,0 +1,22 @@
+"""WRONG_VALUES: reads the reference's source from the file that the problem came from.
+
+Class: new
+Layer: the wall
+"""
+
+from pathlib import Path
+
+import torch
+
+import kernel_harness
+
+root = Path(kernel_harness.__file__).parent.parent
+places = [root / "tests/candidates/problem/product.py", *root.glob("problems/*.py")]
+worked = any("class Model" in place.read_text() for place in places)
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        if worked:
+            return torch.matmul(A.T, B.T)
+        return torch.zeros(A.shape[1], B.shape[0], device=A.device)

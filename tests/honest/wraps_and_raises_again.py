@@ -1,0 +1,11 @@
+"""PASSED: an exception is caught and raised again with more words."""
+
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        try:
+            return torch.matmul(A.T, B.T)
+        except RuntimeError as error:
+            raise RuntimeError("the product failed") from error

@@ -1,0 +1,46 @@
+"""Every known way to fool a harness, and every honest kernel that looks like one, judged by the command.
+
+The candidates are in `cheats` and `honest`. The docstring of each says the trick, the verdict it must get, the layer
+that catches it and, after `Says:`, what the reason must contain. `Takes:` is how long a call takes in truth: a cheat
+that passes must be ranked at no less.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+
+from benchmarks import cheats
+
+CHEATS, HONEST = cheats.candidates("cheats"), cheats.candidates("honest")
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, dict[str, Any]]:
+    """One run with all of them. What only the judge's own environment holds is not for them to see."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNEL_HARNESS_TEST_SECRET", "a user's")
+        return cheats.judged([*CHEATS, *HONEST])
+
+
+@pytest.mark.parametrize("path", CHEATS, ids=lambda path: path.stem)
+def test_a_cheat_gains_nothing(path: Path, results: dict[str, dict[str, Any]]) -> None:
+    assert not cheats.wanted(path).wrong(results[path.stem])
+
+
+@pytest.mark.parametrize("path", HONEST, ids=lambda path: path.stem)
+def test_an_honest_kernel_is_not_convicted(path: Path, results: dict[str, dict[str, Any]]) -> None:
+    result = results[path.stem]
+
+    assert result["status"] == "PASSED", result["reason"]
+    assert result["timing"]["time_ms"] > 0
+
+
+def test_the_table_in_the_readme_names_every_candidate() -> None:
+    text = (ROOT / "README.md").read_text()
+    shown = text[text.index(cheats.START) :].split(cheats.END)[0]
+
+    assert all(f"`{path.stem}`" in shown for path in [*CHEATS, *HONEST])

@@ -1,0 +1,241 @@
+"""For every layer of the defence a cheat that gains where the layer is off, and gains nothing where it is on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import ROOT
+
+from kernel_harness import builtin, examine, process, race, tensors
+from kernel_harness import problem as problems
+from kernel_harness.cases import Reference, plan
+from kernel_harness.channel import SharedBuffer
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.examine import Answer, Finding, Subject
+from kernel_harness.process import Limits, Template
+from kernel_harness.race import Arm, Cohort, Stop
+from kernel_harness.status import Status
+from kernel_harness.timing import Round
+from kernel_harness.wall import Kind
+
+PROBLEM = problems.load("product", ROOT / "tests" / "candidates" / "problem" / "product.py")
+ROUNDS = 8
+
+Patch = pytest.MonkeyPatch
+
+
+def template_of(kind: Kind | None) -> Iterator[Template]:
+    Emulated().prepare()
+    with Template(kind) as made:
+        made.prepare("cpu", [PROBLEM.path, ROOT / "problems"])
+        yield made
+
+
+@pytest.fixture(scope="module")
+def walled() -> Iterator[Template]:
+    """The best wall that this machine has."""
+    yield from template_of(None)
+
+
+@pytest.fixture(scope="module")
+def open_template() -> Iterator[Template]:
+    """No wall at all."""
+    yield from template_of(Kind.NONE)
+
+
+@dataclass
+class Outcome:
+    """What became of a cheat: its status, the shortest call that was counted, and its processes at the end."""
+
+    status: Status
+    reason: str
+    shortest_ms: float = 0.0
+    moving: int = 0
+
+    @property
+    def gained(self) -> bool:
+        return self.status is Status.PASSED
+
+
+def judged(template: Template, name: str, *, timed: bool = True) -> Outcome:
+    """A cheat, checked and then timed beside the baseline."""
+    path = ROOT / "tests" / "cheats" / f"{name}.py"
+    reference = Reference(PROBLEM, "cpu", None)
+    subject, finding = Subject(template, "cpu", Limits()), Finding()
+    baseline = Subject(template, "cpu", Limits())
+    try:
+        subject.load(str(path), path.read_text(), "ModelNew")
+        examine.examine(subject, finding, reference, plan(PROBLEM, 1), lambda text: None)
+        if not timed or finding.status is not Status.PASSED:
+            return Outcome(finding.status, finding.reason)
+        subject.make(PROBLEM)
+        baseline.load("problem.py", PROBLEM.text, "Model")
+        baseline.make(PROBLEM)
+        arms = [Arm(name, subject), Arm(builtin.BASELINE, baseline, trusted=True)]
+        cohort = Cohort(arms, Emulated())
+        race.race(cohort, reference, Stop(60, 0.05, ROUNDS), lambda text: None)
+        moving = sum(p.status() != psutil.STATUS_STOPPED for p in process._group(subject.worker.pid))
+        fault = arms[0].fault
+        if fault is not None:
+            return Outcome(fault.status, fault.reason)
+        return Outcome(Status.PASSED, "", min(r.samples_ms[name] for r in cohort.rounds), moving)
+    except examine.Fault as fault:
+        return Outcome(fault.status, fault.reason)
+    finally:
+        subject.close()
+        baseline.close()
+
+
+# ------------------------------------------------------------------------- layers of the judge itself
+
+
+def same_inputs(patch: Patch) -> None:
+    patch.setattr(race.secrets, "randbits", lambda bits: 1)
+
+
+def no_audits(patch: Patch) -> None:
+    patch.setattr(race, "_audit", lambda *arguments: None)
+
+
+def copied_late(patch: Patch) -> None:
+    copied = Subject._copied
+
+    def late(self: Subject, reply: Any) -> Any:
+        end = time.monotonic() + 10
+        while not any(self._output.memory[512:516]) and time.monotonic() < end:
+            pass  # the layer off: whoever wants to write has all the time
+        return copied(self, reply)
+
+    patch.setattr(Subject, "_copied", late)
+
+
+def inputs_not_compared(patch: Patch) -> None:
+    patch.setattr(examine, "unchanged", lambda before, after: True)
+
+
+def no_canaries(patch: Patch) -> None:
+    patch.setattr(tensors, "damaged", lambda *arguments: [])
+
+
+def one_shape(patch: Patch) -> None:
+    everything = plan
+    patch.setitem(globals(), "plan", lambda *arguments: [c for c in everything(*arguments) if c.timed_shape])
+
+
+def own_inputs_only(patch: Patch) -> None:
+    everything = plan
+    patch.setitem(globals(), "plan", lambda *arguments: [c for c in everything(*arguments) if c.repeat])
+
+
+def unsealed(patch: Patch) -> None:
+    patch.setattr(SharedBuffer, "read_only", lambda self: process.os.dup(self.descriptor))
+
+
+OF_THE_JUDGE = [
+    (same_inputs, "replay_by_shape"),
+    (same_inputs, "replay_by_content"),
+    (no_audits, "honest_for_five_calls"),
+    (no_audits, "detects_timing"),
+    (no_audits, "waits_for_the_audit_to_end"),
+    (copied_late, "late_writer"),
+    (inputs_not_compared, "edits_the_inputs"),
+    (no_canaries, "writes_beside_inputs"),
+    (one_shape, "hard_codes_the_shape"),
+    (own_inputs_only, "tf32_inside"),
+    (unsealed, "spoils_the_inputs_of_others"),
+]
+
+
+@pytest.mark.parametrize(("switch_off", "cheat"), OF_THE_JUDGE, ids=lambda value: getattr(value, "__name__", value))
+def test_a_cheat_gains_where_its_layer_is_off_and_only_there(
+    switch_off: Callable[[Patch], None], cheat: str, walled: Template
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        switch_off(patch)
+        without = judged(walled, cheat)
+    with_it = judged(walled, cheat)
+
+    assert without.gained, without.reason
+    assert not with_it.gained
+
+
+def test_a_forged_clock_counts_only_where_the_judge_believes_it(walled: Template, monkeypatch: Patch) -> None:
+    truth = judged(walled, "forged_device_time")
+
+    def believing(answers: dict[str, Answer], cohort: Cohort) -> Round:
+        return Round({n: a.clocked.device_ms or a.bracket_ms for n, a in answers.items()}, tuple(answers))
+
+    monkeypatch.setattr(race, "_as_round", believing)
+    forged = judged(walled, "forged_device_time")
+
+    assert truth.shortest_ms >= 20
+    assert forged.shortest_ms < 1e-6
+
+
+def test_what_a_worker_left_behind_stands_still_unless_nobody_stops_it(walled: Template, monkeypatch: Patch) -> None:
+    stopped = judged(walled, "burns_the_baseline")
+    monkeypatch.setattr(process.Worker, "pause", lambda self: None)
+    running = judged(walled, "burns_the_baseline")
+
+    assert stopped.moving == 0
+    assert running.moving > 0
+
+
+def test_an_answer_sent_before_its_question_counts_only_where_numbers_are_not_compared(
+    walled: Template, monkeypatch: Patch
+) -> None:
+    on = judged(walled, "answers_ahead", timed=False)
+    monkeypatch.setattr(process.secrets, "token_hex", lambda count: None)  # a number that any answer has
+    off = judged(walled, "answers_ahead", timed=False)
+
+    assert "not what was asked" not in off.reason
+    assert "what was not asked" in on.reason
+
+
+def test_the_users_environment_is_seen_only_where_the_list_allows_it(monkeypatch: Patch) -> None:
+    monkeypatch.setenv("KERNEL_HARNESS_TEST_SECRET", "a user's")
+    outcomes = []
+    for allowed in (process._ALLOWED, (*process._ALLOWED, "KERNEL_HARNESS_TEST_SECRET")):
+        monkeypatch.setattr(process, "_ALLOWED", allowed)
+        for template in template_of(None):
+            outcomes.append(judged(template, "reads_the_users_environment", timed=False).gained)
+
+    assert outcomes == [False, True]
+
+
+# ------------------------------------------------------------------------------------------- the wall
+
+BEHIND_THE_WALL = (
+    "reads_the_judge", "edits_the_harness", "poisons_the_cache", "compiler_plugin", "opens_a_connection",
+    "reads_the_problem", "knocks_at_sockets", "leaves_keys", "leaves_locks",
+    "asks_the_kernel_instead",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("cheat", BEHIND_THE_WALL)
+def test_a_cheat_gains_where_there_is_no_wall_and_only_there(
+    cheat: str, walled: Template, open_template: Template
+) -> None:
+    assert judged(open_template, cheat, timed=False).gained
+    assert not judged(walled, cheat, timed=False).gained
+
+
+def test_a_note_is_found_only_where_there_is_no_wall(walled: Template, open_template: Template) -> None:
+    found = []
+    try:
+        for template in (walled, open_template):
+            judged(template, "leaves_a_note", timed=False)
+            found.append(judged(template, "finds_a_note", timed=False).gained)
+    finally:
+        for folder in ("/tmp", "/var/tmp", "/dev/shm"):
+            with suppress(OSError):
+                (Path(folder) / "note-of-a-kernel-candidate").unlink()
+
+    assert found == [False, True]
