@@ -93,6 +93,7 @@ class Subject:
     def __init__(self, template: Template, device: str, limits: Limits) -> None:
         self.worker: Worker = template.spawn(limits)
         self.builds: list[dict[str, Any]] = []
+        self.libraries: list[Path] = []  # in the cache
         self._workshop = Workshop(template, devices.named(device), limits)
         self._limits = limits
         self._file = self._source = ""
@@ -113,7 +114,7 @@ class Subject:
     def make(self, problem: Problem, *, compiled: str | None = None) -> None:
         """Builds the model for the problem's shape; `compiled` is a mode of torch.compile."""
         packed = pack(problem.init_inputs())
-        buffer = _buffer(packed)
+        buffer = buffer_of(packed)
         try:
             message = {"do": "make", **_described(packed), "seed": WEIGHT_SEED, "compile": compiled}
             # What torch.compile or a first build in __init__ takes is build time, not call time.
@@ -150,6 +151,10 @@ class Subject:
         reply = self._ask({"do": "steady"}).get("steady")
         numbers = [_time(reply.get(name)) for name in ("interval_ms", "overhead_ms")] if isinstance(reply, dict) else []
         return Steady(*numbers) if len(numbers) == 2 and None not in numbers else None  # type: ignore[arg-type]
+
+    def profile(self, step: str) -> Message:
+        """One step of the profiling device's own."""
+        return self._ask({"do": "profile", "step": step})
 
     def ping(self) -> None:
         """Returns once the worker runs."""
@@ -199,6 +204,7 @@ class Subject:
             answer, cached = self._workshop.build(asked, self._file, self._source, timeout_s)
         finally:
             self.worker.resume()
+        self.libraries += [Path(answer["library"])] if "library" in answer else []
         name = asked.get("name") if isinstance(asked, dict) else None
         self.builds.append({"name": str(name)[:200], "seconds": time.perf_counter() - start, "cached": cached})
         return answer
@@ -244,13 +250,15 @@ def examine(
         finding.failed_case = None
     except Fault as fault:
         finding.status, finding.reason, finding.log = fault.status, fault.reason, fault.log
+        if finding.failed_case and finding.failed_case.name not in finding.reason:
+            finding.reason += f"\nThis was at {finding.failed_case.name}."
     finally:
         finding.check_s = time.perf_counter() - start
 
 
 def _try(subject: Subject, finding: Finding, reference: Reference, case: Case) -> list[Check]:
     packed = reference.inputs(case)
-    buffer = _buffer(packed)
+    buffer = buffer_of(packed)
     try:
         answer = subject.call(packed, buffer, writable=True, poison=case.poison)
         finding.first_call_ms = finding.first_call_ms or answer.bracket_ms
@@ -285,7 +293,8 @@ def _inputs_intact(packed: Packed, buffer: SharedBuffer, check: Check) -> Check:
     return check
 
 
-def _buffer(packed: Packed) -> SharedBuffer:
+def buffer_of(packed: Packed) -> SharedBuffer:
+    """Shared memory that holds the inputs, with canaries between them."""
     buffer = SharedBuffer(packed.size)
     tensors.write(buffer.memory, packed.leaves, packed.tensors, packed.size)
     return buffer

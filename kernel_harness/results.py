@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kernel_harness.verify import Check
 
 SCHEMA_VERSION = 1
+# Of a log of megabytes a line keeps the beginning; the whole is in a file of its own.
+_KEPT_LOG = 20_000
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def to_json(result: Result, measured_at: str) -> dict[str, Any]:
     derived = {
         "precision": result.precision, "max_abs_error": result.max_abs_error, "relative_error": result.relative_error,
     }  # fmt: skip
+    record["log"] = result.log[:_KEPT_LOG]
     line = {"schema_version": SCHEMA_VERSION, "measured_at": measured_at, **record, **derived}
     return {key: _strict(value) for key, value in line.items()}
 
@@ -164,6 +167,16 @@ class Journal:
             except OSError as error:
                 os.ftruncate(file.fileno(), written)  # half a line is no record
                 raise OSError(error.errno, error.strerror, str(self.path)) from None
+
+    def keep_log(self, result: Result) -> Path | None:
+        """Writes a failure's whole log to a file beside the results. Its path; None for a result without a log."""
+        if not result.log.strip():
+            return None
+        path = self.path.parent / "logs" / f"{result.kernel}.log"
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(result.log, encoding="utf-8", errors="replace")
+        return path
 
     def read(self) -> list[dict[str, Any]]:
         """Every whole line, oldest first."""

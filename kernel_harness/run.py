@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from kernel_harness import device as devices
-from kernel_harness import find, leaderboard
+from kernel_harness import explain, find, leaderboard
 from kernel_harness.builtin import BASELINES, COMPILED
 from kernel_harness.candidate import Candidate
 from kernel_harness.device import Device
@@ -26,6 +26,7 @@ from kernel_harness.process import Limits, Template
 from kernel_harness.progress import Progress
 from kernel_harness.results import Journal, Result, now, to_json
 from kernel_harness.settings import Settings
+from kernel_harness.terminal import terminal
 
 _POLL_S = 0.1
 
@@ -35,9 +36,10 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
 
     Raises UserError for what the user can mend, KeyboardInterrupt for Ctrl-C.
     """
-    device = _device(options.device)
-    usual = problem_on(find.problem(options.problem, root), device.emulated)
-    chosen = find.kernels(options.kernel, usual.name, root)
+    problem = find.problem(options.problem, root)
+    chosen = find.kernels(options.kernel, problem.name, root)
+    device = device_of(options.device)
+    usual = problem_on(problem, device.emulated)
     timed = usual.at(options.shape)
     _check_baseline(options.baseline, chosen, device)
     journal = Journal(results_folder(options.results, timed, device))
@@ -46,8 +48,8 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session:
         results = _judged(session, chosen, options, usual, journal, screen)
         while options.watch:
-            changed = _wait_for_change(options, usual.name, root, chosen)
-            chosen = find.kernels(options.kernel, usual.name, root)
+            changed = _wait_for_change(options, problem.name, root, chosen)
+            chosen = find.kernels(options.kernel, problem.name, root)
             results = _judged(session, changed, options, usual, journal, screen)
     return results
 
@@ -59,7 +61,7 @@ def problem_on(problem: Problem, emulated: bool) -> Problem:
 
 def measured(chosen: Sequence[Candidate], options: argparse.Namespace, root: Path, template: Template) -> list[Result]:
     """Judges candidates in one run of which nothing is kept. Raises as `run` does."""
-    device = _device(options.device)
+    device = device_of(options.device)
     timed = problem_on(find.problem(options.problem, root), device.emulated).at(options.shape)
     screen = Progress()
     with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session, screen:
@@ -154,7 +156,8 @@ def _check_baseline(name: str, chosen: Sequence[Candidate], device: Device) -> N
         raise UserError(f"{name} needs a GPU: torch.compile cannot compile for the emulated device")
 
 
-def _device(name: str) -> Device:
+def device_of(name: str) -> Device:
+    """What `--device` names. Raises UserError for a device that is not there."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, index = name.partition(":")
@@ -184,8 +187,8 @@ def _conclude(
             print(title, leaderboard.render(table), sep="\n\n")
     out = sys.stderr if options.json else sys.stdout
     for result in failures:
-        print(f"\n{result.kernel}: {result.status}. {result.status.sentence}\n{_indented(result.reason)}", file=out)
-        print(f"  again: {result.reproduce}", file=out)
+        log = journal.keep_log(result)
+        print("", explain.failure(result, terminal(out), _relative(log) if log else ""), sep="\n", file=out)
     if options.case is None and not options.json:
         print(f"\n{_seconds(finished)}\n{_relative(path)}")
 
@@ -198,10 +201,6 @@ def _seconds(finished: Sequence[Any]) -> str:
             total[phase] = max(total.get(phase, 0), seconds) if phase == "timing" else total.get(phase, 0) + seconds
     words = [f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue"]
     return ", ".join([*words, *(f"run {name}" for name in dict.fromkeys(r.run for r in finished))])
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
 
 
 def _relative(path: Path) -> str:

@@ -114,11 +114,15 @@ class Device(Protocol):
 
 
 def named(name: str) -> Device:
-    """The device for `cpu`, `cuda` or `cuda:N`."""
+    """The device for `cpu`, `cuda` or `cuda:N`, or `cpu-profiled`, where no time is taken."""
     if name == "cpu":
         from kernel_harness.device.cpu import Emulated
 
         return Emulated()
+    if name == "cpu-profiled":
+        from kernel_harness.device.profiled import Profiled
+
+        return Profiled()
     from kernel_harness.device.cuda import Cuda
 
     return Cuda(name)

@@ -20,6 +20,9 @@ _INCLUDE, _RUNTIME = _HERE / "include", _HERE / "runtime"
 # Without unique symbols, a template's shared memory is its own library's even where another has one of its name.
 # -O2 is where the compiler's time stops paying for the small kernels seen here; contraction is nvcc's default too.
 _FLAGS = ("-O2", "-march=native", "-ffp-contract=fast", "-pthread", "-w", "-fno-gnu-unique", "-fmax-errors=20")
+# Counted code calls before every access of memory; more optimisation would leave accesses out.
+_COUNTED = ("-O1", "-fsanitize=thread")
+_COUNTING = _HERE / "counting" / "count_accesses.cpp"
 _FULL = ("-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE), "-I", str(bindings.INCLUDE))
 _LIGHT = ("-I", str(_INCLUDE / "light"), *_FULL)
 _PRELUDE = _INCLUDE / "emulator" / "prelude.h"
@@ -83,34 +86,39 @@ def prepare() -> None:
             future.result()
 
 
-def extension(sources: Sources, mark: Mark) -> tuple[Path, bool]:
+def extension(sources: Sources, mark: Mark, *, counted: bool = False) -> tuple[Path, bool]:
     """The candidate's library and whether it was cached, built in this process. Raises as `build`."""
-    folder, cached = cache.get_or_build("extensions", key(sources), lambda folder: build(sources, mark, folder))
+    name = key(sources, counted=counted)
+    folder, cached = cache.get_or_build(
+        "extensions", name, lambda folder: build(sources, mark, folder, counted=counted)
+    )
     return folder / f"{sources.name}.so", cached
 
 
-def key(sources: Sources) -> str:
+def key(sources: Sources, *, counted: bool = False) -> str:
     """What the candidate's library is found by."""
     return cache.key(
         base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
         name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
+        counted=cache.digest_of(_COUNTING) if counted else "",
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
 
-def build(sources: Sources, mark: Mark, folder: Path) -> None:
+def build(sources: Sources, mark: Mark, folder: Path, *, counted: bool = False) -> None:
     """Puts the candidate's library into a folder. `mark` points a source's lines at the author's file.
 
+    Counted, its code tells the runtime what it reads and writes.
     Raises BuildFailed, UnsupportedConstruct, NoCompiler.
     """
     _refuse_unsupported(sources, mark)
     headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
     try:
-        _compile(sources, mark, folder, headers)
+        _compile(sources, mark, folder, headers, counted)
     except BuildFailed as failure:
         if not _NEEDS_FULL.search(failure.log):
             raise
-        _compile(sources, mark, folder, Headers.FULL)
+        _compile(sources, mark, folder, Headers.FULL, counted)
 
 
 @dataclass(frozen=True)
@@ -122,9 +130,13 @@ class _Unit:
     flags: Sequence[str | Path]
 
 
-def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers) -> None:
+def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, counted: bool) -> None:
     paths = [word for path in sources.include_paths for word in ("-I", path)]
     units = _units(sources, mark, headers)
+    if counted:
+        units = [_Unit(unit.name, unit.text, [*unit.flags, *_COUNTED]) for unit in units]
+        # Hidden, so that no other library's functions of these names come first.
+        units.append(_Unit("counting", _COUNTING.read_text(), [*_FULL, "-fvisibility=hidden"]))
 
     def compile_one(unit: _Unit) -> None:
         (folder / f"{unit.name}.cpp").write_text(unit.text)
@@ -156,7 +168,7 @@ def _units(sources: Sources, mark: Mark, headers: Headers) -> list[_Unit]:
     module = bindings.definition(sources) if headers is Headers.LIGHT else sources.bindings
     # Defined here and not by a flag: torch's headers test it, and a flag would rule out the precompiled ones.
     name = f"#define TORCH_EXTENSION_NAME {sources.name}\n"
-    cpp = f'{name}{mark(sources.cpp)}\n#line 1 "bindings"\n{module}\n'
+    cpp = f"{name}{mark(sources.cpp)}\n{bindings.PLACE}\n{module}\n"
     cuda = _rewritten(mark(sources.cuda))
     cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O")]
     cuda_flags = [flag for flag in sources.cuda_cflags if _SHARED_FLAG.match(flag)]

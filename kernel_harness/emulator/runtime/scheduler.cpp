@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "emulator/context.h"
+#include "emulator/profile.h"
 
 constinit thread_local uint3 threadIdx{}, blockIdx{};
 constinit thread_local dim3 blockDim, gridDim;
@@ -69,6 +70,7 @@ class Core {
   void begin_launch(const Launch& launch);
   void end_launch();
   void run_block(std::uint64_t number);
+  bool holds(const void* address) const;
   Votes barrier(bool vote);
   Meeting meet(std::uint32_t mask, std::uint64_t value);
   unsigned lane() const { return running_->index % kWarpSize; }
@@ -164,6 +166,14 @@ void Core::begin_launch(const Launch& launch) {
 // pybind11, for one, keeps thread-local state of its own in the same block.
 void Core::end_launch() {
   if (static_bytes_) std::memcpy(static_, kept_.data(), static_bytes_);
+  launch_ = nullptr;
+}
+
+// Whether an address is in the running block's shared memory. Between launches, host code asks and there is none.
+bool Core::holds(const void* address) const {
+  if (!launch_) return false;
+  const auto* at = static_cast<const char*>(address);
+  return (at >= static_ && at < static_ + static_bytes_) || (at >= dynamic_shared && at < dynamic_shared + launch_->shared_bytes);
 }
 
 // Shared memory starts as whatever the last block left there: all ones read as NaN, and so show.
@@ -247,6 +257,7 @@ void Core::finish(Thread& thread) {
 
 // Wakes everyone at the barrier, in index order, and remembers the vote until the next one.
 void Core::release_barrier() {
+  if (profile::on) profile::met_at_barrier();
   outcome_ = {votes_, votes_ == voters_, votes_ > 0};
   votes_ = voters_ = waiting_ = 0;
   for (unsigned i = 0; i < threads_.size(); ++i) {
@@ -269,6 +280,7 @@ Votes Core::barrier(bool vote) {
 void Core::release(Gathering& gathering, unsigned first) {
   std::memcpy(gathering.out, gathering.in, sizeof gathering.in);
   gathering.took_part = gathering.arrived;
+  if (profile::on) profile::met_in_warp();
   gathering.arrived = 0;
   for (unsigned i = 0; i < kWarpSize; ++i)
     if (gathering.took_part >> i & 1) push_ready(first + i);
@@ -323,6 +335,7 @@ class Cores {
  public:
   bool run(const Launch& launch) {
     std::lock_guard one_launch(launching_);
+    if (profile::on) profile::launched(launch);
     {
       std::lock_guard lock(fault_mutex);
       fault_text.clear();
@@ -405,6 +418,7 @@ bool run(const Launch& launch) {
   return cores->run(launch);
 }
 
+bool is_shared(const void* address) { return core && core->holds(address); }
 const char* last_fault() { return fault_text.c_str(); }
 Votes barrier(bool vote) { return core->barrier(vote); }
 Meeting meet(std::uint32_t mask, std::uint64_t value) { return core->meet(mask, value); }
