@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from kernel_harness import find, leaderboard, page, readme, source_code
+from kernel_harness import find, highlight, leaderboard, page, readme
 from kernel_harness.candidate import Candidate, files, read
 from kernel_harness.errors import UserError
 from kernel_harness.files import replace_text
@@ -92,7 +92,7 @@ def render(
         },
         failures=page.failures(one), map_spans=page.map_spans, kernels=_kernels(one, rows, sources),
         runs=page.runs(one), environment=page.environment(one), script=script, script_hash=f"sha256-{digest}",
-        style=(TEMPLATES / "report.css").read_text(encoding="utf-8") + source_code.css(),
+        style=(TEMPLATES / "report.css").read_text(encoding="utf-8") + highlight.css(),
     )  # fmt: skip
 
 
@@ -153,6 +153,6 @@ def _kernels(one: Page, rows: Sequence[Mapping[str, Any]], sources: Mapping[str,
             "checks": record["checks"],
             "sha256": record["source_sha256"],
             "remark": record["reason"] if record["status"] == "PASSED" else "", "source_note": note,
-            "listing": source_code.html(source.source, source.path.suffix) if source else "",
+            "listing": highlight.html(source.source, source.path.suffix) if source else "",
         })  # fmt: skip
     return found

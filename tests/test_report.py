@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import EMULATION, GPU, H200, HOSTILE, SHAPE, board, keep, result, timed, wrong
 
-from kernel_harness import candidate, cli, find, page, pictures, report, source_code
+from kernel_harness import candidate, cli, find, highlight, page, pictures, report
 from kernel_harness.page import Page
 from kernel_harness.status import Status
 
@@ -169,13 +169,13 @@ def test_a_map_of_errors_is_drawn_cell_by_cell(cells):
 
 @pytest.mark.parametrize("path", candidate.files(ROOT / "kernels" / "matmul_tt"), ids=lambda p: p.stem)
 def test_a_listing_holds_the_source_to_the_letter(path):
-    text = re.sub(r'<span class="linenos">.*?</span>', "", source_code.html(path.read_text(), path.suffix))
+    text = re.sub(r'<span class="linenos">.*?</span>', "", highlight.html(path.read_text(), path.suffix))
     assert html.unescape(re.sub(r"<[^>]*>", "", text)).strip() == path.read_text().strip()
 
 
 def test_cuda_in_a_python_string_is_read_as_cuda():
     source = 'CUDA = r"""\n#include <a.h>\n__global__ void k() {}\n"""\n'
-    assert re.search(r'class="k[a-z]?">__global__<', source_code.html(source, ".py"))
+    assert re.search(r'class="k[a-z]?">__global__<', highlight.html(source, ".py"))
 
 
 # ---------------------------------------------------------------------------------------------- safety
