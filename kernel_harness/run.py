@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernel_harness import find, leaderboard
+from kernel_harness import explain, find, leaderboard
 from kernel_harness.builtin import BASELINES, COMPILED
 from kernel_harness.candidate import Candidate
 from kernel_harness.device import Device
@@ -23,6 +23,7 @@ from kernel_harness.process import Limits, Template
 from kernel_harness.progress import Progress
 from kernel_harness.results import Journal, Result, now, to_json
 from kernel_harness.settings import Settings
+from kernel_harness.terminal import terminal
 
 _POLL_S = 0.1
 
@@ -32,10 +33,9 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
 
     Raises UserError for what the user can mend, KeyboardInterrupt for Ctrl-C.
     """
-    problem = find.problem(options.problem, root)
-    chosen = find.kernels(options.kernel, problem.name, root)
     device = find.device(options.device, strict=options.strict)
-    usual = problem.at(problem.cpu_shape) if device.emulated else problem
+    usual = problem_on(find.problem(options.problem, root), device.emulated)
+    chosen = find.kernels(options.kernel, usual.name, root)
     timed = usual.at(options.shape)
     _check_baseline(options.baseline, chosen, device)
     journal = Journal(results_folder(options.results, timed, device))
@@ -44,10 +44,24 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session:
         results = _judged(session, chosen, options, usual, journal, screen)
         while options.watch:
-            changed = _wait_for_change(options, problem.name, root, chosen)
-            chosen = find.kernels(options.kernel, problem.name, root)
+            changed = _wait_for_change(options, usual.name, root, chosen)
+            chosen = find.kernels(options.kernel, usual.name, root)
             results = _judged(session, changed, options, usual, journal, screen)
     return results
+
+
+def problem_on(problem: Problem, emulated: bool) -> Problem:
+    """The problem at the shape that a device is timed at by default."""
+    return problem.at(problem.cpu_shape) if emulated else problem
+
+
+def measured(chosen: Sequence[Candidate], options: argparse.Namespace, root: Path, template: Template) -> list[Result]:
+    """Judges candidates in one run of which nothing is kept. Raises as `run` does."""
+    device = find.device(options.device)
+    timed = problem_on(find.problem(options.problem, root), device.emulated).at(options.shape)
+    screen = Progress()
+    with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session, screen:
+        return session.judge(chosen, lambda result: None)
 
 
 @dataclass
@@ -155,8 +169,8 @@ def _conclude(
             print(title, leaderboard.render(table), sep="\n\n")
     out = sys.stderr if options.json else sys.stdout
     for result in failures:
-        print(f"\n{result.kernel}: {result.status}. {result.status.sentence}\n{_indented(result.reason)}", file=out)
-        print(f"  again: {result.reproduce}", file=out)
+        log = journal.keep_log(result)
+        print("", explain.failure(result, terminal(out), _relative(log) if log else ""), sep="\n", file=out)
     if options.case is None and not options.json:
         print(f"\n{_seconds(finished)}\n{_relative(path)}")
 
@@ -167,11 +181,8 @@ def _seconds(finished: Sequence[Any]) -> str:
         for phase, seconds in result.phases_s.items():
             # Builds and queues add up; a cohort's timing is shared by all of its kernels.
             total[phase] = max(total.get(phase, 0), seconds) if phase == "timing" else total.get(phase, 0) + seconds
-    return ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue")
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
+    words = [f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue"]
+    return ", ".join([*words, *(f"run {name}" for name in dict.fromkeys(r.run for r in finished))])
 
 
 def _relative(path: Path) -> str:

@@ -117,7 +117,7 @@ class Device(Protocol):
 
 
 def named(name: str) -> Device:
-    """The device for `cpu`, `cpu-strict`, `cuda` or `cuda:N`; with `-sanitized` behind, as `sanitize` uses it."""
+    """The device for `cpu`, `cpu-strict`, `cpu-profiled`, `cuda` or `cuda:N`; `-sanitized` behind is for `sanitize`."""
     if name in ("cpu", "cpu-strict"):
         from kernel_harness.device.cpu import Emulated, Strict
 
@@ -126,6 +126,10 @@ def named(name: str) -> Device:
         from kernel_harness.device.sanitized import Sanitized, SanitizedCuda
 
         return Sanitized() if name.startswith("cpu") else SanitizedCuda(name.removesuffix("-sanitized"))
+    if name == "cpu-profiled":
+        from kernel_harness.device.profiled import Profiled
+
+        return Profiled()
     from kernel_harness.device.cuda import Cuda
 
     return Cuda(name)
