@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from kernel_harness import device as devices  # noqa: E402
-from kernel_harness.cases import derive, pack  # noqa: E402
+from kernel_harness.cases import pack  # noqa: E402
 from kernel_harness.channel import SharedBuffer  # noqa: E402
 from kernel_harness.device import Device  # noqa: E402
 from kernel_harness.examine import Subject  # noqa: E402
@@ -143,15 +143,13 @@ class Stand:
 
     def __init__(self, bench: Bench, session: Session, subjects: Mapping[str, Subject], beside: Sequence[Arm]) -> None:
         self._bench, self._session, self.subjects, self._beside = bench, session, subjects, beside
-        self._races = 0
 
     def race(self, what: str, rounds: int) -> Cohort:
         """One run of the harness's own timing. Raises RuntimeError where an arm failed."""
-        self._races += 1
         arms = [Arm(name, subject) for name, subject in self.subjects.items()]
         cohort = Cohort([*arms, *(Arm(a.name, a.subject, trusted=True) for a in self._beside)], self._bench.device)
         stop = Stop(budget_s=600, half_width=0.005, rounds=rounds)
-        race(cohort, self._session.reference, derive(1, f"race {self._races}"), stop, lambda text: None)
+        race(cohort, self._session.reference, stop, lambda text: None)
         for arm in cohort.arms:
             if arm.fault is not None:
                 raise RuntimeError(f"{arm.name}: {arm.fault.reason}")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kernel_harness.library import evaluate as evaluate
 
+__version__ = "0.1.0"
+
 # torch warns on import where there is a CUDA toolkit and no GPU, which is what the emulation is for.
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 

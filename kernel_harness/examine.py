@@ -94,6 +94,7 @@ class Subject:
     def __init__(self, template: Template, device: str, limits: Limits) -> None:
         self.worker: Worker = template.spawn(limits)
         self.builds: list[dict[str, Any]] = []
+        self.libraries: list[Path] = []  # in the cache
         self._workshop = Workshop(template, devices.named(device), limits)
         self._limits = limits
         self._file = self._source = ""
@@ -156,6 +157,10 @@ class Subject:
         """One step of the sanitizing device's own."""
         return self._ask({"do": "sanitize", "step": step, **what}, timeout_s=self._limits.build_s)
 
+    def profile(self, step: str) -> Message:
+        """One step of the profiling device's own."""
+        return self._ask({"do": "profile", "step": step})
+
     def ping(self) -> None:
         """Returns once the worker runs."""
         self._ask({"do": "ping"})
@@ -204,6 +209,7 @@ class Subject:
             answer, cached = self._workshop.build(asked, self._file, self._source, timeout_s)
         finally:
             self.worker.resume()
+        self.libraries += [Path(answer["library"])] if "library" in answer else []
         name = asked.get("name") if isinstance(asked, dict) else None
         self.builds.append({"name": str(name)[:200], "seconds": time.perf_counter() - start, "cached": cached})
         return answer

@@ -123,7 +123,7 @@ def _text(value: Any) -> str:
 
 
 def _who(place: Place) -> str:
-    return f"thread {place.thread} of block {place.block}"
+    return "a thread" if place.thread is None else f"thread {place.thread} of block {place.block}"
 
 
 def _doer(f: Finding) -> str:

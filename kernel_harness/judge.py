@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -30,6 +31,8 @@ from kernel_harness.timing import summarize
 
 # One nvcc with torch's headers takes 3 GB; the emulator's units take less than one.
 _BUILD_BYTES = {True: 1 << 30, False: 3 << 30}
+# Each that has been checked holds a process until it is timed: of a thousand candidates not all at once.
+MOST_AT_ONCE = 32
 
 
 class Observer(Protocol):
@@ -82,6 +85,7 @@ class Session:
 
     def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None]) -> list[Result]:
         """Builds, checks and times the candidates. `keep` gets every result as soon as it is final."""
+        self.context = replace(self.context, run=results.new_run_id())
         passed: dict[str, tuple[Candidate, Subject, Finding]] = {}
         settled: list[Result] = []
 
@@ -90,18 +94,20 @@ class Session:
             settled.append(result)
             self.observer.settled(result)
 
-        turn = _Turn(self)
+        turn, series = _Turn(self), _Series(-(-len(candidates) // race.COHORT) if len(candidates) > MOST_AT_ONCE else 0)
         try:
-            for candidate, subject, finding in _examined(self, candidates, turn):
-                if subject is not None and finding.status is Status.PASSED and self.settings.case is None:
-                    passed[candidate.name] = (candidate, subject, finding)
-                    keep(of_candidate(self.context, candidate, finding))
-                else:
-                    settle(of_candidate(self.context, candidate, finding))
-            if passed:
-                turn.take()
-            for result in _timed(self, passed):
-                settle(result)
+            for batch in _batches(candidates, self.settings.baseline):
+                for candidate, subject, finding in _examined(self, batch, turn):
+                    if subject is not None and finding.status is Status.PASSED and self.settings.case is None:
+                        passed[candidate.name] = (candidate, subject, finding)
+                        keep(of_candidate(self.context, candidate, finding))
+                    else:
+                        settle(of_candidate(self.context, candidate, finding))
+                if passed:
+                    turn.take()
+                for result in _timed(self, passed, series):
+                    settle(result)
+                passed = {name: held for name, held in passed.items() if name == self.settings.baseline}
         finally:
             for _, subject, _ in passed.values():
                 subject.close()
@@ -120,6 +126,22 @@ def judge(
     """One Session that judges once."""
     with Session(problem, device, settings, observer) as session:
         return session.judge(candidates, keep)
+
+
+@dataclass
+class _Series:
+    """Cohorts that are compared: how many there will be (0: as many as the batch has), and what links them."""
+
+    expected: int
+    timed: int = 0
+    baseline_ms: float | None = None
+
+
+def _batches(candidates: Sequence[Candidate], baseline: str) -> Iterator[Sequence[Candidate]]:
+    """As many as may be held at a time; a kernel that all are measured against comes first."""
+    ordered = sorted(candidates, key=lambda candidate: candidate.name != baseline)
+    for start in range(0, len(ordered), MOST_AT_ONCE):
+        yield ordered[start : start + MOST_AT_ONCE]
 
 
 class _Turn:
@@ -203,28 +225,29 @@ def _add_remark(run: Session, candidate: Candidate, finding: Finding) -> None:
         finding.reason += f"\nSanitizer: {finding.remark}" if finding.remark else ""
 
 
-def _timed(run: Session, passed: Mapping[str, tuple[Candidate, Subject, Finding]]) -> Iterator[Result]:
+def _timed(run: Session, passed: Mapping[str, tuple[Candidate, Subject, Finding]], series: _Series) -> Iterator[Result]:
     """Cohort after cohort. What was measured before an interruption is still summed up."""
     groups = _groups(run, passed)
-    baseline_ms: float | None = None
-    for number, group in enumerate(groups):
+    for group in groups:
         started = time.perf_counter()
         with companions(run) as beside:
             # A kernel that all are measured against runs with every cohort, and is reported with the first.
-            arms = [Arm(name, passed[name][1], reported=name != run.settings.baseline or not number) for name in group]
+            first = not series.timed
+            arms = [Arm(name, passed[name][1], reported=name != run.settings.baseline or first) for name in group]
             cohort = Cohort([*arms, *beside], run.device)
             interruption: KeyboardInterrupt | None = None
             try:
-                _race(run, cohort, len(groups))
+                _race(run, cohort, series.expected or len(groups))
             except KeyboardInterrupt as interrupt:
                 interruption = interrupt
             for arm in arms:
                 if arm.name != run.settings.baseline:
                     arm.subject.close()
             seen = {name: (candidate, finding) for name, (candidate, _, finding) in passed.items()}
-            yield from of_cohort(run.context, cohort, seen, baseline_ms, time.perf_counter() - started)
-            if baseline_ms is None and cohort.rounds:
-                baseline_ms = summarize(cohort.accepted, BASELINE, None).time_ms
+            yield from of_cohort(run.context, cohort, seen, series.baseline_ms, time.perf_counter() - started)
+            series.timed += 1
+            if series.baseline_ms is None and cohort.rounds:
+                series.baseline_ms = summarize(cohort.accepted, BASELINE, None).time_ms
             if interruption:
                 raise interruption
 
@@ -234,7 +257,9 @@ def _groups(run: Session, passed: Collection[str]) -> list[list[str]]:
     baseline = run.settings.baseline
     if baseline not in passed:
         return cohorts(list(passed))
-    return [[baseline, *group] for group in cohorts([name for name in passed if name != baseline], 7) or [[]]]
+    return [
+        [baseline, *group] for group in cohorts([name for name in passed if name != baseline], race.COHORT - 1) or [[]]
+    ]
 
 
 def _race(run: Session, cohort: Cohort, groups: int) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ from typing import Any
 import pandas as pd
 from tabulate import tabulate
 
+from kernel_harness.files import replace_text
 from kernel_harness.results import writing
 
 COLUMNS = (
@@ -20,21 +19,12 @@ COLUMNS = (
     "percent_of_ceiling", "warm_ms", "graph_ms", "first_call_ms", "peak_mib",
 )  # fmt: skip
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
-_EMULATED = "cpu-emulated"
+EMULATED = "cpu-emulated"
 
 
 def rank(records: Sequence[Mapping[str, Any]], shape: Mapping[str, int]) -> pd.DataFrame:
     """One row per kernel: its latest record at the shape, fastest first, failures last. See COLUMNS."""
-    latest: dict[str, Mapping[str, Any]] = {}
-    for record in records:
-        if record["shape"] != dict(shape):
-            continue
-        before = latest.get(record["kernel"])
-        # What was checked but not yet timed does not hide the time of the same source.
-        if before and _still_holds(before, record):
-            continue
-        latest[record["kernel"]] = record
-    rows = sorted((_row(record) for record in latest.values()), key=_order)
+    rows = sorted((_row(record) for record in latest(records, shape).values()), key=_order)
     place = 0
     for row in rows:
         if row["status"] == "PASSED" and row["time_ms"] is not None and not row.pop("_baseline"):
@@ -43,6 +33,20 @@ def rank(records: Sequence[Mapping[str, Any]], shape: Mapping[str, int]) -> pd.D
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     table["rank"] = table["rank"].astype("Int64")
     return table
+
+
+def latest(records: Sequence[Mapping[str, Any]], shape: Mapping[str, int]) -> dict[str, Mapping[str, Any]]:
+    """The record of each kernel that counts at the shape: the last."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for record in records:
+        if record["shape"] != dict(shape):
+            continue
+        before = found.get(record["kernel"])
+        # What was checked but not yet timed does not hide the time of the same source.
+        if before and _still_holds(before, record):
+            continue
+        found[record["kernel"]] = record
+    return found
 
 
 def _still_holds(before: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
@@ -84,7 +88,7 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
         "shapes": _shapes(record),
         "build_s": sum(b.get("seconds", 0.0) for b in record["builds"]) if record["builds"] else None,
         "source_sha256": record["source_sha256"] or None,
-        "device": _EMULATED if emulated else record["environment"].get("device"),
+        "device": EMULATED if emulated else record["environment"].get("device"),
         "measured_at": record["measured_at"],
         "reason": " ".join(record["reason"].split()) or None,
         "isolation": record["settings"].get("isolation"),
@@ -165,7 +169,7 @@ def render(table: pd.DataFrame, style: str = "simple") -> str:
     right = {"rank", "time (ms)", "speedup", "TFLOPS", "% of peak", "max abs error"}
     alignment = ["right" if h in right else "left" for h in headers]
     text = tabulate(rows, headers, tablefmt=style, colalign=alignment, disable_numparse=True)
-    if (table["device"] == _EMULATED).any():
+    if (table["device"] == EMULATED).any():
         text += f"\n\n{EMULATED_NOTE}"
     return text
 
@@ -190,20 +194,6 @@ def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
         )
         markdown += "\n" + "\n".join(lines) + "\n"
     with writing(folder / f"{stem}.csv"):
-        _replace(folder / f"{stem}.md", markdown)
-        _replace(folder / f"{stem}.csv", csv(table))
+        replace_text(folder / f"{stem}.md", markdown)
+        replace_text(folder / f"{stem}.csv", csv(table))
     return folder / f"{stem}.csv"
-
-
-def _replace(path: Path, text: str) -> None:
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

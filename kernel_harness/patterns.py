@@ -6,7 +6,7 @@ whether an element is wrong: that mask is given.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -65,19 +65,32 @@ def first_mismatches(wrong: Wrong, limit: int = 5) -> tuple[Mismatch, ...]:
     return tuple(_mismatch(wrong, i) for i in found[:limit])
 
 
-def describe(wrong: Wrong) -> str:
-    """The pattern in one sentence, "" if there is none."""
+@dataclass(frozen=True)
+class Pattern:
+    """What was recognised, as one sentence, and what to try; both empty where nothing was."""
+
+    text: str = ""
+    advice: str = ""
+
+
+def describe(wrong: Wrong) -> Pattern:
+    """What the wrong elements hold and where they are; or, which says more, how right values were misplaced."""
     whole = _first(_ARRANGEMENTS, wrong)
     found = [whole] if whole else [_first(recognisers, wrong) for recognisers in (_CONTENTS, _PLACES)]
-    text = "; ".join(part for part in found if part is not None)
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('?') else '.'}" if text else ""
+    known = [pattern for pattern in found if pattern is not None]
+    text = "; ".join(pattern.text for pattern in known)
+    # Where something is wrong points nearer to the line than what it holds.
+    advice = known[-1].advice if known else ""
+    return Pattern(f"{text[0].upper()}{text[1:]}{'' if text.endswith('?') else '.'}" if text else "", advice)
 
 
 Recogniser = Callable[[Wrong], str | None]
+Recognisers = Mapping[Recogniser, str]  # in the order in which they are asked, each with its advice
 
 
-def _first(recognisers: tuple[Recogniser, ...], wrong: Wrong) -> str | None:
-    return next((text for text in (r(wrong) for r in recognisers) if text is not None), None)
+def _first(recognisers: Recognisers, wrong: Wrong) -> Pattern | None:
+    texts = ((recogniser(wrong), advice) for recogniser, advice in recognisers.items())
+    return next((Pattern(text, advice) for text, advice in texts if text is not None), None)
 
 
 def _mismatch(wrong: Wrong, flat: int) -> Mismatch:
@@ -130,7 +143,12 @@ def _scaled(wrong: Wrong) -> str | None:
     return f"every wrong element is {centre:.4g} times what it should be"
 
 
-_CONTENTS: tuple[Recogniser, ...] = (_nan, _zeros, _constant, _scaled)
+_CONTENTS: Recognisers = {
+    _nan: "check that every element of the output and of shared memory is written before it is read, tails included",
+    _zeros: "check that the launch covers the output (grid x block, rounded up) and that the kernel writes its result",
+    _constant: "check the index that the kernel writes to, and that the sum is not overwritten or left at its start",
+    _scaled: "look for a loop that runs too often or too seldom, a term added twice, or a factor left over",
+}
 
 
 # Right values in the wrong places; these speak alone.
@@ -170,7 +188,11 @@ def _repeated(wrong: Wrong) -> str | None:
     return None
 
 
-_ARRANGEMENTS: tuple[Recogniser, ...] = (_transposed, _shifted, _repeated)
+_ARRANGEMENTS: Recognisers = {
+    _transposed: "swap the row and the column where the output is written: C[row * columns + column]",
+    _shifted: "look for an index that is off by one: a loop bound, or a + 1 in the address that is written",
+    _repeated: "an index is missing from the address that is read, or from the one that is written",
+}
 
 
 # Where the wrong elements are.
@@ -191,19 +213,32 @@ def _lines(wrong: Wrong) -> str | None:
     return None
 
 
+def _last_lines(wrong: Wrong) -> str | None:
+    """The same at the end: `the last 13 of 45 columns`."""
+    text = _lines(wrong)
+    return text if text is not None and "fill the last" in text else None
+
+
 def _tail_frame(wrong: Wrong) -> str | None:
-    """The last rows and the last columns of a matrix, all whole tiles right."""
+    """The last rows and the last columns of a matrix, all else right."""
     if wrong.mask.ndim < 2:
         return None
-    rows, columns = wrong.mask.shape[-2:]
-    for tile in (4, 8, 16, 32, 64, 128):
-        row, column = rows // tile * tile, columns // tile * tile
-        if not (0 < row < rows and 0 < column < columns) or bool(wrong.mask[..., :row, :column].any()):
-            continue
-        frame = torch.cat((wrong.explained[..., row:, :].reshape(-1), wrong.explained[..., :row, column:].reshape(-1)))
-        if _filled(wrong, frame):
-            return f"the wrong elements fill the partial tiles, rows from {row} and columns from {column} on"
-    return None
+    flat = wrong.mask.reshape(-1, *wrong.mask.shape[-2:]).any(dim=0)
+    rows, columns = flat.shape
+    # The last rows are wrong in their first column, the last columns in their first row.
+    row, column = _first_of_tail(flat[:, 0]), _first_of_tail(flat[0])
+    if not (0 < row < rows and 0 < column < columns) or bool(flat[:row, :column].any()):
+        return None
+    frame = torch.cat((wrong.explained[..., row:, :].reshape(-1), wrong.explained[..., :row, column:].reshape(-1)))
+    if not _filled(wrong, frame):
+        return None
+    return f"the wrong elements fill the last tiles, rows from {row} and columns from {column} on"
+
+
+def _first_of_tail(line: torch.Tensor) -> int:
+    """Where the True elements begin that go on to the end."""
+    right = (~line).nonzero()[:, 0]
+    return int(right[-1]) + 1 if len(right) else 0
 
 
 def _block(wrong: Wrong) -> str | None:
@@ -247,7 +282,15 @@ def _stride(wrong: Wrong) -> str | None:
     return f"wrong is {_every(step)} element in memory order, from {int(flat[0])} on"
 
 
-_PLACES: tuple[Recogniser, ...] = (_lines, _tail_frame, _run, _block, _stride)
+_TAIL = "round the grid up, (size + tile - 1) / tile, and guard loads and stores of the last, partial tile"
+_PLACES: Recognisers = {
+    _last_lines: _TAIL,
+    _lines: "look at how a thread's index becomes a row or a column, and at what these have in common",
+    _tail_frame: _TAIL,
+    _run: f"{_TAIL}; or the launch has too few threads for the output",
+    _block: "look at the block or tile that writes there: its offset, and the barriers around its shared memory",
+    _stride: "look at the vectorised or unrolled part: one element of each group is not written, or written elsewhere",
+}
 
 
 def _filled(wrong: Wrong, explained: torch.Tensor) -> bool:

@@ -393,9 +393,10 @@ def _below(pid: int) -> list[psutil.Process]:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    for task in Path("/proc").glob(f"{pid}/task/*/children"):
-        with contextlib.suppress(OSError):
-            found += map(int, task.read_text().split())
+    with contextlib.suppress(OSError):  # it may end at any moment
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - paths would cost each timed call
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as children:  # noqa: PTH123
+                found += map(int, children.read().split())
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from types import TracebackType
@@ -13,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kernel_harness.results import Result
+
+_LOG = logging.getLogger(__name__)
 
 
 class Progress:
@@ -46,11 +49,17 @@ class Progress:
             if self._stages.get(kernel, "").split(" ")[0] != text.split(" ")[0]:
                 self._began[kernel] = time.monotonic()
             self._stages[kernel] = text
+        _LOG.info("%s: %s", kernel or "harness", text)
 
     def settled(self, result: Result) -> None:
         """A result is final: it needs no line any more, and a failure is said at once."""
         with self._lock:
             self._stages.pop(result.kernel, None)
+        _LOG.info("%s: %s %s", result.kernel, result.status, _seconds(result))
+        for check in result.checks:
+            _LOG.debug("%s: %s %s %s", result.kernel, check.case, check.status, check.detail)
+        for build in result.builds:
+            _LOG.debug("%s: built %s", result.kernel, dict(build))
         if self._live and not result.passed:
             self._console.print(Text(f"{result.kernel}: {result.status}", style="red"))
 
@@ -61,3 +70,7 @@ class Progress:
                 seconds = time.monotonic() - self._began[kernel]
                 table.add_row(Spinner("dots"), kernel or "harness", text, f"{seconds:.0f} s")
         return table
+
+
+def _seconds(result: Result) -> str:
+    return ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in result.phases_s.items())

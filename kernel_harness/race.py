@@ -22,6 +22,7 @@ from kernel_harness.tensors import write
 from kernel_harness.timing import LOOKS, Round, decided, order_of_round, reject_rounds
 
 BASELINE, SENTINEL = "torch", "(sentinel)"
+COHORT = 8
 LEAST_WARMUP, MOST_WARMUP = 2, 24
 # Warm is where the sentinel's last three times differ by less; a device that was idle speeds up for a second.
 _FLAT = 0.02
@@ -253,7 +254,7 @@ def _audit(
             running[name].fault = Fault(check.status, f"The output of a timed call is wrong: {check.detail}")
 
 
-def cohorts(names: Sequence[str], size: int = 8) -> list[list[str]]:
+def cohorts(names: Sequence[str], size: int = COHORT) -> list[list[str]]:
     """Candidates in groups of at most `size`, as even as they can be."""
     count = -(-len(names) // size)
     return [list(names[i::count]) for i in range(count)]

@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,14 +14,19 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_harness.errors import EnvironmentLacking
 from kernel_harness.status import Status
 from kernel_harness.timing import Timing
-from kernel_harness.verify import Check
+
+# What reads records need not wait for torch.
+if TYPE_CHECKING:
+    from kernel_harness.verify import Check
 
 SCHEMA_VERSION = 1
+# Of a log of megabytes a line keeps the beginning; the whole is in a file of its own.
+_KEPT_LOG = 20_000
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class Result:
     information: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    run: str = ""
 
     def __post_init__(self) -> None:
         if self.timing is not None and self.status is not Status.PASSED:
@@ -92,6 +99,7 @@ def to_json(result: Result, measured_at: str) -> dict[str, Any]:
     derived = {
         "precision": result.precision, "max_abs_error": result.max_abs_error, "relative_error": result.relative_error,
     }  # fmt: skip
+    record["log"] = result.log[:_KEPT_LOG]
     line = {"schema_version": SCHEMA_VERSION, "measured_at": measured_at, **record, **derived}
     return {key: _strict(value) for key, value in line.items()}
 
@@ -108,6 +116,11 @@ def _strict(value: Any) -> Any:
 def now() -> str:
     """UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def new_run_id() -> str:
+    """Names what is measured together; sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 class Unwritable(EnvironmentLacking):
@@ -129,8 +142,8 @@ def writing(path: Path) -> Iterator[None]:
 class Journal:
     """`runs.jsonl` of one problem and device. Raises Unwritable where it cannot be written."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "runs.jsonl"
+    def __init__(self, folder: Path, name: str = "runs.jsonl") -> None:
+        self.path = folder / name
 
     def check_writable(self) -> None:
         """Finds out before hours of work whether its results can be kept."""
@@ -156,6 +169,16 @@ class Journal:
                 os.ftruncate(file.fileno(), written)  # half a line is no record
                 raise OSError(error.errno, error.strerror, str(self.path)) from None
 
+    def keep_log(self, result: Result) -> Path | None:
+        """Writes a failure's whole log to a file beside the results. Its path; None for a result without a log."""
+        if not result.log.strip():
+            return None
+        path = self.path.parent / "logs" / f"{result.kernel}.log"
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(result.log, encoding="utf-8", errors="replace")
+        return path
+
     def read(self) -> list[dict[str, Any]]:
         """Every whole line, oldest first."""
         records = []
@@ -169,8 +192,19 @@ class Journal:
             except ValueError:
                 continue
             if isinstance(record, dict) and record.get("schema_version") == SCHEMA_VERSION:
-                records.append(record)
+                records.append(_in_today_s_words(record))
         return records
+
+
+def _in_today_s_words(record: dict[str, Any]) -> dict[str, Any]:
+    """What a record of before runs had names, baselines were chosen and peaks had a format would say today."""
+    settings, numbers = (record.setdefault(key, {}) for key in ("settings", "numbers"))
+    if not record.get("run"):
+        record["run"] = f"seed-{settings.get('seed')}"
+    settings.setdefault("baseline", "torch")
+    if "peak_flops_per_s" in numbers:
+        numbers["peak_float32_flops_per_s"] = numbers.pop("peak_flops_per_s")
+    return record
 
 
 def environment() -> dict[str, Any]:

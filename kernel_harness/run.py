@@ -11,10 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from kernel_harness import device as devices
-from kernel_harness import find, leaderboard
+from kernel_harness import explain, find, leaderboard
 from kernel_harness.builtin import BASELINES, COMPILED
 from kernel_harness.candidate import Candidate
 from kernel_harness.device import Device
@@ -26,6 +23,7 @@ from kernel_harness.process import Limits, Template
 from kernel_harness.progress import Progress
 from kernel_harness.results import Journal, Result, now, to_json
 from kernel_harness.settings import Settings
+from kernel_harness.terminal import terminal
 
 _POLL_S = 0.1
 
@@ -35,10 +33,9 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
 
     Raises UserError for what the user can mend, KeyboardInterrupt for Ctrl-C.
     """
-    problem = find.problem(options.problem, root)
-    chosen = find.kernels(options.kernel, problem.name, root)
-    device = _device(options.device, options.strict)
-    usual = problem.at(problem.cpu_shape) if device.emulated else problem
+    device = find.device(options.device, strict=options.strict)
+    usual = problem_on(find.problem(options.problem, root), device.emulated)
+    chosen = find.kernels(options.kernel, usual.name, root)
     timed = usual.at(options.shape)
     _check_baseline(options.baseline, chosen, device)
     journal = Journal(results_folder(options.results, timed, device))
@@ -47,10 +44,24 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session:
         results = _judged(session, chosen, options, usual, journal, screen)
         while options.watch:
-            changed = _wait_for_change(options, problem.name, root, chosen)
-            chosen = find.kernels(options.kernel, problem.name, root)
+            changed = _wait_for_change(options, usual.name, root, chosen)
+            chosen = find.kernels(options.kernel, usual.name, root)
             results = _judged(session, changed, options, usual, journal, screen)
     return results
+
+
+def problem_on(problem: Problem, emulated: bool) -> Problem:
+    """The problem at the shape that a device is timed at by default."""
+    return problem.at(problem.cpu_shape) if emulated else problem
+
+
+def measured(chosen: Sequence[Candidate], options: argparse.Namespace, root: Path, template: Template) -> list[Result]:
+    """Judges candidates in one run of which nothing is kept. Raises as `run` does."""
+    device = find.device(options.device)
+    timed = problem_on(find.problem(options.problem, root), device.emulated).at(options.shape)
+    screen = Progress()
+    with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session, screen:
+        return session.judge(chosen, lambda result: None)
 
 
 @dataclass
@@ -141,21 +152,6 @@ def _check_baseline(name: str, chosen: Sequence[Candidate], device: Device) -> N
         raise UserError(f"{name} needs a GPU: torch.compile cannot compile for the emulated device")
 
 
-def _device(name: str, strict: bool) -> Device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or name.startswith("cpu:"):
-        raise UserError(f"no device {name!r}; there are auto, cpu, cuda and cuda:N")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise UserError(
-            f"no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices; --device cpu emulates one"
-        )
-    if strict and kind == "cuda":
-        raise UserError("--strict is for the emulated device: on a GPU nvcc compiles every kernel anyway")
-    return devices.named("cpu-strict" if strict else name)
-
-
 def _conclude(
     options: argparse.Namespace, timed: Problem, usual: Problem, journal: Any, finished: Sequence[Any]
 ) -> None:
@@ -173,8 +169,8 @@ def _conclude(
             print(title, leaderboard.render(table), sep="\n\n")
     out = sys.stderr if options.json else sys.stdout
     for result in failures:
-        print(f"\n{result.kernel}: {result.status}. {result.status.sentence}\n{_indented(result.reason)}", file=out)
-        print(f"  again: {result.reproduce}", file=out)
+        log = journal.keep_log(result)
+        print("", explain.failure(result, terminal(out), _relative(log) if log else ""), sep="\n", file=out)
     if options.case is None and not options.json:
         print(f"\n{_seconds(finished)}\n{_relative(path)}")
 
@@ -185,11 +181,8 @@ def _seconds(finished: Sequence[Any]) -> str:
         for phase, seconds in result.phases_s.items():
             # Builds and queues add up; a cohort's timing is shared by all of its kernels.
             total[phase] = max(total.get(phase, 0), seconds) if phase == "timing" else total.get(phase, 0) + seconds
-    return ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue")
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
+    words = [f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue"]
+    return ", ".join([*words, *(f"run {name}" for name in dict.fromkeys(r.run for r in finished))])
 
 
 def _relative(path: Path) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from kernel_harness import compute_sanitizer, find
 from kernel_harness import device as devices
-from kernel_harness import find
 from kernel_harness.build.errors import BuildFailed, NoCompiler
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Packed, Reference, plan
@@ -54,13 +54,16 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> int:
     chosen = find.kernels([options.kernel], problem.name, root)
     if len(chosen) != 1:
         raise UserError(f"{options.kernel!r} names {len(chosen)} kernels; sanitize takes one at a time")
-    device = devices.named("cpu-sanitized")
+    device = devices.named(f"{find.device(options.device).name}-sanitized")
     timed = problem.at(problem.cpu_shape).at(options.shape)
     seed = options.seed if options.seed is not None else secrets.randbits(32)
+    cases = one_per_shape(plan(timed, seed), only=bool(options.shape))
     device.prepare()
     template.prepare(device.name)
-    cases = one_per_shape(plan(timed, seed), only=bool(options.shape))
-    report = sanitize(template, timed, chosen[0], cases, seed, lambda text: print(text, file=sys.stderr))
+    if device.emulated:
+        report = sanitize(template, timed, chosen[0], cases, seed, _tell)
+    else:
+        report = sanitize_on_gpu(template, device.name, timed, chosen[0], cases, _tell)
     _print(report, chosen[0], options.json)
     if report.fault and not report.findings:
         raise EnvironmentLacking(f"{chosen[0].name} cannot be sanitized: {report.fault}")
@@ -112,6 +115,39 @@ def sanitize(
     return report
 
 
+def sanitize_on_gpu(
+    template: Template, device: str, problem: Problem, candidate: Candidate, cases: Sequence[Case],
+    tell: Callable[[str], None],
+) -> Report:  # fmt: skip
+    """The same by compute-sanitizer, one tool after the other. Raises EnvironmentLacking where it is missing."""
+    report = Report(cases=[case.name for case in cases])
+    reference = Reference(problem, "cpu", None)
+    file, source = file_name(candidate), candidate.source
+    for tool in compute_sanitizer.TOOLS:
+        tell(f"{candidate.name}: {tool}")
+        with compute_sanitizer.Wrapped(tool, template) as wrapped:
+            try:
+                _call_each(Subject(wrapped, device, _LIMITS), reference, candidate, cases)
+            except Fault as fault:
+                report.fault = f"{fault.status}: {fault.reason}"
+            report.add(compute_sanitizer.read(wrapped.log(), file, source.split("\n"), ""))
+    return report
+
+
+def _call_each(subject: Subject, reference: Reference, candidate: Candidate, cases: Sequence[Case]) -> None:
+    subject.load(file_name(candidate), candidate.source, "ModelNew")
+    for case in cases:
+        packed = reference.inputs(case)
+        buffer = buffer_of(packed)
+        try:
+            subject.make(reference.at(case))
+            subject.call(packed, buffer)
+        except Refused:
+            continue
+        finally:
+            buffer.close()
+
+
 @dataclass
 class _Trial:
     """One case of one candidate."""
@@ -160,6 +196,10 @@ class _Trial:
         except Fault:  # it died in the call, and its own fault says how
             return []
         return read(described, self.case.name, self.candidate.source.split("\n"))
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _flat(index: Sequence[int], shape: Sequence[int]) -> int:

@@ -35,6 +35,7 @@ class Context:
     cases: Sequence[Case]
     environment: Mapping[str, Any]
     isolation: str
+    run: str = ""
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -88,6 +89,7 @@ def of_candidate(context: Context, candidate: Candidate, finding: Finding) -> Re
         information=information,
         environment=context.environment,
         settings=context.recorded_settings,
+        run=context.run,
     )
 
 
@@ -131,7 +133,7 @@ def _of_baseline(context: Context, name: str) -> Result:
     return Result(
         kernel=name, kind="baseline", status=Status.PASSED, reason="", shape=dict(context.problem.shape),
         source_sha256="", title=title, numbers=context.numbers, environment=context.environment,
-        settings=context.recorded_settings,
+        settings=context.recorded_settings, run=context.run,
     )  # fmt: skip
 
 

@@ -208,6 +208,29 @@ def ratio_interval(rounds: Sequence[Round], arm: str, baseline: str, confidence:
     return interval_of(logs[:, 0] - logs[:, 1], confidence).exp()
 
 
+def as_rounds(samples_ms: Mapping[str, Sequence[float]]) -> tuple[Round, ...]:
+    """Rounds from what is kept of them: the samples of arms that ran in the same rounds, in milliseconds.
+
+    Raises ValueError for arms with different numbers of samples.
+    """
+    names = tuple(samples_ms)
+    return tuple(Round(dict(zip(names, ms, strict=True)), names) for ms in zip(*samples_ms.values(), strict=True))
+
+
+def through_baseline(new: Interval, old: Interval) -> Interval:
+    """How many times faster `new` is than `old`, two speedups over one baseline, measured in separate runs.
+
+    The bounds' distances to the estimates, as logarithms, add up as the errors of independent estimates do:
+    in squares (MOVER; Zou and Donner 2008, doi:10.1002/sim.3095). Without bounds where either has none.
+    """
+    ratio = new.estimate / old.estimate
+    if new.low is None or new.high is None or old.low is None or old.high is None:
+        return Interval(None, ratio, None)
+    down = math.hypot(math.log(new.estimate / new.low), math.log(old.high / old.estimate))
+    up = math.hypot(math.log(new.high / new.estimate), math.log(old.estimate / old.low))
+    return Interval(ratio * math.exp(-down), ratio, ratio * math.exp(up))
+
+
 def summarize(
     rounds: Sequence[Round],
     arm: str,

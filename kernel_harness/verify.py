@@ -12,6 +12,7 @@ from functools import cached_property
 
 import torch
 
+from kernel_harness.error_map import ErrorMap, error_map
 from kernel_harness.patterns import Mismatch, Wrong, describe, first_mismatches
 from kernel_harness.precision import EXACT, REDUCED_TOLERANCE, Precision, Tolerance, is_inexact
 from kernel_harness.status import Status
@@ -73,6 +74,8 @@ class Check:
     first_mismatches: tuple[Mismatch, ...] = ()
     detail: str = ""
     precision: Precision | None = None
+    advice: str = ""
+    error_map: ErrorMap | None = None
 
     @property
     def passed(self) -> bool:
@@ -94,6 +97,8 @@ def verify(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Check:
         failure.mismatches,
         failure.detail,
         None if failure.status is Status.WRONG_VALUES else answer.precision,
+        failure.advice,
+        failure.error_map,
     )
 
 
@@ -108,7 +113,9 @@ def same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], toleranc
     if failure is None:
         return Check(case, Status.PASSED, answer.max_abs, answer.relative)
     detail = f"The same input gave another answer the second time. {failure.detail}"
-    return Check(case, Status.NONDETERMINISTIC, first_mismatches=failure.mismatches, detail=detail)
+    return Check(
+        case, Status.NONDETERMINISTIC, first_mismatches=failure.mismatches, detail=detail, error_map=failure.error_map
+    )
 
 
 def unchanged(before: torch.Tensor | bytes, after: torch.Tensor | bytes) -> bool:
@@ -125,6 +132,8 @@ class _Failure:
     status: Status
     detail: str = ""
     mismatches: tuple[Mismatch, ...] = ()
+    advice: str = ""
+    error_map: ErrorMap | None = None
 
 
 @dataclass(frozen=True)
@@ -381,12 +390,12 @@ def _explained(answer: _Answer, i: int, mask: torch.Tensor) -> _Failure:
     if wrong.count == 0:
         text = f"{_name(answer, i)} has a relative error of {answer.errors[i].relative:.2g}, spread evenly."
         return _Failure(Status.WRONG_VALUES, text)
-    shown = first_mismatches(wrong)
+    shown, pattern = first_mismatches(wrong), describe(wrong)
     text = (
         f"{_name(answer, i)}: {wrong.count} of {mask.numel()} elements wrong, the first at "
-        f"{list(shown[0].index)}: got {shown[0].got:.7g}, expected {shown[0].expected:.7g}. {describe(wrong)}"
+        f"{list(shown[0].index)}: got {shown[0].got:.7g}, expected {shown[0].expected:.7g}. {pattern.text}"
     )
-    return _Failure(Status.WRONG_VALUES, text.strip(), shown)
+    return _Failure(Status.WRONG_VALUES, text.strip(), shown, pattern.advice, error_map(mask))
 
 
 def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:

@@ -18,11 +18,14 @@ import torch
 from kernel_harness import build, channel, device, tensors
 from kernel_harness.build.errors import BuildFailed, NoCompiler, UnsupportedConstruct
 from kernel_harness.build.lines import mark
+from kernel_harness.build.message import AuthorsFile, in_the_authors_words
 from kernel_harness.build.sources import Sources, from_json, to_json
 from kernel_harness.channel import Message
 from kernel_harness.wall import probe
 
 _LONGEST_TEXT = 20_000
+# A compiler's first errors count, and a message takes no more: a character may take six bytes of it.
+_LONGEST_LOG = 120_000
 _WITHOUT_DEVICE = ("start", "build")
 
 
@@ -38,6 +41,7 @@ def main(end: channel.Channel) -> int:
         "warm": worker.warm,
         "steady": worker.steady,
         "build": worker.build,
+        "profile": worker.profile,
         "probe": lambda message, descriptors: probe.attempt(message),
         "ping": lambda message, descriptors: {},
     }
@@ -87,7 +91,7 @@ class Worker:
         self._stage = "load"
         self._file = message["file"]
         build.install(self._built_elsewhere, Path(self._file), message["source"])
-        module = _run_file(self._file, message["source"], build.as_module(self._file, message["source"]))
+        module = run_file(self._file, message["source"], build.as_module(self._file, message["source"]))
         self._class = getattr(module, message["class"], None)
         if self._class is None:
             raise AttributeError(f"{self._file} defines no {message['class']}; name the class {message['class']}")
@@ -113,7 +117,8 @@ class Worker:
         folder.mkdir()
         sources = from_json(message["sources"])
         builder = device.named(message["device"])
-        builder.build(sources, lambda source: mark(source, message["text"], message["file"]), folder)
+        with in_the_authors_words(AuthorsFile(message["file"], message["text"])):
+            builder.build(sources, lambda source: mark(source, message["text"], message["file"]), folder)
         library = next(folder.glob("*.so"))
         self.results.append(os.open(library, os.O_RDONLY | os.O_CLOEXEC))
         return {"name": library.name}
@@ -207,6 +212,11 @@ class Worker:
         answer: Message = self._device.sanitize(message)  # type: ignore[attr-defined]
         return answer
 
+    def profile(self, message: Message, descriptors: list[int]) -> Message:
+        """A step that only a profiling device knows."""
+        answer: Message = self._device.profile(message["step"])  # type: ignore[attr-defined]
+        return answer
+
     def _launches(self) -> int | None:
         return None if self._stage in _WITHOUT_DEVICE else self._device.launches()
 
@@ -222,7 +232,7 @@ class Worker:
         line = frames[-1].lineno if frames else None
         if isinstance(error, SyntaxError) and error.filename == self._file:
             line = error.lineno
-        log = getattr(error, "log", "") or "".join(traceback.format_exception(error))
+        log = getattr(error, "log", "")[:_LONGEST_LOG] or "".join(traceback.format_exception(error))[-_LONGEST_TEXT:]
         healthy = True
         try:
             if self._stage not in _WITHOUT_DEVICE:
@@ -234,7 +244,7 @@ class Worker:
             "type": type(error).__name__,
             "message": str(error)[:_LONGEST_TEXT],
             "line": line,
-            "log": log[-_LONGEST_TEXT:],
+            "log": log,
             "refusal": healthy and _is_refusal(error) and self._launches() == self._launched,
         }
 
@@ -248,7 +258,7 @@ def _is_refusal(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and not str(error).startswith("CUDA error")
 
 
-def _run_file(file: str, source: str, text: str) -> ModuleType:
+def run_file(file: str, source: str, text: str) -> ModuleType:
     """A module of its own for the candidate, known to `inspect` and to tracebacks by its real file."""
     import linecache
 

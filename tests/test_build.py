@@ -289,10 +289,8 @@ def test_any_log_has_a_first_error(log):
     assert isinstance(first_error(log), str)
 
 
-def test_a_missing_symbol_is_told_as_a_declaration_without_its_definition():
-    message = undefined_symbol("/tmp/x.so: undefined symbol: _Z1fi")
-    assert "f(int)" in message or "_Z1fi" in message
-    assert "declaration in cpp_sources" in message
+def test_a_missing_symbol_is_named_as_its_author_wrote_it():
+    assert undefined_symbol("/tmp/x.so: undefined symbol: _Z1fi") in ("f(int)", "_Z1fi")
 
 
 def test_another_complaint_of_the_loader_is_no_missing_symbol():

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel_harness import files as files_module
 from kernel_harness import leaderboard
 from kernel_harness.results import Result, Unwritable, to_json
 from kernel_harness.status import Status
@@ -240,7 +241,7 @@ def test_a_write_that_fails_leaves_the_old_files_and_no_other(tmp_path, monkeypa
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(*{"fsync": (leaderboard.os, "fsync"), "replace": (Path, "replace")}[call], fail)
+    monkeypatch.setattr(*{"fsync": (files_module.os, "fsync"), "replace": (Path, "replace")}[call], fail)
     with pytest.raises(Unwritable, match="No space left"):
         leaderboard.save(tmp_path, "leaderboard", "title", leaderboard.rank([record("new", 1.0)], SHAPE))
     assert files(tmp_path) == before

@@ -19,7 +19,7 @@ def answer(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def explained(got: torch.Tensor, expected: torch.Tensor) -> str:
-    return describe(Wrong(got, expected, ~torch.isclose(got, expected)))
+    return describe(Wrong(got, expected, ~torch.isclose(got, expected))).text
 
 
 def edited(edit: Callable[[torch.Tensor], object], *shape: int) -> str:
@@ -74,7 +74,7 @@ def test_earlier_by_one_row() -> None:
 def test_shifted_integers() -> None:
     expected = torch.arange(100).square()
     wrong = Wrong(expected.roll(1), expected, expected.roll(1) != expected)
-    assert describe(wrong) == "The right values lie later by one element."
+    assert describe(wrong).text == "The right values lie later by one element."
 
 
 def test_every_row_the_same() -> None:
@@ -128,7 +128,7 @@ def test_partial_tiles_in_both_directions() -> None:
         t[64:] += answer(3, 45, seed=1)
         t[:64, 32:] += answer(64, 13, seed=2)
 
-    assert edited(edit) == "The wrong elements fill the partial tiles, rows from 64 and columns from 32 on."
+    assert edited(edit) == "The wrong elements fill the last tiles, rows from 64 and columns from 32 on."
 
 
 def test_one_block() -> None:
@@ -171,14 +171,14 @@ def test_random_errors_have_no_pattern(seed: int, shape: tuple[int, ...], share:
     expected, noise, chance = (torch.randn(shape, generator=generator) for _ in range(3))
     mask = chance.argsort(-1).argsort(-1) < share * shape[-1]
     mask = mask.reshape(-1)[torch.randperm(mask.numel(), generator=generator)].reshape(shape)
-    assert describe(Wrong(torch.where(mask, expected + noise, expected), expected, mask)) == ""
+    assert describe(Wrong(torch.where(mask, expected + noise, expected), expected, mask)).text == ""
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**31), shape=st.sampled_from([(64,), (33, 7), (4, 9, 16)]))
 def test_an_answer_wrong_everywhere_has_no_pattern(seed: int, shape: tuple[int, ...]) -> None:
     got, expected = answer(*shape, seed=seed), answer(*shape, seed=seed + 1)
-    assert describe(Wrong(got, expected, torch.ones(shape, dtype=torch.bool))) == ""
+    assert describe(Wrong(got, expected, torch.ones(shape, dtype=torch.bool))).text == ""
 
 
 def test_first_mismatches_come_in_row_major_order() -> None:
@@ -204,3 +204,38 @@ def test_a_scalar_has_an_empty_index() -> None:
 def test_a_complex_mismatch_shows_its_worse_part() -> None:
     got, expected = torch.tensor([1 + 2j]), torch.tensor([1 + 5j])
     assert first_mismatches(Wrong(got, expected, torch.tensor([True]))) == (Mismatch((0, 1), 2.0, 5.0),)
+
+
+# What to try, one line per mistake.
+
+
+def advised(edit: Callable[[torch.Tensor], object]) -> str:
+    expected = answer(67, 45)
+    got = expected.clone()
+    edit(got)
+    return describe(Wrong(got, expected, ~torch.isclose(got, expected))).advice
+
+
+@pytest.mark.parametrize(
+    ("edit", "fragment"),
+    [
+        (torch.Tensor.zero_, "the launch covers the output"),
+        (lambda t: t[3, 5].fill_(torch.nan), "is written before it is read"),
+        (lambda t: t.fill_(0.5), "index that the kernel writes to"),
+        (lambda t: t.mul_(2), "too often or too seldom"),
+        (lambda t: t.copy_(t.T.reshape(67, 45)), "swap the row and the column"),
+        (lambda t: t.copy_(t.roll(1, 1)), "off by one"),
+        (lambda t: t.copy_(t[:1].repeat(67, 1)), "an index is missing"),
+        (lambda t: t[:, 32:].zero_(), "round the grid up"),
+        (lambda t: t[:, 3::4].add_(1), "how a thread's index becomes"),
+        (lambda t: t[16:32, 16:32].add_(answer(16, 16, seed=1)), "barriers around its shared memory"),
+        (lambda t: t.view(-1)[1030:].zero_(), "too few threads"),
+        (lambda t: t.view(-1)[3::8].zero_(), "vectorised or unrolled"),
+    ],
+)
+def test_a_recognised_mistake_comes_with_what_to_try(edit: Callable[[torch.Tensor], object], fragment: str) -> None:
+    assert fragment in advised(edit)
+
+
+def test_without_a_pattern_there_is_no_advice() -> None:
+    assert advised(lambda t: t[3, 5].add_(1)) == ""

@@ -77,6 +77,16 @@ def test_what_was_appended_is_read_in_its_order(tmp_path):
     assert [record["kernel"] for record in journal.read()] == ["a", "b", "a"]
 
 
+def test_a_record_of_before_some_names_were_given_is_read_under_them(tmp_path):
+    old = to_json(result(settings={"seed": 7}, numbers={"peak_flops_per_s": 1e12}), "now")
+    del old["run"]
+    journal = Journal(tmp_path)
+    journal.path.write_text(json.dumps(old) + "\n")
+    (read,) = journal.read()
+    assert (read["run"], read["settings"]["baseline"]) == ("seed-7", "torch")
+    assert read["numbers"] == {"peak_float32_flops_per_s": 1e12}
+
+
 def test_a_journal_that_does_not_exist_is_empty(tmp_path):
     assert Journal(tmp_path / "nowhere").read() == []
 

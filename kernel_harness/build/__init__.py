@@ -16,6 +16,7 @@ from typing import Any
 from kernel_harness.build.digest import undefined_symbol
 from kernel_harness.build.errors import BuildFailed
 from kernel_harness.build.lines import mark
+from kernel_harness.build.message import AuthorsFile, in_the_authors_words, symbol_message
 from kernel_harness.build.sources import Sources, from_arguments, signature
 
 # (sources, mark) -> the library, and whether it was cached
@@ -34,21 +35,23 @@ def install(builder: Builder, file: Path, text: str) -> Log:
     from torch.utils import cpp_extension  # here, so that whoever needs no torch need not wait for it
 
     log = Log()
+    author = AuthorsFile(str(file), text)
     signature()
 
     def load_inline(*args: Any, **kwargs: Any) -> Any:
         sources = from_arguments(*args, **kwargs)
         start = time.perf_counter()
-        library, cached = builder(sources, lambda source: mark(source, text, str(file)))
+        with in_the_authors_words(author):
+            library, cached = builder(sources, lambda source: mark(source, text, str(file)))
         log.entries.append({"name": sources.name, "seconds": time.perf_counter() - start, "cached": cached})
-        return load(library)
+        return load(library, author)
 
     load_inline.__doc__ = cpp_extension.load_inline.__doc__
     cpp_extension.load_inline = load_inline
     return log
 
 
-def load(library: Path) -> Any:
+def load(library: Path, author: AuthorsFile) -> Any:
     """Imports an extension, whose file has its name. Raises BuildFailed where a symbol it needs does not exist."""
     name = library.stem
     loader = ExtensionFileLoader(name, str(library))
@@ -58,7 +61,8 @@ def load(library: Path) -> Any:
         module = module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
-        raise BuildFailed(undefined_symbol(str(error)) or str(error), str(error)) from None
+        symbol = undefined_symbol(str(error))
+        raise BuildFailed(symbol_message(symbol, author) if symbol else str(error), str(error)) from None
     sys.modules[name] = module
     return module
 

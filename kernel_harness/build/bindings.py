@@ -13,6 +13,8 @@ INCLUDE = Path(__file__).parent / "native"
 HEADER = "kernel_harness/bindings.h"
 # In a compiler's message: a function of ours was asked for a type that only pybind11 binds.
 UNSUPPORTED_TYPE = "harness_binding_unsupported"
+# What a compiler calls the lines that bind functions, which nobody wrote.
+PLACE = '#line 1 "bindings"'
 _NAME = "kernel_harness_bindings"
 _BINDS_ITSELF = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::")
 

@@ -16,7 +16,7 @@ import torch
 from torch.utils import cpp_extension
 
 from kernel_harness.build import cache
-from kernel_harness.build.digest import first_error
+from kernel_harness.build.digest import compiled_text, first_error
 from kernel_harness.build.errors import BuildFailed, NoCompiler
 
 
@@ -81,6 +81,7 @@ def run(arguments: Sequence[str | Path], folder: Path) -> None:
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        env={**os.environ, "LC_ALL": "C"},  # its messages are read by programs too
     )
     if done.returncode:
-        raise BuildFailed(first_error(done.stdout), done.stdout)
+        raise BuildFailed(first_error(done.stdout), done.stdout, compiled_text(folder))

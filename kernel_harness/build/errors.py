@@ -6,11 +6,11 @@ from kernel_harness.errors import EnvironmentLacking
 
 
 class BuildFailed(Exception):
-    """The sources did not compile or link; `log` is everything the compiler said."""
+    """The sources did not compile or link; `log` is everything the compiler said, `compiled` all that it read."""
 
-    def __init__(self, message: str, log: str = "") -> None:
+    def __init__(self, message: str, log: str = "", compiled: str = "") -> None:
         super().__init__(message)
-        self.log = log
+        self.log, self.compiled = log, compiled
 
 
 class UnsupportedConstruct(BuildFailed):

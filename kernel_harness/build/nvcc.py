@@ -7,6 +7,7 @@ import re
 import shutil
 import site
 import subprocess
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 from torch.utils import cpp_extension
 
 from kernel_harness.build import bindings, cache, compiler, light
-from kernel_harness.build.digest import first_error, undefined_symbol
+from kernel_harness.build.digest import compiled_text, first_error
 from kernel_harness.build.errors import BuildFailed, NoCompiler
 from kernel_harness.build.sources import Sources
 
@@ -66,7 +67,7 @@ def build(sources: Sources, mark: Mark, folder: Path) -> None:
 def build_plain(sources: Sources, mark: Mark, folder: Path) -> None:
     """load_inline as the candidate called it, into a folder."""
     _call(
-        sources, folder, mark(sources.cpp), mark(sources.cuda),
+        sources, folder, f"{mark(sources.cpp)}\n{bindings.PLACE}", mark(sources.cuda),
         functions=dict(sources.functions) if sources.functions is not None else None,
         no_implicit_headers=not sources.implicit_headers,
     )  # fmt: skip
@@ -81,7 +82,7 @@ def _build_light(sources: Sources, mark: Mark, folder: Path) -> None:
     if sources.implicit_headers:
         cpp += ["#include <torch/extension.h>"]
         cuda += ["#include <torch/types.h>", "#include <cuda.h>", "#include <cuda_runtime.h>"]
-    cpp += [mark(sources.cpp), bindings.definition(sources)]
+    cpp += [mark(sources.cpp), bindings.PLACE, bindings.definition(sources)]
     _call(
         sources, folder, "\n".join(cpp), "\n".join([*cuda, mark(sources.cuda)]) if sources.cuda else "",
         no_implicit_headers=True,
@@ -89,6 +90,41 @@ def _build_light(sources: Sources, mark: Mark, folder: Path) -> None:
         extra_include_paths=[str(headers), str(bindings.INCLUDE), *sources.include_paths],
         extra_ldflags=[*bindings.link_flags(), *sources.ldflags],
     )  # fmt: skip
+
+
+def assembler_says(sources: Sources, mark: Mark, arch: str) -> str:
+    """ptxas's own words on each kernel of the CUDA source: registers, shared memory, spills. Raises BuildFailed."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        code = sources.cpp + sources.cuda
+        headers = light.write_headers(folder / "headers", code, binds_itself=not bindings.serve(code))
+        _stand_in(headers)
+        first = ["#include <torch/types.h>", "#include <cuda.h>", "#include <cuda_runtime.h>"]
+        text = "\n".join([*(first if sources.implicit_headers else []), mark(sources.cuda)])
+        (folder / "cuda.cu").write_text(text)
+        own = [flag for flag in sources.cuda_cflags if "arch" not in flag]
+        paths = [word for path in sources.include_paths for word in ("-I", path)]
+        done = subprocess.run(
+            [f"{toolkit()}/bin/nvcc", "-cubin", f"-arch={arch}", "-Xptxas", "-v", *cpp_extension.COMMON_NVCC_FLAGS,
+             "-std=c++20", "-I", headers, *_includes(), *own, *paths, "cuda.cu", "-o", "cuda.cubin"],
+            cwd=folder, capture_output=True, text=True,
+        )  # fmt: skip
+    if done.returncode:
+        log = done.stdout + done.stderr
+        raise BuildFailed(first_error(log), log, text)
+    return done.stderr
+
+
+def _includes() -> list[str]:
+    return [word for folder in cpp_extension.include_paths() for word in ("-isystem", folder)]
+
+
+def _stand_in(headers: Path) -> None:
+    """A CPU build of torch lacks one generated header of its CUDA half, which only linking would care about."""
+    name = "c10/cuda/impl/cuda_cmake_macros.h"
+    if not any((Path(folder) / name).exists() for folder in cpp_extension.include_paths()):
+        (headers / name).parent.mkdir(parents=True, exist_ok=True)
+        (headers / name).write_text("#define C10_CUDA_BUILD_SHARED_LIBS\n")
 
 
 def _call(sources: Sources, folder: Path, cpp: str, cuda: str, **more: object) -> None:
@@ -104,7 +140,7 @@ def _call(sources: Sources, folder: Path, cpp: str, cuda: str, **more: object) -
             build_directory=str(folder), verbose=False, is_python_module=False, **arguments,
         )  # fmt: skip
     except (RuntimeError, OSError) as error:  # the second where the library built cannot be loaded
-        raise BuildFailed(undefined_symbol(str(error)) or first_error(str(error)), str(error)) from None
+        raise BuildFailed(first_error(str(error)), str(error), compiled_text(folder)) from None
 
 
 def use_toolkit() -> None:

@@ -117,15 +117,19 @@ class Device(Protocol):
 
 
 def named(name: str) -> Device:
-    """The device for `cpu`, `cuda` or `cuda:N`, `cpu-strict`, or `cpu-sanitized`, where no time is taken."""
+    """The device for `cpu`, `cpu-strict`, `cpu-profiled`, `cuda` or `cuda:N`; `-sanitized` behind is for `sanitize`."""
     if name in ("cpu", "cpu-strict"):
         from kernel_harness.device.cpu import Emulated, Strict
 
         return Strict() if name == "cpu-strict" else Emulated()
-    if name == "cpu-sanitized":
-        from kernel_harness.device.sanitized import Sanitized
+    if name.endswith("-sanitized"):
+        from kernel_harness.device.sanitized import Sanitized, SanitizedCuda
 
-        return Sanitized()
+        return Sanitized() if name.startswith("cpu") else SanitizedCuda(name.removesuffix("-sanitized"))
+    if name == "cpu-profiled":
+        from kernel_harness.device.profiled import Profiled
+
+        return Profiled()
     from kernel_harness.device.cuda import Cuda
 
     return Cuda(name)

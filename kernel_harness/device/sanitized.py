@@ -1,17 +1,22 @@
-"""The emulated device with its sanitizer on: the same kernels, slower, and every access looked at."""
+"""Devices whose every access is looked at: the emulated one by its own sanitizer, CUDA by a tool around the worker.
+
+Nothing is timed on them.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kernel_harness import tensors
+from kernel_harness.build import cache
 from kernel_harness.build.sources import Sources
-from kernel_harness.device import Clocked, Placed
+from kernel_harness.device import Placed
 from kernel_harness.device.cpu import Emulated
+from kernel_harness.device.cuda import Cuda
 from kernel_harness.emulator import compile as emulator
 from kernel_harness.emulator.sanitize import Sanitizer
 from kernel_harness.tensors import Leaf
@@ -74,10 +79,30 @@ class Sanitized(Emulated):
             self._sanitizer.name(tensor, f"input {i}", read_only=True)
         return Placed(placed, lambda: None)
 
-    def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
-        """The call, and then what it left."""
+    def fetch(self, outputs: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
+        """A look at what the call left, before the judge gets it."""
         assert self._sanitizer
-        result, clocked = super().timed(call, hold=hold, cold=cold)
-        self._outputs = tensors.flatten(result)[1]
+        self._outputs = list(outputs)
         self._sanitizer.end(self._outputs)
-        return result, clocked
+        super().fetch(outputs, leaves, memory)
+
+
+class SanitizedCuda(Cuda):
+    """`cuda` or `cuda:N` in a worker that compute-sanitizer watches, which knows bounds by the allocation."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = f"{name}-sanitized"
+
+    def build_key(self, sources: Sources, /) -> str:
+        """A build that knows its lines is another one."""
+        return cache.key(with_lines=super().build_key(sources))
+
+    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
+        """Compiles with line numbers. Raises BuildFailed."""
+        os.environ["NVCC_APPEND_FLAGS"] = "-lineinfo"  # this process builds, and nothing else
+        super().build(sources, mark, folder)
+
+    def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
+        """Each input in an allocation of its own."""
+        return Placed([leaf.view(memory).to(self.torch_device) for leaf in leaves], lambda: None)

@@ -32,6 +32,7 @@ _FLAGS = (
 # binutils of every age read rightly; more optimisation would move accesses away from their lines, or hide them.
 _SANITIZED_FLAGS = (
     *(flag for flag in _FLAGS if flag != "-O2"), "-O1", "-g1", "-gdwarf-4", "-fsanitize=thread",
+    "-fno-optimize-sibling-calls",
     "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
 _ROOM = 1024  # bytes behind every shared variable: whoever overruns one would else meet the next
@@ -40,6 +41,9 @@ _TORCH_S_OWN = (
     "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
     "-D__CUDA_NO_HALF2_OPERATORS__",
 )  # fmt: skip
+# Counted code calls before every access of memory; more optimisation would leave accesses out.
+_COUNTED = ("-O1", "-fsanitize=thread")
+_COUNTING = _HERE / "counting" / "count_accesses.cpp"
 _FULL = ("-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE), "-I", str(bindings.INCLUDE))
 _LIGHT = ("-I", str(_INCLUDE / "light"), *_FULL)
 _EMULATOR = _INCLUDE / "emulator"
@@ -105,39 +109,42 @@ def prepare(sanitized: bool = False) -> None:
             future.result()
 
 
-def extension(sources: Sources, mark: Mark, sanitized: bool = False) -> tuple[Path, bool]:
+def extension(sources: Sources, mark: Mark, *, sanitized: bool = False, counted: bool = False) -> tuple[Path, bool]:
     """The candidate's library and whether it was cached, built in this process. Raises as `build`."""
-    name = key(sources, sanitized)
-    folder, cached = cache.get_or_build("extensions", name, lambda folder: build(sources, mark, folder, sanitized))
+    name = key(sources, sanitized=sanitized, counted=counted)
+    folder, cached = cache.get_or_build(
+        "extensions", name, lambda folder: build(sources, mark, folder, sanitized=sanitized, counted=counted)
+    )
     return folder / f"{sources.name}.so", cached
 
 
-def key(sources: Sources, sanitized: bool = False) -> str:
+def key(sources: Sources, *, sanitized: bool = False, counted: bool = False) -> str:
     """What the candidate's library is found by."""
     return cache.key(
         base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
         sanitized=sanitized, name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
+        counted=cache.digest_of(_COUNTING) if counted else "",
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
 
-def build(sources: Sources, mark: Mark, folder: Path, sanitized: bool = False) -> None:
+def build(sources: Sources, mark: Mark, folder: Path, *, sanitized: bool = False, counted: bool = False) -> None:
     """Puts the candidate's library into a folder. `mark` points a source's lines at the author's file.
 
-    Sanitized, its kernels tell the runtime of every access of memory.
+    Sanitized, its kernels ask the runtime before every access of memory; counted, they tell it what they touch.
     Raises BuildFailed, UnsupportedConstruct, NoCompiler.
     """
     _refuse_unsupported(sources, mark)
     headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
     try:
-        _compile(sources, mark, folder, headers, sanitized)
+        _compile(sources, mark, folder, headers, sanitized, counted)
     except BuildFailed as failure:
         found = lacking(failure.log)
         if found:
             raise UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) from None
         if not _NEEDS_FULL.search(failure.log):
             raise
-        _compile(sources, mark, folder, Headers.FULL, sanitized)
+        _compile(sources, mark, folder, Headers.FULL, sanitized, counted)
 
 
 @dataclass(frozen=True)
@@ -149,9 +156,13 @@ class _Unit:
     flags: Sequence[str | Path]
 
 
-def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, sanitized: bool) -> None:
+def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, sanitized: bool, counted: bool) -> None:
     paths = [word for path in sources.include_paths for word in ("-I", path)]
     units = _units(sources, mark, headers, sanitized)
+    if counted:
+        units = [_Unit(unit.name, unit.text, [*unit.flags, *_COUNTED]) for unit in units]
+        # Hidden, so that no other library's functions of these names come first.
+        units.append(_Unit("counting", _COUNTING.read_text(), [*_FULL, "-fvisibility=hidden"]))
 
     def compile_one(unit: _Unit) -> None:
         (folder / f"{unit.name}.cpp").write_text(unit.text)
@@ -221,7 +232,7 @@ def _units(sources: Sources, mark: Mark, headers: Headers, sanitized: bool) -> l
     module = bindings.definition(sources) if headers is Headers.LIGHT else sources.bindings
     # Defined here and not by a flag: torch's headers test it, and a flag would rule out the precompiled ones.
     name = f"#define TORCH_EXTENSION_NAME {sources.name}\n"
-    cpp = f'{name}{mark(sources.cpp)}\n#line 1 "bindings"\n{module}\n'
+    cpp = f"{name}{mark(sources.cpp)}\n{bindings.PLACE}\n{module}\n"
     cuda = _rewritten(mark(sources.cuda))
     cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O")]
     cuda_flags = [flag for flag in sources.cuda_cflags if _SHARED_FLAG.match(flag)]

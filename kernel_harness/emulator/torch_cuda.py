@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ def install(library: Path) -> None:
     _runtime = ctypes.CDLL(str(library))
     _runtime.emulator_failure.restype = ctypes.c_char_p
     _runtime.emulator_launches.restype = ctypes.c_uint64
+    _runtime.emulator_profile_end.restype = ctypes.c_char_p
     _runtime.emulator_install()
     for name, value in _answers().items():
         setattr(torch.cuda, name, value)
@@ -53,6 +55,19 @@ def launches() -> int:
     """Kernels launched so far in this process."""
     assert _runtime is not None
     return int(_runtime.emulator_launches())
+
+
+def profile_begin() -> None:
+    """From here on, what kernels do is counted."""
+    assert _runtime is not None
+    _runtime.emulator_profile_begin()
+
+
+def profile_end() -> list[dict[str, Any]]:
+    """Every launch since, with its sizes and counts."""
+    assert _runtime is not None
+    launched: list[dict[str, Any]] = json.loads(_runtime.emulator_profile_end().decode())
+    return launched
 
 
 class Stream:

@@ -20,6 +20,8 @@ void Watch::touch(const char* p, std::size_t bytes, bool write, Manner manner, c
     if (!known_elsewhere(p)) miss(p, bytes, write, caller);
     return;
   }
+  if (region == static_ && named_)
+    if (const Array* array = array_at(static_cast<std::size_t>(p - region->base), false); array && array->name.empty()) return;
   if (!region->live) return keep(Kind::kUseAfterFree, caller, *region, p, bytes);
   if (stray(*region, p, bytes)) return keep(write ? Kind::kOutOfBoundsWrite : Kind::kOutOfBoundsRead, caller, *region, p, bytes);
   if (write && region->read_only) keep(Kind::kInputWritten, caller, *region, p, bytes);

@@ -50,7 +50,7 @@ struct Region {
   bool holds(const char* p) const { return static_cast<std::size_t>(p - base) < bytes; }
 };
 
-struct Array {  // a __shared__ variable, by its offset in the library's thread-local memory
+struct Array {  // a __shared__ variable (or, without a name, one of the emulator's) in a library's thread-local memory
   std::size_t offset, bytes;
   std::string name;
 };

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "emulator/context.h"
+#include "emulator/profile.h"
 #include "emulator/sanitize.h"
 
 constinit thread_local uint3 threadIdx{}, blockIdx{};
@@ -86,6 +87,7 @@ class Core {
   void yield();
   std::uint32_t converged(const void* site);
   void fail(const char* what) { set_fault(name(self().index) + ": " + what); }
+  bool holds(const void* address) const;
   [[noreturn]] void fiber_main(Fiber* fiber);
 
  private:
@@ -193,6 +195,12 @@ char* Core::dynamic_start() {
 // pybind11, for one, keeps thread-local state of its own in the same block.
 void Core::end_launch() {
   if (static_bytes_) std::memcpy(static_, kept_.data(), static_bytes_);
+}
+
+// Whether an address is in the running block's shared memory.
+bool Core::holds(const void* address) const {
+  const auto* at = static_cast<const char*>(address);
+  return (at >= static_ && at < static_ + static_bytes_) || (at >= dynamic_shared && at < dynamic_shared + launch_->shared_bytes);
 }
 
 // Shared memory starts as whatever the last block left there: all ones read as NaN, and so show.
@@ -392,6 +400,7 @@ void Core::finish(Thread& thread) {
 // Wakes everyone at the barrier, in index order, and remembers the vote until the next one.
 void Core::release_barrier() {
   if (sanitize::on) sanitize::release_barrier(alive_);
+  if (profile::on) profile::met_at_barrier();
   outcome_ = {votes_, votes_ == voters_, votes_ > 0};
   votes_ = voters_ = waiting_ = 0;
   for (unsigned place = 0; place < threads_.size(); ++place) {
@@ -418,6 +427,7 @@ void Core::release(Gathering& gathering, unsigned first) {
   std::memcpy(gathering.out, gathering.in, sizeof gathering.in);
   gathering.took_part = gathering.arrived;
   if (sanitize::on) sanitize::release_warp(first, gathering.took_part);
+  if (profile::on) profile::met_in_warp();
   gathering.arrived = 0;
   for (unsigned i = 0; i < kWarpSize; ++i)
     if (gathering.took_part >> i & 1) push_ready(first + i);
@@ -476,6 +486,7 @@ class Cores {
  public:
   bool run(const Launch& launch) {
     std::lock_guard one_launch(launching_);
+    if (profile::on) profile::launched(launch);
     {
       std::lock_guard lock(fault_mutex);
       fault_text.clear();
@@ -584,6 +595,7 @@ bool run(const Launch& launch) {
   return cores->run(launch);
 }
 
+bool is_shared(const void* address) { return core && core->holds(address); }
 const char* last_fault() { return fault_text.c_str(); }
 Votes barrier(bool vote) { return core->barrier(vote, __builtin_return_address(0)); }
 Meeting meet(std::uint32_t mask, std::uint64_t value) { return core->meet(mask, value, __builtin_return_address(0)); }

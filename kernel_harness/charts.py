@@ -1,0 +1,269 @@
+"""Numbers -> pictures: SVG to stand in a page. What is worth a picture is decided by pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from kernel_harness.sheet import LETTER, WIDE, Rows, Sheet, angle, apart, colour, note, short
+from kernel_harness.timing import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LEADER = {
+    "arrowstyle": "-", "color": colour("muted"), "linewidth": 0.6, "shrinkA": 1, "shrinkB": 5, "relpos": (0, 0.5),
+}  # fmt: skip
+SERIES = 8
+MOST_DOTS = 256
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A row of a chart: a kernel, its value with what bounds it, the value as text, and its colour's name."""
+
+    name: str
+    value: Interval
+    text: str
+    colour: str
+
+
+def speedups(bars: Sequence[Bar], width: int, baseline: str) -> str:
+    """Bars from 1x to the speedup on a logarithmic axis, so that twice as fast and half as fast are as long."""
+    sheet = Rows([b.name for b in bars], [b.text for b in bars], width)
+    axes = sheet.axes
+    for y, bar in zip(sheet.middles, bars, strict=True):
+        low, high = sorted((1.0, bar.value.estimate))
+        axes.barh(y, high - low, left=low, height=sheet.thickness, color=colour(bar.colour), alpha=0.35, gid=_tip(bar))
+        _whisker(axes, y, bar)
+    axes.axvline(1, color=colour("ink"), linewidth=1.2)
+    _log_axis(axes, [b.value for b in bars], "{:g}×", include=(0.8, 1.25))
+    sheet.label(f"speedup over {baseline} (logarithmic)")
+    return sheet.svg("speedups")
+
+
+def times(bars: Sequence[Bar], width: int) -> str:
+    """A dot and its interval per kernel, in milliseconds on a logarithmic axis."""
+    sheet = Rows([b.name for b in bars], [b.text for b in bars], width)
+    for y, bar in zip(sheet.middles, bars, strict=True):
+        _whisker(sheet.axes, y, bar)
+    _log_axis(sheet.axes, [b.value for b in bars], "{:g}")
+    sheet.label("ms per call (logarithmic)")
+    return sheet.svg("times")
+
+
+def samples(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
+    """Every sample of a kernel over its median, as a dot: rows of (kernel, milliseconds)."""
+    texts = [f"{_median(sorted(ms)):.4g} ms, {len(ms)} rounds" for _, ms in rows]
+    sheet = Rows([name for name, _ in rows], texts, width, height=30)
+    ends: list[float] = []
+    for y, (_, ms) in zip(sheet.middles, rows, strict=True):
+        middle = _median(sorted(ms))
+        ordered = sorted(one / middle for one in ms)
+        shown = [ordered[i * len(ordered) // MOST_DOTS] for i in range(MOST_DOTS)]
+        shown = [*shown[:-1], ordered[-1]] if len(ordered) > MOST_DOTS else ordered
+        # Spread by the golden ratio: neighbours in time never share a height, and no dot moves between drawings.
+        heights = [y + sheet.thickness * ((i * 0.618034) % 1 - 0.5) for i in range(len(shown))]
+        _dots(sheet.axes, shown, heights)
+        sheet.axes.plot([1, 1], [y - sheet.thickness / 1.6, y + sheet.thickness / 1.6], color=colour("ink"), lw=2)
+        ends += [ordered[0], ordered[-1]]
+    _log_axis(sheet.axes, [Interval(min(ends), 1, max(ends))], "{:g}×", include=(0.9, 1.1))
+    sheet.label("each timed call over the kernel's median (logarithmic)")
+    return sheet.svg("samples")
+
+
+def phases(rows: Sequence[tuple[str, float, float, str]], width: int) -> str:
+    """Seconds of building and of checking, end to end: rows of (kernel, build_s, check_s, text)."""
+    sheet = Rows([r[0] for r in rows], [r[3] for r in rows], width)
+    for y, (_, build, check, _) in zip(sheet.middles, rows, strict=True):
+        sheet.axes.barh(y, build, height=sheet.thickness, color=colour("build"))
+        sheet.axes.barh(y, check, left=build, height=sheet.thickness, color=colour("check"))
+    sheet.axes.set_xlim(0, max(r[1] + r[2] for r in rows) * 1.02 or 1)
+    sheet.label("seconds")
+    return sheet.svg("phases")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A kernel in the roofline: FLOP/s, and how it is labelled."""
+
+    name: str
+    flops_per_s: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Roof:
+    """What a device can do at most, in bytes/s and FLOP/s in a number format: on paper, or as measured."""
+
+    bytes_per_s: float
+    flops_per_s: float
+    number_format: str
+    measured: bool
+
+    def at(self, intensity: float) -> float:
+        """FLOP/s at so many FLOPs per byte."""
+        return min(self.flops_per_s, intensity * self.bytes_per_s)
+
+
+def roofline(points: Sequence[Point], intensity: float, roofs: Sequence[Roof], width: int) -> str:
+    """The device's roofs, the measured ones dashed, and the kernels at the problem's FLOPs per byte."""
+    ridges = [roof.flops_per_s / roof.bytes_per_s for roof in roofs]
+    left, right = min(*ridges, intensity) / 8, max(*ridges, intensity) * (25 if width == WIDE else 1000)
+    bottom = min([*(p.flops_per_s for p in points), *(roof.at(left) for roof in roofs)]) / 2
+    sheet = Sheet(width, 360 if width == WIDE else 330, (52, 12, 14, 44))
+    axes = sheet.axes
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom / 1e12, 4 * max(roof.flops_per_s for roof in roofs) / 1e12)
+    highest = max(roof.at(intensity) for roof in roofs) / 1e12
+    axes.plot([intensity, intensity], [bottom / 1e12, highest], color=colour("grid"), linewidth=1.2, dashes=(3, 3))
+    for roof in roofs:
+        _roof(axes, roof, (left, right), bottom, named=width == WIDE or not roof.measured)
+    _, ceiling = axes.transData.transform((intensity, min(roof.at(intensity) for roof in roofs) / 1e12))
+    _named_points(axes, [(intensity, p.flops_per_s / 1e12) for p in points], points, ceiling, width)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    sheet.label("FLOPs per byte that must be moved", "TFLOPS")
+    return sheet.svg("roofline")
+
+
+def _roof(axes: Axes, roof: Roof, ends: tuple[float, float], bottom: float, *, named: bool) -> None:
+    """A roof's line and its labels: above the line for what is on paper, below it for what was measured."""
+    ridge = roof.flops_per_s / roof.bytes_per_s
+    xs = [ends[0], ridge, ends[1]]
+    ys = [roof.at(x) / 1e12 for x in xs]
+    if roof.measured:
+        axes.plot(xs, ys, color=colour("roof"), linewidth=1.2, dashes=(5, 3))
+    else:
+        axes.fill_between(xs, ys, bottom / 1e12, color=colour("roof"), alpha=0.08, linewidth=0)
+        axes.plot(xs, ys, color=colour("roof"), linewidth=2)
+    if not named:
+        return
+    side, how = (-11, " measured") if roof.measured else (11, "")
+    text = f"{roof.flops_per_s / 1e12:.3g} TFLOPS {roof.number_format}{how}"
+    note(axes, (ridge, ys[1]), text, (4, side), ha="left")
+    middle = math.sqrt(ends[0] * ridge)
+    slope = angle(axes, (xs[0], ys[0]), (xs[1], ys[1]))
+    text = f"{roof.bytes_per_s / 1e12:.3g} TB/s{how}"
+    note(axes, (middle, roof.at(middle) / 1e12), text, (-side / 2, side), ha="center", rotation=slope)
+
+
+@dataclass(frozen=True)
+class Series:
+    """A kernel over the runs: (index of the run, value with its bounds, whether its source was new)."""
+
+    name: str
+    values: Sequence[tuple[int, Interval, bool]]
+
+
+def history(series: Sequence[Series], runs: Sequence[str], form: str, label: str, width: int) -> str:
+    """At most SERIES lines over `runs`, each named at its end; a ring where the source had changed."""
+    gutter = min(24, max(len(s.name) for s in series)) * LETTER + 16 if width == WIDE else 104
+    sheet = Sheet(width, 60 + max(240, 18 * len(series)), (56, gutter, 14, 40))
+    axes = sheet.axes
+    # Beside each other, so that intervals can be told apart.
+    step_aside = 5 * (len(runs) - 0.4) / axes.get_window_extent().width
+    for i, one in enumerate(series):
+        shift = (i - (len(series) - 1) / 2) * step_aside
+        xs, values = [v[0] + shift for v in one.values], [v[1] for v in one.values]
+        hue = colour(f"series-{i % SERIES}")
+        axes.plot(xs, [v.estimate for v in values], color=hue, linewidth=1.8)
+        for x, (run, value, new) in zip(xs, one.values, strict=True):
+            if value.low is not None and value.high is not None:
+                axes.plot([x, x], [value.low, value.high], color=hue, linewidth=3, alpha=0.25)
+            face = "none" if new else hue
+            tip = f"{one.name}, {runs[run]}: {form.format(value.estimate)}{', new source' if new else ''}"
+            axes.plot(x, value.estimate, "o", ms=7 if new else 5, mfc=face, mec=hue, mew=1.6, gid=tip)
+    axes.set_yscale("log")
+    axes.set_xlim(-0.3, len(runs) - 0.7)
+    _log_ticks(axes.yaxis, form)
+    step = -(-len(runs) // (8 if width == WIDE else 3))
+    axes.set_xticks(range(0, len(runs), step), [runs[i] for i in range(0, len(runs), step)])
+    _ends(axes, series, width)
+    sheet.label("", label)
+    return sheet.svg("history")
+
+
+def _tip(bar: Bar) -> str:
+    return f"{bar.name}: {bar.text}"
+
+
+def _whisker(axes: Axes, y: float, bar: Bar) -> None:
+    low, high = bar.value.low, bar.value.high
+    if low is not None and high is not None:
+        axes.plot([low, high], [y, y], color=colour(bar.colour), linewidth=2.2, solid_capstyle="round", gid=_tip(bar))
+    axes.plot(bar.value.estimate, y, "o", color=colour(bar.colour), markersize=8, gid=_tip(bar))
+
+
+def _dots(axes: Axes, xs: Sequence[float], ys: Sequence[float]) -> None:
+    """As strokes of no length with round ends: a tenth of the size of as many markers."""
+    gap = [math.nan] * len(xs)
+    across = [v for x, g in zip(xs, gap, strict=True) for v in (x, x * (1 + 1e-6), g)]
+    down = [v for y, g in zip(ys, gap, strict=True) for v in (y, y, g)]
+    axes.plot(across, down, color=colour("series-0"), alpha=0.45, linewidth=4.5, solid_capstyle="round")
+
+
+def _log_axis(axes: Axes, values: Sequence[Interval], form: str, include: Sequence[float] = ()) -> None:
+    ends = [end for v in values for end in (v.low, v.estimate, v.high) if end is not None] + list(include)
+    low, high = min(ends), max(ends)
+    pad = max(1.08, (high / low) ** 0.04)
+    axes.set_xscale("log")
+    axes.set_xlim(low / pad, high * pad)
+    _log_ticks(axes.xaxis, form)
+
+
+def _log_ticks(axis: Any, form: str) -> None:
+    """Powers of ten; the fewer there are, the more between them."""
+    low, high = axis.get_view_interval()
+    decades = math.log10(high / low)
+    if decades < 0.2:
+        axis.set_major_locator(MaxNLocator(5))
+    else:
+        subs = (
+            (1.0,) if decades > 2.5 else (1.0, 2.0, 5.0) if decades > 0.7 else (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+        )
+        axis.set_major_locator(LogLocator(subs=subs, numticks=12))
+    axis.set_major_formatter(FuncFormatter(lambda v, _: form.format(v)))
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _median(ordered: Sequence[float]) -> float:
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def _named_points(
+    axes: Axes, at: Sequence[tuple[float, float]], points: Sequence[Point], roof: float, width: int
+) -> None:
+    """`roof` is the height in pixels that names must stay below."""
+    pixels = axes.transData.transform(at)
+    heights = apart([float(y) for _, y in pixels], 17, axes.get_window_extent().y0 + 10, roof - 12)
+    for place, point, (_, y), height in zip(at, points, pixels, heights, strict=True):
+        axes.plot(*place, "o", color=colour("series-0"), markersize=8, gid=f"{point.name}: {point.text}")
+        text = f"{point.name}  {point.text}" if width == WIDE else short(point.name, 22)
+        axes.annotate(
+            text, place, (16, height - y), textcoords="offset points", va="center", color=colour("ink"),
+            parse_math=False, fontsize=12, arrowprops=_LEADER,
+        )  # fmt: skip
+
+
+def _ends(axes: Axes, series: Sequence[Series], width: int) -> None:
+    last = [s.values[-1] for s in series]
+    pixels = axes.transData.transform([(x, v.estimate) for x, v, _ in last])
+    box = axes.get_window_extent()
+    heights = apart([float(y) for _, y in pixels], 15, box.y0 + 6, box.y1 - 6)
+    most = 24 if width == WIDE else 14
+    for i, (one, height) in enumerate(zip(series, heights, strict=True)):
+        name = short(one.name, most)
+        share = (height - box.y0) / box.height
+        axes.annotate(
+            name, (1, share), (8, 0), xycoords="axes fraction", textcoords="offset points", va="center",
+            color=colour(f"series-{i % SERIES}"), annotation_clip=False, parse_math=False, fontsize=12,
+        )  # fmt: skip

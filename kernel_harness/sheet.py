@@ -1,0 +1,166 @@
+"""A figure of matplotlib's as part of a page: sized in pixels, text and colours the page's. Charts draws on it."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+from kernel_harness.errors import EnvironmentLacking
+
+try:
+    import matplotlib
+    from matplotlib.figure import Figure
+except ImportError:
+    raise EnvironmentLacking("a report needs matplotlib: pip install -r requirements.txt") from None
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDE, NARROW = 960, 340
+"""Pixels. Every chart is drawn twice; the page shows the one that fits, its text at its own size in both."""
+
+_SVG = "http://www.w3.org/2000/svg"
+# Colours that matplotlib may write; each stands for a variable of the page, which knows whether it is dark.
+_VARIABLES = ("ink", "muted", "grid", "faster", "slower", "same", "undecided", "card", "roof", "build", "check", *(
+    f"series-{i}" for i in range(8)
+))  # fmt: skip
+_STAND_IN = {name: f"#0000{i:02x}" for i, name in enumerate(_VARIABLES, 1)}
+_STYLE: Any = {"svg.fonttype": "none", "font.size": 12, "path.simplify": False, "axes.unicode_minus": True}
+LETTER = 6.7  # pixels that a letter of 12 takes, about
+
+
+class Sheet:
+    """A figure of a size in pixels with one plain axes inside its margins (left, right, top, bottom)."""
+
+    def __init__(self, width: float, height: float, margins: tuple[float, float, float, float]) -> None:
+        left, right, top, bottom = margins
+        self.width, self.height = width, height
+        with matplotlib.rc_context(_STYLE):
+            self.figure = Figure(figsize=(width / 72, height / 72), dpi=72)
+            size = (left / width, bottom / height, (width - left - right) / width, (height - top - bottom) / height)
+            self.axes = self.figure.add_axes(size)
+        self.axes.spines[["left", "right", "top"]].set_visible(False)
+        self.axes.spines["bottom"].set_color(colour("grid"))
+        self.axes.tick_params(which="both", length=0, colors=colour("muted"), labelsize=11)
+        self.axes.grid(True, color=colour("grid"), linewidth=0.8)
+        self.axes.set_axisbelow(True)
+
+    def label(self, horizontal: str, vertical: str = "") -> None:
+        """What the axes count."""
+        self.axes.set_xlabel(horizontal, color=colour("muted"), fontsize=11)
+        self.axes.set_ylabel(vertical, color=colour("muted"), fontsize=11)
+
+    def svg(self, name: str) -> str:
+        """The picture as an element that can stand in HTML; its identifiers are its own."""
+        text = io.StringIO()
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        with matplotlib.rc_context({**_STYLE, "svg.hashsalt": f"{name}-{self.width}"}):
+            self.figure.savefig(text, format="svg", transparent=True, metadata=nothing)
+        return _page_svg(text.getvalue(), self.width, self.height)
+
+
+class Rows(Sheet):
+    """One row per kernel: on a wide sheet its name left and its value right, on a narrow one both above."""
+
+    def __init__(self, names: Sequence[str], texts: Sequence[str], width: int, height: int = 26) -> None:
+        wide = width == WIDE
+        most = 30
+        names = [short(n, most) for n in names]
+        left = max(map(len, names)) * LETTER + 18 if wide else 4
+        right = max(map(len, texts)) * LETTER + 14 if wide else 4
+        row = height if wide else height + 18
+        super().__init__(width, row * len(names) + 44, (left, right, 6, 38))
+        self.axes.set_ylim(len(names) - 0.5, -0.5)
+        self.axes.set_yticks([])
+        self.axes.grid(False, axis="y")
+        shift = 0 if wide else 9 / row
+        self.middles = [i + shift for i in range(len(names))]
+        self.thickness = 0.6 * height / row
+        for i, (name, text) in enumerate(zip(names, texts, strict=True)):
+            y = i if wide else i + shift - (0.5 * height + 6) / row
+            note(self.axes, (0, y), name, (-10 if wide else 0, 0), ha="right" if wide else "left", row=True, ink=True)
+            note(self.axes, (1, y), text, (8 if wide else 0, 0), ha="left" if wide else "right", row=True)
+
+
+def colour(name: str) -> str:
+    """What matplotlib writes for a colour of the page."""
+    return _STAND_IN[name]
+
+
+def short(name: str, most: int) -> str:
+    """At most so many letters."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def note(
+    axes: Axes, at: tuple[float, float], text: str, shift: tuple[float, float], *, row: bool = False, ink: bool = False,
+    **look: Any,
+) -> None:  # fmt: skip
+    """Text beside a point; in a `row`, the point's x is a share of the axes' width."""
+    where: Any = axes.get_yaxis_transform() if row else "data"
+    axes.annotate(
+        text, at, shift, xycoords=where, textcoords="offset points", va="center",
+        color=colour("ink" if ink else "muted"), annotation_clip=False, parse_math=False, fontsize=12,
+        bbox={"facecolor": colour("card"), "edgecolor": "none", "pad": 1} if row else None, **look,
+    )  # fmt: skip
+
+
+def angle(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> float:
+    """Of a line between two points as it is shown, in degrees."""
+    (x0, y0), (x1, y1) = axes.transData.transform([start, end])
+    return math.degrees(math.atan2(y1 - y0, x1 - x0))
+
+
+def apart(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions moved as little as keeps them `gap` apart and within the ends, their order kept."""
+    order = sorted(range(len(positions)), key=positions.__getitem__)
+    placed = list(positions)
+    for before, this in itertools.pairwise(order):
+        placed[this] = max(placed[this], placed[before] + gap)
+    limit = high
+    for this in reversed(order):
+        placed[this] = max(low, min(placed[this], limit))
+        limit = placed[this] - gap
+    return placed
+
+
+def _page_svg(text: str, width: float, height: float) -> str:
+    """What matplotlib wrote, as part of a page: no fonts, colours or names of its own; what has a tip gets one."""
+    ElementTree.register_namespace("", _SVG)
+    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+    root = ElementTree.fromstring(text)
+    root.attrib.update({"width": f"{width:g}", "height": f"{height:g}", "aria-hidden": "true"})
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
+                parent.remove(child)
+        _plain(parent)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _plain(element: ElementTree.Element) -> None:
+    name = element.attrib.get("id", "")
+    if not re.fullmatch(r"[mp][0-9a-f]{10}", name):  # what others refer to
+        element.attrib.pop("id", None)
+        if ": " in name:
+            title = ElementTree.Element(f"{{{_SVG}}}title")
+            title.text = name
+            element.insert(0, title)
+    style = element.attrib.get("style")
+    if style is not None:
+        kept = [part.strip() for part in style.split(";") if not part.strip().startswith("font-family")]
+        element.set("style", _coloured("; ".join(re.sub(r"^font: ([\d.]+px).*$", r"font-size: \1", p) for p in kept)))
+    path = element.attrib.get("d")
+    if path is not None:
+        element.set("d", re.sub(r"-?\d+\.\d+", lambda m: f"{float(m[0]):.1f}", path).replace("\n", ""))
+
+
+def _coloured(style: str) -> str:
+    for name, colour in _STAND_IN.items():
+        style = style.replace(colour, f"var(--{name})")
+    return style

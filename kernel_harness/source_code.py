@@ -1,0 +1,50 @@
+"""A kernel's source -> HTML with colours and line numbers; CUDA inside a Python string is read as CUDA."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import CudaLexer, PythonLexer
+from pygments.token import String
+
+_LIGHT, _DARK = "xcode", "github-dark"
+_QUOTES = ('"""', "'''")
+
+
+def html(source: str, suffix: str) -> str:
+    """The source of a `.py` or `.cu` file, every character of it escaped."""
+    tokens = CudaLexer().get_tokens(source) if suffix == ".cu" else _python(source)
+    text = io.StringIO()
+    HtmlFormatter(cssclass="source", linenos="inline", wrapcode=True).format(tokens, text)
+    return text.getvalue()
+
+
+def css() -> str:
+    """The colours on light and on dark."""
+    light, dark = (_rules(style) for style in (_LIGHT, _DARK))
+    return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}"
+
+
+def _rules(style: str) -> str:
+    definitions = HtmlFormatter(style=style, cssclass="source").get_style_defs(".source")
+    return "\n".join(line for line in definitions.split("\n") if line.startswith(".source ."))
+
+
+def _python(source: str) -> Iterator[tuple[Any, str]]:
+    tokens = PythonLexer().get_tokens(source)
+    for is_string, group in itertools.groupby(tokens, lambda token: token[0] in String and token[0] is not String.Doc):
+        parts = list(group)
+        text = "".join(value for _, value in parts)
+        if not is_string or "\n" not in text or ("#include" not in text and "__global__" not in text):
+            yield from parts
+            continue
+        for inside, some in itertools.groupby(parts, lambda token: token[1] not in (*_QUOTES, "r", "R")):
+            if inside:
+                text = "".join(value for _, value in some)
+                yield from ((kind, value) for _, kind, value in CudaLexer().get_tokens_unprocessed(text))
+            else:
+                yield from some

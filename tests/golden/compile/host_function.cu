@@ -1,0 +1,13 @@
+// A function of the host that the kernel calls.
+float twofold(float x) { return 2 * x; }
+
+__global__ void twice_kernel(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = twofold(x[i]);
+}
+
+torch::Tensor forward(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    twice_kernel<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+    return y;
+}

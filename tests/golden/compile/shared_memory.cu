@@ -1,0 +1,14 @@
+// More static shared memory than a block may have.
+__global__ void twice_kernel(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    __shared__ float tile[128][128];
+    tile[threadIdx.x][0] = x[i];
+    __syncthreads();
+    if (i < n) y[i] = 2 * tile[threadIdx.x][0];
+}
+
+torch::Tensor forward(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    twice_kernel<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+    return y;
+}

@@ -1,0 +1,348 @@
+"""Two sides compared: what may be said of each kernel, what is refused, and versions measured side by side."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Finished
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_harness import cli, compare, timing
+from kernel_harness.compare import Change, Incomparable
+from kernel_harness.results import Journal, Result, to_json
+from kernel_harness.status import Status
+from kernel_harness.timing import Interval
+
+PROBLEM = Path(__file__).parent / "candidates" / "problem" / "product.py"
+SHAPE = {"M": 4, "K": 8}
+GPU = {"device": "NVIDIA H200"}
+BASELINE_MS = 10.0
+
+Record = dict[str, Any]
+
+
+def record(kernel: str, speedup: float | None = None, run: str = "a", spread: float = 0.001, **more: Any) -> Record:
+    """As it is read back; timed against a baseline of 10 ms if it has a speedup."""
+    measured = None
+    if speedup is not None:
+        interval = Interval(speedup / (1 + spread), speedup, speedup * (1 + spread))
+        time = interval.scaled(1)
+        time = Interval(BASELINE_MS / interval.high, BASELINE_MS / speedup, BASELINE_MS / interval.low)  # type: ignore
+        measured = timing.Timing((time.estimate,), (), time, interval)
+    given = {"reason": "", "shape": SHAPE, "source_sha256": "ab", "environment": GPU, "status": Status.PASSED}
+    result = Result(kernel, timing=measured, run=run, **{**given, "settings": {"baseline": "torch"}, **more})
+    loaded: Record = json.loads(json.dumps(to_json(result, "2025-01-01T00:00:00+00:00"), default=str))
+    return loaded
+
+
+def side(name: str, *records: Record, problem: str | None = None) -> compare.Side:
+    return compare.side(name, records, problem)
+
+
+def changes(a: Record, b: Record) -> Change:
+    (row,) = compare.compare(side("A", a), side("B", b)).rows
+    return row.change
+
+
+# ------------------------------------------------------------------------------------------- statistics
+
+
+speedups = st.floats(0.01, 100)
+spreads = st.floats(0, 0.5)
+
+
+@given(speedups, speedups, spreads, spreads)
+def test_the_ratio_of_two_runs_is_the_ratio_of_their_speedups_and_lies_within_its_bounds(new, old, spread, other):
+    a, b = Interval(old / (1 + other), old, old * (1 + other)), Interval(new / (1 + spread), new, new * (1 + spread))
+    ratio = timing.through_baseline(b, a)
+    assert ratio.low is not None and ratio.high is not None
+    assert ratio.estimate == pytest.approx(new / old)
+    assert ratio.low <= ratio.estimate * (1 + 1e-12) and ratio.estimate <= ratio.high * (1 + 1e-12)
+
+
+@given(speedups, spreads, spreads)
+def test_errors_of_two_runs_add_up_in_squares(old, spread, other):
+    a, b = Interval(old / (1 + other), old, old * (1 + other)), Interval(old / (1 + spread), old, old * (1 + spread))
+    width = timing.through_baseline(b, a).half_width
+    assert width == pytest.approx(math.hypot(math.log1p(spread), math.log1p(other)), abs=1e-9)
+
+
+def test_a_run_without_bounds_bounds_no_ratio():
+    ratio = timing.through_baseline(Interval(None, 2.0, None), Interval(0.9, 1.0, 1.1))
+    assert ratio == Interval(None, 2.0, None)
+
+
+def test_the_interval_of_two_runs_holds_as_often_as_it_says():
+    """Two runs of a kernel that became 1.1 times faster, 400 times over: rounds of noise, the machine in between."""
+    rng, truth, covered = random.Random(1), 1.1, 0
+
+    def run(speed: float) -> Interval:
+        drift = rng.uniform(0.5, 2)
+        noise = {arm: [drift * rng.lognormvariate(0, 0.05) for _ in range(32)] for arm in ("torch", "k")}
+        noise["k"] = [ms / speed for ms in noise["k"]]
+        return timing.ratio_interval(timing.as_rounds(noise), "k", "torch")
+
+    for _ in range(400):
+        ratio = timing.through_baseline(run(truth), run(1.0))
+        covered += ratio.low <= truth <= ratio.high  # type: ignore[operator]
+    assert covered >= 380
+
+
+def test_samples_that_do_not_pair_up_are_no_rounds():
+    with pytest.raises(ValueError):
+        timing.as_rounds({"a": [1.0, 2.0], "b": [1.0]})
+
+
+# -------------------------------------------------------------------------------------------- verdicts
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change"),
+    [
+        (record("k", 1.0), record("k", 1.1, run="b"), Change.FASTER),
+        (record("k", 1.0), record("k", 0.9, run="b"), Change.SLOWER),
+        (record("k", 1.0), record("k", 1.001, run="b"), Change.SAME),
+        (record("k", 1.0), record("k", 1.1, run="b", spread=0.2), Change.UNDECIDED),
+        (record("k", 1.0), record("k", run="b"), Change.UNDECIDED),
+        (record("k", 1.0), record("k", run="b", status=Status.WRONG_VALUES), Change.BROKEN),
+        (record("k", status=Status.CRASHED), record("k", 1.0, run="b"), Change.FIXED),
+        (record("k", status=Status.CRASHED), record("k", run="b", status=Status.TIMEOUT), Change.FAILED),
+    ],
+)
+def test_what_became_of_a_kernel(before, after, change):
+    assert changes(before, after) is change
+
+
+def test_a_time_without_a_baseline_decides_nothing():
+    alone = record("k", 1.0, run="b")
+    alone["timing"]["speedup"] = None
+    assert changes(record("k", 1.0), alone) is Change.UNDECIDED
+
+
+def test_runs_against_other_baselines_have_no_common_measure():
+    eager, compiled = ({"baseline": name} for name in ("torch", "torch.compile"))
+    a, b = side("A", record("k", 1.0, settings=eager)), side("B", record("k", 2.0, run="b", settings=compiled))
+    (row,) = compare.compare(a, b).rows
+    assert row.change is Change.UNDECIDED and row.note == "timed against torch in A and torch.compile in B"
+
+
+def test_a_kernel_that_is_the_baseline_is_not_called_the_same_as_itself():
+    settings = {"baseline": "k"}
+    a, b = (side(n, record("k", 1.0, run=n, settings=settings)) for n in "AB")
+    assert [row.change for row in compare.compare(a, b).rows] == [Change.UNDECIDED]
+
+
+def test_what_only_one_side_has_is_named_and_not_compared():
+    a = side("A", record("both", 1.0), record("old", 1.0), record("torch", 1.0, kind="baseline"))
+    b = side("B", record("both", 1.0, run="b"), record("new", 1.0, run="b"))
+    outcome = compare.compare(a, b)
+    assert [row.kernel for row in outcome.rows] == ["both"]
+    assert (outcome.only_a, outcome.only_b) == (("old", "torch"), ("new",))
+
+
+def test_a_kernel_is_compared_at_each_shape_that_both_have():
+    small, large = {"M": 1}, {"M": 2}
+    a = side("A", record("k", 1.0, shape=small), record("k", 1.0, shape=large))
+    b = side("B", record("k", 2.0, run="b", shape=small), record("k", 0.5, run="b", shape=large))
+    outcome = compare.compare(a, b)
+    assert [(row.shape, row.change) for row in outcome.rows] == [
+        ((("M", 1),), Change.FASTER),
+        ((("M", 2),), Change.SLOWER),
+    ]
+    assert "k at M=2" in compare.render(outcome)
+
+
+def test_a_regression_counts_if_it_is_certain_and_larger_than_allowed():
+    a = side("A", *(record(k, 1.0) for k in ("slower", "noisy", "faster", "broken")))
+    b = side(
+        "B", record("slower", 0.95, run="b"), record("noisy", 0.5, run="b", spread=2), record("faster", 2.0, run="b"),
+        record("broken", run="b", status=Status.WRONG_VALUES),
+    )  # fmt: skip
+    outcome = compare.compare(a, b)
+    assert [row.kernel for row in outcome.regressions(0)] == ["broken", "slower"]
+    assert [row.kernel for row in outcome.regressions(5)] == ["broken", "slower"]
+    assert [row.kernel for row in outcome.regressions(5.5)] == ["broken"]
+
+
+# ------------------------------------------------------------------------------------------- refusals
+
+
+def test_different_devices_are_compared_only_by_force():
+    a, b = side("A", record("k", 1.0)), side("B", record("k", 2.0, run="b", environment={"device": "NVIDIA H100"}))
+    with pytest.raises(Incomparable, match=r"NVIDIA H200 in A and on NVIDIA H100 in B; --force"):
+        compare.compare(a, b)
+    assert compare.compare(a, b, force=True).rows[0].change is Change.FASTER
+
+
+def test_an_emulation_on_another_processor_is_another_device():
+    one, other = ({"device": "CUDA emulated on the CPU", "processor": name} for name in ("Zen", "Xeon"))
+    a, b = side("A", record("k", 1.0, environment=one)), side("B", record("k", 1.0, run="b", environment=other))
+    with pytest.raises(Incomparable, match=r"Zen.*Xeon"):
+        compare.compare(a, b)
+
+
+def test_different_shapes_are_compared_only_by_force():
+    a, b = side("A", record("k", 1.0)), side("B", record("k", 2.0, run="b", shape={"M": 5, "K": 8}))
+    with pytest.raises(Incomparable, match=r"M=4,K=8, B has M=5,K=8; --force"):
+        compare.compare(a, b)
+    assert compare.compare(a, b, force=True).rows[0].change is Change.FASTER
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        (side("A", record("k", 1.0), problem="p"), side("B", record("k", 1.0, run="b"), problem="q"), "problems, p"),
+        (side("A", record("k", 1.0)), side("B", record("k", 1.0)), "the same measurements"),
+        (side("A", record("k", 1.0)), side("B", record("l", 1.0, run="b")), "no kernel in common"),
+    ],
+)
+def test_what_has_nothing_in_common_is_refused_even_by_force(a, b, message):
+    with pytest.raises(Incomparable, match=message):
+        compare.compare(a, b, force=True)
+
+
+# ----------------------------------------------------------------------------------------- the command
+
+
+def keep(folder: Path, *records: Record, name: str = "runs.jsonl") -> Path:
+    """A file of results as runs leave it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / name).open("a") as file:
+        file.writelines(json.dumps(r) + "\n" for r in records)
+    return folder / name
+
+
+class Stored:
+    """The command, in this process, on two runs of two kernels: one became faster, the other slower by 10%."""
+
+    def __init__(self, results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.results, self.capsys = results, capsys
+        folder = results / "p" / "nvidia-h200"
+        keep(folder, record("up", 1.0, "20260101-before"), record("down", 1.0, "20260101-before"))
+        keep(folder, record("up", 2.0, "20260102-after"), record("down", 1 / 1.1, "20260102-after"))
+
+    def run(self, *arguments: str | Path) -> Finished:
+        code = cli.main([*map(str, arguments), "--results", str(self.results)])
+        return Finished(code, *self.capsys.readouterr())
+
+
+@pytest.fixture
+def stored(tmp_path, capsys):
+    return Stored(tmp_path / "results", capsys)
+
+
+@pytest.mark.parametrize("words", [("previous", "latest"), ("20260101", "20260102"), ("20260101-before",)])
+def test_runs_are_named_by_id_or_by_age(stored, words):
+    finished = stored.run("compare", *words)
+    assert finished.code == 3, finished.stderr
+    verdicts = {line.split()[0]: line.split()[3] for line in finished.stdout.splitlines() if "x  " in line}
+    assert verdicts == {"up": "faster", "down": "slower"}
+    assert "slower or broken: down" in finished.stderr
+
+
+@pytest.mark.parametrize(("limit", "code"), [("3%", 3), ("11%", 0), ("9.5", 3)])
+def test_fail_over_says_how_much_slower_is_too_much(stored, limit, code):
+    assert stored.run("compare", "previous", "latest", "--fail-over", limit).code == code
+
+
+def test_an_improvement_is_no_regression(stored):
+    assert stored.run("compare", "previous", "latest", "--kernel", "u*").code == 0
+
+
+def test_files_and_folders_are_compared(stored, tmp_path):
+    before = keep(tmp_path, record("up", 1.0), name="before.jsonl")
+    finished = stored.run("compare", before, stored.results / "p" / "nvidia-h200")
+    assert finished.code == 0 and "faster" in finished.stdout and "Only in B: down." in finished.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("2026", "latest"), "name a run in full"),
+        (("nonsense", "other"), "add --problem"),
+        (("latest", "nonsense"), "compare two of one sort"),
+        (("leaderboard.csv", "latest"), "name the runs.jsonl"),
+        (("missing.jsonl", "latest"), "there is no missing.jsonl"),
+        (("latest", "latest"), "the same measurements"),
+        (("previous", "latest", "--kernel", "x"), "no results of x"),
+        (("nonsense", "other", "--problem", "matmul_tt"), "name one kernel with --kernel"),
+        (("nonsense", "now", "--problem", "matmul_tt", "--kernel", "tiled"), "no such run, file or git revision"),
+    ],
+)
+def test_words_that_name_nothing_get_one_sentence(stored, words, message):
+    finished = stored.run("compare", *words)
+    assert finished.code == 2 and message in finished.stderr, finished.stderr
+    assert finished.stderr.count("\n") == 1 and not finished.stdout
+
+
+# Slower by so much that no load on the machine can hide it.
+SLOW, FAST = 0.2, 0.0
+KERNEL = '''"""Takes {seconds} seconds longer than it needs."""
+import time
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        time.sleep({seconds})
+        return torch.matmul(A.T, B.T){wrong}
+'''
+
+
+@pytest.fixture
+def versions(tmp_path: Path) -> Path:
+    """A kernel in a git repository of its own: slow at first, then fast; wrong as the file is now."""
+    path = tmp_path / "repository" / "mine.py"
+    path.parent.mkdir()
+    git = ["git", "-C", str(path.parent), "-c", "user.name=x", "-c", "user.email=x@x"]
+    subprocess.run([*git, "init", "--quiet"], check=True)
+    for seconds in (SLOW, FAST):
+        path.write_text(KERNEL.format(seconds=seconds, wrong=""))
+        subprocess.run([*git, "add", "mine.py"], check=True)
+        subprocess.run([*git, "commit", "--quiet", "-m", str(seconds)], check=True)
+    path.write_text(KERNEL.format(seconds=FAST, wrong=" + 1"))
+    return path
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_two_revisions_are_measured_in_the_same_rounds(harness, versions):
+    asked = ["compare", "--problem", PROBLEM, "--kernel", versions, "--rounds", "16"]
+    finished = harness.run(*asked, "HEAD~1", "HEAD")
+    assert finished.code == 0 and "faster" in finished.stdout, finished.stdout + finished.stderr
+    assert "A: mine@HEAD~1" in finished.stdout and "do not predict a GPU" in finished.stdout
+    assert harness.run(*asked, "HEAD", "HEAD~1").code == 3
+    assert not harness.results.exists()  # a comparison is no run of the problem
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_a_revision_is_compared_with_the_file_as_it_is_now(harness, versions):
+    finished = harness.run("compare", "--problem", PROBLEM, "--kernel", versions, "--rounds", "8", "HEAD")
+    assert finished.code == 3 and "PASSED -> WRONG_VALUES" in finished.stdout, finished.stdout + finished.stderr
+    assert "mine@now: WRONG_VALUES" in finished.stderr
+
+
+def test_two_files_are_measured_in_the_same_rounds(harness, tmp_path):
+    for name, seconds in (("fast", FAST), ("slow", SLOW)):
+        (tmp_path / f"{name}.py").write_text(KERNEL.format(seconds=seconds, wrong=""))
+    finished = harness.run(
+        "compare", "--problem", PROBLEM, "--rounds", "16", tmp_path / "slow.py", tmp_path / "fast.py"
+    )
+    assert finished.code == 0 and "faster" in finished.stdout, finished.stdout + finished.stderr
+    assert "slow -> fast" in finished.stdout
+
+
+def test_every_result_of_a_run_bears_its_name(harness, tmp_path):
+    """So that a run can be found again; the next run has another."""
+    (tmp_path / "mine.py").write_text(KERNEL.format(seconds=FAST, wrong=""))
+    asked = ["--problem", PROBLEM, "--kernel", tmp_path / "mine.py", "--rounds", "8"]
+    printed = [harness.run(*asked).stdout for _ in range(2)]
+    runs = list(dict.fromkeys(r["run"] for r in Journal(harness.results / "product" / "cpu-emulated").read()))
+    assert len(runs) == 2 and sorted(runs) == runs
+    assert all(f"run {name}" in text for name, text in zip(runs, printed, strict=True))
