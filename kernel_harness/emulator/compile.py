@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
-from kernel_harness.build import bindings, cache, compiler
+from kernel_harness.build import bindings, cache, compiler, light
 from kernel_harness.build.errors import BuildFailed, UnsupportedConstruct
 from kernel_harness.build.sources import Sources
 from kernel_harness.emulator import shared_memory
@@ -123,7 +123,7 @@ def key(sources: Sources, *, sanitized: bool = False, counted: bool = False) -> 
     return cache.key(
         base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
         sanitized=sanitized, name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
-        counted=cache.digest_of(_COUNTING) if counted else "",
+        counted=cache.digest_of(_COUNTING) if counted else "", light=not light.unwanted(),
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
@@ -135,9 +135,8 @@ def build(sources: Sources, mark: Mark, folder: Path, *, sanitized: bool = False
     Raises BuildFailed, UnsupportedConstruct, NoCompiler.
     """
     _refuse_unsupported(sources, mark)
-    headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
     try:
-        _compile(sources, mark, folder, headers, sanitized, counted)
+        _compile(sources, mark, folder, _least(sources), sanitized, counted)
     except BuildFailed as failure:
         found = lacking(failure.log)
         if found:
@@ -145,6 +144,13 @@ def build(sources: Sources, mark: Mark, folder: Path, *, sanitized: bool = False
         if not _NEEDS_FULL.search(failure.log):
             raise
         _compile(sources, mark, folder, Headers.FULL, sanitized, counted)
+
+
+def _least(sources: Sources) -> Headers:
+    """The least that can be enough."""
+    if light.unwanted():
+        return Headers.FULL
+    return Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
 
 
 @dataclass(frozen=True)
