@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT
 
 import kernel_harness
-from kernel_harness import builtin, examine, process, race, tensors
+from kernel_harness import builtin, examine, process, race, tensors, tree
 from kernel_harness import problem as problems
 from kernel_harness.cases import Reference, plan
 from kernel_harness.channel import SharedBuffer
@@ -83,7 +83,7 @@ def judged(template: Template, name: str, *, timed: bool = True) -> Outcome:
         arms = [Arm(name, subject), Arm(builtin.BASELINE, baseline, trusted=True)]
         cohort = Cohort(arms, Emulated())
         race.race(cohort, reference, Stop(60, 0.05, ROUNDS), lambda text: None)
-        moving = sum(p.status() != psutil.STATUS_STOPPED for p in process._group(subject.worker.pid))
+        moving = sum(p.status() != psutil.STATUS_STOPPED for p in tree.group(subject.worker.pid))
         fault = arms[0].fault
         if fault is not None:
             return Outcome(fault.status, fault.reason)
