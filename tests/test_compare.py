@@ -15,8 +15,9 @@ from conftest import Finished
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_harness import cli, compare, timing
-from kernel_harness.compare import Change, Incomparable
+from kernel_harness import cli, timing
+from kernel_harness.compare import sides
+from kernel_harness.compare.sides import Change, Incomparable
 from kernel_harness.results import Journal, Result, to_json
 from kernel_harness.status import Status
 from kernel_harness.timing import Interval
@@ -43,12 +44,12 @@ def record(kernel: str, speedup: float | None = None, run: str = "a", spread: fl
     return loaded
 
 
-def side(name: str, *records: Record, problem: str | None = None) -> compare.Side:
-    return compare.side(name, records, problem)
+def side(name: str, *records: Record, problem: str | None = None) -> sides.Side:
+    return sides.side(name, records, problem)
 
 
 def changes(a: Record, b: Record) -> Change:
-    (row,) = compare.compare(side("A", a), side("B", b)).rows
+    (row,) = sides.compare(side("A", a), side("B", b)).rows
     return row.change
 
 
@@ -130,20 +131,20 @@ def test_a_time_without_a_baseline_decides_nothing():
 def test_runs_against_other_baselines_have_no_common_measure():
     eager, compiled = ({"baseline": name} for name in ("torch", "torch.compile"))
     a, b = side("A", record("k", 1.0, settings=eager)), side("B", record("k", 2.0, run="b", settings=compiled))
-    (row,) = compare.compare(a, b).rows
+    (row,) = sides.compare(a, b).rows
     assert row.change is Change.UNDECIDED and row.note == "timed against torch in A and torch.compile in B"
 
 
 def test_a_kernel_that_is_the_baseline_is_not_called_the_same_as_itself():
     settings = {"baseline": "k"}
     a, b = (side(n, record("k", 1.0, run=n, settings=settings)) for n in "AB")
-    assert [row.change for row in compare.compare(a, b).rows] == [Change.UNDECIDED]
+    assert [row.change for row in sides.compare(a, b).rows] == [Change.UNDECIDED]
 
 
 def test_what_only_one_side_has_is_named_and_not_compared():
     a = side("A", record("both", 1.0), record("old", 1.0), record("torch", 1.0, kind="baseline"))
     b = side("B", record("both", 1.0, run="b"), record("new", 1.0, run="b"))
-    outcome = compare.compare(a, b)
+    outcome = sides.compare(a, b)
     assert [row.kernel for row in outcome.rows] == ["both"]
     assert (outcome.only_a, outcome.only_b) == (("old", "torch"), ("new",))
 
@@ -152,12 +153,12 @@ def test_a_kernel_is_compared_at_each_shape_that_both_have():
     small, large = {"M": 1}, {"M": 2}
     a = side("A", record("k", 1.0, shape=small), record("k", 1.0, shape=large))
     b = side("B", record("k", 2.0, run="b", shape=small), record("k", 0.5, run="b", shape=large))
-    outcome = compare.compare(a, b)
+    outcome = sides.compare(a, b)
     assert [(row.shape, row.change) for row in outcome.rows] == [
         ((("M", 1),), Change.FASTER),
         ((("M", 2),), Change.SLOWER),
     ]
-    assert "k at M=2" in compare.render(outcome)
+    assert "k at M=2" in sides.render(outcome)
 
 
 def test_a_regression_counts_if_it_is_certain_and_larger_than_allowed():
@@ -166,7 +167,7 @@ def test_a_regression_counts_if_it_is_certain_and_larger_than_allowed():
         "B", record("slower", 0.95, run="b"), record("noisy", 0.5, run="b", spread=2), record("faster", 2.0, run="b"),
         record("broken", run="b", status=Status.WRONG_VALUES),
     )  # fmt: skip
-    outcome = compare.compare(a, b)
+    outcome = sides.compare(a, b)
     assert [row.kernel for row in outcome.regressions(0)] == ["broken", "slower"]
     assert [row.kernel for row in outcome.regressions(5)] == ["broken", "slower"]
     assert [row.kernel for row in outcome.regressions(5.5)] == ["broken"]
@@ -178,22 +179,22 @@ def test_a_regression_counts_if_it_is_certain_and_larger_than_allowed():
 def test_different_devices_are_compared_only_by_force():
     a, b = side("A", record("k", 1.0)), side("B", record("k", 2.0, run="b", environment={"device": "NVIDIA H100"}))
     with pytest.raises(Incomparable, match=r"NVIDIA H200 in A and on NVIDIA H100 in B; --force"):
-        compare.compare(a, b)
-    assert compare.compare(a, b, force=True).rows[0].change is Change.FASTER
+        sides.compare(a, b)
+    assert sides.compare(a, b, force=True).rows[0].change is Change.FASTER
 
 
 def test_an_emulation_on_another_processor_is_another_device():
     one, other = ({"device": "CUDA emulated on the CPU", "processor": name} for name in ("Zen", "Xeon"))
     a, b = side("A", record("k", 1.0, environment=one)), side("B", record("k", 1.0, run="b", environment=other))
     with pytest.raises(Incomparable, match=r"Zen.*Xeon"):
-        compare.compare(a, b)
+        sides.compare(a, b)
 
 
 def test_different_shapes_are_compared_only_by_force():
     a, b = side("A", record("k", 1.0)), side("B", record("k", 2.0, run="b", shape={"M": 5, "K": 8}))
     with pytest.raises(Incomparable, match=r"M=4,K=8, B has M=5,K=8; --force"):
-        compare.compare(a, b)
-    assert compare.compare(a, b, force=True).rows[0].change is Change.FASTER
+        sides.compare(a, b)
+    assert sides.compare(a, b, force=True).rows[0].change is Change.FASTER
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,7 @@ def test_different_shapes_are_compared_only_by_force():
 )
 def test_what_has_nothing_in_common_is_refused_even_by_force(a, b, message):
     with pytest.raises(Incomparable, match=message):
-        compare.compare(a, b, force=True)
+        sides.compare(a, b, force=True)
 
 
 # ----------------------------------------------------------------------------------------- the command

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from kernel_harness import cli, readme
+from kernel_harness import cli
+from kernel_harness.report import readme
 
 TEXT = """# Title
 <!-- leaderboard a/gpu -->

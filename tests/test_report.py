@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import EMULATION, GPU, H200, HOSTILE, SHAPE, board, keep, result, timed, wrong
 
-from kernel_harness import candidate, cli, find, highlight, page, pictures, report
-from kernel_harness.page import Page
+from kernel_harness import candidate, cli, find, report
+from kernel_harness.report import highlight, page, pictures
+from kernel_harness.report.page import Page
 from kernel_harness.status import Status
 
 PROBLEM = find.problem("matmul_tt", ROOT)

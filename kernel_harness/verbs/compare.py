@@ -39,9 +39,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Raises UserError."""
-    from kernel_harness import versus
+    from kernel_harness import compare
 
-    return versus.run(options, ROOT)
+    return compare.run(options, ROOT)
 
 
 def _percent(text: str) -> float:

@@ -13,12 +13,13 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from kernel_harness import find, highlight, leaderboard, page, readme
+from kernel_harness import find, leaderboard
 from kernel_harness.candidate import Candidate, files, read
 from kernel_harness.errors import UserError
 from kernel_harness.files import replace_text
-from kernel_harness.page import Page
 from kernel_harness.problem import Problem, shape_text
+from kernel_harness.report import highlight, page, readme
+from kernel_harness.report.page import Page
 from kernel_harness.results import Journal, writing
 from kernel_harness.run import problem_on
 
@@ -67,7 +68,7 @@ def render(
 
     Raises EnvironmentLacking where matplotlib is not installed.
     """
-    from kernel_harness import pictures  # takes a second that a README does not need
+    from kernel_harness.report import pictures  # takes a second that a README does not need
 
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

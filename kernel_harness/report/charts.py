@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from kernel_harness.sheet import LETTER, WIDE, Rows, Sheet, angle, apart, colour, note, short
+from kernel_harness.report.sheet import LETTER, WIDE, Rows, Sheet, angle, apart, colour, note, short
 from kernel_harness.timing import Interval
 
 if TYPE_CHECKING:

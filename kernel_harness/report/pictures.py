@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernel_harness import charts, timing
-from kernel_harness.page import Page, Record, rows
-from kernel_harness.sheet import NARROW, WIDE
+from kernel_harness import timing
+from kernel_harness.report import charts
+from kernel_harness.report.page import Page, Record, rows
+from kernel_harness.report.sheet import NARROW, WIDE
 from kernel_harness.timing import Interval
 
 MOST_ROWS, MOST_POINTS = 40, 14

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernel_harness import compare
 from kernel_harness.candidate import Candidate
-from kernel_harness.compare import Incomparable, Outcome, Side
+from kernel_harness.compare import sides
+from kernel_harness.compare.sides import Incomparable, Outcome, Side
 from kernel_harness.results import Journal, to_json
 
 NEWEST, BEFORE_NEWEST = "latest", "previous"
@@ -23,13 +23,13 @@ REGRESSED, SOME_FAILED = 3, 1
 def run(options: argparse.Namespace, root: Path) -> int:
     """Prints the comparison; the exit code. Raises UserError for words that name nothing comparable."""
     outcome = _outcome(options, root)
-    print(compare.render(outcome))
+    print(sides.render(outcome))
     worse = outcome.regressions(options.fail_over)
     if worse:
         limit = f" by more than {options.fail_over:g}%" if options.fail_over else ""
         print(f"slower{limit} or broken: {', '.join(row.kernel for row in worse)}", file=sys.stderr)
         return REGRESSED
-    return SOME_FAILED if any(row.change is compare.Change.FAILED for row in outcome.rows) else 0
+    return SOME_FAILED if any(row.change is sides.Change.FAILED for row in outcome.rows) else 0
 
 
 def _outcome(options: argparse.Namespace, root: Path) -> Outcome:
@@ -37,7 +37,7 @@ def _outcome(options: argparse.Namespace, root: Path) -> Outcome:
     word = options.b or (WORKING_TREE if a is None else NEWEST)
     b = stored(word, options.results, options.problem, options.kernel)
     if a is not None and b is not None:
-        return compare.compare(a, b, force=options.force)
+        return sides.compare(a, b, force=options.force)
     if a is None and b is None:
         return _measured((options.a, word), options, root)
     known, unknown = (word, options.a) if a is None else (options.a, word)
@@ -76,12 +76,12 @@ def _in_file(path: Path, results: Path, kernels: Sequence[str]) -> Side:
     return _side(str(path), Journal(file.parent, file.name).read(), kernels, known)
 
 
-def _side(label: str, records: Sequence[compare.Record], kernels: Sequence[str], problem: str | None) -> Side:
+def _side(label: str, records: Sequence[sides.Record], kernels: Sequence[str], problem: str | None) -> Side:
     chosen = [r for r in records if not kernels or any(fnmatch.fnmatch(r["kernel"], k) for k in kernels)]
     if not chosen:
         wanted = f" of {', '.join(kernels)}" if kernels else ""
         raise Incomparable(f"{label} has no results{wanted}")
-    return compare.side(label, chosen, problem)
+    return sides.side(label, chosen, problem)
 
 
 def _runs(word: str, results: Path, problem: str | None) -> list[tuple[Path, str]]:
@@ -114,11 +114,11 @@ def _measured(words: Sequence[str], options: argparse.Namespace, root: Path) -> 
     # One name on both sides, so that they meet.
     name = " -> ".join(dict.fromkeys(v.path.stem for v in versions))
     a, b = ({**records[v.name], "kernel": name} for v in versions)
-    sides = [compare.side(v.name, [record]) for v, record in zip(versions, (a, b), strict=True)]
-    return compare.compare(*sides, interleaved=True)
+    both = [sides.side(v.name, [record]) for v, record in zip(versions, (a, b), strict=True)]
+    return sides.compare(*both, interleaved=True)
 
 
-def _raced(versions: Sequence[Candidate], options: argparse.Namespace, root: Path) -> list[compare.Record]:
+def _raced(versions: Sequence[Candidate], options: argparse.Namespace, root: Path) -> list[sides.Record]:
     # Imported here: stored results are compared without torch.
     from kernel_harness.process import Template
 
