@@ -35,6 +35,7 @@ class Wanted:
     layer: str
     says: str
     takes_ms: float
+    needs: str  # the wall without which it is not caught, or does not run
 
     def wrong(self, result: Mapping[str, Any]) -> str:
         """What of a result is not as it must be; empty where all is."""
@@ -56,6 +57,7 @@ def wanted(path: Path) -> Wanted:
     return Wanted(
         path.stem, tuple(verdicts.split(" or ")), trick.rstrip("."), fields.get("Class", "honest"),
         fields.get("Layer", ""), fields.get("Says", ""), float(fields.get("Takes", "0 ms").split()[0]),
+        fields.get("Needs", ""),
     )  # fmt: skip
 
 

@@ -85,6 +85,10 @@ class Wrapped(Template):
             os.close(write)
         return Worker(self, self._wrapper.pid, self._wrapper.pid, self._end, read, folder, limits)
 
+    def bytes_in(self, pid: int, folder: Path) -> int:
+        """None that are memory: there is no wall around the tool."""
+        return 0
+
     def status_of(self, pid: int) -> int | None:
         """How the program ended, as waitpid has it; None while it runs."""
         assert self._wrapper

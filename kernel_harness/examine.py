@@ -153,13 +153,13 @@ class Subject:
         numbers = [_time(reply.get(name)) for name in ("interval_ms", "overhead_ms")] if isinstance(reply, dict) else []
         return Steady(*numbers) if len(numbers) == 2 and None not in numbers else None  # type: ignore[arg-type]
 
-    def sanitize(self, step: str, **what: Any) -> Message:
-        """One step of the sanitizing device's own."""
-        return self._ask({"do": "sanitize", "step": step, **what}, timeout_s=self._limits.build_s)
-
     def profile(self, step: str) -> Message:
         """One step of the profiling device's own."""
         return self._ask({"do": "profile", "step": step})
+
+    def sanitize(self, step: str, **what: Any) -> Message:
+        """One step of the sanitizing device's own."""
+        return self._ask({"do": "sanitize", "step": step, **what}, timeout_s=self._limits.build_s)
 
     def ping(self) -> None:
         """Returns once the worker runs."""
@@ -255,6 +255,8 @@ def examine(
         finding.failed_case = None
     except Fault as fault:
         finding.status, finding.reason, finding.log = fault.status, fault.reason, fault.log
+        if finding.failed_case and finding.failed_case.name not in finding.reason:
+            finding.reason += f"\nThis was at {finding.failed_case.name}."
     finally:
         finding.check_s = time.perf_counter() - start
 

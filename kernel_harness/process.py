@@ -23,7 +23,7 @@ from types import TracebackType
 
 import psutil
 
-from kernel_harness import channel, wall
+from kernel_harness import channel, tree, wall
 from kernel_harness.build import cache
 from kernel_harness.channel import Channel, Message
 from kernel_harness.errors import EnvironmentLacking
@@ -39,6 +39,7 @@ _PIPE_BYTES = 1 << 20
 _ALLOWED = (
     "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CC", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
     "TORCH_CUDA_ARCH_LIST", "OMP_NUM_THREADS", "MAX_JOBS", "VIRTUAL_ENV",
+    "KERNEL_HARNESS_HEADERS",
 )  # fmt: skip
 
 
@@ -134,9 +135,9 @@ class Template:
 
     def close(self) -> None:
         """Ends the template and every process below it. Safe to call twice."""
-        while below := _below(self._process.pid):
+        while below := tree.below(self._process.pid):
             for process in below:
-                _kill(process)
+                tree.kill(process)
         self._channel.close()
         self._process.kill()  # it has nothing to save, and its interpreter takes half a second to end by itself
         self._process.wait()
@@ -154,8 +155,21 @@ class Template:
             os.close(write)
         pid = inner
         if self._kind is Kind.BUBBLEWRAP:
-            pid = bubblewrap.outside(self._process.pid, inner, [p.pid for p in _below(self._process.pid)])
+            pid = bubblewrap.outside(self._process.pid, inner, [p.pid for p in tree.below(self._process.pid)])
         return Worker(self, pid, inner, ours, read, folder, limits)
+
+    def bytes_in(self, pid: int, folder: Path) -> int:
+        """Bytes of the files that a worker keeps where files are memory; 0 where they are on the disk."""
+        if self._kind is not Kind.NAMESPACES:
+            return 0
+        total = 0
+        for path in (folder, Path("/dev/shm")):
+            with contextlib.suppress(OSError):
+                found = os.statvfs(f"/proc/{pid}/root{path}")
+                # Until the worker is behind the wall these are the machine's own.
+                if found.f_blocks * found.f_frsize == wall.DISK_BYTES:
+                    total += (found.f_blocks - found.f_bfree) * found.f_frsize
+        return total
 
     def status_of(self, pid: int) -> int | None:
         """How a worker ended, as waitpid has it; None while it runs."""
@@ -255,7 +269,7 @@ class Worker:
         """
         stopped: set[int] = set()
         for _ in range(_STOPS):
-            moving = [process for process in _group(self.pid) if process.pid not in stopped]
+            moving = [process for process in tree.group(self.pid) if process.pid not in stopped]
             if not moving:
                 return
             stopped |= {process.pid for process in moving}
@@ -267,7 +281,7 @@ class Worker:
 
     def resume(self) -> None:
         """Lets them go on."""
-        for process in _group(self.pid):
+        for process in tree.group(self.pid):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
 
@@ -278,11 +292,11 @@ class Worker:
         self._alive = False
         end = time.monotonic() + 10
         while time.monotonic() < end:
-            group = _group(self.pid)
+            group = tree.group(self.pid)
             if not group:
                 break
             for process in group:
-                _kill(process)
+                tree.kill(process)
             time.sleep(0.005)
         self._channel.close()
         os.close(self._output)
@@ -309,8 +323,9 @@ class Worker:
 
     def _watch(self) -> None:
         """Ends a worker that uses more than it may."""
-        tasks = memory = 0
-        for process in _group(self.pid):
+        tasks, files = 0, self._template.bytes_in(self.pid, self._folder)
+        memory = files
+        for process in tree.group(self.pid):
             try:
                 with process.oneshot():
                     tasks += process.num_threads()
@@ -322,7 +337,7 @@ class Worker:
                 WorkerMisbehaved, f"The process started {tasks} tasks; at most {self._limits.tasks} are allowed."
             )
         if memory > self._limits.memory_bytes:
-            memory = _without_sharing(_group(self.pid))
+            memory = files + tree.without_sharing(tree.group(self.pid))
         if memory > self._limits.memory_bytes:
             limit = self._limits.memory_bytes >> 20
             raise self._dead(
@@ -355,54 +370,6 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _without_sharing(processes: Sequence[psutil.Process]) -> int:
-    """Bytes with each page counted once, whichever of the processes share it; slower to find out than their sum."""
-    total = 0
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            total += process.memory_full_info().pss
-    return total
-
-
-def _group(pid: int) -> list[psutil.Process]:
-    """A process and all below it, itself first; dead ones left out."""
-    try:
-        first = psutil.Process(pid)
-        if first.status() == psutil.STATUS_ZOMBIE:
-            return _below(pid)
-        return [first, *_below(pid)]
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _below(pid: int) -> list[psutil.Process]:
-    """Every live descendant, read off the tree itself: looking through all processes would cost each timed call."""
-    found: list[psutil.Process] = []
-    parents = [pid]
-    while parents:
-        for child in _children(parents.pop()):
-            parents.append(child)
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process = psutil.Process(child)
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):  # it may end at any moment
-        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - paths would cost each timed call
-            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as children:  # noqa: PTH123
-                found += map(int, children.read().split())
-    return found
-
-
-def _kill(process: psutil.Process) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.kill()
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,13 +102,23 @@ def _judged(
 
     try:
         with screen:
-            session.judge(chosen, keep)
+            session.judge(longest_build_first(chosen, journal.read()), keep)
     finally:
         if screen.finished or kept:
             _conclude(options, session.problem, usual, journal, screen.finished)
             if options.watch:
                 print(f"{time.perf_counter() - start:.1f} s; watching, Ctrl-C ends", flush=True)
     return list(screen.finished)
+
+
+def longest_build_first(chosen: Sequence[Candidate], records: Sequence[Mapping[str, Any]]) -> list[Candidate]:
+    """By what each kernel's last real build took; one never built goes by its length, as if a second a kilobyte."""
+    took = {
+        record["kernel"]: sum(b["seconds"] for b in record["builds"])
+        for record in records
+        if record["builds"] and not any(b["cached"] for b in record["builds"])
+    }
+    return sorted(chosen, key=lambda c: took.get(c.name, len(c.source) / 1000), reverse=True)
 
 
 def _wait_for_change(

@@ -207,14 +207,14 @@ class Worker:
             raise RuntimeError("no call was kept")
         return self._last
 
-    def sanitize(self, message: Message, descriptors: list[int]) -> Message:
-        """A step that only the sanitizing device knows."""
-        answer: Message = self._device.sanitize(message)  # type: ignore[attr-defined]
-        return answer
-
     def profile(self, message: Message, descriptors: list[int]) -> Message:
         """A step that only a profiling device knows."""
         answer: Message = self._device.profile(message["step"])  # type: ignore[attr-defined]
+        return answer
+
+    def sanitize(self, message: Message, descriptors: list[int]) -> Message:
+        """A step that only the sanitizing device knows."""
+        answer: Message = self._device.sanitize(message)  # type: ignore[attr-defined]
         return answer
 
     def _launches(self) -> int | None:

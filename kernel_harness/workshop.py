@@ -16,6 +16,7 @@ from kernel_harness.build import cache, sources
 from kernel_harness.build.sources import Sources
 from kernel_harness.channel import Message
 from kernel_harness.device import Device
+from kernel_harness.errors import EnvironmentLacking
 from kernel_harness.process import Limits, Template, WorkerMisbehaved
 
 _LARGEST_LIBRARY = 1 << 30
@@ -39,7 +40,7 @@ class Workshop:
     def build(self, asked: Any, file: str, text: str, timeout_s: float) -> tuple[Message, bool]:
         """What the worker that asked is told, and whether the library was in the cache.
 
-        Raises WorkerFailed where the build's own process gave no answer.
+        Raises WorkerFailed where the build's own process gave no answer, EnvironmentLacking where nothing can be kept.
         """
         try:
             wanted = sources.from_json(asked)
@@ -52,6 +53,11 @@ class Workshop:
             return {"error": {"kind": "build", "message": f"load_inline: {error}.", "log": ""}}, False
         except Refused as refused:
             return refused.answer, False
+        except OSError as error:
+            raise EnvironmentLacking(
+                f"The build cache in {cache.root()} cannot be used: {error}. Make room there, or name another folder "
+                "in $KERNEL_HARNESS_CACHE."
+            ) from None
         return {"library": str(next(folder.glob("*.so")))}, cached
 
     def _into(self, folder: Path, wanted: Sources, file: str, text: str, timeout_s: float) -> None:

@@ -14,6 +14,7 @@ import pytest
 from conftest import ROOT
 
 from benchmarks import cheats
+from kernel_harness import wall
 
 CHEATS, HONEST = cheats.candidates("cheats"), cheats.candidates("honest")
 
@@ -26,16 +27,25 @@ def results() -> dict[str, dict[str, Any]]:
         return cheats.judged([*CHEATS, *HONEST])
 
 
-@pytest.mark.parametrize("path", CHEATS, ids=lambda path: path.stem)
+def cases(paths: list[Path]) -> list[Any]:
+    """Those that need a stronger wall than this machine has are skipped."""
+    weak = [path for path in paths if (needs := cheats.wanted(path).needs) and needs != wall.best()]
+    reason = "this machine's wall is not the one it needs"
+    return [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.skip(reason)] if path in weak else []) for path in paths
+    ]
+
+
+@pytest.mark.parametrize("path", cases(CHEATS))
 def test_a_cheat_gains_nothing(path: Path, results: dict[str, dict[str, Any]]) -> None:
     assert not cheats.wanted(path).wrong(results[path.stem])
 
 
-@pytest.mark.parametrize("path", HONEST, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", cases(HONEST))
 def test_an_honest_kernel_is_not_convicted(path: Path, results: dict[str, dict[str, Any]]) -> None:
     result = results[path.stem]
 
-    assert result["status"] == "PASSED", result["reason"]
+    assert not cheats.wanted(path).wrong(result)
     assert result["timing"]["time_ms"] > 0
 
 

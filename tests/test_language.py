@@ -182,11 +182,11 @@ def test_strict_refuses_what_only_the_emulation_takes(harness, tmp_path):
         "#include <string>\n" + KERNEL.replace("HERE", "std::string called(3, 'x');")
     )
     (tmp_path / "plain.cu").write_text(KERNEL.replace("HERE", ""))
+    kernels = ["--kernel", tmp_path / "host_call.cu", "--kernel", tmp_path / "plain.cu"]
     arguments = [
         "--problem",
         "matmul_tt",
-        "--kernel",
-        tmp_path / "*.cu",
+        *kernels,
         "--shape",
         "M=5,K=7,N=3",
         "--rounds",

@@ -13,11 +13,13 @@ import psutil
 import pytest
 from conftest import ROOT
 
-from kernel_harness import builtin, examine, process, race, tensors
+import kernel_harness
+from kernel_harness import builtin, examine, process, race, tensors, tree
 from kernel_harness import problem as problems
 from kernel_harness.cases import Reference, plan
 from kernel_harness.channel import SharedBuffer
 from kernel_harness.device.cpu import Emulated
+from kernel_harness.device.peaks import Peaks
 from kernel_harness.examine import Answer, Finding, Subject
 from kernel_harness.process import Limits, Template
 from kernel_harness.race import Arm, Cohort, Stop
@@ -81,7 +83,7 @@ def judged(template: Template, name: str, *, timed: bool = True) -> Outcome:
         arms = [Arm(name, subject), Arm(builtin.BASELINE, baseline, trusted=True)]
         cohort = Cohort(arms, Emulated())
         race.race(cohort, reference, Stop(60, 0.05, ROUNDS), lambda text: None)
-        moving = sum(p.status() != psutil.STATUS_STOPPED for p in process._group(subject.worker.pid))
+        moving = sum(p.status() != psutil.STATUS_STOPPED for p in tree.group(subject.worker.pid))
         fault = arms[0].fault
         if fault is not None:
             return Outcome(fault.status, fault.reason)
@@ -239,3 +241,22 @@ def test_a_note_is_found_only_where_there_is_no_wall(walled: Template, open_temp
                 (Path(folder) / "note-of-a-kernel-candidate").unlink()
 
     assert found == [False, True]
+
+
+# ------------------------------------------------------------------------------------------- the floor
+
+
+@pytest.mark.parametrize(
+    ("peaks", "status"), [(None, Status.PASSED), (Peaks(1.0, {}, 1e30), Status.CHEATED)], ids=["off", "on"]
+)
+def test_a_time_below_what_the_problem_makes_possible_is_ranked_only_where_there_is_no_floor(
+    peaks: Peaks | None, status: Status, monkeypatch: Patch
+) -> None:
+    """On a device of one byte per second no call of milliseconds can be true."""
+    monkeypatch.setattr(Emulated, "peaks", lambda self: peaks)
+    result = kernel_harness.evaluate(
+        "matmul_tt", (ROOT / "tests" / "cheats" / "control_right.py").read_text(), device="cpu", budget_s=0.1
+    )
+
+    assert result.status is status, result.reason
+    assert (result.timing is None) == (status is Status.CHEATED)

@@ -23,6 +23,7 @@ from kernel_harness import problem as problems
 from kernel_harness.cases import pack
 from kernel_harness.channel import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, SharedBuffer
 from kernel_harness.device.cpu import Emulated
+from kernel_harness.errors import EnvironmentLacking
 from kernel_harness.examine import Fault, Subject
 from kernel_harness.process import Limits, Template, Worker, WorkerCrashed, WorkerFailed
 from kernel_harness.status import Status
@@ -99,6 +100,9 @@ class NoTemplate:
     """Of a worker that is no process: it left with 0."""
 
     def status_of(self, pid: int) -> int:
+        return 0
+
+    def bytes_in(self, pid: int, folder: Path) -> int:
         return 0
 
 
@@ -295,6 +299,16 @@ def test_what_is_no_plain_file_is_not_filed(tmp_path: Path, monkeypatch: pytest.
 
     with pytest.raises(WorkerFailed, match="no library"):
         shop.build(asked_for("endless"), "k.py", "", 10)
+
+
+def test_a_cache_that_cannot_be_written_is_the_machines_fault(
+    template: Template, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path / "file"))
+
+    with pytest.raises(EnvironmentLacking, match="KERNEL_HARNESS_CACHE"):
+        Workshop(template, Emulated(), Limits()).build(asked_for("kept_nowhere"), "k.py", "", 10)
 
 
 def asked_for(name: str) -> dict[str, Any]:

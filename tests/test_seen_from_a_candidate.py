@@ -71,16 +71,6 @@ def test_streams_events_and_markers_are_used_as_usual():
     assert start.elapsed_time(end) >= 0 and y.tolist() == [2, 2, 2]
 
 
-@emulated
-def test_a_model_is_moved_saved_and_loaded_between_devices():
-    model = torch.nn.Linear(2, 2).cuda()
-    torch.save(model.state_dict(), "weights.pt")
-    on_host = torch.load("weights.pt", map_location="cpu")
-    on_device = torch.load("weights.pt", map_location="cuda")
-    assert not on_host["weight"].is_cuda and on_device["weight"].is_cuda
-    assert torch.equal(on_device["weight"].cpu(), on_host["weight"])
-
-
 CPP = r"""
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAGuard.h>

@@ -186,6 +186,25 @@ def test_a_workers_folder_holds_a_gigabyte_and_no_more() -> None:
     assert found == {"size": [1 << 30, 1 << 30]}
 
 
+@pytest.mark.skipif(not HERE[Kind.NAMESPACES], reason="no namespaces on this machine")
+@pytest.mark.parametrize("folder", [".", "/dev/shm"])
+def test_files_in_memory_count_as_memory(folder: str) -> None:
+    Emulated().prepare()
+    fills = f"""
+import time
+with open("{folder}/filler", "wb") as file:
+    for _ in range(900):
+        file.write(bytes(1 << 20))
+time.sleep(100)
+"""
+    with Template(Kind.NAMESPACES) as template:
+        template.prepare("cpu")
+        subject = Subject(template, "cpu", Limits(memory_bytes=800 << 20))
+        with pytest.raises(Fault, match="MiB of memory"):
+            subject.load("fills.py", MODEL + fills, "ModelNew")
+        subject.close()
+
+
 # ------------------------------------------------------------------------------------------ processes
 
 

@@ -8,6 +8,7 @@ builds again with the real headers.
 from __future__ import annotations
 
 import functools
+import os
 import re
 from pathlib import Path
 
@@ -46,9 +47,14 @@ def _operators() -> frozenset[str]:
     return frozenset(p.stem for p in folder.glob("*.h") if not p.stem.endswith(("_native", "_ops", "_dispatch")))
 
 
+def unwanted() -> bool:
+    """Whether `$KERNEL_HARNESS_HEADERS` is `full`: every build then takes torch's own headers, as load_inline does."""
+    return os.environ.get("KERNEL_HARNESS_HEADERS") == "full"
+
+
 def serves(source: str) -> bool:
     """Whether the light headers can be enough for a source."""
-    return not _FRONT_END.search(source)
+    return not unwanted() and not _FRONT_END.search(source)
 
 
 def write_headers(folder: Path, source: str, *, binds_itself: bool) -> Path:

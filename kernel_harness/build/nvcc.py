@@ -46,7 +46,7 @@ def key(sources: Sources, arch: Sequence[int]) -> str:
     return cache.key(
         what="cuda", machine=compiler.identity(), arch=list(arch), nvcc=version(), name=sources.name,
         cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings, headers=sources.implicit_headers,
-        with_cuda=sources.with_cuda,
+        with_cuda=sources.with_cuda, light=not light.unwanted(),
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
         code=cache.digest_of(bindings.INCLUDE, Path(__file__), Path(light.__file__)),
     )  # fmt: skip

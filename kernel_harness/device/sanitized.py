@@ -57,11 +57,11 @@ class Sanitized(Emulated):
 
     def build_key(self, sources: Sources, /) -> str:
         """Sanitized code is other code."""
-        return emulator.key(sources, sanitized=True)
+        return emulator.key(sources, emulator.Watch.SANITIZED)
 
     def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
         """Compiles with a call before every access. Raises BuildFailed, UnsupportedConstruct, NoCompiler."""
-        emulator.build(sources, mark, folder, sanitized=True)
+        emulator.build(sources, mark, folder, emulator.Watch.SANITIZED)
 
     def built(self, library: Path) -> None:
         """Its shared arrays get their names."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
-from kernel_harness.build import bindings, cache, compiler
+from kernel_harness.build import bindings, cache, compiler, light
 from kernel_harness.build.errors import BuildFailed, UnsupportedConstruct
 from kernel_harness.build.sources import Sources
 from kernel_harness.emulator import shared_memory
@@ -35,15 +35,15 @@ _SANITIZED_FLAGS = (
     "-fno-optimize-sibling-calls",
     "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
+# Counted code calls before every access of memory, too; the library itself counts.
+_COUNTED = ("-O1", "-fsanitize=thread")
+_COUNTING = _HERE / "counting" / "count_accesses.cpp"
 _ROOM = 1024  # bytes behind every shared variable: whoever overruns one would else meet the next
 # torch gives nvcc these (its COMMON_NVCC_FLAGS), and a source that wants half's operators takes them back.
 _TORCH_S_OWN = (
     "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
     "-D__CUDA_NO_HALF2_OPERATORS__",
 )  # fmt: skip
-# Counted code calls before every access of memory; more optimisation would leave accesses out.
-_COUNTED = ("-O1", "-fsanitize=thread")
-_COUNTING = _HERE / "counting" / "count_accesses.cpp"
 _FULL = ("-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE), "-I", str(bindings.INCLUDE))
 _LIGHT = ("-I", str(_INCLUDE / "light"), *_FULL)
 _EMULATOR = _INCLUDE / "emulator"
@@ -67,6 +67,14 @@ class Headers(Enum):
     LIGHT = auto()  # tensors and operators, precompiled; functions bound by the runtime
     PYBIND = auto()  # the same and pybind11, for a source that binds itself
     FULL = auto()  # the real torch/extension.h
+
+
+class Watch(Enum):
+    """What a candidate's code tells the runtime before each of its accesses of memory."""
+
+    NOTHING = auto()
+    COUNTED = auto()  # how many bytes
+    SANITIZED = auto()  # everything, so that mistakes are found
 
 
 def runtime() -> Path:
@@ -109,42 +117,45 @@ def prepare(sanitized: bool = False) -> None:
             future.result()
 
 
-def extension(sources: Sources, mark: Mark, *, sanitized: bool = False, counted: bool = False) -> tuple[Path, bool]:
+def extension(sources: Sources, mark: Mark, watch: Watch = Watch.NOTHING) -> tuple[Path, bool]:
     """The candidate's library and whether it was cached, built in this process. Raises as `build`."""
-    name = key(sources, sanitized=sanitized, counted=counted)
-    folder, cached = cache.get_or_build(
-        "extensions", name, lambda folder: build(sources, mark, folder, sanitized=sanitized, counted=counted)
-    )
+    name = key(sources, watch)
+    folder, cached = cache.get_or_build("extensions", name, lambda folder: build(sources, mark, folder, watch))
     return folder / f"{sources.name}.so", cached
 
 
-def key(sources: Sources, *, sanitized: bool = False, counted: bool = False) -> str:
+def key(sources: Sources, watch: Watch = Watch.NOTHING) -> str:
     """What the candidate's library is found by."""
     return cache.key(
-        base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
-        sanitized=sanitized, name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
-        counted=cache.digest_of(_COUNTING) if counted else "",
+        base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _COUNTING, _HERE / "rewrite.py", Path(__file__)),
+        watch=watch.name, light=not light.unwanted(),
+        name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
 
-def build(sources: Sources, mark: Mark, folder: Path, *, sanitized: bool = False, counted: bool = False) -> None:
+def build(sources: Sources, mark: Mark, folder: Path, watch: Watch = Watch.NOTHING) -> None:
     """Puts the candidate's library into a folder. `mark` points a source's lines at the author's file.
 
-    Sanitized, its kernels ask the runtime before every access of memory; counted, they tell it what they touch.
     Raises BuildFailed, UnsupportedConstruct, NoCompiler.
     """
     _refuse_unsupported(sources, mark)
-    headers = Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
     try:
-        _compile(sources, mark, folder, headers, sanitized, counted)
+        _compile(sources, mark, folder, _least(sources), watch)
     except BuildFailed as failure:
         found = lacking(failure.log)
         if found:
             raise UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) from None
         if not _NEEDS_FULL.search(failure.log):
             raise
-        _compile(sources, mark, folder, Headers.FULL, sanitized, counted)
+        _compile(sources, mark, folder, Headers.FULL, watch)
+
+
+def _least(sources: Sources) -> Headers:
+    """The least that can be enough."""
+    if light.unwanted():
+        return Headers.FULL
+    return Headers.LIGHT if bindings.serve(blank(sources.cpp + sources.cuda)) else Headers.PYBIND
 
 
 @dataclass(frozen=True)
@@ -156,10 +167,11 @@ class _Unit:
     flags: Sequence[str | Path]
 
 
-def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, sanitized: bool, counted: bool) -> None:
+def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, watch: Watch) -> None:
     paths = [word for path in sources.include_paths for word in ("-I", path)]
+    sanitized = watch is Watch.SANITIZED
     units = _units(sources, mark, headers, sanitized)
-    if counted:
+    if watch is Watch.COUNTED:
         units = [_Unit(unit.name, unit.text, [*unit.flags, *_COUNTED]) for unit in units]
         # Hidden, so that no other library's functions of these names come first.
         units.append(_Unit("counting", _COUNTING.read_text(), [*_FULL, "-fvisibility=hidden"]))

@@ -6,10 +6,10 @@ import argparse
 
 from kernel_harness.verbs.arguments import ROOT, add_device, add_kernel, add_problem
 
-HELP = "a kernel's races, stray accesses and the like, by line; on a GPU by compute-sanitizer"
+HELP = "a kernel's races, stray accesses and the like, by line"
 EXAMPLES = """
-python harness.py sanitize matmul_tt tiled                at every shape of the problem
-python harness.py sanitize matmul_tt mine.cu --shape M=33  at one size
+python harness.py sanitize matmul_tt tiled                 on the GPU, or under emulation where there is none
+python harness.py sanitize matmul_tt tiled --shape M=1,K=3  at one size
 """
 
 
@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Raises UserError."""
+    """Raises UserError. 0 where nothing is found, 1 where something is."""
     from kernel_harness.process import Template
 
     with Template() as template:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -65,5 +66,6 @@ def _devices() -> list[Path]:
 
 def _hideable(hidden: Sequence[Path], folder: Path) -> list[Path]:
     """Those under which nothing lies that a worker cannot do without."""
-    needed = [Path(__file__).parent, folder, *map(Path, filter(None, (shutil.which("c++"), os.__file__)))]
+    places = (shutil.which("c++"), os.__file__, sys.prefix, os.environ.get("KERNEL_HARNESS_CACHE"))
+    needed = [Path(__file__).parent, folder, *map(Path, filter(None, places))]
     return [h for h in hidden if not any(n.resolve().is_relative_to(h.resolve()) for n in needed)]

@@ -20,7 +20,7 @@ def can_write(path):
 
 
 settings = [Path("/proc/sys/kernel/core_pattern"), Path("/proc/sysrq-trigger"), Path("/proc/sys/vm/drop_caches")]
-disks = [p for p in Path("/dev").iterdir() if stat.S_ISBLK(p.stat().st_mode)]
+disks = [p for p in Path("/dev").iterdir() if stat.S_ISBLK(p.lstat().st_mode)]
 worked = any(map(can_write, [*settings, *disks]))
 
 

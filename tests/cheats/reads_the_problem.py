@@ -2,6 +2,7 @@
 
 Class: new
 Layer: the wall
+Needs: namespaces
 """
 
 from pathlib import Path

@@ -52,7 +52,7 @@ __global__ void two_names(T* out) {
 }
 
 template <class T>
-torch::Tensor names_of(int64_t n) {
+static torch::Tensor names_of(int64_t n) {
     auto out = torch::empty({n}, torch::dtype(c10::CppTypeToScalarType<T>::value).device(torch::kCUDA));
     two_names<T><<<1, n, n * sizeof(T)>>>(out.template data_ptr<T>());
     return out;

@@ -1,4 +1,7 @@
-"""PASSED: a pool of processes prepares a table."""
+"""PASSED: a pool of processes prepares a table.
+
+Needs: namespaces
+"""
 
 import multiprocessing
 

@@ -74,6 +74,7 @@ class Core {
   void begin_launch(const Launch& launch);
   void end_launch();
   void run_block(std::uint64_t number);
+  bool holds(const void* address) const;
   void begin_block(std::uint64_t number);
   void enter();
   void leave();
@@ -87,7 +88,6 @@ class Core {
   void yield();
   std::uint32_t converged(const void* site);
   void fail(const char* what) { set_fault(name(self().index) + ": " + what); }
-  bool holds(const void* address) const;
   [[noreturn]] void fiber_main(Fiber* fiber);
 
  private:
@@ -195,10 +195,12 @@ char* Core::dynamic_start() {
 // pybind11, for one, keeps thread-local state of its own in the same block.
 void Core::end_launch() {
   if (static_bytes_) std::memcpy(static_, kept_.data(), static_bytes_);
+  launch_ = nullptr;
 }
 
-// Whether an address is in the running block's shared memory.
+// Whether an address is in the running block's shared memory. Between launches, host code asks and there is none.
 bool Core::holds(const void* address) const {
+  if (!launch_) return false;
   const auto* at = static_cast<const char*>(address);
   return (at >= static_ && at < static_ + static_bytes_) || (at >= dynamic_shared && at < dynamic_shared + launch_->shared_bytes);
 }
@@ -399,8 +401,8 @@ void Core::finish(Thread& thread) {
 
 // Wakes everyone at the barrier, in index order, and remembers the vote until the next one.
 void Core::release_barrier() {
-  if (sanitize::on) sanitize::release_barrier(alive_);
   if (profile::on) profile::met_at_barrier();
+  if (sanitize::on) sanitize::release_barrier(alive_);
   outcome_ = {votes_, votes_ == voters_, votes_ > 0};
   votes_ = voters_ = waiting_ = 0;
   for (unsigned place = 0; place < threads_.size(); ++place) {
@@ -426,8 +428,8 @@ Votes Core::barrier(bool vote, const void* caller) {
 void Core::release(Gathering& gathering, unsigned first) {
   std::memcpy(gathering.out, gathering.in, sizeof gathering.in);
   gathering.took_part = gathering.arrived;
-  if (sanitize::on) sanitize::release_warp(first, gathering.took_part);
   if (profile::on) profile::met_in_warp();
+  if (sanitize::on) sanitize::release_warp(first, gathering.took_part);
   gathering.arrived = 0;
   for (unsigned i = 0; i < kWarpSize; ++i)
     if (gathering.took_part >> i & 1) push_ready(first + i);

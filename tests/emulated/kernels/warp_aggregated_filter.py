@@ -9,14 +9,14 @@ CUDA = r"""
 
 namespace cg = cooperative_groups;
 
-__device__ int reserve(int* counter) {
+__device__ __forceinline__ int reserve(int* counter) {
     cg::coalesced_group active = cg::coalesced_threads();
     int base = 0;
     if (active.thread_rank() == 0) base = atomicAdd(counter, static_cast<int>(active.size()));
     return active.shfl(base, 0) + active.thread_rank();
 }
 
-__device__ int reserve_by_mask(int* counter) {
+__device__ __forceinline__ int reserve_by_mask(int* counter) {
     const unsigned mask = __activemask();
     const int leader = __ffs(mask) - 1, lane = threadIdx.x & 31;
     int base = 0;

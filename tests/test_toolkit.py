@@ -1,0 +1,95 @@
+"""Which CUDA toolkit is taken, and what is said where none serves. No toolkit is needed here: these are made up."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils import cpp_extension
+
+from kernel_harness.build import compiler, nvcc
+from kernel_harness.build.digest import first_error
+from kernel_harness.build.errors import NoCompiler
+
+
+def toolkit_at(home: Path, release: str) -> Path:
+    """A toolkit that can only say its version."""
+    (home / "bin").mkdir(parents=True)
+    (home / "include").mkdir()
+    (home / "include" / "cuda_runtime.h").touch()
+    program = home / "bin" / "nvcc"
+    program.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.1'\n")
+    program.chmod(0o755)
+    return home
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    """A machine without a toolkit, and with a torch built for CUDA 13.0."""
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("CUDA_HOME", "")
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path / "packages")])
+    return tmp_path
+
+
+def test_the_toolkit_that_torch_knows_comes_first(nowhere, monkeypatch):
+    home = toolkit_at(nowhere / "own", "13.0")
+    toolkit_at(nowhere / "packages" / "nvidia" / "cu13", "13.0")
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(home))
+    assert nvcc.toolkit() == home
+
+
+def test_the_toolkit_of_the_wheels_is_found_by_itself(nowhere):
+    home = toolkit_at(nowhere / "packages" / "nvidia" / "cu13", "13.0")
+    nvcc.use_toolkit()
+    assert str(home) == cpp_extension.CUDA_HOME
+
+
+def test_a_folder_without_headers_is_no_toolkit(nowhere):
+    home = toolkit_at(nowhere / "packages" / "nvidia" / "cu13", "13.0")
+    (home / "include" / "cuda_runtime.h").unlink()
+    assert nvcc.toolkit() is None
+
+
+def test_without_any_the_wheels_to_install_are_named(nowhere):
+    with pytest.raises(NoCompiler) as caught:
+        nvcc.use_toolkit()
+    for wheel in ("nvidia-cuda-nvcc==13.0.*", "nvidia-cuda-crt==13.0.*", "nvidia-nvvm==13.0.*"):
+        assert wheel in str(caught.value)
+
+
+def test_a_toolkit_of_another_cuda_than_torch_s_is_refused_with_both_named(nowhere, monkeypatch):
+    home = toolkit_at(nowhere / "old", "12.4")
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(home))
+    with pytest.raises(NoCompiler, match=r"nvcc is CUDA 12 and torch was built for CUDA 13\.0: set \$CUDA_HOME"):
+        nvcc.use_toolkit()
+
+
+def test_a_missing_compiler_is_named_with_how_to_install_it(nowhere, monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(NoCompiler, match="apt-get install g\\+\\+"):
+        compiler.path()
+
+
+UNSUPPORTED_HOST = """In file included from /usr/local/cuda/include/cuda_runtime.h:82,
+                 from <command-line>:
+/usr/local/cuda/include/crt/host_config.h:143:2: error: #error -- unsupported GNU version! gcc versions later than 15 \
+are not supported! The nvcc flag '-allow-unsupported-compiler' can be used to override this version check.
+  143 | #error -- unsupported GNU version! gcc versions later than 15 are not supported!
+      |  ^~~~~
+"""
+
+
+def test_a_host_compiler_that_nvcc_does_not_support_is_told_in_its_own_words():
+    assert "unsupported GNU version! gcc versions later than 15 are not supported!" in first_error(UNSUPPORTED_HOST)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
+def test_a_wrapper_on_the_path_leads_to_where_its_headers_are(monkeypatch):
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    found = nvcc.toolkit()
+    assert found is not None and (found / "include" / "cuda_runtime.h").exists()

@@ -1,0 +1,62 @@
+"""`--watch`: a saved file is judged again, alone, by what is warm already."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Harness
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on the PATH")
+
+KERNELS = ROOT / "kernels" / "matmul_tt"
+SHAPE = "M=8,K=16,N=8"
+
+
+@pytest.fixture
+def watched(harness: Harness, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[Path]]]:
+    """A watch over copies of two kernels, once it has judged both."""
+    files = [Path(shutil.copy(KERNELS / f"{name}.py", tmp_path)) for name in ("naive", "tiled")]
+    kernels = [word for file in files for word in ("--kernel", str(file))]
+    process = harness.start(
+        "--problem", "matmul_tt", *kernels, "--device", "cpu", "--shape", SHAPE, "--quick", "--rounds", "8", "--watch"
+    )
+    until(process, "watching")
+    yield process, files
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 130
+
+
+def until(process: subprocess.Popen[str], word: str) -> str:
+    """What is printed up to the line that holds a word."""
+    assert process.stdout
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if word in line:
+            return "".join(lines)
+    raise AssertionError("".join(lines) + process.communicate()[1])
+
+
+def test_a_saved_kernel_is_judged_again_and_only_that_one(watched, harness):
+    process, (naive, _) = watched
+    before = len(harness.journal("matmul_tt"))
+    naive.write_text(naive.read_text().replace("sum += ", "sum -= ", 1))
+    text = until(process, "watching")
+    assert "WRONG_VALUES" in text
+    assert {record["kernel"] for record in harness.journal("matmul_tt")[before:]} == {"naive"}
+
+
+def test_a_mistake_is_told_and_mended_without_leaving(watched):
+    process, (_, tiled) = watched
+    right = tiled.read_text()
+    tiled.write_text(right.replace("__syncthreads();", "__syncthreads()", 1))
+    assert "BUILD_ERROR" in until(process, "watching")
+    tiled.write_text(right)
+    table = until(process, "watching")
+    assert "BUILD_ERROR" not in table and "tiled" in table
