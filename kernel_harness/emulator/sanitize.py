@@ -143,7 +143,7 @@ def _start(tensor: torch.Tensor) -> ctypes.c_void_p:
 
 
 def _demangled(symbol: str) -> str:
-    """The variable's own name, `_ZZ4tilePfE3sum` -> `sum`; empty where no kernel has written it."""
+    """The variable's own name, `_ZZ4tilePfE3sum` -> `sum`; empty where it is the compiler's or the emulator's own."""
     if re.match(r"_ZGV|_ZZ?N8emulator", symbol):
         return ""
     local = re.search(r"E(\d+)(\w+)$", symbol)
