@@ -143,8 +143,8 @@ def _start(tensor: torch.Tensor) -> ctypes.c_void_p:
 
 
 def _demangled(symbol: str) -> str:
-    """The variable's own name, `_ZZ4tilePfE3sum` -> `sum`; empty where it is the emulator's and no kernel's."""
-    if re.match(r"_ZZ?N8emulator", symbol):
+    """The variable's own name, `_ZZ4tilePfE3sum` -> `sum`; empty where it is the compiler's or the emulator's own."""
+    if re.match(r"_ZGV|_ZZ?N8emulator", symbol):
         return ""
     local = re.search(r"E(\d+)(\w+)$", symbol)
     return local[2][: int(local[1])] if symbol.startswith("_ZZ") and local else symbol
