@@ -13,10 +13,11 @@ from types import FrameType
 from typing import Any
 
 from kernel_harness.errors import UserError
-from kernel_harness.verbs import cache, compare, listing, new, profile, report, run
+from kernel_harness.verbs import cache, compare, listing, new, profile, report, run, sanitize
 
 VERBS = {
-    "run": run, "list": listing, "new": new, "compare": compare, "report": report, "profile": profile, "cache": cache,
+    "run": run, "list": listing, "new": new, "compare": compare, "report": report, "sanitize": sanitize,
+    "profile": profile, "cache": cache,
 }  # fmt: skip
 INTERRUPTED = 130
 

@@ -74,6 +74,7 @@ class Finding:
     first_call_ms: float | None = None
     launches: int | None = None  # of its own kernels, in the last call that was checked, as the worker tells it
     failed_case: Case | None = None
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,10 @@ class Subject:
     def profile(self, step: str) -> Message:
         """One step of the profiling device's own."""
         return self._ask({"do": "profile", "step": step})
+
+    def sanitize(self, step: str, **what: Any) -> Message:
+        """One step of the sanitizing device's own."""
+        return self._ask({"do": "sanitize", "step": step, **what}, timeout_s=self._limits.build_s)
 
     def ping(self) -> None:
         """Returns once the worker runs."""
@@ -250,6 +255,8 @@ def examine(
         finding.failed_case = None
     except Fault as fault:
         finding.status, finding.reason, finding.log = fault.status, fault.reason, fault.log
+        if finding.failed_case and finding.failed_case.name not in finding.reason:
+            finding.reason += f"\nThis was at {finding.failed_case.name}."
     finally:
         finding.check_s = time.perf_counter() - start
 

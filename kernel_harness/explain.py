@@ -15,6 +15,19 @@ from kernel_harness.terminal import Terminal
 from kernel_harness.verify import Check
 
 _PICTURE_ROWS = 12
+# What to do about failures at run time, by the words of CUDA, the emulation and the C library.
+_TIPS = {
+    r"invalid configuration": "print grid and block at this shape: no dimension may be 0, a block has at most 1024 "
+    "threads, and grid.y and grid.z at most 65535 blocks",
+    r"too many resources|out of resources": "the block needs more registers or shared memory than there are: use "
+    "fewer threads, a smaller tile, or __launch_bounds__",
+    r"illegal memory access|misaligned address|SIGSEGV|SIGBUS|malloc\(\)|free\(\)|corrupted": "a thread reads or "
+    "writes beyond an array: guard it, as in if (row < rows && column < columns), and look at the sizes of this shape",
+    r"unspecified launch failure|waits at a barrier|waits in a warp": "every thread of the block must reach each "
+    "__syncthreads(): let no thread return before it or branch around it",
+    r"out of memory": "allocate less, or free what an earlier call left",
+    r"No answer within": "look for a loop that never ends, or a barrier that some threads never reach",
+}
 # None of a cell's elements is wrong, up to a third, two thirds, nearly all, all.
 _SHADES = {True: " ░▒▓█", False: ".-+*#"}
 _FRAME = {True: tuple("┌─┐│└┘"), False: tuple("+-+|++")}
@@ -29,6 +42,9 @@ def failure(result: Result, terminal: Terminal, log: str = "") -> str:
     parts += [_line(line, terminal) for line in result.reason.split("\n")]
     check = next((c for c in reversed(result.checks) if not c.passed), None)
     parts += wrong_answer(check, terminal) if check else []
+    tip = "" if check else next((tip for said, tip in _TIPS.items() if re.search(said, result.reason)), "")
+    if tip:
+        parts.append(terminal.wrapped(f"try: {tip}", "  "))
     if log:
         parts.append(f"  the whole log: {log}")
     if result.reproduce:
@@ -80,9 +96,9 @@ def picture(errors: ErrorMap, terminal: Terminal) -> str:
 
 
 def _tells(errors: ErrorMap) -> bool:
-    """Whether a picture says more than the count: not of one line of a few, and not where all is wrong."""
+    """Whether a picture says more than the count: not of one line of a few, and not where nearly all is wrong."""
     cells = [cell for row in errors.cells for cell in row]
-    return len(cells) >= 8 and any(cell < 1 for cell in cells)
+    return len(cells) >= 8 and any(cell < 0.5 for cell in cells)
 
 
 def _fewer(cells: Sequence[Sequence[float]], rows: int, columns: int) -> list[list[float]]:

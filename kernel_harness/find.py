@@ -1,4 +1,4 @@
-"""Names that people type -> problems and kernel files. A name that fits nothing gets a suggestion."""
+"""Names that people type -> problems, kernel files and devices. A name that fits nothing gets a suggestion."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import fnmatch
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import torch
+
 from kernel_harness import candidate as candidates
+from kernel_harness import device as devices
 from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
+from kernel_harness.device import Device
 from kernel_harness.errors import UserError
 from kernel_harness.problem import Problem
 
@@ -54,6 +58,22 @@ def kernels(wanted: Sequence[str], problem_name: str, root: Path) -> list[Candid
             raise NotFound(f"no kernel {name!r}{_close(name, [p.stem for p in found])}")
         chosen += [m for m in matches if m not in chosen]
     return _read(chosen)
+
+
+def device(name: str, *, strict: bool = False) -> Device:
+    """The device of `--device`. Raises UserError for one that is not there."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or name.startswith("cpu:"):
+        raise UserError(f"no device {name!r}; there are auto, cpu, cuda and cuda:N")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f"no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices; --device cpu emulates one"
+        )
+    if strict and kind == "cuda":
+        raise UserError("--strict is for the emulated device: on a GPU nvcc compiles every kernel anyway")
+    return devices.named("cpu-strict" if strict else name)
 
 
 def _matches(name: str, found: Iterable[Path]) -> list[Path]:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import psutil
 
-from kernel_harness import builtin, race, results
+from kernel_harness import builtin, race, results, sanitize
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.device import Device
@@ -204,6 +204,7 @@ def _check(
     subject, finding = future.result()
     if subject is not None and finding.status is Status.PASSED:
         examine(subject, finding, run.reference, run.cases, lambda text: run.observer.stage(candidate.name, text))
+        _add_remark(run, candidate, finding)
         if finding.status is Status.PASSED and run.settings.case is None:
             try:
                 subject.make(run.problem)
@@ -213,6 +214,15 @@ def _check(
     if subject is not None:
         subject.worker.pause() if finding.status is Status.PASSED else subject.close()
     return candidate, subject, finding
+
+
+def _add_remark(run: Session, candidate: Candidate, finding: Finding) -> None:
+    """Under emulation, what the sanitizer sees where a compiled kernel failed: beside the reason, never instead."""
+    worth = finding.status in (Status.WRONG_VALUES, Status.CRASHED, Status.NONDETERMINISTIC)
+    if worth and run.device.emulated and finding.builds and finding.failed_case:
+        run.observer.stage(candidate.name, "looking for its mistake")
+        finding.remark = sanitize.remark(run.template, run.problem, candidate, finding.failed_case, run.settings.seed)
+        finding.reason += f"\nSanitizer: {finding.remark}" if finding.remark else ""
 
 
 def _timed(run: Session, passed: Mapping[str, tuple[Candidate, Subject, Finding]], series: _Series) -> Iterator[Result]:

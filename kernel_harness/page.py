@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -41,13 +42,13 @@ class Page:
         at_shape = [r for r in self.records if r["shape"] == dict(self.shape)]
         object.__setattr__(self, "records", at_shape)
 
-    @property
+    @cached_property
     def latest(self) -> dict[str, Record]:
         """By kernel, in the leaderboard's order."""
         found = leaderboard.latest(self.records, self.shape)
         return {name: found[name] for name in map(str, self.table["kernel"])}
 
-    @property
+    @cached_property
     def table(self) -> pd.DataFrame:
         """The leaderboard."""
         return leaderboard.rank(self.records, self.shape)

@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from kernel_harness import find, leaderboard, page, readme, source_code
+from kernel_harness import find, highlight, leaderboard, page, readme
 from kernel_harness.candidate import Candidate, files, read
 from kernel_harness.errors import UserError
 from kernel_harness.files import replace_text
@@ -22,6 +22,7 @@ from kernel_harness.problem import Problem, shape_text
 from kernel_harness.results import Journal, writing
 from kernel_harness.run import problem_on
 
+MOST_SOURCES = 100  # a listing takes 30 kB
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -82,7 +83,7 @@ def render(
         measured_at=max((r["measured_at"] for r in one.records), default="")[:16].replace("T", " "),
         emulated=one.emulated, tiles=page.tiles(rows, one), rows=rows,
         columns=page.columns(rows, one.baseline), baseline=one.baseline,
-        order={row["kernel"]: i for i, row in enumerate(rows)},
+        most_rows=pictures.MOST_ROWS, order={row["kernel"]: i for i, row in enumerate(rows)},
         anchors={row["kernel"]: f"kernel-{i}" for i, row in enumerate(rows)},
         pictures={
             "speed": pictures.speed(one), "roofline": pictures.roofline(one),
@@ -91,7 +92,7 @@ def render(
         },
         failures=page.failures(one), map_spans=page.map_spans, kernels=_kernels(one, rows, sources),
         runs=page.runs(one), environment=page.environment(one), script=script, script_hash=f"sha256-{digest}",
-        style=(TEMPLATES / "report.css").read_text(encoding="utf-8") + source_code.css(),
+        style=(TEMPLATES / "report.css").read_text(encoding="utf-8") + highlight.css(),
     )  # fmt: skip
 
 
@@ -135,13 +136,15 @@ def _device_name(one: Page) -> str:
 
 
 def _kernels(one: Page, rows: Sequence[Mapping[str, Any]], sources: Mapping[str, Candidate]) -> list[dict[str, Any]]:
-    found = []
+    found: list[dict[str, Any]] = []
     facts = {row["kernel"]: page.facts(row) for row in rows}
     for name, record in one.latest.items():
         if record["kind"] != "candidate":
             continue
         source = sources.get(name)
-        if source is None:
+        if len(found) >= MOST_SOURCES:
+            source, note = None, f"Only the first {MOST_SOURCES} kernels' sources are on the page."
+        elif source is None:
             note = "The file is not among the problem's kernels."
         else:
             note = "" if source.sha256 == record["source_sha256"] else " (changed since it was judged)"
@@ -150,6 +153,6 @@ def _kernels(one: Page, rows: Sequence[Mapping[str, Any]], sources: Mapping[str,
             "checks": record["checks"],
             "sha256": record["source_sha256"],
             "remark": record["reason"] if record["status"] == "PASSED" else "", "source_note": note,
-            "listing": source_code.html(source.source, source.path.suffix) if source else "",
+            "listing": highlight.html(source.source, source.path.suffix) if source else "",
         })  # fmt: skip
     return found

@@ -49,6 +49,7 @@ class Result:
     phases_s: Mapping[str, float] = field(default_factory=dict)
     builds: tuple[Mapping[str, Any], ...] = ()
     log: str = ""
+    remark: str = ""  # what the sanitizer saw; it has no part in the verdict
     reproduce: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
     information: Mapping[str, Any] = field(default_factory=dict)

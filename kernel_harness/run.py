@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from kernel_harness import device as devices
 from kernel_harness import explain, find, leaderboard
 from kernel_harness.builtin import BASELINES, COMPILED
 from kernel_harness.candidate import Candidate
@@ -36,7 +33,7 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
 
     Raises UserError for what the user can mend, KeyboardInterrupt for Ctrl-C.
     """
-    device = device_of(options.device)
+    device = find.device(options.device, strict=options.strict)
     usual = problem_on(find.problem(options.problem, root), device.emulated)
     chosen = find.kernels(options.kernel, usual.name, root)
     timed = usual.at(options.shape)
@@ -60,7 +57,7 @@ def problem_on(problem: Problem, emulated: bool) -> Problem:
 
 def measured(chosen: Sequence[Candidate], options: argparse.Namespace, root: Path, template: Template) -> list[Result]:
     """Judges candidates in one run of which nothing is kept. Raises as `run` does."""
-    device = device_of(options.device)
+    device = find.device(options.device)
     timed = problem_on(find.problem(options.problem, root), device.emulated).at(options.shape)
     screen = Progress()
     with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session, screen:
@@ -163,20 +160,6 @@ def _check_baseline(name: str, chosen: Sequence[Candidate], device: Device) -> N
         raise UserError(f"no baseline {name!r}; there are {', '.join((*BASELINES, *kernels))}")
     if device.emulated and name in COMPILED:
         raise UserError(f"{name} needs a GPU: torch.compile cannot compile for the emulated device")
-
-
-def device_of(name: str) -> Device:
-    """What `--device` names. Raises UserError for a device that is not there."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    kind, _, index = name.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or name.startswith("cpu:"):
-        raise UserError(f"no device {name!r}; there are auto, cpu, cuda and cuda:N")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise UserError(
-            f"no device {name!r}: torch sees {torch.cuda.device_count()} CUDA devices; --device cpu emulates one"
-        )
-    return devices.named(name)
 
 
 def _conclude(

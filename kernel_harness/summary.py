@@ -83,6 +83,7 @@ def of_candidate(context: Context, candidate: Candidate, finding: Finding) -> Re
         phases_s={"queue": finding.queue_s, "build": finding.build_s, "check": finding.check_s},
         builds=tuple(finding.builds),
         log=finding.log,
+        remark=finding.remark,
         reproduce="" if finding.status is Status.PASSED else _reproduce(context, candidate, finding.failed_case),
         numbers=context.numbers,
         information=information,
@@ -185,7 +186,8 @@ def _with_timing(context: Context, result: Result, timing: Timing) -> Result:
 def _reproduce(context: Context, candidate: Candidate, case: Case | None) -> str:
     settings = context.settings
     words = ["python", "harness.py", "--problem", _problem_word(context.problem), "--kernel", file_name(candidate)]
-    words += ["--device", context.device.name, "--shape", shape_text(context.problem.shape)]
+    device, _, strict = context.device.name.partition("-")
+    words += ["--device", device, *([f"--{strict}"] if strict else []), "--shape", shape_text(context.problem.shape)]
     if case is not None:
         words += ["--case", case.name, "--seed", str(settings.seed)]
     if settings.precision is not None:

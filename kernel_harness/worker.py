@@ -37,6 +37,7 @@ def main(end: channel.Channel) -> int:
         "load": worker.load,
         "make": worker.make,
         "call": worker.call,
+        "sanitize": worker.sanitize,
         "warm": worker.warm,
         "steady": worker.steady,
         "build": worker.build,
@@ -103,7 +104,9 @@ class Worker:
             answer, _ = self._end.receive()
             self.number = answer["number"]
         if "library" in answer:
-            return Path(answer["library"]), False
+            library = Path(answer["library"])
+            self._device.built(library)
+            return library, False
         error = answer["error"]
         raise (UnsupportedConstruct if error["kind"] == "unsupported" else BuildFailed)(error["message"], error["log"])
 
@@ -207,6 +210,11 @@ class Worker:
     def profile(self, message: Message, descriptors: list[int]) -> Message:
         """A step that only a profiling device knows."""
         answer: Message = self._device.profile(message["step"])  # type: ignore[attr-defined]
+        return answer
+
+    def sanitize(self, message: Message, descriptors: list[int]) -> Message:
+        """A step that only the sanitizing device knows."""
+        answer: Message = self._device.sanitize(message)  # type: ignore[attr-defined]
         return answer
 
     def _launches(self) -> int | None:

@@ -17,6 +17,7 @@ from kernel_harness.status import Status
 pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium import webdriver
 from selenium.common import exceptions
+from selenium.webdriver.support.ui import WebDriverWait
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 pytestmark = [
@@ -58,6 +59,7 @@ def path(tmp_path_factory) -> Path:
 def opened(browser, path) -> webdriver.Chrome:
     """The page, fresh, on a wide light screen."""
     look(browser, 1200)
+    browser.get("about:blank")  # a page that is loaded over itself may be the old one for a moment
     browser.get(path.as_uri())
     return browser
 
@@ -144,7 +146,8 @@ def test_the_table_is_filtered_by_words_and_by_status(opened):
 
 def test_a_kernel_s_link_opens_its_source(opened):
     opened.find_element("link text", "tiled").click()
-    assert opened.execute_script("return document.querySelector('.kernel[open] .title').textContent") == "tiled"
+    title = "return document.querySelector('.kernel[open] .title')?.textContent"
+    assert WebDriverWait(opened, 30).until(lambda browser: browser.execute_script(title)) == "tiled"
 
 
 def test_the_charts_are_there_one_of_each_for_the_screen(opened):

@@ -745,7 +745,7 @@ def test_a_source_that_uses_the_cpp_front_end_is_built_with_the_full_headers():
 @pytest.mark.parametrize(
     ("construct", "named"),
     [
-        ("#include <mma.h>", "the header mma.h"),
+        ("#include <cudnn.h>", "the header cudnn.h"),
         ('asm volatile("bar.sync 0;");', "inline PTX"),
     ],
 )

@@ -122,6 +122,27 @@ def test_prose_beside_an_excerpt_is_folded_all_the_same() -> None:
     assert "    7 | " + ("x " * 60) in lines
 
 
+@pytest.mark.parametrize(
+    ("reason", "fragment"),
+    [
+        ("k.py:3: RuntimeError: CUDA error: invalid configuration argument", "no dimension may be 0"),
+        ("The process was ended by SIGSEGV.", "beyond an array"),
+        ("The process was ended by SIGABRT. Its last words: malloc(): invalid size", "beyond an array"),
+        ("CUDA error: an illegal memory access was encountered", "beyond an array"),
+        ("thread (0, 0, 0) waits at a barrier that 3 threads of its block never reach", "each __syncthreads()"),
+        ("No answer within 60 s.", "never ends"),
+    ],
+)
+def test_a_failure_at_run_time_comes_with_what_to_try(reason: str, fragment: str) -> None:
+    failed = Result(kernel="k", status=Status.CRASHED, reason=reason, shape={}, source_sha256="")
+    assert re.search(rf"  try: .*{re.escape(fragment)}", failure(failed, Terminal()))
+
+
+def test_another_failure_comes_without() -> None:
+    failed = Result(kernel="k", status=Status.LOAD_ERROR, reason="k.py:3: NameError: x", shape={}, source_sha256="")
+    assert "try:" not in failure(failed, Terminal())
+
+
 def test_mismatches_are_a_table() -> None:
     assert mismatches([Mismatch((0, 12), 1.5, -2.0), Mismatch((3, 4), float("nan"), 1.0)]).split("\n") == [
         "index      got    expected    difference",

@@ -141,8 +141,8 @@ def test_a_mistake_is_told_by_nvcc(name: str, nvcc: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", mistakes(".nvcc.log"))
 def test_a_log_that_nvcc_once_wrote_reads_the_same(name: str) -> None:
-    log = (GOLDEN / f"{Path(name).stem}.nvcc.log").read_text()
-    assert compile_message(log, "", AuthorsFile(name, (GOLDEN / name).read_text())) == golden(name, "nvcc")
+    log, text = (GOLDEN / f"{Path(name).stem}.nvcc.log").read_text(), (GOLDEN / name).read_text()
+    assert compile_message(log, f'#line 1 "{name}"\n{text}', AuthorsFile(name, text)) == golden(name, "nvcc")
 
 
 # ------------------------------------------------------------------------------------------------- parts
@@ -203,7 +203,7 @@ def test_an_undefined_symbol_is_shown_at_its_declaration() -> None:
 
 def test_the_caret_is_under_the_same_word_of_a_line_that_was_rewritten() -> None:
     compiled = '#line 1 "k.cu"\nlaunch(twice, (1), (x), bad);'
-    shown = compile_message("k.cu:1:26: error: no bad", compiled, AuthorsFile("k.cu", "twice<<<1, x>>>(bad);"))
+    shown = compile_message("k.cu:1:25: error: no bad", compiled, AuthorsFile("k.cu", "twice<<<1, x>>>(bad);"))
     assert shown == "k.cu:1: error: no bad\n  1 | twice<<<1, x>>>(bad);\n    |                 ^~~"
 
 

@@ -94,6 +94,10 @@ def test_a_warp_operation_counts_once_for_its_warp(counted: list[Launched]) -> N
     assert [one.warp_operations for one in counted] == [0, 0, 5]
 
 
+def test_a_kernel_without_shared_memory_touches_none(counted: list[Launched]) -> None:
+    assert (counted[2].shared_read, counted[2].shared_written) == (0, 0)
+
+
 def test_an_atomic_reads_and_writes(counted: list[Launched]) -> None:
     assert (counted[2].global_read, counted[2].global_written) == (32 * 4 + 4, 4)
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pages import EMULATION, GPU, H200, HOSTILE, SHAPE, board, keep, result, timed, wrong
 
-from kernel_harness import candidate, cli, find, page, pictures, report, source_code
+from kernel_harness import candidate, cli, find, highlight, page, pictures, report
 from kernel_harness.page import Page
 from kernel_harness.status import Status
 
@@ -116,6 +116,14 @@ def test_a_remark_on_a_kernel_that_passed_is_shown_and_is_no_failure():
     assert "looks at processes" in text and "What failed" not in text
 
 
+def test_of_hundreds_of_kernels_the_charts_show_the_fastest_and_the_table_all():
+    text = made([timed(f"k{i}", 1.0 + i) for i in range(60)])
+    table = text[text.index("<table") : text.index("</table")]
+    charts = "".join(re.findall(r"<svg.*?</svg>", text, re.S))
+    assert all(f">k{i}<" in table for i in (0, 59))
+    assert ">k0<" in charts and ">k59<" not in charts and "40 fastest" in seen(text)
+
+
 # --------------------------------------------------------------------------------------------- history
 
 
@@ -161,13 +169,13 @@ def test_a_map_of_errors_is_drawn_cell_by_cell(cells):
 
 @pytest.mark.parametrize("path", candidate.files(ROOT / "kernels" / "matmul_tt"), ids=lambda p: p.stem)
 def test_a_listing_holds_the_source_to_the_letter(path):
-    text = re.sub(r'<span class="linenos">.*?</span>', "", source_code.html(path.read_text(), path.suffix))
+    text = re.sub(r'<span class="linenos">.*?</span>', "", highlight.html(path.read_text(), path.suffix))
     assert html.unescape(re.sub(r"<[^>]*>", "", text)).strip() == path.read_text().strip()
 
 
 def test_cuda_in_a_python_string_is_read_as_cuda():
     source = 'CUDA = r"""\n#include <a.h>\n__global__ void k() {}\n"""\n'
-    assert re.search(r'class="k[a-z]?">__global__<', source_code.html(source, ".py"))
+    assert re.search(r'class="k[a-z]?">__global__<', highlight.html(source, ".py"))
 
 
 # ---------------------------------------------------------------------------------------------- safety

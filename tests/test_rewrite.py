@@ -231,11 +231,10 @@ def test_a_comment_about_dynamic_shared_memory_stays():
         ('asm("mov.u32 %0, %1;" : "=r"(a) : "r"(b));', "inline PTX (asm)"),
         ('asm volatile ("bar.sync 0;");', "inline PTX (asm)"),
         ('__asm__ __volatile__("" ::: "memory");', "inline PTX (asm)"),
-        ("#include <mma.h>", "the header mma.h"),
-        ('#include "cuda_fp16.h"', "the header cuda_fp16.h"),
-        ("  #  include <cub/cub.cuh>", "the header cub/cub.cuh"),
-        ("#include <cooperative_groups.h>", "the header cooperative_groups.h"),
-        ("#include <cooperative_groups/reduce.h>", "the header cooperative_groups/reduce.h"),
+        ("#include <curand_kernel.h>", "the header curand_kernel.h"),
+        ('#include "cuda_fp8.h"', "the header cuda_fp8.h"),
+        ("  #  include <cub/device/device_scan.cuh>", "the header cub/device/device_scan.cuh"),
+        ("#include <cute/tensor.hpp>", "the header cute/tensor.hpp"),
         ("#include <thrust/device_vector.h>", "the header thrust/device_vector.h"),
     ],
 )
@@ -246,7 +245,7 @@ def test_a_construct_that_only_a_gpu_can_run_is_named_with_its_line(construct, n
 
 
 def test_the_first_of_several_is_reported():
-    found = unsupported('\n#include <mma.h>\nasm("x");')
+    found = unsupported('\n#include <cudnn.h>\nasm("x");')
     assert found is not None and found.line == 2
 
 
@@ -254,11 +253,12 @@ def test_the_first_of_several_is_reported():
     "source",
     [
         '// asm("x") would be faster\n',
-        '/*\n#include <mma.h>\n asm volatile("x");\n*/',
+        '/*\n#include <cudnn.h>\n asm volatile("x");\n*/',
         'const char* s = "asm(1)";',
         "int asm_count(int); int y = asm_count(3);",
         "#include <cuda_runtime.h>\n#include <cublas_v2.h>",
-        "// #include <cub/cub.cuh>",
+        "// #include <cute/tensor.hpp>",
+        "#include <mma.h>\n#include <cuda_fp16.h>\n#include <cub/cub.cuh>\n#include <cooperative_groups/reduce.h>",
         "struct plasm { int x; };",
     ],
 )

@@ -22,7 +22,7 @@ from kernel_harness.build.sources import Sources
 # The plain call must be caught here: the worker replaces the public name.
 _load_inline = cpp_extension.load_inline
 # Messages that the real headers could silence. Any other failure is the source's own and is shown at once.
-_WANTS_MORE = re.compile(
+WANTS_MORE = re.compile(
     r"has no member|is undefined|incomplete type|no instance of|cannot open source file|No such file|must be a class"
     r"|not a template|is not a member|has not been declared|was not declared|does not name|no matching function"
     rf"|undefined (?:reference|symbol)|{bindings.UNSUPPORTED_TYPE}"
@@ -57,7 +57,7 @@ def build(sources: Sources, mark: Mark, folder: Path) -> None:
     try:
         _build_light(sources, mark, folder)
     except BuildFailed as failure:
-        if not _WANTS_MORE.search(failure.log):
+        if not WANTS_MORE.search(failure.log):
             raise
         shutil.rmtree(folder)
         folder.mkdir()

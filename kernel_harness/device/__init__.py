@@ -64,6 +64,9 @@ class Device(Protocol):
     def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
         """Puts the candidate's library, a single .so, into a folder. Raises BuildFailed."""
 
+    def built(self, library: Path) -> None:
+        """A library of the candidate's is about to be loaded into this process."""
+
     def prepare(self) -> None:
         """Builds what all candidates share. In the judge, before any worker."""
 
@@ -114,15 +117,21 @@ class Device(Protocol):
 
 
 def named(name: str) -> Device:
-    """The device for `cpu`, `cuda` or `cuda:N`, or `cpu-profiled`, where no time is taken."""
-    if name == "cpu":
-        from kernel_harness.device.cpu import Emulated
+    """The device for `cpu`, `cpu-strict`, `cuda` or `cuda:N`; with `-sanitized` or `-profiled` behind, as those verbs
+    use it, taking no time.
+    """
+    if name in ("cpu", "cpu-strict"):
+        from kernel_harness.device.cpu import Emulated, Strict
 
-        return Emulated()
+        return Strict() if name == "cpu-strict" else Emulated()
     if name == "cpu-profiled":
         from kernel_harness.device.profiled import Profiled
 
         return Profiled()
+    if name.endswith("-sanitized"):
+        from kernel_harness.device.sanitized import Sanitized, SanitizedCuda
+
+        return Sanitized() if name.startswith("cpu") else SanitizedCuda(name.removesuffix("-sanitized"))
     from kernel_harness.device.cuda import Cuda
 
     return Cuda(name)

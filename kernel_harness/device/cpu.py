@@ -15,7 +15,7 @@ from kernel_harness.build.sources import Sources
 from kernel_harness.device import Clocked, Placed, Steady
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.emulator import compile as emulator
-from kernel_harness.emulator import torch_cuda
+from kernel_harness.emulator import strict, torch_cuda
 from kernel_harness.tensors import Leaf
 
 
@@ -38,6 +38,9 @@ class Emulated:
     def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
         """Compiles for this processor. Raises BuildFailed, UnsupportedConstruct, NoCompiler."""
         emulator.build(sources, mark, folder)
+
+    def built(self, library: Path) -> None:
+        """Nothing has to know of it."""
 
     def prepare(self) -> None:
         """Builds the emulator. Raises NoCompiler."""
@@ -101,3 +104,23 @@ class Emulated:
     def environment(self) -> dict[str, Any]:
         """The machine the emulation runs on."""
         return {"device": "CUDA emulated on the CPU", "threads": torch.get_num_threads(), **compiler.identity()}
+
+
+class Strict(Emulated):
+    """`--device cpu --strict`: nvcc has to take a source, too, before it runs."""
+
+    name = "cpu-strict"
+
+    def build_key(self, sources: Sources, /) -> str:
+        """What nvcc has taken is another product."""
+        return strict.key(super().build_key(sources))
+
+    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
+        """As without --strict, after nvcc. Raises what it raises, and NoCompiler without nvcc."""
+        strict.check(sources, mark, folder)
+        super().build(sources, mark, folder)
+
+    def prepare(self) -> None:
+        """Builds the emulator. Raises NoCompiler, also where there is no nvcc."""
+        strict.require()
+        super().prepare()

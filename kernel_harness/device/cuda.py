@@ -47,6 +47,9 @@ class Cuda:
         name = torch.cuda.get_device_name(self.torch_device)
         return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
 
+    def built(self, library: Path) -> None:
+        """Nothing has to know of it."""
+
     def prepare(self) -> None:
         """Finds the toolkit, and builds what all candidates share. Raises NoCompiler where none serves."""
         compiler.path()

@@ -25,11 +25,11 @@ class Profiled(Emulated):
 
     def build_key(self, sources: Sources, /) -> str:
         """As the emulated device's, with what nvcc is."""
-        return cache.key(counted=emulator.key(sources, counted=True), nvcc=str(nvcc.toolkit()))
+        return cache.key(counted=emulator.key(sources, emulator.Watch.COUNTED), nvcc=str(nvcc.toolkit()))
 
     def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
         """Compiles with a call before every access, and notes what nvcc says. Raises as Emulated.build."""
-        emulator.build(sources, mark, folder, counted=True)
+        emulator.build(sources, mark, folder, emulator.Watch.COUNTED)
         with (folder / f"{sources.name}.so").open("ab") as library:
             library.write(_NOTE + json.dumps(assembled(sources, mark)).encode())
 

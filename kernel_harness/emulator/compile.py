@@ -13,19 +13,41 @@ from pathlib import Path
 from kernel_harness.build import bindings, cache, compiler, light
 from kernel_harness.build.errors import BuildFailed, UnsupportedConstruct
 from kernel_harness.build.sources import Sources
+from kernel_harness.emulator import shared_memory
+from kernel_harness.emulator.lacking import lacking
 from kernel_harness.emulator.rewrite import blank, rewrite, unsupported
 
 _HERE = Path(__file__).parent
 _INCLUDE, _RUNTIME = _HERE / "include", _HERE / "runtime"
 # Without unique symbols, a template's shared memory is its own library's even where another has one of its name.
 # -O2 is where the compiler's time stops paying for the small kernels seen here; contraction is nvcc's default too.
-_FLAGS = ("-O2", "-march=native", "-ffp-contract=fast", "-pthread", "-w", "-fno-gnu-unique", "-fmax-errors=20")
-# Counted code calls before every access of memory; more optimisation would leave accesses out.
+# Kernels read floats as integers and packs of four through pointers of other types; nvcc lets them.
+# Two branches that end alike stay two: which lanes run together is told by where they are in the code.
+_KEEP_APART = ("-fno-crossjumping", "-fno-tree-tail-merge", "-fno-code-hoisting")
+_FLAGS = (
+    "-O2", "-march=native", "-ffp-contract=fast", "-fno-strict-aliasing", "-pthread", "-w", "-fno-gnu-unique",
+    "-fmax-errors=20", "-fno-semantic-interposition", *_KEEP_APART,
+)  # fmt: skip
+# Sanitized code calls the runtime before every access of memory. Its line table says where, in the version that
+# binutils of every age read rightly; more optimisation would move accesses away from their lines, or hide them.
+_SANITIZED_FLAGS = (
+    *(flag for flag in _FLAGS if flag != "-O2"), "-O1", "-g1", "-gdwarf-4", "-fsanitize=thread",
+    "-fno-optimize-sibling-calls",
+    "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
+)  # fmt: skip
+# Counted code calls before every access of memory, too; the library itself counts.
 _COUNTED = ("-O1", "-fsanitize=thread")
 _COUNTING = _HERE / "counting" / "count_accesses.cpp"
+_ROOM = 1024  # bytes behind every shared variable: whoever overruns one would else meet the next
+# torch gives nvcc these (its COMMON_NVCC_FLAGS), and a source that wants half's operators takes them back.
+_TORCH_S_OWN = (
+    "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+)  # fmt: skip
 _FULL = ("-I", str(_INCLUDE / "cuda"), "-I", str(_INCLUDE), "-I", str(bindings.INCLUDE))
 _LIGHT = ("-I", str(_INCLUDE / "light"), *_FULL)
-_PRELUDE = _INCLUDE / "emulator" / "prelude.h"
+_EMULATOR = _INCLUDE / "emulator"
+_PRELUDE = _EMULATOR / "prelude.h"
 _MORE_THAN_DECLARED = re.compile(r"[{=]|#(?!\s*include\s*<(?:torch|ATen/core|ATen/ATen)[^>]*>)")
 _INCLUDES_TORCH = re.compile(r"#\s*include\s*[<\"](?:torch|ATen|c10|pybind11)/")
 # What the light headers leave out: the C++ front end, and bindings of types that are not theirs.
@@ -47,6 +69,14 @@ class Headers(Enum):
     FULL = auto()  # the real torch/extension.h
 
 
+class Watch(Enum):
+    """What a candidate's code tells the runtime before each of its accesses of memory."""
+
+    NOTHING = auto()
+    COUNTED = auto()  # how many bytes
+    SANITIZED = auto()  # everything, so that mistakes are found
+
+
 def runtime() -> Path:
     """The emulator's runtime library, built on first use. Raises BuildFailed, NoCompiler."""
     sources = sorted(_RUNTIME.glob("*.cpp"))
@@ -65,59 +95,60 @@ def runtime() -> Path:
     return cache.get_or_build("emulator", name, build)[0] / "libemulator.so"
 
 
-def prelude() -> Path:
+def prelude(sanitized: bool = False) -> Path:
     """The header every candidate starts with; its precompiled form lies beside it. Raises as `runtime`."""
+    flags = _flags(sanitized)
 
     def build(folder: Path) -> None:
         copy = folder / "prelude.h"
         copy.write_text(_PRELUDE.read_text())
         compiler.run(
-            [*compiler.torch_flags(), *_FLAGS, *_LIGHT, "-x", "c++-header", copy, "-o", "prelude.h.gch"], folder
+            [*compiler.torch_flags(), *flags, *_LIGHT, "-x", "c++-header", copy, "-o", "prelude.h.gch"], folder
         )
 
-    name = _key("prelude", _INCLUDE, bindings.INCLUDE)
+    name = _key("prelude" + "-sanitized" * sanitized, _INCLUDE, bindings.INCLUDE)
     return cache.get_or_build("emulator", name, build)[0] / "prelude.h"
 
 
-def prepare() -> None:
+def prepare(sanitized: bool = False) -> None:
     """Builds what all candidates share, side by side."""
     with ThreadPoolExecutor() as pool:
-        for future in [pool.submit(make) for make in (prelude, runtime, bindings.library)]:
+        for future in [pool.submit(prelude, sanitized), pool.submit(runtime), pool.submit(bindings.library)]:
             future.result()
 
 
-def extension(sources: Sources, mark: Mark, *, counted: bool = False) -> tuple[Path, bool]:
+def extension(sources: Sources, mark: Mark, watch: Watch = Watch.NOTHING) -> tuple[Path, bool]:
     """The candidate's library and whether it was cached, built in this process. Raises as `build`."""
-    name = key(sources, counted=counted)
-    folder, cached = cache.get_or_build(
-        "extensions", name, lambda folder: build(sources, mark, folder, counted=counted)
-    )
+    name = key(sources, watch)
+    folder, cached = cache.get_or_build("extensions", name, lambda folder: build(sources, mark, folder, watch))
     return folder / f"{sources.name}.so", cached
 
 
-def key(sources: Sources, *, counted: bool = False) -> str:
+def key(sources: Sources, watch: Watch = Watch.NOTHING) -> str:
     """What the candidate's library is found by."""
     return cache.key(
-        base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _HERE / "rewrite.py", Path(__file__)),
+        base=_key("extension", _INCLUDE, _RUNTIME, bindings.INCLUDE, _COUNTING, _HERE / "rewrite.py", Path(__file__)),
+        watch=watch.name, light=not light.unwanted(),
         name=sources.name, cpp=sources.cpp, cuda=sources.cuda, bindings=sources.bindings,
-        counted=cache.digest_of(_COUNTING) if counted else "", light=not light.unwanted(),
         own=[sources.cflags, sources.cuda_cflags, sources.ldflags, sources.include_paths],
     )  # fmt: skip
 
 
-def build(sources: Sources, mark: Mark, folder: Path, *, counted: bool = False) -> None:
+def build(sources: Sources, mark: Mark, folder: Path, watch: Watch = Watch.NOTHING) -> None:
     """Puts the candidate's library into a folder. `mark` points a source's lines at the author's file.
 
-    Counted, its code tells the runtime what it reads and writes.
     Raises BuildFailed, UnsupportedConstruct, NoCompiler.
     """
     _refuse_unsupported(sources, mark)
     try:
-        _compile(sources, mark, folder, _least(sources), counted)
+        _compile(sources, mark, folder, _least(sources), watch)
     except BuildFailed as failure:
+        found = lacking(failure.log)
+        if found:
+            raise UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) from None
         if not _NEEDS_FULL.search(failure.log):
             raise
-        _compile(sources, mark, folder, Headers.FULL, counted)
+        _compile(sources, mark, folder, Headers.FULL, watch)
 
 
 def _least(sources: Sources) -> Headers:
@@ -136,21 +167,31 @@ class _Unit:
     flags: Sequence[str | Path]
 
 
-def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, counted: bool) -> None:
+def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, watch: Watch) -> None:
     paths = [word for path in sources.include_paths for word in ("-I", path)]
-    units = _units(sources, mark, headers)
-    if counted:
+    sanitized = watch is Watch.SANITIZED
+    units = _units(sources, mark, headers, sanitized)
+    if watch is Watch.COUNTED:
         units = [_Unit(unit.name, unit.text, [*unit.flags, *_COUNTED]) for unit in units]
         # Hidden, so that no other library's functions of these names come first.
         units.append(_Unit("counting", _COUNTING.read_text(), [*_FULL, "-fvisibility=hidden"]))
 
     def compile_one(unit: _Unit) -> None:
         (folder / f"{unit.name}.cpp").write_text(unit.text)
-        flags = [*compiler.torch_flags(), *_FLAGS, *unit.flags, *paths]
-        compiler.run([*flags, "-c", f"{unit.name}.cpp", "-o", f"{unit.name}.o"], folder)
+        flags = [*compiler.torch_flags(), *_flags(sanitized), *unit.flags, *paths]
+        if sanitized:
+            assembly = folder / f"{unit.name}.s"
+            compiler.run([*flags, "-S", f"{unit.name}.cpp", "-o", assembly], folder)
+            assembly.write_text(_with_room(assembly.read_text()))
+            compiler.run(["-c", assembly, "-o", f"{unit.name}.o"], folder)
+            assembly.unlink()
+        else:
+            compiler.run([*flags, "-c", f"{unit.name}.cpp", "-o", f"{unit.name}.o"], folder)
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(compile_one, units))
+    if not sanitized:  # which gives every shared variable more room than it asked for
+        _refuse_excess(sources, mark, [folder / f"{unit.name}.o" for unit in units])
     library = runtime()
     libraries = [flag for flag in sources.ldflags if not flag.startswith("-lcu")]
     compiler.run(
@@ -162,7 +203,36 @@ def _compile(sources: Sources, mark: Mark, folder: Path, headers: Headers, count
         (folder / f"{unit.name}.o").unlink()
 
 
-def _units(sources: Sources, mark: Mark, headers: Headers) -> list[_Unit]:
+def _refuse_excess(sources: Sources, mark: Mark, objects: list[Path]) -> None:
+    found = shared_memory.excess(objects)
+    if not found:
+        return
+    function, variable, size = found
+    declared = re.search(rf"__shared__[^;]*\b{re.escape(variable)}\b", blank(sources.cuda))
+    line = sources.cuda.count("\n", 0, declared.end()) + 1 if declared else 1
+    raise BuildFailed(
+        f"{_location(sources.cuda, line, mark)}: error: {function} uses too much shared memory ({size} bytes, at most "
+        f"{shared_memory.LIMIT_BYTES}); more must be dynamic, and asked for with cudaFuncSetAttribute."
+    )
+
+
+def _with_room(assembly: str) -> str:
+    """The same assembly with unused bytes behind each variable of zeroed thread-local memory."""
+    out, shared = [], False
+    for line in assembly.split("\n"):
+        if line.startswith(("\t.section", "\t.text", "\t.data", "\t.bss")):
+            shared = "\t.tbss" in line
+        out.append(line)
+        if shared and line.startswith("\t.zero\t"):
+            out.append(f"\t.zero\t{_ROOM}")
+    return "\n".join(out)
+
+
+def _flags(sanitized: bool) -> tuple[str, ...]:
+    return (*(_SANITIZED_FLAGS if sanitized else _FLAGS), *_TORCH_S_OWN)
+
+
+def _units(sources: Sources, mark: Mark, headers: Headers, sanitized: bool) -> list[_Unit]:
     """The C++ half, with its bindings, and the CUDA half.
 
     A C++ half of bare declarations (and headers that the prelude has anyway) shares the CUDA half's unit. It
@@ -170,7 +240,7 @@ def _units(sources: Sources, mark: Mark, headers: Headers) -> list[_Unit]:
     compilers. Anything more gets a unit of its own, and then device code that includes nothing of torch is
     compiled without it.
     """
-    start = _start(headers)
+    start = _start(headers, sanitized)
     module = bindings.definition(sources) if headers is Headers.LIGHT else sources.bindings
     # Defined here and not by a flag: torch's headers test it, and a flag would rule out the precompiled ones.
     name = f"#define TORCH_EXTENSION_NAME {sources.name}\n"
@@ -179,18 +249,19 @@ def _units(sources: Sources, mark: Mark, headers: Headers) -> list[_Unit]:
     cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O")]
     cuda_flags = [flag for flag in sources.cuda_cflags if _SHARED_FLAG.match(flag)]
     if not blank(sources.cuda).strip():
-        return [_Unit("main", cpp, [*start, *cpp_flags])]
+        return [_Unit("main", cpp, [*start, "-include", _EMULATOR / "host_side.h", *cpp_flags])]
     if not _MORE_THAN_DECLARED.search(blank(sources.cpp)) and cuda_flags == cpp_flags:
         return [_Unit("main", cpp + cuda, [*start, *cpp_flags])]
     if not sources.implicit_headers and not _INCLUDES_TORCH.search(sources.cuda):
-        start = [*_FULL, "-include", _INCLUDE / "cuda" / "cuda_runtime.h"]
-    return [_Unit("main", cpp, [*_start(headers), *cpp_flags]), _Unit("cuda", name + cuda, [*start, *cuda_flags])]
+        start = [*_FULL, "-include", _INCLUDE / "cuda" / "cuda_runtime.h", "-include", _EMULATOR / "device_side.h"]
+    host = [*_start(headers, sanitized), "-include", _EMULATOR / "host_side.h"]
+    return [_Unit("main", cpp, [*host, *cpp_flags]), _Unit("cuda", name + cuda, [*start, *cuda_flags])]
 
 
-def _start(headers: Headers) -> list[str | Path]:
+def _start(headers: Headers, sanitized: bool) -> list[str | Path]:
     """Include paths and the text that load_inline puts first."""
     if headers is Headers.LIGHT:
-        return [*_LIGHT, "-include", prelude()]
+        return [*_LIGHT, "-include", prelude(sanitized)]
     if headers is Headers.PYBIND:
         return [*_LIGHT, "-DEMULATOR_WITH_PYBIND11", "-include", _PRELUDE]
     return [*_FULL, "-include", _PRELUDE]
@@ -228,4 +299,6 @@ def _location(source: str, line: int, mark: Mark) -> str:
 @functools.cache
 def _key(what: str, *code: Path) -> str:
     """What a product of ours is found by: this machine, and our own code that makes it."""
-    return cache.key(what=what, machine=compiler.identity(), flags=_FLAGS, code=cache.digest_of(*code))
+    return cache.key(
+        what=what, machine=compiler.identity(), flags=_SANITIZED_FLAGS + _FLAGS, code=cache.digest_of(*code)
+    )

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
-_UNSUPPORTED_HEADERS = re.compile(
+_HEADERS = Path(__file__).parent / "include" / "cuda"
+# Families of CUDA's headers; those of them that lie in our folder are ours.
+_CUDA_HEADERS = re.compile(
     r"^[ \t]*#[ \t]*include[ \t]*[<\"]("
-    r"cuda_fp16\.h(?:pp)?|cuda_bf16\.h(?:pp)?|cuda_fp8\.h|mma\.h|cooperative_groups(?:/\w+)?\.h|cub/[\w/.]+|thrust/[\w/.]+"
-    r"|cuda/[\w/.]+|cute/[\w/.]+|cutlass/[\w/.]+|curand\w*\.h|cufft\w*\.h|cusparse\w*\.h|cusolver\w*\.h|cudnn\w*\.h|nvrtc\.h"
+    r"cuda_fp\w+\.h(?:pp)?|cuda_pipeline\w*\.h|cuda_awbarrier\w*\.h|mma\.h|cooperative_groups[\w/]*\.h|cub/[\w/.]+|thrust/[\w/.]+"
+    r"|cuda/[\w/.]+|nv/\w+|cute/[\w/.]+|cutlass/[\w/.]+|curand\w*\.h|cufft\w*\.h|cusparse\w*\.h|cusolver\w*\.h|cudnn\w*\.h|nvrtc\.h"
     r")[>\"]",
     re.MULTILINE,
 )
@@ -20,6 +23,18 @@ _DYNAMIC_SHARED = re.compile(r"\b(?:extern\b[^;{}]*\b__shared__|__shared__\s+ext
 _COMMENT_OR_CONTINUATION = re.compile(r"//[^\n]*|/\*.*?\*/|\\\n", re.DOTALL)
 _ALIGNMENT = re.compile(r"\b(?:__align__|alignas)\s*\([^()]*(?:\([^()]*\))?[^()]*\)|__attribute__\s*\(\([^;]*?\)\)")
 _ARRAY = re.compile(r"^(?P<type>.*?)\s*\b(?P<name>\w+)\s*\[\s*\](?P<rest>(?:\s*\[[^\]]*\])*)\s*;$", re.DOTALL)
+# `__shared__ alignas(16) T x` and `static __shared__ T x`, which nvcc reads and C++ does not.
+_WORDS = re.compile(
+    r"\b__shared__\s+(?P<align>alignas\s*\([^()]*(?:\([^()]*\))?[^()]*\))|\bstatic\s+__shared__\b"
+    r"|(?<!\()\b__noinline__\b"
+)
+_TAKES_KERNEL = re.compile(r"\b(?P<call>cudaFuncSetAttribute|cudaLaunchKernel|cudaLaunchCooperativeKernel)\s*\(")
+_VOID = r"(?:const\s+)?void\s*(?:const\s*)?\*"
+_VOID_CAST = re.compile(
+    rf"\s*(?:\(\s*{_VOID}\s*\)(?P<rest>.*)|(?:reinterpret_cast|static_cast)\s*<\s*{_VOID}\s*>\s*\((?P<inner>.*)\)\s*)$",
+    re.DOTALL,
+)
+_KERNEL = re.compile(r"\b__global__\b[^;{}]*?\b(\w+)\s*\((?![^()]*\)\s*\w+\s*\()")
 
 
 @dataclass(frozen=True)
@@ -37,8 +52,8 @@ def unsupported(source: str) -> Unsupported | None:
     # A header's name may be in quotes, which blanking removes: look it up where the directive itself is code.
     found += [
         (m.start(1), f"the header {m[1]}")
-        for m in _UNSUPPORTED_HEADERS.finditer(source)
-        if code[m.start() : m.start(1)].strip()
+        for m in _CUDA_HEADERS.finditer(source)
+        if not (_HEADERS / m[1]).is_file() and code[m.start() : m.start(1)].strip()
     ]
     if not found:
         return None
@@ -51,7 +66,7 @@ def rewrite(source: str) -> str:
 
     Raises ValueError where a launch is not balanced.
     """
-    return _rewrite_launches(_rewrite_dynamic_shared(source))
+    return _rewrite_launches(_rewrite_calls(_rewrite_words(_rewrite_dynamic_shared(source))))
 
 
 def blank(source: str) -> str:
@@ -86,6 +101,60 @@ def _rewrite_dynamic_shared(source: str) -> str:
     return source
 
 
+def _rewrite_words(source: str) -> str:
+    """Qualifiers that no macro can stand for: `alignas` goes first, `static` once, and libstdc++ has `__noinline__`."""
+    code = blank(source)
+    for match in reversed(list(_WORDS.finditer(code))):
+        if match["align"]:
+            edited = f"{source[match.start('align') : match.end('align')]} __shared__"
+        else:
+            edited = "__attribute__((noinline))" if match[0] == "__noinline__" else "__shared__"
+        source = source[: match.start()] + edited + _breaks(match[0]) + source[match.end() :]
+    return source
+
+
+def _rewrite_calls(source: str) -> str:
+    """Calls that take a kernel as a value get its name first, and the kernel as itself where a cast hid its type."""
+    code = blank(source)
+    for match in reversed(list(_TAKES_KERNEL.finditer(code))):
+        start = match.end()
+        end = _argument_end(code, start)
+        text = source[start:end]
+        cast = _VOID_CAST.match(text)
+        kernel = (cast["inner"] or cast["rest"]) if cast else text
+        if cast and text.count("\n") != kernel.count("\n"):
+            kernel += "\n" * (text.count("\n") - kernel.count("\n"))
+        name = re.sub(r"<.*", "", kernel.strip().lstrip("&(*").strip(), flags=re.DOTALL).split("::")[-1].strip(" )")
+        known = name if name in _kernels(code) else ""
+        opening = f'emulator_{match["call"]}{source[match.end("call") : start]}"{known}", '
+        source = source[: match.start()] + opening + kernel + source[end:]
+    return source
+
+
+def _kernels(code: str) -> set[str]:
+    """The names of the kernels that a source defines or declares."""
+    return set(_KERNEL.findall(code))
+
+
+def _argument_end(code: str, start: int) -> int:
+    """Where a call's argument ends: at its comma or bracket, template arguments being part of it."""
+    depth, angles = 0, 0
+    for i in range(start, len(code)):
+        if code[i] in "([{":
+            depth += 1
+        elif code[i] in ")]}":
+            if not depth:
+                return i
+            depth -= 1
+        elif code[i] == "<" and re.search(r"\w\s*$", code[start:i]):
+            angles += 1
+        elif code[i] == ">" and angles and code[i - 1] != "-":
+            angles -= 1
+        elif code[i] == "," and not depth and not angles:
+            return i
+    return len(code)
+
+
 def _rewrite_launches(source: str) -> str:
     """`kernel<<<configuration>>>(arguments)` becomes a call that takes the same texts in the same order."""
     code = blank(source)
@@ -101,6 +170,8 @@ def _rewrite_launches(source: str) -> str:
             configuration, arguments = source[at + 3 : close], source[opening + 1 : end]
             flat = " ".join(_COMMENT_OR_CONTINUATION.sub(" ", source[start:at]).split())
             name = flat.replace("\\", "\\\\").replace('"', '\\"')
+            if "cudaFuncSetAttribute" in code and re.fullmatch(r"\w+", name) and name not in _kernels(code):
+                name = f"({name})"  # a variable: any kernel's name may be behind it
             comma = ", " if code[opening + 1 : end].strip() else ""
             before, between = _breaks(source[start:at]), _breaks(source[close + 3 : opening])
             call = (

@@ -14,6 +14,7 @@ import torch
 
 _NAME = "emulated CUDA device"
 _CAPABILITY = (9, 0)
+_VERSION = "13.0"
 _runtime: ctypes.CDLL | None = None
 
 
@@ -30,6 +31,11 @@ def install(library: Path) -> None:
         setattr(torch.cuda, name, value)
     torch._C._cuda_getCurrentRawStream = _gives(0)  # torch.compile asks for it by this name
     torch.backends.cudnn.enabled = False
+    torch.version.cuda = _VERSION
+    torch.backends.cuda.is_built = _gives(True)
+    torch.Tensor.record_stream = lambda tensor, stream: None
+    for name in ("mark", "range_push", "range_pop", "range_start", "range_end"):
+        setattr(torch.cuda.nvtx, name, _gives(None))
 
 
 def synchronize(device: Any = None) -> None:
@@ -67,7 +73,7 @@ def profile_end() -> list[dict[str, Any]]:
 class Stream:
     """Work on a stream is done before the call that asked for it returns."""
 
-    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+    def __init__(self, device: Any = None, priority: int = 0, *_: Any, **__: Any) -> None:
         self.device = torch.device("cuda", 0)
         self.priority = priority
         self.cuda_stream = 0
@@ -135,7 +141,7 @@ class _Within:
 
 def _properties(device: Any = None) -> SimpleNamespace:
     return SimpleNamespace(
-        name=_NAME, major=_CAPABILITY[0], minor=_CAPABILITY[1], multi_processor_count=1, warp_size=32,
+        name=_NAME, major=_CAPABILITY[0], minor=_CAPABILITY[1], multi_processor_count=4, warp_size=32,
         total_memory=2**33, max_threads_per_multi_processor=2048, max_threads_per_block=1024,
         shared_memory_per_block=48 * 1024, shared_memory_per_block_optin=227 * 1024,
         shared_memory_per_multiprocessor=228 * 1024, regs_per_multiprocessor=65536, L2_cache_size=2**25,
@@ -154,10 +160,10 @@ def _context() -> type:
 
 _CONSTANTS: dict[Any, str] = {
     None: "_lazy_init init set_device set_stream empty_cache ipc_collect reset_peak_memory_stats manual_seed "
-    "manual_seed_all",
+    "manual_seed_all reset_max_memory_allocated reset_max_memory_cached reset_accumulated_memory_stats",
     True: "is_available is_initialized _is_compiled is_bf16_supported",
     0: "current_device _exchange_device _maybe_exchange_device memory_allocated max_memory_allocated "
-    "memory_reserved max_memory_reserved",
+    "memory_reserved max_memory_reserved get_rng_state_offset utilization",
 }
 
 
@@ -174,6 +180,11 @@ def _answers() -> dict[str, Any]:
         "get_arch_list": _gives(["sm_90"]),
         "synchronize": synchronize,
         "Stream": Stream,
+        "ExternalStream": Stream,
+        "is_current_stream_capturing": _gives(False),
+        "can_device_access_peer": _gives(False),
+        "memory_stats": lambda device=None: {},
+        "memory_summary": _gives(""),
         "Event": Event,
         "current_stream": _gives(default),
         "default_stream": _gives(default),

@@ -20,7 +20,6 @@ from kernel_harness.problem import Problem, shape_text
 from kernel_harness.process import Limits, Template
 from kernel_harness.profile import ncu, show
 from kernel_harness.profile.resources import Assembled, Launched
-from kernel_harness.run import device_of
 from kernel_harness.terminal import terminal
 
 
@@ -34,7 +33,7 @@ def profile(options: argparse.Namespace, root: Path, template: Template) -> str:
     """The text that the options ask for. Raises UserError."""
     problem = find.problem(options.problem, root)
     (candidate,) = find.kernels([options.kernel], problem.name, root)[:1]
-    device = device_of(options.device)
+    device = find.device(options.device)
     timed = (problem.at(problem.cpu_shape) if device.emulated else problem).at(options.shape)
     head = f"{problem.name}, {candidate.name}, {shape_text(timed.shape)}".rstrip(", ")
     screen = terminal(sys.stdout)

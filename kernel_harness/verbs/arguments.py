@@ -34,17 +34,6 @@ def count(text: str) -> int:
     return value
 
 
-def percent(text: str) -> float:
-    """`3%` or `3`."""
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage like 3%")
-    return value
-
-
 def add_problem(parser: argparse.ArgumentParser, flag: str = "--problem", **more: Any) -> None:
     """A problem, by name or path; as a positional argument where `flag` has no dashes."""
     argument = parser.add_argument(flag, metavar="PROBLEM", help="a problem's name, or the path of its file", **more)

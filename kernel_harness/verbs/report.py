@@ -1,26 +1,24 @@
-"""`report`: pages of what is stored."""
+"""`report`: an HTML page of the results, or the leaderboards in a README."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from kernel_harness.verbs.arguments import ROOT, add_results
+from kernel_harness.verbs.arguments import ROOT, add_problem, add_results
 
-HELP = "an HTML page of the results; leaderboards in a README"
+HELP = "an HTML page of the results; the leaderboards in a README"
 EXAMPLES = """
-python harness.py report                     a page for every problem and device
-python harness.py report matmul_tt           one problem's
-python harness.py report --readme README.md  rewrites the leaderboards between its markers
+python harness.py report matmul_tt           the pages of one problem
+python harness.py report                     of every problem that has results
+python harness.py report --readme README.md  the tables between its markers
 """
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares them."""
-    parser.add_argument("problem", nargs="*", metavar="PROBLEM", help="names or paths (default: all that have results)")
-    parser.add_argument(
-        "--readme", type=Path, metavar="FILE", help="rewrite the leaderboards between its markers instead"
-    )
+    add_problem(parser, "problem", nargs="*")
+    parser.add_argument("--readme", type=Path, metavar="FILE", help="rewrite the leaderboards in this file instead")
     add_results(parser)
 
 

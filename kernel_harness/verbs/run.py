@@ -50,6 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_results(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object per result instead of the table")
     parser.add_argument("--watch", action="store_true", help="stay, and judge each kernel again when its file is saved")
+    parser.add_argument("--strict", action="store_true", help="emulated: nvcc has to compile each kernel, too")
     parser.add_argument("--quick", action="store_true", help="fewer shapes and a quarter of the timing")
 
 

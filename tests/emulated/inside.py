@@ -76,7 +76,7 @@ def inside() -> Iterator[Inside]:
 def exported(stem: str) -> dict[str, str]:
     """Every function of `<stem>.cu` in this folder that is not static, with its declaration."""
     text = (HERE / f"{stem}.cu").read_text()
-    found = re.findall(r"^(?!static |template|struct |PYBIND)(\S.* (\w+)\(.*\)) \{", text, re.MULTILINE)
+    found = re.findall(r"^(?!static |template|struct |PYBIND|__)(\S.* (\w+)\(.*\)) \{", text, re.MULTILINE)
     return {name: declaration for declaration, name in found}
 
 

@@ -1,34 +1,23 @@
 // The error state and the host calls of the emulated CUDA runtime.
 #include "emulator/host.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <string>
 
 #include "emulator/memory.h"
+#include "emulator/sanitize.h"
 #include "emulator/scheduler.h"
 
 namespace emulator {
 namespace {
 
-// Limits that every CUDA device of compute capability 7.0 to 9.0 shares.
-// https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities
-constexpr unsigned kThreadsPerBlock = 1024, kBlockX = 1024, kBlockY = 1024, kBlockZ = 64;
-constexpr unsigned kGridX = 0x7FFFFFFF, kGridY = 65535, kGridZ = 65535;
-constexpr std::size_t kSharedBytes = 48 * 1024;  // more has to be asked for with an attribute
-
 std::mutex mutex;
 cudaError_t pending = cudaSuccess;  // cleared by cudaGetLastError
 cudaError_t sticky = cudaSuccess;   // the context is broken: nothing clears it
 std::string detail;
-
-cudaError_t give(cudaError_t error) {
-  std::lock_guard lock(mutex);
-  if (sticky) return sticky;
-  if (error) pending = error;
-  return error;
-}
 
 bool within(const dim3& v, unsigned x, unsigned y, unsigned z) {
   return v.x >= 1 && v.y >= 1 && v.z >= 1 && v.x <= x && v.y <= y && v.z <= z;
@@ -42,7 +31,21 @@ constexpr Description kDescriptions[] = {
     {cudaSuccess, "cudaSuccess", "no error"},
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
+    {cudaErrorInitializationError, "cudaErrorInitializationError", "initialization error"},
     {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInvalidPitchValue, "cudaErrorInvalidPitchValue", "invalid pitch argument"},
+    {cudaErrorInvalidSymbol, "cudaErrorInvalidSymbol", "invalid device symbol"},
+    {cudaErrorInvalidMemcpyDirection, "cudaErrorInvalidMemcpyDirection", "invalid copy direction for memcpy"},
+    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+    {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
+    {cudaErrorLaunchTimeout, "cudaErrorLaunchTimeout", "the launch timed out and was terminated"},
+    {cudaErrorAssert, "cudaErrorAssert", "device-side assert triggered"},
+    {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
+    {cudaErrorCooperativeLaunchTooLarge, "cudaErrorCooperativeLaunchTooLarge", "too many blocks in cooperative launch"},
+    {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
     {cudaErrorInvalidDevicePointer, "cudaErrorInvalidDevicePointer", "invalid device pointer"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
@@ -59,14 +62,33 @@ const Description& describe(cudaError_t error) {
 
 }  // namespace
 
+cudaError_t give(cudaError_t error) {
+  std::lock_guard lock(mutex);
+  if (sticky) return sticky;
+  if (error) pending = error;
+  return error;
+}
+
+namespace {
+bool refuse(const Launch& launch, cudaError_t error) {
+  if (sanitize::on) sanitize::refused(launch, error_string(error));
+  give(error);
+  return false;
+}
+}  // namespace
+
 bool valid(const Launch& launch) {
   ++launches;  // a launch that fails is one, too
   const dim3& block = launch.block;
   if (peek_error() && sticky) return false;
-  if (!within(launch.grid, kGridX, kGridY, kGridZ) || !within(block, kBlockX, kBlockY, kBlockZ) ||
-      block.x * block.y * block.z > kThreadsPerBlock)
-    return give(cudaErrorInvalidConfiguration), false;
-  if (launch.shared_bytes > kSharedBytes) return give(cudaErrorInvalidValue), false;
+  if (!within(launch.grid, limits::kGridX, limits::kGridY, limits::kGridZ) ||
+      !within(block, limits::kBlockX, limits::kBlockY, limits::kBlockZ) || block.x * block.y * block.z > limits::kThreadsPerBlock)
+    return refuse(launch, cudaErrorInvalidConfiguration);
+  if (launch.shared_bytes > dynamic_shared_limit(launch.kernel)) return refuse(launch, cudaErrorInvalidValue);
+  const auto threads = static_cast<int>(block.x * block.y * block.z);
+  if (launch.cooperative && static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z >
+                                static_cast<std::uint64_t>(resident_blocks(threads, launch.shared_bytes)) * limits::kMultiprocessors)
+    return refuse(launch, cudaErrorCooperativeLaunchTooLarge);
   return true;
 }
 
@@ -121,6 +143,7 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   if (bytes && ((to_device && !is_device(to)) || (from_device && !is_device(from)))) return give(cudaErrorInvalidValue);
   if (synchronize()) return sticky;
   std::memmove(to, from, bytes);
+  if (sanitize::on && to_device) sanitize::written_by_host(to, bytes);
   return cudaSuccess;
 }
 
@@ -128,6 +151,7 @@ cudaError_t set(void* address, int value, std::size_t bytes) {
   if (bytes && !is_device(address)) return give(cudaErrorInvalidValue);
   if (synchronize()) return sticky;
   std::memset(address, value, bytes);
+  if (sanitize::on) sanitize::written_by_host(address, bytes);
   return cudaSuccess;
 }
 

@@ -1,6 +1,8 @@
 // The registry of device memory: an ordered map from start address to size.
 #include "emulator/memory.h"
 
+#include "emulator/sanitize.h"
+
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -41,22 +43,28 @@ void put(const void* address, Range range) {
 
 void* allocate(std::size_t bytes) {
   std::size_t room = (bytes + kAlignment) / kAlignment * kAlignment;
-  void* address = std::aligned_alloc(kAlignment, room);
+  void* address = sanitize::on ? sanitize::allocate(bytes) : std::aligned_alloc(kAlignment, room);
   if (!address) return nullptr;
-  std::memset(address, 0xFF, room);
+  std::memset(address, 0xFF, sanitize::on ? bytes : room);
   put(address, {bytes, true});
   return address;
 }
 
 bool release(void* address) {
   if (!take(address, true)) return false;
-  std::free(address);
+  sanitize::on ? sanitize::release(address) : std::free(address);
   return true;
 }
 
-void adopt(const void* address, std::size_t bytes) { put(address, {bytes, false}); }
+void adopt(const void* address, std::size_t bytes) {
+  put(address, {bytes, false});
+  if (sanitize::on) sanitize::adopt(address, bytes);
+}
 
-void forget(const void* address) { take(address, false); }
+void forget(const void* address) {
+  take(address, false);
+  if (sanitize::on) sanitize::forget(address);
+}
 
 bool is_device(const void* address) {
   auto* wanted = static_cast<const char*>(address);

@@ -1,9 +1,14 @@
 // The CUDA runtime, with the language's built-ins, as nvcc has them after this header.
 #pragma once
+#ifndef __CUDACC__
+#define __CUDACC__ 1
+#define __NVCC__ 1
+#define __CUDACC_VER_MAJOR__ 13
+#define __CUDACC_VER_MINOR__ 0
+#define __CUDACC_RELAXED_CONSTEXPR__ 1
+#define __CUDACC_EXTENDED_LAMBDA__ 1
+#endif
+
 #include "emulator/host.h"
 #include "emulator/kernel.h"
 #include "emulator/launch.h"
-
-#ifndef __CUDACC__
-#define __CUDACC__ 1
-#endif

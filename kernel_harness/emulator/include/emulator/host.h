@@ -6,16 +6,33 @@
 
 #include "emulator/dim3.h"
 
+#define CUDART_VERSION 13000
+
+// The numbers are CUDA's. https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorInitializationError = 3,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorInvalidPitchValue = 12,
+  cudaErrorInvalidSymbol = 13,
   cudaErrorInvalidDevicePointer = 17,
+  cudaErrorInvalidMemcpyDirection = 21,
+  cudaErrorInvalidDeviceFunction = 98,
+  cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
+  cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchOutOfResources = 701,
+  cudaErrorLaunchTimeout = 702,
+  cudaErrorAssert = 710,
+  cudaErrorMisalignedAddress = 716,
   cudaErrorLaunchFailure = 719,
+  cudaErrorCooperativeLaunchTooLarge = 720,
+  cudaErrorNotSupported = 801,
+  cudaErrorUnknown = 999,
 };
 using cudaError = cudaError_t;
 
@@ -27,7 +44,9 @@ typedef struct CUevent_st* cudaEvent_t;
 namespace emulator {
 
 struct Launch;
-bool valid(const Launch& launch);  // against the limits of the emulated device; a failure is the next error
+// Against the limits of the emulated device; a failure is the next error.
+bool valid(const Launch& launch);
+cudaError_t give(cudaError_t error);  // the error of one call, remembered for cudaGetLastError
 bool fail_host_pointer(const char* kernel, unsigned position);
 void fail(cudaError_t error, const char* detail);  // a sticky error, with what is known of it
 // What the sticky error was about, for people: "" while there is none.
@@ -53,7 +72,6 @@ inline cudaError_t cudaPeekAtLastError() { return emulator::peek_error(); }
 inline const char* cudaGetErrorName(cudaError_t error) { return emulator::error_name(error); }
 inline const char* cudaGetErrorString(cudaError_t error) { return emulator::error_string(error); }
 inline cudaError_t cudaDeviceSynchronize() { return emulator::synchronize(); }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return emulator::synchronize(); }
 inline cudaError_t cudaGetDevice(int* device) { *device = 0; return emulator::peek_error(); }
 inline cudaError_t cudaSetDevice(int device) { return emulator::set_device(device); }
 inline cudaError_t cudaGetDeviceCount(int* count) { *count = 1; return cudaSuccess; }
@@ -65,3 +83,8 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
 inline cudaError_t cudaMemset(void* address, int value, std::size_t bytes) { return emulator::set(address, value, bytes); }
 inline cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes, cudaStream_t = nullptr) { return emulator::set(address, value, bytes); }
 #pragma GCC visibility pop
+
+#include "emulator/functions.h"
+#include "emulator/memory_calls.h"
+#include "emulator/properties.h"
+#include "emulator/streams.h"

@@ -1,7 +1,8 @@
-// kernel<<<grid, block, shared, stream>>>(arguments), as the rewritten source says it.
+// kernel<<<grid, block, shared, stream>>>(arguments), as the rewritten source says it, and the calls that do the same.
 #pragma once
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "emulator/host.h"
 #include "emulator/memory.h"
@@ -11,7 +12,13 @@ namespace emulator {
 
 class Configuration {
  public:
-  Configuration(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t = nullptr) : launch_{nullptr, grid, block, shared_bytes, nullptr, nullptr} {}
+  Configuration(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : launch_{nullptr, grid, block, shared_bytes, nullptr, nullptr, file, line} {}
+
+  Configuration& cooperative() {
+    launch_.cooperative = true;
+    return *this;
+  }
 
   // Arguments are taken by value, once, as a launch does; `call` names the kernel, so that its templates and
   // overloads resolve as they would in the original call.
@@ -23,7 +30,11 @@ class Configuration {
     auto bound = std::make_tuple(call, arguments...);
     launch_.arguments = &bound;
     launch_.body = [](void* all) {
-      std::apply([](auto& call, auto&... arguments) { call(arguments...); }, *static_cast<decltype(bound)*>(all));
+      // Copies of our own, which no store of the kernel's can change: the compiler keeps them in registers.
+      std::apply([](auto call, auto... arguments) {
+        do call(arguments...);
+        while (next_in_row());
+      }, *static_cast<decltype(bound)*>(all));
     };
     if (!run(launch_)) fail(cudaErrorLaunchFailure, last_fault());
   }
@@ -41,4 +52,26 @@ class Configuration {
   Launch launch_;
 };
 
+// A launch whose arguments are given by their addresses.
+template <class... P, std::size_t... I>
+cudaError_t launch(const char* name, void (*kernel)(P...), Configuration configuration, void** arguments, std::index_sequence<I...>) {
+  const cudaError_t before = take_error();  // this call answers for itself alone
+  configuration(name, [=](auto... each) { kernel(each...); }, *static_cast<std::remove_const_t<std::remove_reference_t<P>>*>(arguments[I])...);
+  const cudaError_t own = peek_error();
+  if (!own && before) give(before);
+  return own;
+}
+
 }  // namespace emulator
+
+#pragma GCC visibility push(hidden)
+// The rewritten source puts the kernel's name first and takes a cast to void* off the kernel.
+template <class... P>
+cudaError_t emulator_cudaLaunchKernel(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
+  return emulator::launch(name, kernel, emulator::Configuration(grid, block, shared_bytes, stream), arguments, std::index_sequence_for<P...>());
+}
+template <class... P>
+cudaError_t emulator_cudaLaunchCooperativeKernel(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
+  return emulator::launch(name, kernel, emulator::Configuration(grid, block, shared_bytes, stream).cooperative(), arguments, std::index_sequence_for<P...>());
+}
+#pragma GCC visibility pop

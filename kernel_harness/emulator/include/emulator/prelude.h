@@ -1,15 +1,14 @@
 // What load_inline puts before every source, precompiled once for all candidates.
+#include <cuda_runtime.h>
+
 #include <torch/extension.h>
 
 #include <cuda.h>
-#include <cuda_runtime.h>
 
+#include "emulator/device_side.h"
 #include "kernel_harness/bindings.h"
 
-// torch's headers declare this for CUDA's own compilers only.
-namespace at {
-template <class T>
-struct RestrictPtrTraits {
-  using PtrType = T* __restrict__;
-};
-}  // namespace at
+// torch's header declares this in device code only.
+namespace c10 {
+inline Half __ldg(const Half* address) { return *address; }
+}  // namespace c10

@@ -16,6 +16,8 @@ EMULATOR_BUILT_IN dim3 blockDim;
 EMULATOR_BUILT_IN dim3 gridDim;
 namespace emulator {
 EMULATOR_BUILT_IN char* dynamic_shared;
+// While no thread of the block has waited for another, they are calls in a row, and nobody keeps books of them.
+EMULATOR_BUILT_IN bool in_a_row;
 }
 #undef EMULATOR_BUILT_IN
 
@@ -27,14 +29,26 @@ struct Launch {
   const char* kernel;
   dim3 grid, block;
   std::size_t shared_bytes;
-  void (*body)(void*);  // runs one thread of the kernel
+  void (*body)(void*);  // runs threads of the kernel, one and then as many as `next_in_row` says
   void* arguments;
+  const char* file = "";  // where it is launched from
+  int line = 0;
+  bool cooperative = false;  // all its blocks at once, so that they can wait for each other
 };
 
 // Runs every block. False where a thread faulted: `last_fault()` then says how.
 extern std::atomic<std::uint64_t> launches;  // tried so far in this process
 bool run(const Launch& launch);
 const char* last_fault();
+
+// Whether the calling body is to run the next thread, too, which is then the running one.
+bool next_row();
+inline bool next_in_row() {
+  if (!in_a_row) return false;
+  if (threadIdx.x + 1 == blockDim.x) return next_row();
+  ++threadIdx.x;
+  return true;
+}
 
 // Waits until every thread of the block that has not returned is here.
 struct Votes {
@@ -43,6 +57,10 @@ struct Votes {
 };
 Votes barrier(bool vote = false);
 
+// Waits until every thread of the grid that has not returned is here; the launch must be cooperative.
+void grid_barrier();
+bool grid_is_cooperative();
+
 // Waits for the lanes of `mask` that have not returned; gives every lane's value, and which lanes took part.
 struct Meeting {
   const std::uint64_t* values;
@@ -50,7 +68,16 @@ struct Meeting {
 };
 Meeting meet(std::uint32_t mask, std::uint64_t value);
 
-unsigned lane();
-std::uint32_t active_lanes();
+// Lets the block's other threads run: what a thread that spins on memory needs.
+void yield();
+
+// The lanes of the warp that run the same code as this one. Which they are shows when the rest of the block can
+// go no further: those that called this from the same place.
+std::uint32_t converged_lanes();
+
+// What the running thread did wrong; its launch fails.
+void fail_in_kernel(const char* what);
+
+inline unsigned lane() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % kWarpSize; }
 
 }  // namespace emulator

@@ -1,0 +1,19 @@
+// PyTorch's allocator, as far as extensions take workspaces from it.
+#pragma once
+#include <c10/core/Allocator.h>
+#include <c10/cuda/CUDAStream.h>
+
+#pragma GCC visibility push(hidden)
+namespace c10::cuda::CUDACachingAllocator {
+inline void* raw_alloc(size_t bytes) {
+  void* address = nullptr;
+  C10_CUDA_CHECK(cudaMalloc(&address, bytes));
+  return address;
+}
+inline void* raw_alloc_with_stream(size_t bytes, cudaStream_t) { return raw_alloc(bytes); }
+inline void raw_delete(void* address) { C10_CUDA_CHECK(cudaFree(address)); }
+inline Allocator* get() { return GetAllocator(kCUDA); }
+inline void recordStream(const DataPtr&, CUDAStream) {}
+inline void emptyCache() {}
+}  // namespace c10::cuda::CUDACachingAllocator
+#pragma GCC visibility pop

@@ -1,0 +1,3 @@
+// Nothing to export here.
+#pragma once
+#define C10_CUDA_API

@@ -1,0 +1,3 @@
+// half precision, as CUDA has it.
+#pragma once
+#include "emulator/half.h"

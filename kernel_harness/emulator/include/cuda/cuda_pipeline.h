@@ -1,0 +1,3 @@
+// cp.async by its C++ primitives. https://docs.nvidia.com/cuda/cuda-c-programming-guide/#pipeline-primitives-interface
+#pragma once
+#include <cuda_pipeline_primitives.h>

@@ -1,0 +1,3 @@
+// Profiler marks, which do nothing.
+#pragma once
+#include "emulator/host.h"

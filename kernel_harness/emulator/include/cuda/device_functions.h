@@ -1,0 +1,3 @@
+// Device functions under their older header.
+#pragma once
+#include "emulator/kernel.h"

@@ -1,0 +1,3 @@
+// Types of the runtime.
+#pragma once
+#include "emulator/host.h"

@@ -1,0 +1,5 @@
+// Tensor cores through nvcuda::wmma.
+#pragma once
+#include <cuda_bf16.h>
+
+#include "emulator/wmma.h"

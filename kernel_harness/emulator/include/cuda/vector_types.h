@@ -1,0 +1,3 @@
+// float4 and its kin.
+#pragma once
+#include "emulator/vectors.h"

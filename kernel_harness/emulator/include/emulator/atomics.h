@@ -1,0 +1,90 @@
+// Atomic operations, for the types CUDA has them for and no others. Every scope is the whole machine.
+// https://docs.nvidia.com/cuda/cuda-c-programming-guide/#atomic-functions
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "emulator/scheduler.h"
+#include "emulator/vectors.h"
+
+namespace emulator {
+
+// One attempt after another until nobody came between, as the hardware's compare-and-swap loop.
+template <class T, class Update>
+T atomically(T* address, Update update) {
+  static thread_local unsigned attempts = 0;
+  if (++attempts % 1024 == 0) yield();  // whoever holds the lock that this may be may be a thread of this block
+  using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
+  auto* bits = reinterpret_cast<Bits*>(address);
+  Bits before = __atomic_load_n(bits, __ATOMIC_RELAXED), after;
+  T old;
+  do {
+    std::memcpy(&old, &before, sizeof old);
+    const T fresh = update(old);
+    std::memcpy(&after, &fresh, sizeof after);
+  } while (!__atomic_compare_exchange_n(bits, &before, after, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  return old;
+}
+
+template <class T>
+T wrapping_sum(T a, T b) {
+  if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<std::make_unsigned_t<T>>(a) + static_cast<std::make_unsigned_t<T>>(b));
+  else return a + b;
+}
+
+}  // namespace emulator
+
+#define EMULATOR_ATOMIC_1(NAME, T, EXPRESSION) \
+  inline T NAME(T* p, T v) { return emulator::atomically(p, [=]([[maybe_unused]] T old) -> T { return EXPRESSION; }); }
+#define EMULATOR_ATOMIC(NAME, T, EXPRESSION)      \
+  EMULATOR_ATOMIC_1(NAME, T, EXPRESSION)          \
+  EMULATOR_ATOMIC_1(NAME##_block, T, EXPRESSION)  \
+  EMULATOR_ATOMIC_1(NAME##_system, T, EXPRESSION)
+#define EMULATOR_INTEGER(T)                                        \
+  EMULATOR_ATOMIC(atomicMin, T, v < old ? v : old)                 \
+  EMULATOR_ATOMIC(atomicMax, T, old < v ? v : old)
+#define EMULATOR_BITS(T)                     \
+  EMULATOR_ATOMIC(atomicAnd, T, old & v)     \
+  EMULATOR_ATOMIC(atomicOr, T, old | v)      \
+  EMULATOR_ATOMIC(atomicXor, T, old ^ v)
+#define EMULATOR_CAS(NAME, T) \
+  inline T NAME(T* p, T expected, T v) { return emulator::atomically(p, [=](T old) -> T { return old == expected ? v : old; }); }
+#define EMULATOR_CASES(T) EMULATOR_CAS(atomicCAS, T) EMULATOR_CAS(atomicCAS_block, T) EMULATOR_CAS(atomicCAS_system, T)
+
+EMULATOR_ATOMIC(atomicAdd, int, emulator::wrapping_sum(old, v))
+EMULATOR_ATOMIC(atomicAdd, unsigned, old + v)
+EMULATOR_ATOMIC(atomicAdd, unsigned long long, old + v)
+EMULATOR_ATOMIC(atomicAdd, float, old + v)
+EMULATOR_ATOMIC(atomicAdd, double, old + v)
+EMULATOR_ATOMIC(atomicSub, int, emulator::wrapping_sum(old, emulator::wrapping_sum(~v, 1)))
+EMULATOR_ATOMIC(atomicSub, unsigned, old - v)
+EMULATOR_ATOMIC(atomicExch, int, v)
+EMULATOR_ATOMIC(atomicExch, unsigned, v)
+EMULATOR_ATOMIC(atomicExch, unsigned long long, v)
+EMULATOR_ATOMIC(atomicExch, float, v)
+EMULATOR_ATOMIC(atomicInc, unsigned, old >= v ? 0 : old + 1)
+EMULATOR_ATOMIC(atomicDec, unsigned, old == 0 || old > v ? v : old - 1)
+EMULATOR_INTEGER(int)
+EMULATOR_INTEGER(unsigned)
+EMULATOR_INTEGER(long long)
+EMULATOR_INTEGER(unsigned long long)
+EMULATOR_BITS(int)
+EMULATOR_BITS(unsigned)
+EMULATOR_BITS(unsigned long long)
+EMULATOR_CASES(int)
+EMULATOR_CASES(unsigned)
+EMULATOR_CASES(unsigned long long)
+EMULATOR_CASES(unsigned short)
+#undef EMULATOR_CASES
+#undef EMULATOR_CAS
+#undef EMULATOR_BITS
+#undef EMULATOR_INTEGER
+#undef EMULATOR_ATOMIC
+#undef EMULATOR_ATOMIC_1
+
+// Each component on its own, as the hardware promises no more.
+inline float2 atomicAdd(float2* p, float2 v) { return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y)}; }
+inline float4 atomicAdd(float4* p, float4 v) {
+  return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z), atomicAdd(&p->w, v.w)};
+}

@@ -1,0 +1,33 @@
+// bfloat16: a float's upper half.
+#pragma once
+#include "emulator/kernel.h"
+#include "emulator/small_float.h"
+
+#define EMULATOR_SMALL bfloat16
+#define EMULATOR_TWICE 2bfloat162
+#define EMULATOR_H __nv_bfloat16
+#define EMULATOR_H2 __nv_bfloat162
+#define EMULATOR_RAW __nv_bfloat16_raw
+#define EMULATOR_RAW2 __nv_bfloat162_raw
+#define EMULATOR_FORMAT emulator::BFloat16Format
+#ifdef __CUDA_NO_BFLOAT16_CONVERSIONS__
+#define EMULATOR_CONVERSIONS 0
+#else
+#define EMULATOR_CONVERSIONS 1
+#endif
+#ifdef __CUDA_NO_BFLOAT16_OPERATORS__
+#define EMULATOR_OPERATORS 0
+#else
+#define EMULATOR_OPERATORS 1
+#endif
+#ifdef __CUDA_NO_BFLOAT162_OPERATORS__
+#define EMULATOR_OPERATORS2 0
+#else
+#define EMULATOR_OPERATORS2 1
+#endif
+#include "emulator/small_float_type.inc"
+
+#ifndef CUDA_NO_BFLOAT16
+typedef __nv_bfloat16 nv_bfloat16;
+typedef __nv_bfloat162 nv_bfloat162;
+#endif

@@ -1,0 +1,241 @@
+// cub's block and warp collectives, over shared memory and shuffles of our own. Where cub leaves a result undefined,
+// what comes out is all ones, which reads as NaN.
+#pragma once
+#include <cstring>
+#include <functional>
+#include <type_traits>
+
+#include "emulator/cooperative_groups.h"
+
+namespace cub {
+
+struct Sum {
+  template <class T, class U>
+  auto operator()(T&& a, U&& b) const { return a + b; }
+};
+struct Max {
+  template <class T, class U>
+  std::common_type_t<T, U> operator()(T&& a, U&& b) const { return b > a ? b : a; }
+};
+struct Min {
+  template <class T, class U>
+  std::common_type_t<T, U> operator()(T&& a, U&& b) const { return b < a ? b : a; }
+};
+template <class K, class V>
+struct KeyValuePair {
+  K key;
+  V value;
+};
+struct ArgMax {
+  template <class K, class V>
+  KeyValuePair<K, V> operator()(const KeyValuePair<K, V>& a, const KeyValuePair<K, V>& b) const { return b.value > a.value || (b.value == a.value && b.key < a.key) ? b : a; }
+};
+struct ArgMin {
+  template <class K, class V>
+  KeyValuePair<K, V> operator()(const KeyValuePair<K, V>& a, const KeyValuePair<K, V>& b) const { return b.value < a.value || (b.value == a.value && b.key < a.key) ? b : a; }
+};
+
+enum BlockReduceAlgorithm { BLOCK_REDUCE_RAKING_COMMUTATIVE_ONLY, BLOCK_REDUCE_RAKING, BLOCK_REDUCE_WARP_REDUCTIONS };
+enum BlockScanAlgorithm { BLOCK_SCAN_RAKING, BLOCK_SCAN_RAKING_MEMOIZE, BLOCK_SCAN_WARP_SCANS };
+
+namespace details {
+
+template <class T>
+T undefined() {
+  alignas(T) unsigned char bytes[sizeof(T)];
+  std::memset(bytes, 0xFF, sizeof bytes);
+  return *reinterpret_cast<T*>(bytes);
+}
+
+// Memory for one value of each thread, of any type, in shared memory that nobody initialises.
+template <class T, int kCount>
+struct Storage {
+  alignas(T) unsigned char bytes[kCount * sizeof(T)];
+  T& operator[](int i) { return reinterpret_cast<T*>(bytes)[i]; }
+};
+
+}  // namespace details
+
+// The result is thread 0's alone.
+template <class T, int kX, BlockReduceAlgorithm = BLOCK_REDUCE_WARP_REDUCTIONS, int kY = 1, int kZ = 1>
+class BlockReduce {
+ public:
+  using TempStorage = details::Storage<T, kX * kY * kZ>;
+  explicit BlockReduce(TempStorage& storage) : storage_(storage) {}
+
+  template <class Operator>
+  T Reduce(T value, Operator combine, int valid = kX * kY * kZ) {
+    const unsigned rank = emulator::thread_rank();
+    storage_[static_cast<int>(rank)] = value;
+    __syncthreads();
+    if (rank) return details::undefined<T>();
+    T out = storage_[0];
+    for (int i = 1; i < valid; ++i) out = combine(out, storage_[i]);
+    return out;
+  }
+  template <int kItems, class Operator>
+  T Reduce(T (&items)[kItems], Operator combine) {
+    T own = items[0];
+    for (int i = 1; i < kItems; ++i) own = combine(own, items[i]);
+    return Reduce(own, combine);
+  }
+  T Sum(T value) { return Reduce(value, cub::Sum()); }
+  T Sum(T value, int valid) { return Reduce(value, cub::Sum(), valid); }
+  template <int kItems>
+  T Sum(T (&items)[kItems]) { return Reduce(items, cub::Sum()); }
+
+ private:
+  TempStorage& storage_;
+};
+
+template <class T, int kX, BlockScanAlgorithm = BLOCK_SCAN_RAKING, int kY = 1, int kZ = 1>
+class BlockScan {
+  static constexpr int kThreads = kX * kY * kZ;
+
+ public:
+  using TempStorage = details::Storage<T, kThreads>;
+  explicit BlockScan(TempStorage& storage) : storage_(storage) {}
+
+  template <class Operator>
+  void InclusiveScan(T in, T& out, Operator combine) { T total; InclusiveScan(in, out, combine, total); }
+  template <class Operator>
+  void InclusiveScan(T in, T& out, Operator combine, T& total) {
+    scan(in, combine);
+    out = storage_[rank()];
+    total = storage_[kThreads - 1];
+  }
+  template <class Operator>
+  void ExclusiveScan(T in, T& out, T start, Operator combine) { T total; ExclusiveScan(in, out, start, combine, total); }
+  template <class Operator>
+  void ExclusiveScan(T in, T& out, T start, Operator combine, T& total) {
+    scan(in, combine);
+    out = rank() ? combine(start, storage_[rank() - 1]) : start;
+    total = storage_[kThreads - 1];
+  }
+  // Without a start, thread 0's result is undefined.
+  template <class Operator>
+  void ExclusiveScan(T in, T& out, Operator combine) {
+    scan(in, combine);
+    out = rank() ? storage_[rank() - 1] : details::undefined<T>();
+  }
+  void InclusiveSum(T in, T& out) { InclusiveScan(in, out, cub::Sum()); }
+  void InclusiveSum(T in, T& out, T& total) { InclusiveScan(in, out, cub::Sum(), total); }
+  void ExclusiveSum(T in, T& out) { ExclusiveScan(in, out, T(), cub::Sum()); }
+  void ExclusiveSum(T in, T& out, T& total) { ExclusiveScan(in, out, T(), cub::Sum(), total); }
+
+  template <int kItems, class Operator>
+  void InclusiveScan(T (&in)[kItems], T (&out)[kItems], Operator combine, T& total) {
+    T own[kItems];
+    own[0] = in[0];
+    for (int i = 1; i < kItems; ++i) own[i] = combine(own[i - 1], in[i]);
+    T before;
+    const bool first = !rank();
+    scan(own[kItems - 1], combine);
+    if (!first) before = storage_[rank() - 1];
+    total = storage_[kThreads - 1];
+    for (int i = 0; i < kItems; ++i) out[i] = first ? own[i] : combine(before, own[i]);
+  }
+  template <int kItems, class Operator>
+  void InclusiveScan(T (&in)[kItems], T (&out)[kItems], Operator combine) { T total; InclusiveScan(in, out, combine, total); }
+  template <int kItems, class Operator>
+  void ExclusiveScan(T (&in)[kItems], T (&out)[kItems], T start, Operator combine, T& total) {
+    T inclusive[kItems];
+    InclusiveScan(in, inclusive, combine, total);
+    T before = rank() ? combine(start, storage_[rank() - 1]) : start;
+    for (int i = 0; i < kItems; ++i) out[i] = i ? combine(start, inclusive[i - 1]) : before;
+  }
+  template <int kItems, class Operator>
+  void ExclusiveScan(T (&in)[kItems], T (&out)[kItems], T start, Operator combine) { T total; ExclusiveScan(in, out, start, combine, total); }
+  template <int kItems>
+  void InclusiveSum(T (&in)[kItems], T (&out)[kItems]) { InclusiveScan(in, out, cub::Sum()); }
+  template <int kItems>
+  void InclusiveSum(T (&in)[kItems], T (&out)[kItems], T& total) { InclusiveScan(in, out, cub::Sum(), total); }
+  template <int kItems>
+  void ExclusiveSum(T (&in)[kItems], T (&out)[kItems]) { ExclusiveScan(in, out, T(), cub::Sum()); }
+  template <int kItems>
+  void ExclusiveSum(T (&in)[kItems], T (&out)[kItems], T& total) { ExclusiveScan(in, out, T(), cub::Sum(), total); }
+
+ private:
+  static int rank() { return static_cast<int>(emulator::thread_rank()); }
+  template <class Operator>
+  void scan(T in, Operator combine) {
+    storage_[rank()] = in;
+    __syncthreads();
+    if (!rank())
+      for (int i = 1; i < kThreads; ++i) storage_[i] = combine(storage_[i - 1], storage_[i]);
+    __syncthreads();
+  }
+  TempStorage& storage_;
+};
+
+// The result is the first lane's of each group of kLanes.
+template <class T, int kLanes = 32>
+class WarpReduce {
+ public:
+  struct TempStorage {};
+  explicit WarpReduce(TempStorage&) {}
+
+  template <class Operator>
+  T Reduce(T value, Operator combine, int valid = kLanes) {
+    const cooperative_groups::thread_block_tile<kLanes> tile;
+    const emulator::Gathered<T> all(tile.lane_mask(), value);
+    if (tile.thread_rank()) return details::undefined<T>();
+    T out = value;
+    for (int i = 1; i < valid; ++i) out = combine(out, all.of(emulator::lane() + i));
+    return out;
+  }
+  T Sum(T value) { return Reduce(value, cub::Sum()); }
+  T Sum(T value, int valid) { return Reduce(value, cub::Sum(), valid); }
+
+ private:
+};
+
+template <class T, int kLanes = 32>
+class WarpScan {
+ public:
+  struct TempStorage {};
+  explicit WarpScan(TempStorage&) {}
+
+  template <class Operator>
+  void InclusiveScan(T in, T& out, Operator combine) { T total; InclusiveScan(in, out, combine, total); }
+  template <class Operator>
+  void InclusiveScan(T in, T& out, Operator combine, T& total) {
+    T before;
+    scan(in, combine, before, out, total);
+  }
+  template <class Operator>
+  void ExclusiveScan(T in, T& out, T start, Operator combine) { T total; ExclusiveScan(in, out, start, combine, total); }
+  template <class Operator>
+  void ExclusiveScan(T in, T& out, T start, Operator combine, T& total) {
+    T before, own;
+    out = scan(in, combine, before, own, total) ? combine(start, before) : start;
+  }
+  void InclusiveSum(T in, T& out) { InclusiveScan(in, out, cub::Sum()); }
+  void InclusiveSum(T in, T& out, T& total) { InclusiveScan(in, out, cub::Sum(), total); }
+  void ExclusiveSum(T in, T& out) { ExclusiveScan(in, out, T(), cub::Sum()); }
+  void ExclusiveSum(T in, T& out, T& total) { ExclusiveScan(in, out, T(), cub::Sum(), total); }
+  T Broadcast(T value, unsigned source) { return cooperative_groups::thread_block_tile<kLanes>().shfl(value, source); }
+
+ private:
+  // Whether anything stands before this lane.
+  template <class Operator>
+  static bool scan(T in, Operator combine, T& before, T& inclusive, T& total) {
+    const cooperative_groups::thread_block_tile<kLanes> tile;
+    const emulator::Gathered<T> all(tile.lane_mask(), in);
+    const unsigned first = tile.lane_of(0), rank = tile.thread_rank();
+    T running = all.of(first);
+    if (!rank) inclusive = running;
+    for (unsigned i = 1; i < static_cast<unsigned>(kLanes) && all.lanes() >> (first + i) & 1; ++i) {
+      if (i == rank) before = running;
+      running = combine(running, all.of(first + i));
+      if (i == rank) inclusive = running;
+    }
+    total = running;
+    return rank;
+  }
+};
+
+template <class T>
+constexpr T DivideAndRoundUp(T n, T by) { return n / by + (n % by ? 1 : 0); }
+
+}  // namespace cub

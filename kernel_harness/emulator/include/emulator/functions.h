@@ -1,0 +1,54 @@
+// Kernels as values: their attributes, how many blocks of them fit, and launches without the triple brackets.
+// Dynamic shared memory past 48 KiB is granted by a kernel's name: of a template, to all that are made from it.
+#pragma once
+#include <cstddef>
+#include <string>
+
+#include "emulator/host.h"
+#include "emulator/properties.h"
+
+struct cudaFuncAttributes {
+  std::size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
+  int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA, maxDynamicSharedSizeBytes, preferredShmemCarveout;
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
+enum cudaSharedCarveout { cudaSharedmemCarveoutDefault = -1, cudaSharedmemCarveoutMaxShared = 100, cudaSharedmemCarveoutMaxL1 = 0 };
+enum : unsigned { cudaOccupancyDefault = 0, cudaOccupancyDisableCachingOverride = 1 };
+
+namespace emulator {
+std::string kernel_name(const std::string& text);  // "" where the text is no kernel's own name
+std::size_t dynamic_shared_limit(const char* kernel);
+cudaError_t set_attribute(const char* kernel, cudaFuncAttribute which, int value);
+cudaError_t attributes(cudaFuncAttributes* out);
+int resident_blocks(int threads, std::size_t shared_bytes);  // of one kernel, on one multiprocessor
+}  // namespace emulator
+
+#pragma GCC visibility push(hidden)
+// The rewritten source puts the kernel's name first.
+template <class Kernel>
+cudaError_t emulator_cudaFuncSetAttribute(const char* name, Kernel, cudaFuncAttribute which, int value) { return emulator::set_attribute(name, which, value); }
+template <class Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, Kernel) { return emulator::attributes(out); }
+template <class Kernel>
+cudaError_t cudaFuncSetCacheConfig(Kernel, cudaFuncCache) { return emulator::synchronize(); }
+template <class Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int threads, std::size_t shared_bytes) {
+  *blocks = emulator::resident_blocks(threads, shared_bytes);
+  return emulator::give(threads > 0 ? cudaSuccess : cudaErrorInvalidValue);
+}
+template <class Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, Kernel kernel, int threads, std::size_t shared_bytes, unsigned) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, shared_bytes);
+}
+template <class Kernel, class SharedBytes>
+cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int* grid, int* block, Kernel, SharedBytes shared_bytes, int limit = 0) {
+  *block = limit > 0 && limit < static_cast<int>(emulator::limits::kThreadsPerBlock) ? limit : static_cast<int>(emulator::limits::kThreadsPerBlock);
+  while (*block > 32 && !emulator::resident_blocks(*block, shared_bytes(*block))) *block -= 32;
+  *grid = emulator::resident_blocks(*block, shared_bytes(*block)) * emulator::limits::kMultiprocessors;
+  return emulator::synchronize();
+}
+template <class Kernel>
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, Kernel kernel, std::size_t shared_bytes = 0, int limit = 0) {
+  return cudaOccupancyMaxPotentialBlockSizeVariableSMem(grid, block, kernel, [=](int) { return shared_bytes; }, limit);
+}
+#pragma GCC visibility pop

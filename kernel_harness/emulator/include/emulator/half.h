@@ -1,0 +1,37 @@
+// half precision: IEEE binary16.
+#pragma once
+#include "emulator/kernel.h"
+#include "emulator/small_float.h"
+
+#define EMULATOR_SMALL half
+#define EMULATOR_TWICE 2half2
+#define EMULATOR_H __half
+#define EMULATOR_H2 __half2
+#define EMULATOR_RAW __half_raw
+#define EMULATOR_RAW2 __half2_raw
+#define EMULATOR_FORMAT emulator::HalfFormat
+#ifdef __CUDA_NO_HALF_CONVERSIONS__
+#define EMULATOR_CONVERSIONS 0
+#else
+#define EMULATOR_CONVERSIONS 1
+#endif
+#ifdef __CUDA_NO_HALF_OPERATORS__
+#define EMULATOR_OPERATORS 0
+#else
+#define EMULATOR_OPERATORS 1
+#endif
+#ifdef __CUDA_NO_HALF2_OPERATORS__
+#define EMULATOR_OPERATORS2 0
+#else
+#define EMULATOR_OPERATORS2 1
+#endif
+#include "emulator/small_float_type.inc"
+
+#ifndef CUDA_NO_HALF
+typedef __half half;
+typedef __half2 half2;
+typedef __half __nv_half;
+typedef __half2 __nv_half2;
+typedef __half nv_half;
+typedef __half2 nv_half2;
+#endif

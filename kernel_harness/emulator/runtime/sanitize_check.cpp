@@ -1,0 +1,170 @@
+// One access: is it inside a buffer, was that written, and is it ordered after what others did there.
+#include <dlfcn.h>
+
+#include <algorithm>
+
+#include "sanitize_watch.h"
+
+namespace emulator::sanitize {
+namespace {
+
+constexpr std::size_t kFarFromStatic = 64 * 1024, kFar = std::size_t{1} << 36;  // where the nearest buffer explains nothing
+
+}  // namespace
+
+void Watch::touch(const char* p, std::size_t bytes, bool write, Manner manner, const void* caller) {
+  if (block_->threads[thread_].stack.holds(p) || built_in_.holds(p) || !checks) return;
+  settle();
+  Region* region = memory().at(p);
+  if (!region) {
+    if (!known_elsewhere(p)) miss(p, bytes, write, caller);
+    return;
+  }
+  if (region == static_ && named_)
+    if (const Array* array = array_at(static_cast<std::size_t>(p - region->base), false); array && array->name.empty()) return;
+  if (!region->live) return keep(Kind::kUseAfterFree, caller, *region, p, bytes);
+  if (stray(*region, p, bytes)) return keep(write ? Kind::kOutOfBoundsWrite : Kind::kOutOfBoundsRead, caller, *region, p, bytes);
+  if (write && region->read_only) keep(Kind::kInputWritten, caller, *region, p, bytes);
+  memory().ready(*region);
+  if (!shared(*region) && manner != Manner::kPlain) sync(p);
+  if (!write && unfilled(*region, p, bytes)) keep(Kind::kUninitialized, caller, *region, p, bytes);
+  if (write) region->written_by = launch_;
+  const std::size_t offset = static_cast<std::size_t>(p - region->base), end = offset + bytes;
+  for (std::size_t at = offset; at < end;) {
+    const std::size_t first = at % kGrain, n = std::min(kGrain - first, end - at);
+    grain(*region, at / kGrain, static_cast<std::uint8_t>(((1u << n) - 1) << first), write, manner, caller);
+    at += n;
+  }
+}
+
+// Whether an access that begins in a region ends beyond it or, in static shared memory, is in no one variable.
+bool Watch::stray(const Region& region, const char* p, std::size_t bytes) const {
+  const auto offset = static_cast<std::size_t>(p - region.base);
+  if (offset + bytes > region.bytes) return true;
+  if (&region != static_ || !named_) return false;
+  const Array* array = array_at(offset, false);
+  return !array || offset + bytes > array->offset + array->bytes;
+}
+
+// Memory a kernel may read without it being the program's: the emulator's, and constants of the library.
+bool Watch::known_elsewhere(const char* p) const {
+  if (host_stack_.holds(p) || library_.holds(p)) return true;
+  for (const auto& [warp, range] : block_->quiet)
+    if (range.holds(p)) return true;
+  for (const Thread& thread : block_->threads)
+    if (thread.stack.holds(p)) return true;
+  Dl_info info;
+  return dladdr(p, &info) != 0;
+}
+
+// An access of no buffer. Where it would meet memory of somebody else, the thread ends here.
+void Watch::miss(const char* p, std::size_t bytes, bool write, const void* caller) {
+  Finding found = finding(write ? Kind::kOutOfBoundsWrite : Kind::kOutOfBoundsRead, caller);
+  const Region* near = memory().nearest(p);
+  const std::size_t away = !near          ? SIZE_MAX
+                           : p < near->base ? static_cast<std::size_t>(near->base - p)
+                                            : static_cast<std::size_t>(p - near->base) - near->bytes;
+  if (reinterpret_cast<std::uintptr_t>(p) < 4096) {
+    found.detail = "a null pointer";
+  } else if (away < (near->place == Place::kStatic ? kFarFromStatic : kFar)) {
+    locate(found, *near, p, bytes);
+  }
+  found.size = bytes;
+  keep(found);
+  if (near && near->zoned && away + bytes < kZone) return;
+  given_up = true;
+  longjmp(block_->threads[thread_].end, 1);
+}
+
+void Watch::grain(Region& region, std::size_t index, std::uint8_t bytes, bool write, Manner manner, const void* caller) {
+  Grain& g = region.grains[index];
+  const char* p = region.base + index * kGrain;
+  // Nobody is told when a volatile value in shared memory is there: without a barrier it is a race all the same.
+  const bool local = shared(region), atomic = manner == Manner::kAtomic || (manner == Manner::kVolatile && !local);
+  if (conflicts(g.write, bytes, atomic, local)) {
+    race(p, write, atomic, g.write, true, region, caller);
+  } else if (write && (conflicts(g.read, bytes, atomic, local) || conflicts(g.elsewhere, bytes, atomic, local))) {
+    race(p, write, atomic, conflicts(g.read, bytes, atomic, local) ? g.read : g.elsewhere, false, region, caller);
+  }
+  Access fresh = now(bytes, atomic, caller);
+  Access& last = write ? g.write : g.read;
+  if (last.generation == fresh.generation && last.thread == fresh.thread && last.clock == fresh.clock) fresh.bytes |= last.bytes;
+  else if (!write && last.thread != fresh.thread && !ordered(last, local)) g.elsewhere = last;
+  last = fresh;
+  if (!write) return;
+  if (g.filled_since < fills_count_from(region)) g.filled_since = fills_count_from(region), g.filled = 0;
+  g.filled |= bytes;
+}
+
+// ---------------------------------------------------------------------------------------- what is written
+
+// Bytes that nobody was seen to write and that still are what memory starts as.
+std::size_t Watch::missing_bytes(const Region& region, const char* p, std::size_t bytes) const {
+  const std::uint32_t since = fills_count_from(region);
+  std::size_t missing = 0;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    const std::size_t at = static_cast<std::size_t>(p - region.base) + i;
+    const Grain& g = region.grains[at / kGrain];
+    const bool filled = g.filled_since >= since && g.filled >> at % kGrain & 1;
+    missing += !filled && static_cast<unsigned char>(p[i]) == 0xFF;
+  }
+  return missing;
+}
+
+bool Watch::unfilled(const Region& region, const char* p, std::size_t bytes) const {
+  if (region.filled) return false;
+  const std::size_t missing = missing_bytes(region, p, bytes);
+  return missing >= (bytes > 16 ? bytes : std::min(bytes, kGrain));  // a structure may have padding
+}
+
+// ---------------------------------------------------------------------------------------- what is ordered
+
+// Whether something happened before what the running thread does now, whatever the order of threads and blocks.
+bool Watch::ordered(const Access& a, bool shared) const {
+  if (a.generation < (shared ? block_->first : launch_first_)) return true;
+  const Epoch& then = epoch(a);
+  const unsigned other = a.thread & kThreadBits;
+  if (then.block != block_->number) return shared || published(then.block, a.generation);
+  if (a.generation != block_->generation || other == thread_) return true;
+  if (!shared && published(then.block, a.generation)) return true;
+  const Clocks& warp = block_->clocks[thread_ / kWarpSize];
+  return other / kWarpSize == thread_ / kWarpSize && warp.generation == a.generation &&
+         warp.known[thread_ % kWarpSize][other % kWarpSize] >= a.clock;
+}
+
+bool Watch::conflicts(const Access& a, std::uint8_t bytes, bool atomic, bool shared) const {
+  return (a.bytes & bytes) && !(atomic && a.thread & kAtomic) && !ordered(a, shared);
+}
+
+Access Watch::now(std::uint8_t bytes, bool atomic, const void* caller) {
+  Access a;
+  a.generation = block_->generation;
+  a.site = site(caller);
+  a.bytes = bytes;
+  a.thread = static_cast<std::uint16_t>(thread_ | (atomic ? kAtomic : 0));
+  a.clock = clocks().own[thread_ % kWarpSize];
+  return a;
+}
+
+// An atomic update after a fence publishes what the block did; whoever updates the same address later sees it.
+void Watch::sync(const char* p) {
+  auto& seen = block_->acquired;
+  if (releases_.count(p) && std::find(seen.begin(), seen.end(), p) == seen.end()) seen.push_back(p);
+  if (block_->fenced) releases_[p][block_->number] = block_->generation;
+}
+
+bool Watch::published(std::uint64_t block, std::uint32_t generation) const {
+  for (const char* flag : block_->acquired) {
+    const auto& all = releases_.at(flag);
+    const auto found = all.find(block);
+    if (found != all.end() && generation <= found->second) return true;
+  }
+  return false;
+}
+
+void touch(const void* p, std::size_t bytes, bool write, Manner manner, const void* caller) {
+  watch().touch(static_cast<const char*>(p), bytes, write, manner, caller);
+}
+void fence() { watch().fence(); }
+
+}  // namespace emulator::sanitize

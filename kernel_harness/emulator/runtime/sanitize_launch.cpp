@@ -1,0 +1,298 @@
+// Follows a kernel through its launch, as the scheduler tells it: which thread runs, and whom it has met.
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "emulator/host.h"
+#include "sanitize_watch.h"
+
+namespace emulator::sanitize {
+
+bool on = false;
+constinit thread_local bool inside __attribute__((tls_model("initial-exec"))) = false;
+
+namespace {
+
+constexpr std::size_t kStackReach = 224 * 1024;  // less than any stack a thread of a kernel gets
+
+Range host_stack() {
+  pthread_attr_t attributes;
+  void* low = nullptr;
+  std::size_t bytes = 0;
+  if (pthread_getattr_np(pthread_self(), &attributes)) return {};
+  pthread_attr_getstack(&attributes, &low, &bytes);
+  pthread_attr_destroy(&attributes);
+  return {static_cast<char*>(low), bytes};
+}
+
+// All addresses of the library that some code is in.
+Range library_of(const void* code) {
+  struct Wanted {
+    std::uintptr_t code;
+    Range found;
+  } wanted{reinterpret_cast<std::uintptr_t>(code), {}};
+  auto look = [](dl_phdr_info* info, std::size_t, void* argument) {
+    auto* wanted = static_cast<Wanted*>(argument);
+    std::uintptr_t high = info->dlpi_addr;
+    for (int i = 0; i < info->dlpi_phnum; ++i)
+      if (info->dlpi_phdr[i].p_type == PT_LOAD) high = std::max<std::uintptr_t>(high, info->dlpi_addr + info->dlpi_phdr[i].p_vaddr + info->dlpi_phdr[i].p_memsz);
+    if (wanted->code < info->dlpi_addr || wanted->code >= high) return 0;
+    wanted->found = {reinterpret_cast<char*>(info->dlpi_addr), high - info->dlpi_addr};
+    return 1;
+  };
+  dl_iterate_phdr(look, &wanted);
+  return wanted.found;
+}
+
+// What threadIdx and its like lie in.
+Range built_in() {
+  const char* ends[] = {reinterpret_cast<char*>(&threadIdx), reinterpret_cast<char*>(&blockIdx), reinterpret_cast<char*>(&blockDim),
+                        reinterpret_cast<char*>(&gridDim), reinterpret_cast<char*>(&dynamic_shared)};
+  const auto [low, high] = std::minmax_element(std::begin(ends), std::end(ends));
+  return {*low, static_cast<std::size_t>(*high - *low) + sizeof(dim3)};
+}
+
+std::size_t volume(const dim3& v) { return static_cast<std::size_t>(v.x) * v.y * v.z; }
+
+}  // namespace
+
+Watch& watch() {
+  static auto* only = new Watch;
+  return *only;
+}
+
+void Watch::begin_call() {
+  findings.clear();
+  seen_.clear();
+  launches.clear();
+  epochs_.clear();
+  releases_.clear();
+  pending_.waits = given_up = false;
+  first_generation_ = launch_first_ = generation_ + 1;
+  launch_ = refused_ = -1;
+  memory().forget_dead();
+}
+
+std::vector<std::uint32_t> Watch::permutation(std::size_t count, std::uint64_t salt) const {
+  std::vector<std::uint32_t> all(count);
+  std::iota(all.begin(), all.end(), 0);
+  if (order == 1) std::reverse(all.begin(), all.end());
+  if (order < 2) return all;
+  std::mt19937_64 draw(order * 0x9E3779B97F4A7C15u + salt);
+  for (std::size_t i = count; i > 1; --i) std::swap(all[i - 1], all[draw() % i]);
+  return all;
+}
+
+int Watch::record(const Launch& launch) {
+  Dl_info info{};
+  dladdr(reinterpret_cast<const void*>(launch.body), &info);
+  launches.push_back({launch.kernel, launch.file, info.dli_fname ? info.dli_fname : "", launch.line, launch.grid, launch.block});
+  return static_cast<int>(launches.size()) - 1;
+}
+
+void Watch::begin_launch(const Launch& launch) {
+  launch_ = record(launch);
+  launch_first_ = generation_ + 1;
+  cooperative_ = launch.cooperative;
+  blocks_.clear();
+  block_ = nullptr;
+  given_up = false;
+  block_order = permutation(volume(launch.grid), 2 * launches.size());
+  thread_order = permutation(volume(launch.block), 2 * launches.size() + 1);
+  library_ = library_of(reinterpret_cast<const void*>(launch.body));
+  host_stack_ = host_stack();
+  built_in_ = built_in();
+  const auto names = arrays.find(launches.back().library);
+  named_ = names == arrays.end() || names->second.empty() ? nullptr : &names->second;
+}
+
+void Watch::static_memory(char* start, std::size_t bytes) {
+  if (static_ && static_->base == start && static_->bytes == bytes) return;
+  if (static_) memory().drop(static_->base);
+  static_ = bytes ? memory().add({.base = start, .bytes = bytes, .place = Place::kStatic}) : nullptr;
+}
+
+char* Watch::dynamic_memory(std::size_t bytes) {
+  if (!bytes) return nullptr;
+  auto* start = static_cast<char*>(take_zoned(bytes));
+  dynamic_.push_back(memory().add({.base = start, .bytes = bytes, .place = Place::kDynamic, .owned = true, .zoned = true}));
+  return start;
+}
+
+void Watch::end_launch() {
+  settle();
+  inside = false;
+  releases_.clear();
+  for (Region* region : dynamic_) memory().drop(region->base);
+  dynamic_.clear();
+}
+
+void Watch::next_generation() {
+  block_->generation = ++generation_;
+  epochs_.push_back({launch_, block_->number});
+}
+
+void Watch::begin_block(std::uint64_t number, unsigned count) {
+  if (!cooperative_ && block_) {  // what the last one needed serves again
+    auto last = blocks_.extract(block_->number);
+    last.key() = number;
+    blocks_.insert(std::move(last));
+  }
+  block_ = &blocks_[number];
+  Block& b = *block_;
+  b.number = number;
+  b.count = count;
+  b.threads.resize(count);
+  b.clocks.resize((count + kWarpSize - 1) / kWarpSize);
+  for (Thread& thread : b.threads) thread.returned = false;
+  b.quiet.clear();
+  b.acquired.clear();
+  b.fenced = false;
+  b.first_site = b.other_site = nullptr;
+  b.arrived = 0;
+  next_generation();
+  b.first = b.generation;
+}
+
+// Whatever any block did until now is seen by all.
+void Watch::release_grid() {
+  settle();
+  Block* running = block_;
+  launch_first_ = generation_ + 1;
+  for (auto& [number, block] : blocks_) {
+    block_ = &block;
+    next_generation();
+  }
+  block_ = running;
+}
+
+void Watch::run_thread(void (*body)(void*), void* arguments) {
+  if (given_up) return;
+  Thread& self = block_->threads[thread_];
+  char here;
+  self.stack = {&here - kStackReach, kStackReach + 256};
+  inside = true;
+  if (!setjmp(self.end)) body(arguments);
+  settle();
+  block_->threads[thread_].returned = true;
+}
+
+void Watch::switch_to(unsigned next) {
+  settle();
+  thread_ = next;
+  inside = true;
+}
+
+void Watch::arrive(unsigned index, const void* caller, bool at_barrier) {
+  settle();
+  Block& b = *block_;
+  b.threads[index].waits_at = caller;
+  if (!at_barrier) return;
+  if (!b.arrived++) b.first_site = caller;
+  if (caller != b.first_site && !b.other_site) b.other_site = caller, b.other_thread = index;
+}
+
+void Watch::release_barrier(unsigned alive) {
+  Block& b = *block_;
+  Finding found = finding(b.other_site ? Kind::kDivergentBarrier : Kind::kSkippedBarrier, b.other_site ? b.other_site : b.first_site);
+  for (unsigned i = 0; i < b.count; ++i) {
+    const Thread& thread = b.threads[i];
+    if (thread.returned && !b.other_site) found.there = {b.number, i, 0, false, true};
+    if (!thread.returned && !b.other_site) found.here.thread = i;
+    if (!thread.returned && b.other_site && thread.waits_at == b.first_site) found.there = {b.number, i, site(b.first_site), false, true};
+  }
+  if (b.other_site) found.here.thread = b.other_thread;
+  if (b.other_site || alive < b.count) keep(found);
+  b.first_site = b.other_site = nullptr;
+  b.arrived = 0;
+  next_generation();
+}
+
+Clocks& Watch::clocks() {
+  Clocks& warp = block_->clocks[thread_ / kWarpSize];
+  if (warp.generation != block_->generation) {
+    warp.generation = block_->generation;
+    std::memset(warp.known, 0, sizeof warp.known);
+    std::fill(std::begin(warp.own), std::end(warp.own), 1);
+  }
+  return warp;
+}
+
+// The lanes that met know from here on what any of them knew.
+void Watch::release_warp(unsigned first, std::uint32_t lanes) {
+  settle();
+  thread_ = first;
+  Clocks& warp = clocks();
+  std::uint16_t joined[kWarpSize] = {};
+  for (unsigned lane = 0; lane < kWarpSize; ++lane) {
+    if (!(lanes >> lane & 1)) continue;
+    warp.known[lane][lane] = warp.own[lane];
+    if (warp.own[lane] < UINT16_MAX) ++warp.own[lane];
+    for (unsigned i = 0; i < kWarpSize; ++i) joined[i] = std::max(joined[i], warp.known[lane][i]);
+  }
+  for (unsigned lane = 0; lane < kWarpSize; ++lane)
+    if (lanes >> lane & 1) std::memcpy(warp.known[lane], joined, sizeof joined);
+}
+
+void Watch::keep_quiet(const void* start, std::size_t bytes) {
+  const unsigned warp = thread_ / kWarpSize;
+  const Range range{static_cast<const char*>(start), bytes};
+  for (auto& [owner, known] : block_->quiet)
+    if (owner == warp) {
+      known = range;
+      return;
+    }
+  block_->quiet.push_back({warp, range});
+}
+
+void Watch::never_reached(unsigned thread, bool barrier) {
+  thread_ = thread;
+  Finding found = finding(barrier ? Kind::kDivergentBarrier : Kind::kDivergentWarp, block_->threads[thread].waits_at);
+  found.detail = barrier ? "some threads of the block never reach it" : "lanes of its mask never come";
+  keep(found);
+}
+
+void Watch::outside_mask(unsigned thread) {
+  Finding found = finding(Kind::kDivergentWarp, block_->threads[thread].waits_at);
+  found.detail = "its mask leaves this lane out";
+  keep(found);
+}
+
+void Watch::refused(const Launch& launch, const char* error) {
+  refused_ = record(launch);
+  refusal_ = error;
+}
+
+void Watch::end_call() {
+  settle();
+  if (refused_ >= 0 && peek_error()) keep({.kind = Kind::kLaunchFailed, .launch = refused_, .detail = refusal_});
+}
+
+// --------------------------------------------------------------------------------- as the scheduler says it
+
+std::uint64_t nth_block(std::uint64_t place) { return watch().block_order[place]; }
+unsigned nth_thread(unsigned place) { return watch().thread_order[place]; }
+void begin_launch(const Launch& launch) { watch().begin_launch(launch); }
+void static_memory(char* start, std::size_t bytes) { watch().static_memory(start, bytes); }
+char* dynamic_memory(std::size_t bytes) { return watch().dynamic_memory(bytes); }
+void end_launch() { watch().end_launch(); }
+void begin_block(std::uint64_t number, unsigned threads) { watch().begin_block(number, threads); }
+void resume_block(std::uint64_t number) { watch().resume_block(number); }
+void release_grid() { watch().release_grid(); }
+void run_thread(void (*body)(void*), void* arguments) { watch().run_thread(body, arguments); }
+void switch_to(unsigned thread) { watch().switch_to(thread); }
+void arrive(unsigned thread, const void* caller, bool at_barrier) { watch().arrive(thread, caller, at_barrier); }
+void release_barrier(unsigned alive) { watch().release_barrier(alive); }
+void release_warp(unsigned first, std::uint32_t lanes) { watch().release_warp(first, lanes); }
+void keep_quiet(const void* start, std::size_t bytes) { watch().keep_quiet(start, bytes); }
+void never_reached(unsigned thread, bool barrier) { watch().never_reached(thread, barrier); }
+void outside_mask(unsigned thread) { watch().outside_mask(thread); }
+bool given_up() { return watch().given_up; }
+void refused(const Launch& launch, const char* error) { watch().refused(launch, error); }
+
+}  // namespace emulator::sanitize

@@ -1,0 +1,147 @@
+// The sanitizer's one object: where the launch stands, and the rules that every access is held against.
+#pragma once
+#include <setjmp.h>
+
+#include <tuple>
+#include <unordered_map>
+
+#include "sanitize_state.h"
+
+namespace emulator::sanitize {
+
+constexpr unsigned kMostThreads = 1024;
+
+struct Range {
+  const char* low = nullptr;
+  std::size_t bytes = 0;
+  bool holds(const char* p) const { return static_cast<std::size_t>(p - low) < bytes; }
+};
+
+struct Thread {
+  jmp_buf end;
+  Range stack;
+  const void* waits_at = nullptr;
+  bool returned = false;
+};
+
+// What each lane of a warp knows of the others: up to which of their warp operations it has seen.
+struct Clocks {
+  std::uint32_t generation = 0;
+  std::uint16_t own[kWarpSize], known[kWarpSize][kWarpSize];
+};
+
+struct Block {
+  std::uint64_t number = 0;
+  std::uint32_t first = 1, generation = 1;  // when it began, and now
+  unsigned count = 0;                       // of its threads
+  std::vector<Thread> threads;
+  std::vector<Clocks> clocks;
+  std::vector<std::pair<unsigned, Range>> quiet;  // by warp: memory of the emulator's own
+  const void *first_site = nullptr, *other_site = nullptr;  // of the barrier that some have reached
+  unsigned other_thread = 0, arrived = 0;
+  bool fenced = false;
+  std::vector<const char*> acquired;  // addresses at which it may have seen what other blocks published
+};
+
+struct Epoch {
+  int launch;
+  std::uint64_t block;
+};
+
+// A conflicting write whose value is not known before it has happened: the same value twice is no finding.
+struct Pending {
+  bool waits = false;
+  const char* address;
+  std::size_t bytes;
+  char before[kGrain];
+  Finding finding;
+};
+
+class Watch {
+ public:
+  std::uint64_t order = 0;  // 0: forward, 1: reverse, else a seed
+  bool checks = true, given_up = false;
+  std::map<std::string, std::vector<Array>> arrays;  // by library
+  std::vector<Finding> findings;
+  std::vector<Record> launches;
+  std::vector<std::uint32_t> block_order, thread_order;
+
+  // sanitize_launch.cpp: where the launch stands
+  void begin_call();
+  void begin_launch(const Launch& launch);
+  void static_memory(char* start, std::size_t bytes);
+  char* dynamic_memory(std::size_t bytes);
+  void end_launch();
+  void begin_block(std::uint64_t number, unsigned threads);
+  void resume_block(std::uint64_t number) { block_ = &blocks_[number]; }
+  void release_grid();
+  void run_thread(void (*body)(void*), void* arguments);
+  void switch_to(unsigned thread);
+  void arrive(unsigned thread, const void* caller, bool at_barrier);
+  void release_barrier(unsigned alive);
+  void release_warp(unsigned first, std::uint32_t lanes);
+  void keep_quiet(const void* start, std::size_t bytes);
+  void never_reached(unsigned thread, bool barrier);
+  void outside_mask(unsigned thread);
+  void refused(const Launch& launch, const char* error);
+  void end_call();
+
+  // sanitize_check.cpp: one access
+  void touch(const char* p, std::size_t bytes, bool write, Manner manner, const void* caller);
+  void fence() { block_->fenced = true; }
+
+  // sanitize_findings.cpp: what is kept of it
+  void settle();
+  void blame(const char* p);
+  void unwritten(const char* p, std::size_t elements, std::size_t bytes);
+
+ private:
+  std::vector<std::uint32_t> permutation(std::size_t count, std::uint64_t salt) const;
+  int record(const Launch& launch);
+  void next_generation();
+  Clocks& clocks();
+
+  bool shared(const Region& region) const { return region.place != Place::kDevice; }
+  bool ordered(const Access& a, bool shared) const;
+  bool published(std::uint64_t block, std::uint32_t generation) const;
+  bool conflicts(const Access& a, std::uint8_t bytes, bool atomic, bool shared) const;
+  Access now(std::uint8_t bytes, bool atomic, const void* caller);
+  bool stray(const Region& region, const char* p, std::size_t bytes) const;
+  bool known_elsewhere(const char* p) const;
+  void miss(const char* p, std::size_t bytes, bool write, const void* caller);
+  void grain(Region& region, std::size_t index, std::uint8_t bytes, bool write, Manner manner, const void* caller);
+  std::size_t missing_bytes(const Region& region, const char* p, std::size_t bytes) const;
+  bool unfilled(const Region& region, const char* p, std::size_t bytes) const;
+  std::uint32_t fills_count_from(const Region& region) const { return shared(region) ? block_->first : 1; }
+  void sync(const char* p);
+
+  const Epoch& epoch(const Access& a) const { return epochs_[a.generation - first_generation_]; }
+  std::uint32_t site(const void* caller) const { return static_cast<std::uint32_t>(static_cast<const char*>(caller) - library_.low); }
+  Finding finding(Kind kind, const void* caller) const;
+  void keep(Kind kind, const void* caller, const Region& region, const char* p, std::size_t bytes);
+  void keep(const Finding& finding);
+  void locate(Finding& finding, const Region& region, const char* p, std::size_t bytes) const;
+  const Array* array_at(std::size_t offset, bool nearest) const;
+  void race(const char* p, bool write, bool atomic, const Access& other, bool other_writes, const Region& region, const void* caller);
+  Where where(const Access& a, bool writes) const;
+
+  std::vector<Epoch> epochs_;
+  std::uint32_t first_generation_ = 1, generation_ = 0, launch_first_ = 1;
+  int launch_ = -1, refused_ = -1;
+  std::string refusal_;
+  Range library_, host_stack_, built_in_;
+  const std::vector<Array>* named_ = nullptr;  // the library's shared variables
+  Region* static_ = nullptr;
+  std::vector<Region*> dynamic_;
+  std::unordered_map<std::uint64_t, Block> blocks_;  // one at a time, save in a cooperative launch
+  bool cooperative_ = false;
+  Block* block_ = nullptr;
+  unsigned thread_ = 0;
+  std::unordered_map<const char*, std::unordered_map<std::uint64_t, std::uint32_t>> releases_;
+  Pending pending_;
+  std::map<std::tuple<Kind, std::uint32_t, std::uint32_t, const Region*, std::string>, std::size_t> seen_;
+};
+
+Watch& watch();
+
+}  // namespace emulator::sanitize

@@ -1,0 +1,118 @@
+"""What published files take for granted on a CUDA machine, in Python and in C++, as the worker has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from emulated.inside import emulated, inside, load_inline  # noqa: F401 - a fixture
+
+FACTORIES = {
+    "empty": lambda: torch.empty(2, 3, device="cuda"), "zeros": lambda: torch.zeros(2, 3, device="cuda:0"),
+    "full": lambda: torch.full((2, 3), 7.0, device="cuda"), "arange": lambda: torch.arange(6, device="cuda"),
+    "eye": lambda: torch.eye(3, device=torch.device("cuda")), "tensor": lambda: torch.tensor([1.0, 2.0], device="cuda"),
+    "randn": lambda: torch.randn(2, 3, device="cuda", dtype=torch.float16),
+    "randint": lambda: torch.randint(0, 5, (4,), device="cuda"), "linspace": lambda: torch.linspace(0, 1, 5, device=0),
+    "randperm": lambda: torch.randperm(9, device="cuda"), "as_tensor": lambda: torch.as_tensor([3], device="cuda"),
+    "module": lambda: torch.nn.Linear(3, 2, device="cuda").weight,
+}  # fmt: skip
+
+
+@emulated
+@pytest.mark.parametrize("name", list(FACTORIES))
+def test_every_factory_takes_the_device(name):
+    made = FACTORIES[name]()
+    assert made.is_cuda and made.device == torch.device("cuda:0") and made.get_device() == 0
+
+
+@emulated
+def test_the_default_device_can_be_the_gpu():
+    torch.set_default_device("cuda")
+    assert torch.ones(2).is_cuda
+    with torch.device("cuda"):
+        assert torch.zeros(2).is_cuda
+    assert torch.ones(2, device="cpu").device.type == "cpu"
+
+
+QUESTIONS = {
+    "is_available": True, "device_count": 1, "current_device": 0, "is_initialized": True, "is_bf16_supported": True,
+    "get_device_capability": (9, 0), "memory_allocated": 0, "is_current_stream_capturing": False,
+}  # fmt: skip
+
+
+@emulated
+@pytest.mark.parametrize("name", list(QUESTIONS))
+def test_torch_cuda_answers_what_is_asked_at_the_head_of_a_file(name):
+    assert getattr(torch.cuda, name)() == QUESTIONS[name]
+
+
+@emulated
+def test_the_version_and_the_properties_are_those_of_a_cuda_machine():
+    assert torch.version.cuda.startswith("13") and torch.backends.cuda.is_built()
+    properties = torch.cuda.get_device_properties("cuda")
+    assert properties.multi_processor_count > 0 and properties.total_memory > 2**30 and properties.name
+    assert torch.cuda.get_device_name(0) == properties.name
+
+
+@emulated
+def test_streams_events_and_markers_are_used_as_usual():
+    x, stream = torch.ones(3).cuda(non_blocking=True), torch.cuda.Stream()
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.nvtx.range_push("work")
+    with torch.cuda.device(0), torch.cuda.stream(stream):
+        start.record()
+        y = x * 2
+        end.record(stream)
+        y.record_stream(stream)
+    torch.cuda.nvtx.range_pop()
+    torch.cuda.current_stream().wait_event(end)
+    torch.cuda.synchronize()
+    assert start.elapsed_time(end) >= 0 and y.tolist() == [2, 2, 2]
+
+
+CPP = r"""
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/extension.h>
+
+#define CHECK_CUDA(x) TORCH_CHECK(x.device().is_cuda(), #x " must be a CUDA tensor")
+#define CHECK_CONTIGUOUS(x) TORCH_CHECK(x.is_contiguous(), #x " must be contiguous")
+#define CHECK_INPUT(x) CHECK_CUDA(x); CHECK_CONTIGUOUS(x)
+
+std::vector<int64_t> seen(torch::Tensor x, torch::Tensor host) {
+    const at::cuda::OptionalCUDAGuard guard(at::device_of(x));
+    CHECK_INPUT(x);
+    auto options = torch::TensorOptions().dtype(torch::kFloat32).device(torch::kCUDA, 0);
+    auto by_index = torch::zeros({2}, options), like = torch::empty_like(x);
+    auto by_string = torch::ones({2}, torch::Device("cuda:0"));
+    auto moved = host.to(torch::kCUDA), back = x.to(torch::kCPU), same = host.to(x.device());
+    AT_ASSERTM(moved.type().is_cuda(), "moved");
+    return {x.is_cuda(), x.device().is_cuda(), x.device().type() == torch::kCUDA,
+            x.get_device() == 0, x.device().index() == 0,
+            by_index.is_cuda(), like.is_cuda(), by_string.is_cuda(), moved.is_cuda(), !back.is_cuda(), same.is_cuda(),
+            x.options().device().is_cuda(), at::cuda::is_available() ? 1 : 0};
+}
+"""
+
+
+@emulated
+def test_cpp_sees_devices_as_python_does():
+    ops = built()
+    assert ops.seen(torch.ones(3).cuda(), torch.ones(3)) == [1] * 13
+
+
+@emulated
+def test_the_usual_checks_refuse_what_is_on_the_host_or_not_contiguous():
+    ops, x = built(), torch.ones(3, 2)
+    with pytest.raises(RuntimeError, match="x must be a CUDA tensor"):
+        ops.seen(x, x)
+    with pytest.raises(RuntimeError, match="x must be contiguous"):
+        ops.seen(x.cuda().t(), x)
+
+
+def built():
+    file = Path("seen.cu")
+    file.write_text(CPP)
+    declaration = "std::vector<int64_t> seen(torch::Tensor x, torch::Tensor host);"
+    return load_inline(file, name="seen", cpp_sources=declaration, cuda_sources=CPP, functions=["seen"])
