@@ -45,7 +45,7 @@ JSON = st.recursive(
     max_leaves=6,
 )
 MOVES = st.lists(
-    st.tuples(st.just("bytes"), st.binary(max_size=40))
+    st.tuples(st.just("bytes"), st.binary(min_size=1, max_size=40))
     | st.tuples(st.just("json"), JSON)
     | st.tuples(st.just("stale"), st.text(max_size=8))
     | st.tuples(st.just("answer"), JSON)
