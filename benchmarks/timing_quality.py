@@ -21,10 +21,12 @@ import math
 import multiprocessing
 import random
 import re
+import signal
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,23 +77,28 @@ def main() -> None:
     parser.add_argument("--part", action="append", choices=list(parts))
     parser.add_argument("--runs", type=int, help="of the same kernel twice (default 200 on a GPU, 40 on the CPU)")
     parser.add_argument("--microseconds", type=float, action="append", help="durations of the same kernel twice")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further run after these")
     parser.add_argument("--load", type=int, default=0, metavar="N", help="processes that disturb")
     parser.add_argument("--out", type=Path, default=BENCHMARKS / "measured")
     options = parser.parse_args()
-    bench = Bench(devices.named(options.device), options.runs, options.microseconds)
+    bench = Bench(devices.named(options.device), options.runs, options.microseconds, options.seconds)
     rows: list[Row] = []
-    with load(options.load):
-        for name in options.part or list(parts):
-            rows += parts[name](bench)
-            print(tabulate([vars(row) for row in rows], headers="keys"), flush=True)
-            print(bench.save(options.out), flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with load(options.load):
+            for name in options.part or list(parts):
+                rows += parts[name](bench)
+                print(tabulate([vars(row) for row in rows], headers="keys"), flush=True)
+    finally:
+        print(bench.save(options.out), flush=True)
 
 
 class Bench:
     """A device, and every sample taken on it."""
 
-    def __init__(self, device: Device, runs: int | None, microseconds: Sequence[float] | None) -> None:
+    def __init__(self, device: Device, runs: int | None, microseconds: Sequence[float] | None, seconds: float) -> None:
         self.device = device
+        self._until = time.monotonic() + seconds
         self.microseconds = microseconds or ((1000.0,) if device.emulated else MICROSECONDS)
         self.runs = runs or (40 if device.emulated else 200)
         self.environment = {**device.environment(), **environment()}
@@ -104,13 +111,21 @@ class Bench:
         with ExitStack() as stack:
             session = stack.enter_context(Session(self.problem, self.device, Settings(), Silent()))
             subjects = {}
-            for name, source in kernels.items():
-                subjects[name] = subject = new_subject(session)
-                stack.callback(subject.close)
-                subject.load(f"{name}.py", source, "ModelNew")
-                subject.make(self.problem)
+            with ThreadPoolExecutor() as pool:
+                for name, subject in zip(
+                    kernels, pool.map(lambda item: ready(session, *item), kernels.items()), strict=True
+                ):
+                    subjects[name] = subject
+                    stack.callback(subject.close)
             beside = [a for a in stack.enter_context(companions(session)) if a.name in (BASELINE, SENTINEL)]
             yield Stand(self, session, subjects, beside)
+
+    def repeat(self, times: int, least: int = 2) -> Iterator[int]:
+        """Counts runs, as far as there is time for them."""
+        for number in range(times):
+            if number >= least and time.monotonic() > self._until:
+                return
+            yield number
 
     def keep(self, what: str, cohort: Cohort) -> None:
         """Notes the samples of one run."""
@@ -126,6 +141,14 @@ class Bench:
         found = {"environment": self.environment, "samples": {**before, **self.samples}}
         path.write_bytes(gzip.compress(json.dumps(found, default=str).encode(), mtime=0))
         return path
+
+
+def ready(session: Session, name: str, source: str) -> Subject:
+    """A process that has a kernel's model."""
+    subject = new_subject(session)
+    subject.load(f"{name}.py", source, "ModelNew")
+    subject.make(session.problem)
+    return subject
 
 
 class Silent:
@@ -187,7 +210,7 @@ def same(bench: Bench) -> list[Row]:
 def _same(bench: Bench, stand: Stand, what: str, goal_percent: float) -> list[Row]:
     ratios, different, found, naively = [], 0, 0, {"copy_2": 0, "slower": 0}
     rounds = 32 if not bench.device.emulated else 64
-    for _ in range(bench.runs):
+    for _ in bench.repeat(bench.runs):
         accepted = stand.race(what, rounds).accepted
         interval = ratio_interval(accepted, "copy_2", "copy_1")
         ratios.append(abs(interval.estimate - 1))
@@ -198,16 +221,16 @@ def _same(bench: Bench, stand: Stand, what: str, goal_percent: float) -> list[Ro
         bench.samples.setdefault(f"{what}, one after the other", []).append(in_a_row)
         for name in naively.keys() & in_a_row.keys():
             naively[name] += _differ(in_a_row[name], in_a_row["copy_1"])
-    percentile = 100 * float(np.percentile(ratios, 95))
+    percentile, runs = 100 * float(np.percentile(ratios, 95)), len(ratios)
     rows = [
-        Row(f"{what}: called different", "<= 5%", f"{100 * different / bench.runs:.1f}% of {bench.runs} runs"),
+        Row(f"{what}: called different", "<= 5%", f"{100 * different / runs:.1f}% of {runs} runs"),
         Row(f"{what}: 95% of ratios within", f"{goal_percent}%", f"{percentile:.3f}%"),
-        Row("  one after the other: called different", "", f"{100 * naively['copy_2'] / bench.runs:.1f}%"),
+        Row("  one after the other: called different", "", f"{100 * naively['copy_2'] / runs:.1f}%"),
     ]
     if "slower" in stand.subjects:
         rows += [
-            Row(f"{CPU_DOSE:g}% slower is found", "100%", f"{100 * found / bench.runs:.1f}% of {bench.runs} runs"),
-            Row("  one after the other: found", "", f"{100 * naively['slower'] / bench.runs:.1f}%"),
+            Row(f"{CPU_DOSE:g}% slower is found", "100%", f"{100 * found / runs:.1f}% of {runs} runs"),
+            Row("  one after the other: found", "", f"{100 * naively['slower'] / runs:.1f}%"),
         ]
     return rows
 
@@ -225,7 +248,7 @@ def slower(bench: Bench) -> list[Row]:
     kernels = {"plain": kernel(bench, unit_us), **{f"{d:g}%": kernel(bench, unit_us * (1 + d / 100)) for d in doses}}
     rows = []
     with bench.session(kernels) as stand:
-        cohorts = [stand.race("slowed by a known dose", 128).accepted for _ in range(max(4, bench.runs // 10))]
+        cohorts = [stand.race("slowed by a known dose", 128).accepted for _ in bench.repeat(max(4, bench.runs // 10))]
     for dose in doses:
         found = [100 * (1 / ratio_interval(c, f"{dose:g}%", "plain").estimate - 1) for c in cohorts]
         worst = max(abs(f - dose) for f in found)
@@ -239,15 +262,18 @@ def clock(bench: Bench) -> list[Row]:
     if bench.device.emulated:
         return [Row("a kernel that times itself", "within 0.3 us or 1%", "needs a GPU")]
     rows = []
-    for microseconds in (5.0, 20.0, 100.0, 1000.0, 10000.0):
-        with bench.session({"spin": SPIN.format(unit="ns", amount=int(1000 * microseconds))}) as stand:
-            cohort = stand.race(f"times itself, {microseconds:g} us", 32)
-            own_us = [int(n) / 1e3 for n in re.findall(r"self (\d+)", stand.subjects["spin"].worker.output)]
-        told_us = 1e3 * statistics.median([r.samples_ms["spin"] for r in cohort.accepted if r.rejected is None])
-        itself_us = statistics.median(own_us)
+    durations = (5.0, 20.0, 100.0, 1000.0, 10000.0)
+    kernels = {f"{us:g} us": SPIN.format(unit="ns", amount=int(1000 * us)) for us in durations}
+    with bench.session(kernels) as stand:
+        cohort = stand.race("times itself", 32)
+        outputs = {name: subject.worker.output for name, subject in stand.subjects.items()}
+    for microseconds in durations:
+        name = f"{microseconds:g} us"
+        told_us = 1e3 * statistics.median([r.samples_ms[name] for r in cohort.accepted if r.rejected is None])
+        itself_us = statistics.median([int(n) / 1e3 for n in re.findall(r"self (\d+)", outputs[name])])
         off_us, null_us = told_us - itself_us, 1e3 * bench.environment["null_call_ms"]
         text = f"{told_us:.2f} us, itself {itself_us:.2f}: {off_us:+.2f}, less an empty call {off_us - null_us:+.2f}"
-        rows.append(Row(f"times itself, {microseconds:g} us", f"within {max(0.3, itself_us / 100):.2f} us", text))
+        rows.append(Row(f"times itself, {name}", f"within {max(0.3, itself_us / 100):.2f} us", text))
     return rows
 
 
@@ -256,11 +282,11 @@ def processes(bench: Bench) -> list[Row]:
     unit_us = 1000.0 if bench.device.emulated else 200.0
     kernels = {"plain": kernel(bench, unit_us), "more": kernel(bench, unit_us * 1.1)}
     ratios = []
-    for _ in range(10):
+    for _ in bench.repeat(10):
         with bench.session(kernels) as stand:
             ratios.append(ratio_interval(stand.race("fresh processes", 64).accepted, "more", "plain").estimate)
     spread = 100 * (max(ratios) / min(ratios) - 1)
-    return [Row("ten fresh processes agree on a ratio", "within 0.5%", f"within {spread:.3f}%")]
+    return [Row(f"{len(ratios)} sets of fresh processes agree on a ratio", "within 0.5%", f"within {spread:.3f}%")]
 
 
 def kernel(bench: Bench, microseconds: float) -> str:
@@ -321,7 +347,8 @@ from torch.utils.cpp_extension import load_inline
 
 CUDA = r"""
 #include <cuda_runtime.h>
-#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
 #include <cstdio>
 
 __device__ unsigned long long nanoseconds() {{
@@ -344,7 +371,7 @@ __global__ void spin_ns(const float* x, float* y, int n, long long amount, unsig
     if (threadIdx.x == 0) *took = now - start;
 }}
 
-torch::Tensor spin(torch::Tensor x) {{
+torch::Tensor spin(torch::Tensor x, int64_t amount) {{
     static volatile unsigned long long* took = nullptr;
     if (!took) {{
         void* memory;
@@ -355,21 +382,21 @@ torch::Tensor spin(torch::Tensor x) {{
     if (*took) std::printf("self %llu\\n", *took);
     std::fflush(stdout);
     auto y = torch::empty_like(x);
-    spin_{unit}<<<1, 256, 0, at::cuda::getCurrentCUDAStream()>>>(
-        x.data_ptr<float>(), y.data_ptr<float>(), x.numel(), {amount}LL, const_cast<unsigned long long*>(took));
+    spin_{unit}<<<1, 256, 0, c10::cuda::getCurrentCUDAStream()>>>(
+        x.data_ptr<float>(), y.data_ptr<float>(), x.numel(), amount, const_cast<unsigned long long*>(took));
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return y;
 }}
 """
 ops = load_inline(
-    name="spin_{unit}_{amount}", cpp_sources="torch::Tensor spin(torch::Tensor x);", cuda_sources=CUDA,
+    name="spin_{unit}", cpp_sources="torch::Tensor spin(torch::Tensor x, int64_t amount);", cuda_sources=CUDA,
     functions=["spin"],
 )
 
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):
-        return ops.spin(x)
+        return ops.spin(x, {amount})
 '''
 
 if __name__ == "__main__":
