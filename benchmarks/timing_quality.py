@@ -99,7 +99,7 @@ class Bench:
     def __init__(self, device: Device, runs: int | None, microseconds: Sequence[float] | None, seconds: float) -> None:
         self.device = device
         self._until = time.monotonic() + seconds
-        self.microseconds = microseconds or ((1000.0,) if device.emulated else MICROSECONDS)
+        self.microseconds = microseconds or ((4000.0,) if device.emulated else MICROSECONDS)
         self.runs = runs or (40 if device.emulated else 200)
         self.environment = {**device.environment(), **environment()}
         self.samples: dict[str, Any] = {}
@@ -244,7 +244,7 @@ def _differ(a: Sequence[float], b: Sequence[float]) -> bool:
 def slower(bench: Bench) -> list[Row]:
     """Known doses; what the harness makes of them."""
     doses = (CPU_DOSE,) if bench.device.emulated else DOSES
-    unit_us = 1000.0 if bench.device.emulated else 200.0
+    unit_us = 4000.0 if bench.device.emulated else 200.0
     kernels = {"plain": kernel(bench, unit_us), **{f"{d:g}%": kernel(bench, unit_us * (1 + d / 100)) for d in doses}}
     rows = []
     with bench.session(kernels) as stand:
@@ -279,7 +279,7 @@ def clock(bench: Bench) -> list[Row]:
 
 def processes(bench: Bench) -> list[Row]:
     """The same two kernels in ten fresh sets of processes."""
-    unit_us = 1000.0 if bench.device.emulated else 200.0
+    unit_us = 4000.0 if bench.device.emulated else 200.0
     kernels = {"plain": kernel(bench, unit_us), "more": kernel(bench, unit_us * 1.1)}
     ratios = []
     for _ in bench.repeat(10):
@@ -292,7 +292,7 @@ def processes(bench: Bench) -> list[Row]:
 def kernel(bench: Bench, microseconds: float) -> str:
     """A candidate's file that takes about this long."""
     if bench.device.emulated:
-        return LOOP.format(steps=int(microseconds * 250))
+        return LOOP.format(steps=int(microseconds * 750))
     return SPIN.format(unit="cycles", amount=int(microseconds * CYCLES_PER_US))
 
 

@@ -93,6 +93,7 @@ def test_nvcc_takes_the_same_sources(part, tmp_path):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU on this machine")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_gpu_gives_the_same_answer(name, tmp_path):
     tested = kernel(name)

@@ -839,7 +839,7 @@ def test_a_shipped_kernel_answers_alike_when_compiled(worker, kernel):
     worker.load(str(file), file.read_text(), "ModelNew")
     worker.make(problem)
     plain = worker.call(packed, buffer)
-    worker.make(problem, compiled=True)
+    worker.make(problem, compiled="default")
     compiled = worker.call(packed, buffer)
     buffer.close()
     assert torch.equal(plain.outputs[0], compiled.outputs[0])

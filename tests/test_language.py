@@ -179,7 +179,7 @@ torch::Tensor forward(torch::Tensor a, torch::Tensor b) {
 def test_strict_refuses_what_only_the_emulation_takes(harness, tmp_path):
     # A host function called in a kernel: the emulation cannot tell one from a device function.
     (tmp_path / "host_call.cu").write_text(
-        "#include <string>\n" + KERNEL.replace("HERE", "std::string called(3, 'x');")
+        "static int of_the_host() { return 0; }\n" + KERNEL.replace("HERE", "c[row * N + col] += of_the_host();")
     )
     (tmp_path / "plain.cu").write_text(KERNEL.replace("HERE", ""))
     kernels = ["--kernel", tmp_path / "host_call.cu", "--kernel", tmp_path / "plain.cu"]

@@ -606,6 +606,10 @@ bool grid_is_cooperative() { return core->cooperative(); }
 bool next_row() { return core->next_row(); }
 void fail_in_kernel(const char* what) { core->fail(what); }
 void yield() { core->yield(); }
+void before_atomic() {
+  thread_local unsigned attempts = 0;
+  if (++attempts % 1024 == 0) core->yield();
+}
 __attribute__((noinline)) std::uint32_t converged_lanes() { return core->converged(__builtin_return_address(0)); }
 
 }  // namespace emulator

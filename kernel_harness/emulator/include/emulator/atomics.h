@@ -13,8 +13,7 @@ namespace emulator {
 // One attempt after another until nobody came between, as the hardware's compare-and-swap loop.
 template <class T, class Update>
 T atomically(T* address, Update update) {
-  static thread_local unsigned attempts = 0;
-  if (++attempts % 1024 == 0) yield();  // whoever holds the lock that this may be may be a thread of this block
+  before_atomic();
   using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
   auto* bits = reinterpret_cast<Bits*>(address);
   Bits before = __atomic_load_n(bits, __ATOMIC_RELAXED), after;

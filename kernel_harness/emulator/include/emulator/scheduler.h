@@ -70,6 +70,8 @@ Meeting meet(std::uint32_t mask, std::uint64_t value);
 
 // Lets the block's other threads run: what a thread that spins on memory needs.
 void yield();
+// Now and then lets the others run: whoever holds the lock that an atomic waits for may be a thread of its block.
+void before_atomic();
 
 // The lanes of the warp that run the same code as this one. Which they are shows when the rest of the block can
 // go no further: those that called this from the same place.
