@@ -22,21 +22,18 @@ import multiprocessing
 import random
 import re
 import signal
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from tabulate import tabulate
-
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+from timing_goals import BY_ITSELF, DOSE, FRESH, IN_A_ROW, ITSELF, SAME, table  # noqa: E402
 
 from kernel_harness import device as devices  # noqa: E402
 from kernel_harness.cases import pack  # noqa: E402
@@ -49,7 +46,6 @@ from kernel_harness.race import BASELINE, SENTINEL, Arm, Cohort, Stop, race  # n
 from kernel_harness.results import environment  # noqa: E402
 from kernel_harness.settings import Settings  # noqa: E402
 from kernel_harness.tensors import write  # noqa: E402
-from kernel_harness.timing import Comparison, compare, ratio_interval  # noqa: E402
 
 BENCHMARKS = Path(__file__).resolve().parent
 MICROSECONDS = (5.0, 20.0, 200.0)
@@ -58,19 +54,10 @@ CPU_DOSE = 10.0
 CYCLES_PER_US = 1980.0  # of an H200 under load; other devices spin a little longer or shorter
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of what is printed: a goal and what was measured."""
-
-    what: str
-    goal: str
-    measured: str
-
-
 def main() -> None:
     """Prints the table; raw samples go to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts: dict[str, Callable[[Bench], list[Row]]] = {
+    parts: dict[str, Callable[[Bench], None]] = {
         "same": same, "slower": slower, "clock": clock, "processes": processes,
     }  # fmt: skip
     parser.add_argument("--device", default="cpu")
@@ -82,15 +69,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=BENCHMARKS / "measured")
     options = parser.parse_args()
     bench = Bench(devices.named(options.device), options.runs, options.microseconds, options.seconds)
-    rows: list[Row] = []
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with load(options.load):
             for name in options.part or list(parts):
-                rows += parts[name](bench)
-                print(tabulate([vars(row) for row in rows], headers="keys"), flush=True)
+                parts[name](bench)
     finally:
         print(bench.save(options.out), flush=True)
+        print(table(bench.samples, bench.environment))
 
 
 class Bench:
@@ -101,7 +87,7 @@ class Bench:
         self._until = time.monotonic() + seconds
         self.microseconds = microseconds or ((4000.0,) if device.emulated else MICROSECONDS)
         self.runs = runs or (40 if device.emulated else 200)
-        self.environment = {**device.environment(), **environment()}
+        self.environment = {**device.environment(), **environment(), "resolution_ms": device.resolution_ms}
         self.samples: dict[str, Any] = {}
         self.problem = load_problem("increment", BENCHMARKS / "increment.py")
 
@@ -194,99 +180,51 @@ class Stand:
         return found
 
 
-def same(bench: Bench) -> list[Row]:
+def same(bench: Bench) -> None:
     """Two copies of one kernel, at several durations; on the CPU beside one that is 10% slower."""
-    rows = []
+    rounds = 32 if not bench.device.emulated else 64
     for microseconds in bench.microseconds:
         kernels = {"copy_1": kernel(bench, microseconds), "copy_2": kernel(bench, microseconds)}
         if bench.device.emulated:
-            kernels["slower"] = kernel(bench, microseconds * (1 + CPU_DOSE / 100))
-        what = f"the same twice, {microseconds:g} us"
+            kernels[f"{CPU_DOSE:g}% slower"] = kernel(bench, microseconds * (1 + CPU_DOSE / 100))
+        what = f"{SAME}, {microseconds:g} us"
         with bench.session(kernels) as stand:
-            rows += _same(bench, stand, what, 0.3 if microseconds >= 20 else 1.0)
-    return rows
+            for _ in bench.repeat(bench.runs):
+                stand.race(what, rounds)
+                bench.samples.setdefault(what + IN_A_ROW, []).append(stand.one_after_the_other(rounds))
 
 
-def _same(bench: Bench, stand: Stand, what: str, goal_percent: float) -> list[Row]:
-    ratios, different, found, naively = [], 0, 0, {"copy_2": 0, "slower": 0}
-    rounds = 32 if not bench.device.emulated else 64
-    for _ in bench.repeat(bench.runs):
-        accepted = stand.race(what, rounds).accepted
-        interval = ratio_interval(accepted, "copy_2", "copy_1")
-        ratios.append(abs(interval.estimate - 1))
-        different += compare(interval) in (Comparison.FASTER, Comparison.SLOWER)
-        if "slower" in stand.subjects:
-            found += compare(ratio_interval(accepted, "slower", "copy_1")) is Comparison.SLOWER
-        in_a_row = stand.one_after_the_other(rounds)
-        bench.samples.setdefault(f"{what}, one after the other", []).append(in_a_row)
-        for name in naively.keys() & in_a_row.keys():
-            naively[name] += _differ(in_a_row[name], in_a_row["copy_1"])
-    percentile, runs = 100 * float(np.percentile(ratios, 95)), len(ratios)
-    rows = [
-        Row(f"{what}: called different", "<= 5%", f"{100 * different / runs:.1f}% of {runs} runs"),
-        Row(f"{what}: 95% of ratios within", f"{goal_percent}%", f"{percentile:.3f}%"),
-        Row("  one after the other: called different", "", f"{100 * naively['copy_2'] / runs:.1f}%"),
-    ]
-    if "slower" in stand.subjects:
-        rows += [
-            Row(f"{CPU_DOSE:g}% slower is found", "100%", f"{100 * found / runs:.1f}% of {runs} runs"),
-            Row("  one after the other: found", "", f"{100 * naively['slower'] / runs:.1f}%"),
-        ]
-    return rows
-
-
-def _differ(a: Sequence[float], b: Sequence[float]) -> bool:
-    """The usual test of two means: they differ by more than twice their standard error."""
-    error = math.sqrt(statistics.variance(a) / len(a) + statistics.variance(b) / len(b))
-    return abs(statistics.mean(a) - statistics.mean(b)) > 2 * error
-
-
-def slower(bench: Bench) -> list[Row]:
-    """Known doses; what the harness makes of them."""
+def slower(bench: Bench) -> None:
+    """Known doses."""
     doses = (CPU_DOSE,) if bench.device.emulated else DOSES
     unit_us = 4000.0 if bench.device.emulated else 200.0
     kernels = {"plain": kernel(bench, unit_us), **{f"{d:g}%": kernel(bench, unit_us * (1 + d / 100)) for d in doses}}
-    rows = []
     with bench.session(kernels) as stand:
-        cohorts = [stand.race("slowed by a known dose", 128).accepted for _ in bench.repeat(max(4, bench.runs // 10))]
-    for dose in doses:
-        found = [100 * (1 / ratio_interval(c, f"{dose:g}%", "plain").estimate - 1) for c in cohorts]
-        worst = max(abs(f - dose) for f in found)
-        text = f"{statistics.mean(found):.3f}% (worst of {len(found)} off by {worst:.3f})"
-        rows.append(Row(f"slowed by {dose:g}%", "within 0.2 points", text))
-    return rows
+        for _ in bench.repeat(max(4, bench.runs // 10)):
+            stand.race(DOSE, 128)
 
 
-def clock(bench: Bench) -> list[Row]:
-    """Kernels that read %globaltimer at their start and end and tell the difference."""
+def clock(bench: Bench) -> None:
+    """Kernels that read %globaltimer at their start and end and tell the difference; they need a GPU."""
     if bench.device.emulated:
-        return [Row("a kernel that times itself", "within 0.3 us or 1%", "needs a GPU")]
-    rows = []
+        return
     durations = (5.0, 20.0, 100.0, 1000.0, 10000.0)
     kernels = {f"{us:g} us": SPIN.format(unit="ns", amount=int(1000 * us)) for us in durations}
     with bench.session(kernels) as stand:
-        cohort = stand.race("times itself", 32)
-        outputs = {name: subject.worker.output for name, subject in stand.subjects.items()}
-    for microseconds in durations:
-        name = f"{microseconds:g} us"
-        told_us = 1e3 * statistics.median([r.samples_ms[name] for r in cohort.accepted if r.rejected is None])
-        itself_us = statistics.median([int(n) / 1e3 for n in re.findall(r"self (\d+)", outputs[name])])
-        off_us, null_us = told_us - itself_us, 1e3 * bench.environment["null_call_ms"]
-        text = f"{told_us:.2f} us, itself {itself_us:.2f}: {off_us:+.2f}, less an empty call {off_us - null_us:+.2f}"
-        rows.append(Row(f"times itself, {name}", f"within {max(0.3, itself_us / 100):.2f} us", text))
-    return rows
+        stand.race(ITSELF, 32)
+        bench.samples[ITSELF + BY_ITSELF] = {
+            name: [int(n) / 1e3 for n in re.findall(r"self (\d+)", subject.worker.output)]
+            for name, subject in stand.subjects.items()
+        }
 
 
-def processes(bench: Bench) -> list[Row]:
+def processes(bench: Bench) -> None:
     """The same two kernels in ten fresh sets of processes."""
     unit_us = 4000.0 if bench.device.emulated else 200.0
     kernels = {"plain": kernel(bench, unit_us), "more": kernel(bench, unit_us * 1.1)}
-    ratios = []
     for _ in bench.repeat(10):
         with bench.session(kernels) as stand:
-            ratios.append(ratio_interval(stand.race("fresh processes", 64).accepted, "more", "plain").estimate)
-    spread = 100 * (max(ratios) / min(ratios) - 1)
-    return [Row(f"{len(ratios)} sets of fresh processes agree on a ratio", "within 0.5%", f"within {spread:.3f}%")]
+            stand.race(FRESH, 64)
 
 
 def kernel(bench: Bench, microseconds: float) -> str:

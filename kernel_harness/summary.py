@@ -118,7 +118,9 @@ def of_cohort(
         timed = [r for r in rounds if arm.name in r.samples_ms]
         if arm.fault is None and any(r.rejected is None for r in timed):
             against, scale = (_beside(timed, name) for name in (context.settings.baseline, BASELINE))
-            timing = summarize(rounds, arm.name, against, scale=scale, scale_ms=baseline_ms)
+            timing = summarize(
+                rounds, arm.name, against, scale=scale, scale_ms=baseline_ms, resolution_ms=context.device.resolution_ms
+            )
             result = _with_timing(context, result, timing)
         yield result
 

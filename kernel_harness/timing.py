@@ -82,6 +82,11 @@ class Interval:
         """The same interval in another unit, or moved to another centre."""
         return self._map(lambda value: value * factor)
 
+    def widened(self, share: float) -> Interval:
+        """With what no number of rounds removes: each end is moved out by a share of itself."""
+        low, high = self.low, self.high
+        return Interval(low and low / (1 + share), self.estimate, high and high * (1 + share))
+
     def exp(self) -> Interval:
         """From logarithms back to ratios or milliseconds."""
         return self._map(math.exp)
@@ -238,6 +243,7 @@ def summarize(
     *,
     scale: str | None = None,
     scale_ms: float | None = None,
+    resolution_ms: float = 0.0,
     confidence: float = CONFIDENCE,
 ) -> Timing:
     """The Timing of one arm.
@@ -246,7 +252,8 @@ def summarize(
     on the arm's own median: the two differ by the drift that the ratio cancels, and a table must not rank by one
     number and show another. `scale_ms` is that arm's time in the first cohort; given it, times of every cohort
     stand on one scale (without it: its median in these rounds). The interval's relative width is that of the
-    arm's own samples, drift and all. Without either arm the time is the arm's own median.
+    arm's own samples, drift and all. Without either arm the time is the arm's own median. `resolution_ms` is what
+    two processes that run one kernel differ by: it widens both intervals.
     Raises ValueError if no round that counts holds the arm, or holds it with the others.
     """
     samples = _accepted(rounds, arm)
@@ -257,6 +264,8 @@ def summarize(
         ratio = ratio_interval(rounds, arm, scale, confidence).estimate
         unit_ms = float(np.median(_accepted(rounds, scale))) if scale_ms is None else scale_ms
         time = time.scaled(unit_ms / ratio / time.estimate)
+    share = resolution_ms / time.estimate
+    time, speedup = time.widened(share), speedup and speedup.widened(share)
     rejected = tuple(
         RejectedSample(r.samples_ms[arm], r.rejected) for r in rounds if r.rejected is not None and arm in r.samples_ms
     )

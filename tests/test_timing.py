@@ -393,3 +393,13 @@ def test_preempted_calls_do_not_hide_a_difference_of_ten_percent() -> None:
 def test_the_stop_is_reached_as_soon_as_the_noise_permits() -> None:
     low, high = at_the_stop(0.01 * autocorrelated(0.0, seed=9))
     assert np.all((high - low) / 2 < 0.005)
+
+
+def test_what_no_rounds_remove_widens_the_interval_and_moves_nothing() -> None:
+    rounds = rounds_of(torch=noisy(4.0, 0.01, 64, seed=1), arm=noisy(2.0, 0.01, 64, seed=2))
+    plain, wide = (summarize(rounds, "arm", "torch", resolution_ms=ms) for ms in (0.0, 0.02))
+    assert plain.time_ms_low and plain.speedup and plain.speedup.high
+    assert wide.time.estimate == plain.time.estimate
+    assert wide.time_ms_low == pytest.approx(plain.time_ms_low / 1.01, rel=1e-3)
+    assert wide.speedup
+    assert wide.speedup.high == pytest.approx(plain.speedup.high * 1.01, rel=1e-3)

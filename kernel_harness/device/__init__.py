@@ -53,6 +53,7 @@ class Device(Protocol):
     in_place: bool  # a call works on the shared buffer itself, and may write there
     budget_s: float  # of timing, by default
     half_width: float  # of a speedup's interval, relative: precise enough to stop
+    resolution_ms: float  # what two processes that run the same kernel differ by, however long they are timed
 
     @property
     def label(self) -> str:

@@ -30,6 +30,7 @@ class Emulated:
     # Emulated times predict nothing: a rough figure is all they are worth waiting for.
     budget_s = 2.0
     half_width = 0.05
+    resolution_ms = 0.0
 
     def build_key(self, sources: Sources, /) -> str:
         """By the sources, this machine and the emulator's own code."""
