@@ -22,7 +22,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from torch.utils import cpp_extension
 
-from kernel_harness.build.sources import Sources, from_arguments
+from kernel_harness.build.sources import Sources, from_arguments, signature
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 NAMES = sorted(path.relative_to(KERNELS).as_posix() for path in KERNELS.glob("*/*.py"))
@@ -54,6 +54,7 @@ STAND_INS = {
 def load_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, Sources]:
     """Import a kernel file without building it: return its module and what it gave to load_inline."""
     calls = []
+    signature()  # torch's own, before it is replaced
 
     def record(*positional: object, **keywords: object) -> SimpleNamespace:
         calls.append(from_arguments(*positional, **keywords))

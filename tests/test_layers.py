@@ -83,7 +83,7 @@ def judged(template: Template, name: str, *, timed: bool = True) -> Outcome:
         arms = [Arm(name, subject), Arm(builtin.BASELINE, baseline, trusted=True)]
         cohort = Cohort(arms, Emulated())
         race.race(cohort, reference, Stop(60, 0.05, ROUNDS), lambda text: None)
-        moving = sum(p.status() != psutil.STATUS_STOPPED for p in tree.group(subject.worker.pid))
+        moving = moving_below(subject.worker.pid)
         fault = arms[0].fault
         if fault is not None:
             return Outcome(fault.status, fault.reason)
@@ -93,6 +93,16 @@ def judged(template: Template, name: str, *, timed: bool = True) -> Outcome:
     finally:
         subject.close()
         baseline.close()
+
+
+def moving_below(pid: int) -> int:
+    """Processes that are not stopped, once each has had its turn: a stop is felt when a process runs next."""
+    until = time.monotonic() + 3
+    while True:
+        moving = sum(p.status() != psutil.STATUS_STOPPED for p in tree.group(pid))
+        if not moving or time.monotonic() > until:
+            return moving
+        time.sleep(0.01)
 
 
 # ------------------------------------------------------------------------- layers of the judge itself
