@@ -22,7 +22,7 @@ def driver() -> dict[str, Any]:
 
 
 def state(uuid: str) -> dict[str, Any]:
-    """Clocks (MHz), temperature (Celsius), throttle bits and computing processes now; empty if it cannot say."""
+    """Clocks (MHz), temperature (Celsius), why it is slowed down, computing processes; empty if it cannot say."""
     try:
         nvml = _library()
         handle = _handle(uuid)
@@ -30,17 +30,12 @@ def state(uuid: str) -> dict[str, Any]:
             "sm_clock_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
             "memory_clock_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
             "temperature_c": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-            "throttle_reasons": nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+            "throttle_reasons": (bits := nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
+            "slowed": ", ".join(text for bit, text in _SLOWED.items() if bits & bit),
             "computing_processes": len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
         }
     except Exception:  # information only, and every driver lacks something else
         return {}
-
-
-def slowed(state: dict[str, Any]) -> str:
-    """Why the device ran slower than it is set to; empty if it did not."""
-    bits = state.get("throttle_reasons", 0)
-    return ", ".join(text for bit, text in _SLOWED.items() if bits & bit)
 
 
 @functools.cache
