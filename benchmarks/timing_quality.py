@@ -40,7 +40,7 @@ from kernel_harness.cases import pack  # noqa: E402
 from kernel_harness.channel import SharedBuffer  # noqa: E402
 from kernel_harness.device import Device  # noqa: E402
 from kernel_harness.examine import Subject  # noqa: E402
-from kernel_harness.judge import Session, companions, new_subject  # noqa: E402
+from kernel_harness.judge import Nobody, Session, companions, new_subject  # noqa: E402
 from kernel_harness.problem import load as load_problem  # noqa: E402
 from kernel_harness.race import BASELINE, SENTINEL, Arm, Cohort, Stop, race  # noqa: E402
 from kernel_harness.results import environment  # noqa: E402
@@ -95,7 +95,7 @@ class Bench:
     def session(self, kernels: Mapping[str, str]) -> Iterator[Stand]:
         """Processes of the kernels (name -> source), of the baseline and of the sentinel."""
         with ExitStack() as stack:
-            session = stack.enter_context(Session(self.problem, self.device, Settings(), Silent()))
+            session = stack.enter_context(Session(self.problem, self.device, Settings(), Nobody()))
             subjects = {}
             with ThreadPoolExecutor() as pool:
                 for name, subject in zip(
@@ -135,16 +135,6 @@ def ready(session: Session, name: str, source: str) -> Subject:
     subject.load(f"{name}.py", source, "ModelNew")
     subject.make(session.problem)
     return subject
-
-
-class Silent:
-    """An Observer that looks away."""
-
-    def stage(self, kernel: str, text: str) -> None:
-        """Nothing is shown."""
-
-    def settled(self, result: Any) -> None:
-        """Nothing is shown."""
 
 
 class Stand:

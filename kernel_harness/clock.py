@@ -69,10 +69,13 @@ def bounded(rounds: Sequence[Round], judged: Collection[str], baseline: str) -> 
     Surely: the lower bound of what is `beyond` exceeds the resolution. The other arms' processes hold no candidate,
     so their device times stand.
     """
+    if not any(baseline in r.brackets_ms for r in rounds):
+        return tuple(rounds)
+    least_ms = resolution_ms(rounds, baseline)
     doubted = set()
     for arm in set(judged) - {baseline}:
         interval = beyond(rounds, arm, baseline)
-        if interval is not None and interval.low is not None and interval.low > resolution_ms(rounds, baseline):
+        if interval is not None and interval.low is not None and interval.low > least_ms:
             doubted.add(arm)
     return tuple(_by_the_judge(r, doubted, baseline) for r in rounds)
 

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernel_harness import channel
-from kernel_harness.build import cache
 from kernel_harness.errors import EnvironmentLacking
 from kernel_harness.findings import Finding, Kind, Place, source_line
-from kernel_harness.process import Limits, Template, Worker
+from kernel_harness.paths import ROOT
+from kernel_harness.process import Limits, Template, Worker, environment
 
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 _LAST_WORDS_S = 120
@@ -77,7 +77,7 @@ class Wrapped(Template):
         try:
             self._wrapper = subprocess.Popen(
                 [*self._command, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-                stdout=write, stderr=write, cwd=Path(__file__).parent.parent, start_new_session=True,
+                stdout=write, stderr=write, cwd=ROOT, start_new_session=True,
                 env=_environment(folder),
             )  # fmt: skip
         finally:
@@ -115,13 +115,7 @@ class Wrapped(Template):
 
 def _environment(folder: Path) -> dict[str, str]:
     """Of memory that torch has cached only the outermost bounds are known, so it caches none."""
-    return {
-        **os.environ,
-        "HOME": str(folder),
-        "TMPDIR": str(folder),
-        "KERNEL_HARNESS_CACHE": str(cache.root().absolute()),
-        "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
-    }
+    return {**environment(folder), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
 
 def read(log: str, file: str, source: Sequence[str], case: str) -> list[Finding]:

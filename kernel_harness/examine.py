@@ -21,14 +21,13 @@ from kernel_harness.candidate import Candidate
 from kernel_harness.cases import FORWARD_SEED, Case, Packed, Reference, pack
 from kernel_harness.channel import Message, SharedBuffer
 from kernel_harness.device import Clocked, Steady
+from kernel_harness.paths import KERNELS, shown
 from kernel_harness.problem import WEIGHT_SEED, Problem
 from kernel_harness.process import Limits, Template, Worker, WorkerFailed, WorkerTimedOut
 from kernel_harness.status import Status
 from kernel_harness.verify import Check, Expectation, same, unchanged, verify
 from kernel_harness.workshop import Workshop
 
-# Where a kernel file's helpers are importable from, as `custom_cuda_ops` is.
-KERNELS = Path(__file__).parent.parent / "kernels"
 # Pages take memory only when they are written, so one size serves every problem.
 _OUTPUT_BYTES = 16 << 30
 _LONGEST_SOURCE = 1 << 20
@@ -101,7 +100,7 @@ class Subject:
         self._closed = False
         self._output = SharedBuffer(_OUTPUT_BYTES)
         start = {
-            "do": "start", "device": device, "output_size": self._output.size, "path": [str(KERNELS.absolute())],
+            "do": "start", "device": device, "output_size": self._output.size, "path": [str(KERNELS)],
         }  # fmt: skip
         self._ask(start, [self._output.descriptor])
 
@@ -315,10 +314,7 @@ def _described(packed: Packed) -> Message:
 
 def file_name(candidate: Candidate) -> str:
     """The path as the user would type it from where they stand."""
-    try:
-        return str(candidate.path.absolute().relative_to(Path.cwd()))
-    except ValueError:
-        return str(candidate.path)
+    return shown(candidate.path)
 
 
 def _clocked(told: Any) -> Clocked:

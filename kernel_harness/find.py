@@ -12,13 +12,14 @@ import torch
 from kernel_harness import candidate as candidates
 from kernel_harness import device as devices
 from kernel_harness import problem as problems
+from kernel_harness.builtin import BASELINES
 from kernel_harness.candidate import Candidate
 from kernel_harness.device import Device
 from kernel_harness.errors import UserError
 from kernel_harness.problem import Problem
 
 # Names of rows that no kernel may take.
-RESERVED = ("torch", "torch.compile")
+RESERVED = BASELINES
 
 
 class NotFound(UserError):

@@ -20,6 +20,7 @@ from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.device import Device
 from kernel_harness.errors import UserError
 from kernel_harness.examine import Fault, Finding, Refused, Subject, examine, file_name
+from kernel_harness.paths import PROBLEMS
 from kernel_harness.problem import Problem
 from kernel_harness.process import Template
 from kernel_harness.race import BASELINE, Arm, Cohort, Stop, cohorts
@@ -45,6 +46,16 @@ class Observer(Protocol):
         """A result is final, and on the disk."""
 
 
+class Nobody:
+    """An Observer that looks away."""
+
+    def stage(self, kernel: str, text: str) -> None:
+        """Nothing is shown."""
+
+    def settled(self, result: Result) -> None:
+        """Nothing is shown."""
+
+
 class Session:
     """What runs of one problem on one device share: a warm template, the reference, the cases.
 
@@ -66,7 +77,7 @@ class Session:
         self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
         self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
         # A worker has no use for the question's wording, and none for what others' results say of its inputs.
-        self._hidden = [problem.path.absolute(), Path(__file__).parent.parent / "problems", *hidden]
+        self._hidden = [problem.path.absolute(), PROBLEMS, *hidden]
 
     def __enter__(self) -> Session:
         self.observer.stage("", "preparing the device (the first time takes half a minute)")

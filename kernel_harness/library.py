@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
-from kernel_harness import device as devices
 from kernel_harness import find
 from kernel_harness.candidate import Candidate
-from kernel_harness.judge import judge
+from kernel_harness.judge import Nobody, judge
+from kernel_harness.paths import ROOT
 from kernel_harness.process import Limits
 from kernel_harness.results import Result
 from kernel_harness.settings import Settings
-
-ROOT = Path(__file__).parent.parent
-
-
-class _Nobody:
-    """An Observer that looks away."""
-
-    def stage(self, kernel: str, text: str) -> None:
-        """Nothing is shown."""
-
-    def settled(self, result: Result) -> None:
-        """Nothing is shown."""
 
 
 def evaluate(
@@ -45,16 +31,14 @@ def evaluate(
         budget_s: seconds of timing; by default the device's own.
 
     Returns a Result whatever the candidate does; safe to call from many processes at once.
-    Raises find.NotFound and problem.ProblemError for a problem that cannot be used, and
-    build.errors.NoCompiler where nothing can be built.
+    Raises find.NotFound and problem.ProblemError for a problem that cannot be used, errors.UserError for a device
+    that is not there, and build.errors.NoCompiler where nothing can be built.
     """
-    chosen = devices.named(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    found = find.problem(str(problem), ROOT)
-    if chosen.emulated:
-        found = found.at(found.cpu_shape)
+    chosen = find.device(device or "auto")
+    found = find.problem(str(problem), ROOT).on(emulated=chosen.emulated)
     candidate = Candidate("candidate", Path("candidate.py"), source)
     settings = Settings(limits=Limits(call_s=timeout_s), budget_s=budget_s, jobs=1)
     (result,) = (
-        r for r in judge(found, [candidate], chosen, settings, _Nobody(), lambda result: None) if r.kind == "candidate"
+        r for r in judge(found, [candidate], chosen, settings, Nobody(), lambda result: None) if r.kind == "candidate"
     )
     return result

@@ -49,6 +49,10 @@ class Problem:
             return self
         return _execute(self.name, self.path, self.source, {**self.shape, **shape})
 
+    def on(self, *, emulated: bool) -> Problem:
+        """The same problem at the size that a device takes by default."""
+        return self.at(self.cpu_shape) if emulated else self
+
     @property
     def cpu_shape(self) -> Shape:
         """The size for emulation; empty where the file names none."""

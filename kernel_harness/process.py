@@ -27,9 +27,9 @@ from kernel_harness import channel, tree, wall
 from kernel_harness.build import cache
 from kernel_harness.channel import Channel, Message
 from kernel_harness.errors import EnvironmentLacking
+from kernel_harness.paths import PROBLEMS, ROOT
 from kernel_harness.wall import Kind, bubblewrap, probe
 
-_ROOT = Path(__file__).parent.parent
 KEPT_OUTPUT_BYTES = 64 * 1024
 _TICK_S = 0.05
 # Looks at a worker's processes until no new one shows up; who has more than this many goes on starting others.
@@ -91,11 +91,11 @@ class Template:
         ours, theirs = channel.pair()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-harness-"))
         command = [sys.executable, "-m", "kernel_harness.template", str(theirs.fileno())]
-        environment = _environment(self._folder)
+        variables = environment(self._folder)
         if self._kind is Kind.BUBBLEWRAP:
-            command = bubblewrap.around(command, environment, self._folder, [_ROOT / "problems", _ROOT / "results"])
+            command = bubblewrap.around(command, variables, self._folder, [PROBLEMS, ROOT / "results"])
         self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, cwd=_ROOT,
+            command, pass_fds=[theirs.fileno()], env=variables, stdin=subprocess.DEVNULL, cwd=ROOT,
             start_new_session=True,
         )  # fmt: skip
         theirs.close()
@@ -120,7 +120,7 @@ class Template:
 
     def _gaps(self, hidden: Sequence[Path]) -> list[str]:
         """What a worker of ours is not stopped from doing."""
-        folders = {"checkout": _ROOT, "build cache": cache.root(), "temporary folder": Path(tempfile.gettempdir())}
+        folders = {"checkout": ROOT, "build cache": cache.root(), "temporary folder": Path(tempfile.gettempdir())}
         folders |= {path.name: path for path in hidden if path.is_dir()}
         with probe.Bait(self._process.pid, folders) as bait, self.spawn(Limits()) as worker:
             return bait.gaps(worker.ask(bait.message(), timeout_s=60).get("ok", {}))
@@ -372,7 +372,8 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _environment(home: Path) -> dict[str, str]:
+def environment(home: Path) -> dict[str, str]:
+    """What a worker sees of the user's environment, with a folder of its own for HOME and TMPDIR."""
     kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
     return {
         **kept,

@@ -17,6 +17,7 @@ from kernel_harness.candidate import Candidate
 from kernel_harness.device import Device
 from kernel_harness.errors import UserError
 from kernel_harness.judge import Session, results_folder
+from kernel_harness.paths import shown
 from kernel_harness.precision import Precision
 from kernel_harness.problem import Problem, shape_text
 from kernel_harness.process import Limits, Template
@@ -34,7 +35,7 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     Raises UserError for what the user can mend, KeyboardInterrupt for Ctrl-C.
     """
     device = find.device(options.device, strict=options.strict)
-    usual = problem_on(find.problem(options.problem, root), device.emulated)
+    usual = find.problem(options.problem, root).on(emulated=device.emulated)
     chosen = find.kernels(options.kernel, usual.name, root)
     timed = usual.at(options.shape)
     _check_baseline(options.baseline, chosen, device)
@@ -50,15 +51,10 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     return results
 
 
-def problem_on(problem: Problem, emulated: bool) -> Problem:
-    """The problem at the shape that a device is timed at by default."""
-    return problem.at(problem.cpu_shape) if emulated else problem
-
-
 def measured(chosen: Sequence[Candidate], options: argparse.Namespace, root: Path, template: Template) -> list[Result]:
     """Judges candidates in one run of which nothing is kept. Raises as `run` does."""
     device = find.device(options.device)
-    timed = problem_on(find.problem(options.problem, root), device.emulated).at(options.shape)
+    timed = find.problem(options.problem, root).on(emulated=device.emulated).at(options.shape)
     screen = Progress()
     with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session, screen:
         return session.judge(chosen, lambda result: None)
@@ -180,9 +176,9 @@ def _conclude(
     out = sys.stderr if options.json else sys.stdout
     for result in failures:
         log = journal.keep_log(result)
-        print("", explain.failure(result, terminal(out), _relative(log) if log else ""), sep="\n", file=out)
+        print("", explain.failure(result, terminal(out), shown(log) if log else ""), sep="\n", file=out)
     if options.case is None and not options.json:
-        print(f"\n{_seconds(finished)}\n{_relative(path)}")
+        print(f"\n{_seconds(finished)}\n{shown(path)}")
 
 
 def _seconds(finished: Sequence[Any]) -> str:
@@ -193,10 +189,3 @@ def _seconds(finished: Sequence[Any]) -> str:
             total[phase] = max(total.get(phase, 0), seconds) if phase == "timing" else total.get(phase, 0) + seconds
     words = [f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue"]
     return ", ".join([*words, *(f"run {name}" for name in dict.fromkeys(r.run for r in finished))])
-
-
-def _relative(path: Path) -> str:
-    try:
-        return str(path.absolute().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import cached_property
+from statistics import median
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from kernel_harness.cases import Case
 from kernel_harness.clock import beyond
 from kernel_harness.device import Device, Steady
 from kernel_harness.examine import Finding, file_name
+from kernel_harness.paths import PROBLEMS
 from kernel_harness.problem import Problem, shape_text
 from kernel_harness.process import Limits
 from kernel_harness.race import BASELINE, Cohort
@@ -37,7 +39,7 @@ class Context:
     isolation: str
     run: str = ""
 
-    @property
+    @cached_property
     def numbers(self) -> dict[str, float]:
         """FLOPs, bytes and what the device can do, for display; a device whose times are not a GPU's has none."""
         if self.device.emulated:
@@ -156,7 +158,7 @@ def _information(cohort: Cohort, arm: str) -> dict[str, Any]:
     """Figures that no rank rests on."""
     found: dict[str, Any] = {}
     if samples := cohort.warm_ms.get(arm):
-        found["warm_ms"], found["warm_samples_ms"] = sorted(samples)[len(samples) // 2], samples
+        found["warm_ms"], found["warm_samples_ms"] = median(samples), samples
     if arm in cohort.peak_bytes:
         found["peak_bytes"] = cohort.peak_bytes[arm]
     if interval := beyond(cohort.rounds, arm, BASELINE):
@@ -201,5 +203,5 @@ def _reproduce(context: Context, candidate: Candidate, case: Case | None) -> str
 
 def _problem_word(problem: Problem) -> str:
     """What names the problem on the command line: its name where it is shipped, else its path."""
-    shipped = problem.path.resolve().parent == Path(__file__).resolve().parent.parent / "problems"
+    shipped = problem.path.resolve().parent == PROBLEMS
     return problem.name if shipped else str(problem.path)

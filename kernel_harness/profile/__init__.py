@@ -34,7 +34,7 @@ def profile(options: argparse.Namespace, root: Path, template: Template) -> str:
     problem = find.problem(options.problem, root)
     (candidate,) = find.kernels([options.kernel], problem.name, root)[:1]
     device = find.device(options.device)
-    timed = (problem.at(problem.cpu_shape) if device.emulated else problem).at(options.shape)
+    timed = problem.on(emulated=device.emulated).at(options.shape)
     head = f"{problem.name}, {candidate.name}, {shape_text(timed.shape)}".rstrip(", ")
     screen = terminal(sys.stdout)
     if device.emulated:

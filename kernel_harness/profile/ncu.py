@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kernel_harness.paths import ROOT
 from kernel_harness.profile.resources import Assembled
 from kernel_harness.results import writing
 
@@ -40,7 +41,7 @@ def profiled(words: Sequence[str], folder: Path, name: str) -> tuple[str, list[A
     wrapped = (
         [tool, "--profile-from-start", "off", "--set", "full", "--force-overwrite", "-o", str(report)] if tool else []
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_root()), os.environ.get("PYTHONPATH", "")])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run([*wrapped, *call], capture_output=True, text=True, env=environment)
     output = done.stdout + done.stderr
     assembled = [Assembled.read(each) for each in json.loads(said.read_text())] if said.exists() else []
@@ -58,7 +59,3 @@ def _text(tool: str | None, report: Path, output: str, code: int) -> str:
     details = subprocess.run([tool, "--import", str(report), "--page", "details"], capture_output=True, text=True)
     report.with_suffix(".txt").write_text(details.stdout)
     return f"{details.stdout.rstrip()}\n\nkept: {report} (ncu-ui opens it), {report.with_suffix('.txt')}"
-
-
-def _root() -> Path:
-    return Path(__file__).resolve().parent.parent.parent

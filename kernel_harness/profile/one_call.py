@@ -18,9 +18,10 @@ from kernel_harness import device as devices
 from kernel_harness.build import cache
 from kernel_harness.cases import FORWARD_SEED
 from kernel_harness.device.profiled import assembled
-from kernel_harness.examine import KERNELS, file_name
+from kernel_harness.examine import file_name
+from kernel_harness.paths import KERNELS, ROOT
 from kernel_harness.problem import WEIGHT_SEED
-from kernel_harness.verbs.arguments import ROOT, shape
+from kernel_harness.verbs.arguments import shape
 from kernel_harness.worker import run_file
 
 
@@ -30,7 +31,7 @@ def main() -> None:
     problem = find.problem(options.problem, ROOT)
     (candidate,) = find.kernels([options.kernel], problem.name, ROOT)[:1]
     device = devices.named(options.device)
-    problem = (problem.at(problem.cpu_shape) if device.emulated else problem).at(options.shape)
+    problem = problem.on(emulated=device.emulated).at(options.shape)
     device.prepare()
     device.prepare_worker()
     device.open()

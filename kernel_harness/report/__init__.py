@@ -21,7 +21,6 @@ from kernel_harness.problem import Problem, shape_text
 from kernel_harness.report import highlight, page, readme
 from kernel_harness.report.page import Page
 from kernel_harness.results import Journal, writing
-from kernel_harness.run import problem_on
 
 MOST_SOURCES = 100  # a listing takes 30 kB
 TEMPLATES = Path(__file__).parent / "templates"
@@ -115,7 +114,7 @@ def _with_results(results: Path, root: Path) -> list[str]:
 
 def _default(problem: Problem, device: str) -> Problem:
     """At the shape that the device's main leaderboard is of."""
-    return problem_on(problem, device == leaderboard.EMULATED)
+    return problem.on(emulated=device == leaderboard.EMULATED)
 
 
 def _stem(shape: Mapping[str, int], usual: Mapping[str, int]) -> str:

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from kernel_harness.paths import KERNELS, PROBLEMS, ROOT
+
 OK, SOME_FAILED = 0, 1
 
 
@@ -63,9 +64,9 @@ def _stems(folder: Path, *suffixes: str) -> list[str]:
 
 
 def _problem_names(**_: Any) -> list[str]:
-    return _stems(ROOT / "problems", ".py")
+    return _stems(PROBLEMS, ".py")
 
 
 def _kernel_names(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     folders = [Path(parsed_args.problem).stem] if getattr(parsed_args, "problem", None) else _problem_names()
-    return [name for folder in folders for name in _stems(ROOT / "kernels" / folder, ".py", ".cu")]
+    return [name for folder in folders for name in _stems(KERNELS / folder, ".py", ".cu")]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from kernel_harness.verbs.arguments import ROOT, add_device, add_kernel, add_problem, add_results, count, positive
+from kernel_harness.paths import ROOT
+from kernel_harness.verbs.arguments import add_device, add_kernel, add_problem, add_results, count, positive
 
 HELP = "what became faster or slower between two runs or two versions of a kernel"
 EXAMPLES = """

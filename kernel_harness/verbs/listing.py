@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from kernel_harness.verbs.arguments import OK, ROOT, add_problem, add_results
+from kernel_harness.paths import ROOT
+from kernel_harness.verbs.arguments import OK, add_problem, add_results
 
 HELP = "problems, their kernels, and each one's last result"
 EXAMPLES = """

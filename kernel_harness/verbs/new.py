@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from kernel_harness.verbs.arguments import OK, ROOT, add_problem
+from kernel_harness.paths import ROOT, shown
+from kernel_harness.verbs.arguments import OK, add_problem
 
 HELP = "start a kernel: writes a file that builds and passes as it stands"
 EXAMPLES = """
@@ -23,14 +24,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Raises UserError."""
     import shlex
-    from pathlib import Path
 
     from kernel_harness import find
     from kernel_harness.new import new
 
     path = new(find.problem(options.problem, ROOT), options.name, ROOT, cu=options.cu)
-    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     command = ["python", "harness.py", "--problem", options.problem, "--kernel", path.stem]
-    print(f"{shown} is written. It builds and passes as it stands; judge it, and again at each save, with\n")
+    print(f"{shown(path)} is written. It builds and passes as it stands; judge it, and again at each save, with\n")
     print(f"  {shlex.join(command)}\n  {shlex.join([*command, '--watch'])}")
     return OK

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from kernel_harness.verbs.arguments import OK, ROOT, add_device, add_kernel, add_problem, add_results
+from kernel_harness.paths import ROOT
+from kernel_harness.verbs.arguments import OK, add_device, add_kernel, add_problem, add_results
 
 HELP = "what one call of a kernel does: launches, bytes, registers, occupancy; on a GPU by Nsight Compute"
 EXAMPLES = """

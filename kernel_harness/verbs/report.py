@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernel_harness.verbs.arguments import ROOT, add_problem, add_results
+from kernel_harness.paths import ROOT
+from kernel_harness.verbs.arguments import add_problem, add_results
 
 HELP = "an HTML page of the results; the leaderboards in a README"
 EXAMPLES = """

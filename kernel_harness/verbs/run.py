@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from kernel_harness.paths import ROOT
 from kernel_harness.verbs.arguments import (
     OK,
-    ROOT,
     SOME_FAILED,
     add_device,
     add_kernel,

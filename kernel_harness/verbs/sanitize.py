@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from kernel_harness.verbs.arguments import ROOT, add_device, add_kernel, add_problem
+from kernel_harness.paths import ROOT
+from kernel_harness.verbs.arguments import add_device, add_kernel, add_problem
 
 HELP = "a kernel's races, stray accesses and the like, by line"
 EXAMPLES = """
