@@ -19,7 +19,7 @@ VERBS = {
     "run": run, "list": listing, "new": new, "compare": compare, "report": report, "sanitize": sanitize,
     "profile": profile, "cache": cache,
 }  # fmt: skip
-INTERRUPTED = 130
+INTERRUPTED, READ_ENOUGH = 130, 141
 
 _EXIT_CODES = """exit codes: 0 all passed, 1 some did not, 2 usage, 3 slower than before (compare),
 4 nothing can be built or run here, 130 interrupted"""
@@ -36,6 +36,9 @@ def main(words: Sequence[str] | None = None) -> int:
         return int(options.main(options))
     except UserError as error:
         return _complain(str(error), error.exit_code)
+    except BrokenPipeError:  # whoever read what is printed has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READ_ENOUGH
     except KeyboardInterrupt:
         return _complain("Interrupted. What had been measured is kept.", INTERRUPTED)
 

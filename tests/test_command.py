@@ -205,3 +205,11 @@ def test_list_fits_a_terminal(tmp_path: Path) -> None:
 def test_list_of_a_problem_without_kernels_says_how_to_start_one(tmp_path: Path) -> None:
     text = listing.text(find.problem(str(PROBLEM), ROOT), ROOT, tmp_path, Terminal())
     assert "python harness.py new product NAME starts one" in text
+
+
+def test_a_reader_that_has_read_enough_is_no_error() -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run([sys.executable, "harness.py", "list"], cwd=ROOT, stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (141, b"")
