@@ -101,6 +101,13 @@ def test_a_name_that_cuda_lacks_too_is_the_author_s_error(line):
 
 
 @emulated
+@pytest.mark.parametrize("name", ["Sum", "Max", "Min", "Int2Type<1>", "TransformInputIterator<int, int, int*>"])
+def test_what_cuda_13_took_out_of_cub_is_not_there(name):
+    source = f"#include <cub/cub.cuh>\n__global__ void k() {{\n  cub::{name} gone;\n}}\nvoid run() {{}}\n"
+    assert failure(source).startswith(f"kernel.cu:3: error: '{name.split('<')[0]}' is not a member of 'cub'")
+
+
+@emulated
 @pytest.mark.parametrize(
     "line",
     [

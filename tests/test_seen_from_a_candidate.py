@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
 from pathlib import Path
 
 import pytest
@@ -69,6 +72,75 @@ def test_streams_events_and_markers_are_used_as_usual():
     torch.cuda.current_stream().wait_event(end)
     torch.cuda.synchronize()
     assert start.elapsed_time(end) >= 0 and y.tolist() == [2, 2, 2]
+
+
+def saved_and_loaded(x: torch.Tensor, **keywords: object) -> torch.Tensor:
+    file = io.BytesIO()
+    torch.save(x, file)
+    file.seek(0)
+    return torch.load(file, **keywords)
+
+
+COPIES = {
+    "torch.save": saved_and_loaded, "pickle": lambda x: pickle.loads(pickle.dumps(x)), "deepcopy": copy.deepcopy,
+    "from the host": lambda x: saved_and_loaded(x.cpu(), map_location="cuda"),
+}  # fmt: skip
+
+
+@emulated
+@pytest.mark.parametrize("name", list(COPIES))
+def test_a_tensor_is_saved_and_copied_with_its_device(name):
+    x = torch.arange(12.0).reshape(3, 4).cuda().t()[1:]
+    out = COPIES[name](x)
+    assert out.is_cuda and out.data_ptr() != x.data_ptr() and torch.equal(out, x)
+    out.add_(1)
+    assert torch.equal(out, x + 1)
+
+
+@emulated
+def test_a_tensor_of_the_device_is_loaded_onto_the_host():
+    x = torch.arange(3.0).cuda()
+    assert saved_and_loaded(x, map_location="cpu").device.type == "cpu"
+
+
+@emulated
+def test_what_shares_memory_shares_it_when_copied_together():
+    x = torch.zeros(2, 3).cuda()
+    whole, row = copy.deepcopy([x, x[1]])
+    row.fill_(7)
+    assert whole.tolist() == [[0, 0, 0], [7, 7, 7]] and not x.any()
+
+
+@emulated
+def test_a_tensor_is_given_another_s_memory():
+    x, y = torch.arange(4.0).cuda(), torch.empty(0, device="cuda")
+    y.set_(x)
+    assert y.data_ptr() == x.data_ptr() and y.tolist() == [0, 1, 2, 3]
+    y.set_(x.untyped_storage(), 1, (2,), (2,))
+    assert y.tolist() == [1, 3]
+    with pytest.raises(RuntimeError, match="devices must match"):
+        y.set_(x.cpu())
+    y.set_()
+    assert y.is_cuda and y.numel() == 0
+
+
+@emulated
+def test_a_model_s_state_is_saved_and_loaded():
+    model, file = torch.nn.Linear(3, 2).cuda(), io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    other = torch.nn.Linear(3, 2).cuda()
+    other.load_state_dict(torch.load(file))
+    assert torch.equal(other.weight, model.weight) and other.bias.is_cuda
+
+
+@emulated
+def test_the_device_sleeps_for_as_many_cycles_as_are_asked_for():
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    torch.cuda._sleep(20_000_000)  # at 1 GHz
+    end.record()
+    assert start.elapsed_time(end) >= 20
 
 
 CPP = r"""

@@ -15,7 +15,9 @@ import torch
 _NAME = "emulated CUDA device"
 _CAPABILITY = (9, 0)
 _VERSION = "13.0"
+_CYCLES_PER_S = 1e9
 _runtime: ctypes.CDLL | None = None
+_host_storage = torch._C.StorageBase.__new__
 
 
 def install(library: Path) -> None:
@@ -34,6 +36,7 @@ def install(library: Path) -> None:
     torch.version.cuda = _VERSION
     torch.backends.cuda.is_built = _gives(True)
     torch.Tensor.record_stream = lambda tensor, stream: None
+    torch.UntypedStorage.__new__ = _storage  # type: ignore[method-assign,assignment]
     for name in ("mark", "range_push", "range_pop", "range_start", "range_end"):
         setattr(torch.cuda.nvtx, name, _gives(None))
 
@@ -149,6 +152,21 @@ def _properties(device: Any = None) -> SimpleNamespace:
     )  # fmt: skip
 
 
+def _sleep(cycles: int) -> None:
+    """Keeps the device busy, for so many cycles of the 1 GHz that `clock64` counts in."""
+    time.sleep(max(cycles, 0) / _CYCLES_PER_S)
+
+
+def _storage(cls: type, *arguments: Any, device: Any = None, **keywords: Any) -> Any:
+    """A storage on the emulated device, which torch's own constructor knows in a CUDA build only."""
+    if device is None or torch.device(device).type != "cuda":
+        return _host_storage(cls, *arguments, device=device, **keywords)
+    if arguments and not isinstance(arguments[0], int):
+        values = torch.tensor(arguments[0], dtype=torch.uint8)
+        return values.to(device).untyped_storage()
+    return torch.empty(*(arguments or (0,)), dtype=torch.uint8, device=device).untyped_storage()
+
+
 def _gives(value: Any) -> Callable[..., Any]:
     """A function of its own each time: torch.compile tells functions apart by identity."""
     return lambda *_, **__: value
@@ -179,6 +197,7 @@ def _answers() -> dict[str, Any]:
         "get_device_properties": _properties,
         "get_arch_list": _gives(["sm_90"]),
         "synchronize": synchronize,
+        "_sleep": _sleep,
         "Stream": Stream,
         "ExternalStream": Stream,
         "is_current_stream_capturing": _gives(False),

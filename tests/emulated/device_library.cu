@@ -393,7 +393,7 @@ static __global__ void cub_kernel(const int* x, int* out) {
     int total;
     Scan(temp.scan).ExclusiveSum(x[i], out[4 * 64 + i], total);
     __syncthreads();
-    Scan(temp.scan).InclusiveScan(x[i], out[5 * 64 + i], Larger());
+    Scan(temp.scan).InclusiveScan(x[i], out[5 * 64 + i], cuda::maximum<>());
     __syncthreads();
     const int of_warp = WarpSum(temp.sum[i / 32]).Sum(x[i]);
     if (i % 32 == 0) out[6 * 64 + i] = of_warp;

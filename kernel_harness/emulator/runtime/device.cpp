@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/set_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
@@ -144,8 +145,8 @@ class Crossing {
   // torch's own rule and words: a host tensor among device tensors is an error, save a single number,
   // an index, and the operators whose job is to copy across.
   void check_devices() const {
-    static const std::set<std::string> across{"aten::copy_", "aten::_copy_from", "aten::set_",
-                                              "aten::index", "aten::index_put_", "aten::_index_put_impl_"};
+    static const std::set<std::string> across{"aten::copy_", "aten::_copy_from", "aten::index",
+                                              "aten::index_put_", "aten::_index_put_impl_"};
     if (!host_seen_ || tensors_.empty() || across.count(op_.schema().operator_name().name)) return;
     TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! (in ",
                 op_.schema().operator_name().name, ")");
@@ -222,6 +223,12 @@ Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::option
                                            c10::dtype_or_default(dtype));
 }
 
+// A tensor without memory, of its own device.
+Tensor& set_to_none(Tensor& tensor) {
+  c10::Storage none(c10::Storage::use_byte_size_t(), 0, allocator.allocate(0), &allocator, true);
+  return at::native::set_storage_cpu_(tensor, none, 0, {0}, {});
+}
+
 class Silence final : c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}
@@ -264,6 +271,12 @@ extern "C" void emulator_install() {
   for (const auto& name : dispatcher.getAllOpNamesForDispatchKey(c10::DispatchKey::CUDA))
     if (name.getNamespace() == "aten") on_cuda(name, fallback);
   on_cuda({"aten::copy_", ""}, fallback);  // a composite that would look for a CUDA kernel inside
+  // What gives a tensor another storage is about the device's own: a twin on the host has nothing to do with it.
+  on_cuda({"aten::set_", "source_Storage_storage_offset"}, c10::KernelFunction::makeFromUnboxedRuntimeFunction(&at::native::set_storage_cpu_));
+  on_cuda({"aten::set_", "source_Storage"}, c10::KernelFunction::makeFromUnboxedRuntimeFunction(
+                                                static_cast<Tensor& (*)(Tensor&, c10::Storage)>(&at::native::set_)));
+  on_cuda({"aten::set_", "source_Tensor"}, c10::KernelFunction::makeFromUnboxedRuntimeFunction(&at::native::set_tensor_));
+  on_cuda({"aten::set_", ""}, c10::KernelFunction::makeFromUnboxedRuntimeFunction(&set_to_none));
   on_cuda({"aten::empty", "memory_format"}, c10::KernelFunction::makeFromUnboxedRuntimeFunction(&empty));
   on_cuda({"aten::empty_strided", ""}, c10::KernelFunction::makeFromUnboxedRuntimeFunction(&empty_strided));
 }

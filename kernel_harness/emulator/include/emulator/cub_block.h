@@ -1,7 +1,9 @@
 // cub's block and warp collectives, over shared memory and shuffles of our own. Where cub leaves a result undefined,
 // what comes out is all ones, which reads as NaN.
+// The names are those of CUDA 13, which has no cub::Sum, Max or Min any more: cuda::std::plus and cuda::maximum are they.
 #pragma once
 #include <cstring>
+#include <cuda/functional>
 #include <functional>
 #include <type_traits>
 
@@ -9,18 +11,6 @@
 
 namespace cub {
 
-struct Sum {
-  template <class T, class U>
-  auto operator()(T&& a, U&& b) const { return a + b; }
-};
-struct Max {
-  template <class T, class U>
-  std::common_type_t<T, U> operator()(T&& a, U&& b) const { return b > a ? b : a; }
-};
-struct Min {
-  template <class T, class U>
-  std::common_type_t<T, U> operator()(T&& a, U&& b) const { return b < a ? b : a; }
-};
 template <class K, class V>
 struct KeyValuePair {
   K key;
@@ -79,10 +69,10 @@ class BlockReduce {
     for (int i = 1; i < kItems; ++i) own = combine(own, items[i]);
     return Reduce(own, combine);
   }
-  T Sum(T value) { return Reduce(value, cub::Sum()); }
-  T Sum(T value, int valid) { return Reduce(value, cub::Sum(), valid); }
+  T Sum(T value) { return Reduce(value, std::plus<>()); }
+  T Sum(T value, int valid) { return Reduce(value, std::plus<>(), valid); }
   template <int kItems>
-  T Sum(T (&items)[kItems]) { return Reduce(items, cub::Sum()); }
+  T Sum(T (&items)[kItems]) { return Reduce(items, std::plus<>()); }
 
  private:
   TempStorage& storage_;
@@ -118,10 +108,10 @@ class BlockScan {
     scan(in, combine);
     out = rank() ? storage_[rank() - 1] : details::undefined<T>();
   }
-  void InclusiveSum(T in, T& out) { InclusiveScan(in, out, cub::Sum()); }
-  void InclusiveSum(T in, T& out, T& total) { InclusiveScan(in, out, cub::Sum(), total); }
-  void ExclusiveSum(T in, T& out) { ExclusiveScan(in, out, T(), cub::Sum()); }
-  void ExclusiveSum(T in, T& out, T& total) { ExclusiveScan(in, out, T(), cub::Sum(), total); }
+  void InclusiveSum(T in, T& out) { InclusiveScan(in, out, std::plus<>()); }
+  void InclusiveSum(T in, T& out, T& total) { InclusiveScan(in, out, std::plus<>(), total); }
+  void ExclusiveSum(T in, T& out) { ExclusiveScan(in, out, T(), std::plus<>()); }
+  void ExclusiveSum(T in, T& out, T& total) { ExclusiveScan(in, out, T(), std::plus<>(), total); }
 
   template <int kItems, class Operator>
   void InclusiveScan(T (&in)[kItems], T (&out)[kItems], Operator combine, T& total) {
@@ -147,13 +137,13 @@ class BlockScan {
   template <int kItems, class Operator>
   void ExclusiveScan(T (&in)[kItems], T (&out)[kItems], T start, Operator combine) { T total; ExclusiveScan(in, out, start, combine, total); }
   template <int kItems>
-  void InclusiveSum(T (&in)[kItems], T (&out)[kItems]) { InclusiveScan(in, out, cub::Sum()); }
+  void InclusiveSum(T (&in)[kItems], T (&out)[kItems]) { InclusiveScan(in, out, std::plus<>()); }
   template <int kItems>
-  void InclusiveSum(T (&in)[kItems], T (&out)[kItems], T& total) { InclusiveScan(in, out, cub::Sum(), total); }
+  void InclusiveSum(T (&in)[kItems], T (&out)[kItems], T& total) { InclusiveScan(in, out, std::plus<>(), total); }
   template <int kItems>
-  void ExclusiveSum(T (&in)[kItems], T (&out)[kItems]) { ExclusiveScan(in, out, T(), cub::Sum()); }
+  void ExclusiveSum(T (&in)[kItems], T (&out)[kItems]) { ExclusiveScan(in, out, T(), std::plus<>()); }
   template <int kItems>
-  void ExclusiveSum(T (&in)[kItems], T (&out)[kItems], T& total) { ExclusiveScan(in, out, T(), cub::Sum(), total); }
+  void ExclusiveSum(T (&in)[kItems], T (&out)[kItems], T& total) { ExclusiveScan(in, out, T(), std::plus<>(), total); }
 
  private:
   static int rank() { return static_cast<int>(emulator::thread_rank()); }
@@ -184,8 +174,8 @@ class WarpReduce {
     for (int i = 1; i < valid; ++i) out = combine(out, all.of(emulator::lane() + i));
     return out;
   }
-  T Sum(T value) { return Reduce(value, cub::Sum()); }
-  T Sum(T value, int valid) { return Reduce(value, cub::Sum(), valid); }
+  T Sum(T value) { return Reduce(value, std::plus<>()); }
+  T Sum(T value, int valid) { return Reduce(value, std::plus<>(), valid); }
 
  private:
 };
@@ -210,10 +200,10 @@ class WarpScan {
     T before, own;
     out = scan(in, combine, before, own, total) ? combine(start, before) : start;
   }
-  void InclusiveSum(T in, T& out) { InclusiveScan(in, out, cub::Sum()); }
-  void InclusiveSum(T in, T& out, T& total) { InclusiveScan(in, out, cub::Sum(), total); }
-  void ExclusiveSum(T in, T& out) { ExclusiveScan(in, out, T(), cub::Sum()); }
-  void ExclusiveSum(T in, T& out, T& total) { ExclusiveScan(in, out, T(), cub::Sum(), total); }
+  void InclusiveSum(T in, T& out) { InclusiveScan(in, out, std::plus<>()); }
+  void InclusiveSum(T in, T& out, T& total) { InclusiveScan(in, out, std::plus<>(), total); }
+  void ExclusiveSum(T in, T& out) { ExclusiveScan(in, out, T(), std::plus<>()); }
+  void ExclusiveSum(T in, T& out, T& total) { ExclusiveScan(in, out, T(), std::plus<>(), total); }
   T Broadcast(T value, unsigned source) { return cooperative_groups::thread_block_tile<kLanes>().shfl(value, source); }
 
  private:
@@ -234,8 +224,5 @@ class WarpScan {
     return rank;
   }
 };
-
-template <class T>
-constexpr T DivideAndRoundUp(T n, T by) { return n / by + (n % by ? 1 : 0); }
 
 }  // namespace cub
