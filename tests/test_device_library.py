@@ -347,6 +347,14 @@ def test_lanes_match_reduce_and_know_who_runs_with_them():
 
 
 @emulated
+def test_lanes_that_call_one_function_from_two_branches_are_apart():
+    masks, here, there = library().diverged_calls().cpu().tolist()
+    assert {u32(mask) for mask in masks[::3]} == {sum(1 << i for i in range(0, 32, 3))}
+    assert {u32(mask) for i, mask in enumerate(masks) if i % 3} == {sum(1 << i for i in range(32) if i % 3)}
+    assert here == [5] * 5 + [0] * 27 and there == [0] * 5 + [27] * 27
+
+
+@emulated
 @pytest.mark.parametrize("threads", [32, 96])
 def test_cooperative_groups_number_reduce_scan_and_shuffle(threads):
     x = torch.randint(-99, 100, (threads,), dtype=torch.int32)

@@ -23,8 +23,9 @@ _INCLUDE, _RUNTIME = _HERE / "include", _HERE / "runtime"
 # -O2 is where the compiler's time stops paying for the small kernels seen here. Loops of a few constant steps are
 # unrolled besides, as nvcc does it: a tiled product keeps its sum in a register. Contraction is nvcc's default too.
 # Kernels read floats as integers and packs of four through pointers of other types; nvcc lets them.
-# Two branches that end alike stay two: which lanes run together is told by where they are in the code.
-_KEEP_APART = ("-fno-crossjumping", "-fno-tree-tail-merge", "-fno-code-hoisting")
+# Two branches that end alike stay two, and a call that ends a function is one: which lanes run together is told by
+# where they are in the code, and by which calls they came there.
+_KEEP_APART = ("-fno-crossjumping", "-fno-tree-tail-merge", "-fno-code-hoisting", "-fno-optimize-sibling-calls")
 _OPTIMISED = ("-O2", "-fpeel-loops")
 _FLAGS = (
     *_OPTIMISED, "-march=native", "-ffp-contract=fast", "-fno-strict-aliasing", "-pthread", "-w", "-fno-gnu-unique",
@@ -34,7 +35,6 @@ _FLAGS = (
 # binutils of every age read rightly; more optimisation would move accesses away from their lines, or hide them.
 _SANITIZED_FLAGS = (
     *(flag for flag in _FLAGS if flag not in _OPTIMISED), "-O1", "-g1", "-gdwarf-4", "-fsanitize=thread",
-    "-fno-optimize-sibling-calls",
     "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
 # Counted code calls before every access of memory, too; the library itself counts.

@@ -323,6 +323,29 @@ static __global__ void warp_kernel(const int* x, int* out) {
     out[7 * 32 + i] = diverged;
 }
 
+static __device__ __noinline__ unsigned active_here() { return __activemask(); }
+static __device__ __noinline__ void count_here(int* out) { *out = cg::coalesced_threads().size(); }
+static __device__ __noinline__ void count_by_side(bool side, int* out) {
+    if (side) count_here(out);
+    else count_here(out + 32);
+}
+
+// Functions that stay functions, called from branches that lanes take apart: directly, and at the end of another one.
+static __global__ void diverged_calls_kernel(int* out) {
+    const int i = threadIdx.x;
+    if (i % 3 == 0) out[i] = active_here();
+    else out[i] = active_here();
+    __syncwarp();
+    count_by_side(i < 5, out + 32 + i);
+}
+
+torch::Tensor diverged_calls() {
+    auto out = torch::zeros({3, 32}, torch::dtype(torch::kInt).device(torch::kCUDA));
+    diverged_calls_kernel<<<1, 32>>>(out.data_ptr<int>());
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return out;
+}
+
 torch::Tensor warp_operations(torch::Tensor x) {
     auto out = torch::empty({8, 32}, x.options());
     warp_kernel<<<1, 32>>>(x.data_ptr<int>(), out.data_ptr<int>());

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
+#include <unwind.h>
 
 #include <atomic>
 #include <new>
@@ -27,6 +28,17 @@ std::size_t colour() {
 
 }  // namespace
 
+// FNV-1a of the return addresses. http://www.isthe.com/chongo/tech/comp/fnv/
+std::uint64_t way_here() {
+  std::uint64_t way = 0xcbf29ce484222325;
+  _Unwind_Backtrace([](_Unwind_Context* frame, void* way) {
+    auto& hash = *static_cast<std::uint64_t*>(way);
+    hash = (hash ^ _Unwind_GetIP(frame)) * 0x100000001b3;
+    return _URC_NO_REASON;
+  }, &way);
+  return way;
+}
+
 Stack::Stack(std::size_t bytes) : bytes_(bytes) {
   void* low = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (low == MAP_FAILED) throw std::bad_alloc();
@@ -38,7 +50,8 @@ Stack::~Stack() { munmap(low_, bytes_); }
 
 #ifdef EMULATOR_FAST_SWITCH
 
-// The registers that a callee must keep go onto the stack; those of the state that is chosen come back.
+// The registers that a callee must keep go onto the stack; those of the state that is chosen come back. What is said
+// of the frame is for those who look up the stack while `choose` chooses.
 extern "C" void emulator_start();
 #if defined(__x86_64__)
 asm(R"(
@@ -46,7 +59,9 @@ asm(R"(
 .globl emulator_wait
 .type emulator_wait, @function
 emulator_wait:
+  .cfi_startproc
   pushq %rbp; pushq %rbx; pushq %r12; pushq %r13; pushq %r14; pushq %r15; pushq %rax
+  .cfi_def_cfa_offset 64
   movq %rdx, %rax
   movq %rsp, %rdx
   callq *%rax
@@ -54,6 +69,7 @@ emulator_wait:
   popq %rax; popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp
   popq %rcx
   jmpq *%rcx
+  .cfi_endproc
 .globl emulator_start
 .hidden emulator_start
 emulator_start:
@@ -69,10 +85,13 @@ asm(R"(
 .globl emulator_wait
 .type emulator_wait, %function
 emulator_wait:
+  .cfi_startproc
   sub sp, sp, #176
   stp x19, x20, [sp, #16]; stp x21, x22, [sp, #32]; stp x23, x24, [sp, #48]; stp x25, x26, [sp, #64]
   stp x27, x28, [sp, #80]; stp x29, x30, [sp, #96]
   stp d8, d9, [sp, #112]; stp d10, d11, [sp, #128]; stp d12, d13, [sp, #144]; stp d14, d15, [sp, #160]
+  .cfi_def_cfa_offset 176
+  .cfi_offset x30, -72
   mov x9, x2
   mov x2, sp
   blr x9
@@ -83,6 +102,7 @@ emulator_wait:
   ldp d8, d9, [sp, #112]; ldp d10, d11, [sp, #128]; ldp d12, d13, [sp, #144]; ldp d14, d15, [sp, #160]
   add sp, sp, #176
   br x30
+  .cfi_endproc
 .globl emulator_start
 .hidden emulator_start
 emulator_start:

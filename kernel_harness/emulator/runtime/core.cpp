@@ -210,22 +210,22 @@ State Core::wait_for_turn(State here) {
 State Core::wait_for_lanes(State here) {
   const unsigned index = index_of(left(here)), bit = index % kWarpSize;
   Warp& warp = warps_[index / kWarpSize];
-  warp.site[bit] = caller_of(here);
+  warp.way[bit] = way_here();
   warp.converging |= 1u << bit;
   here->answer = reinterpret_cast<std::uint64_t>(&warp.converged);
   ++converging_;
   return next();
 }
 
-// One place in the code of each warp: the lanes that wait there are together, and go on.
+// One place in the code of each warp: the lanes that came there by the same calls are together, and go on.
 void Core::release_converged() {
   for (unsigned w = 0; w < warps_.size(); ++w) {
     Warp& warp = warps_[w];
     if (!warp.converging) continue;
-    const void* site = warp.site[std::countr_zero(warp.converging)];
+    const std::uint64_t way = warp.way[std::countr_zero(warp.converging)];
     warp.converged = 0;
     for (unsigned i = 0; i < kWarpSize; ++i) {
-      if (!(warp.converging >> i & 1) || warp.site[i] != site) continue;
+      if (!(warp.converging >> i & 1) || warp.way[i] != way) continue;
       warp.converged |= 1u << i;
       --converging_;
       push_ready(w * kWarpSize + i);

@@ -25,7 +25,7 @@ struct Gathering : Meeting {  // a rendezvous of the lanes of one mask, and the 
 
 struct Warp {
   std::uint32_t alive = 0, converging = 0, converged = 0;
-  const void* site[kWarpSize];
+  std::uint64_t way[kWarpSize];  // by which each lane came to where it is converging
   std::vector<Gathering> gatherings;
 };
 

@@ -27,6 +27,9 @@ namespace emulator {
 // What was being done there: the return address of the call that waits.
 const void* caller_of(State state);
 
+// Tells apart by which calls the code that waits was come to, all the way up its stack. For `choose` to ask.
+std::uint64_t way_here();
+
 class Stack {
  public:
   explicit Stack(std::size_t bytes);

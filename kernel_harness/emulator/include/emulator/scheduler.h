@@ -91,7 +91,7 @@ EMULATOR_WAIT void yield() { emulator_wait(0, 0, &for_turn); }
 void before_atomic();
 
 // The lanes of the warp that run the same code as this one. Which they are shows when the rest of the block can
-// go no further: those that called this from the same place.
+// go no further: those that came to the same place by the same calls.
 EMULATOR_WAIT std::uint32_t converged_lanes() { return *reinterpret_cast<const std::uint32_t*>(emulator_wait(0, 0, &for_lanes)); }
 
 #undef EMULATOR_WAIT
