@@ -95,10 +95,13 @@ void Core::open_books() {
   in_step_ = false;
 }
 
-void Core::run_block(std::uint64_t number) {
-  begin_block(number);
-  go();
-  if (alive_) stuck();
+void Core::run_blocks(std::uint64_t first, std::uint64_t end) {
+  end_ = end;
+  for (number_ = first; number_ < end_ && !(sanitize::on && sanitize::given_up()); ++number_) {
+    begin_block(sanitize::on ? sanitize::nth_block(number_) : number_);
+    go();
+    if (alive_) stuck();
+  }
 }
 
 // The blocks of a cooperative launch take turns on one core: what is each block's own is put away in between.
@@ -212,7 +215,6 @@ State Core::wait_for_lanes(State here) {
   Warp& warp = warps_[index / kWarpSize];
   warp.way[bit] = way_here();
   warp.converging |= 1u << bit;
-  here->answer = reinterpret_cast<std::uint64_t>(&warp.converged);
   ++converging_;
   return next();
 }
@@ -223,14 +225,16 @@ void Core::release_converged() {
     Warp& warp = warps_[w];
     if (!warp.converging) continue;
     const std::uint64_t way = warp.way[std::countr_zero(warp.converging)];
-    warp.converged = 0;
-    for (unsigned i = 0; i < kWarpSize; ++i) {
-      if (!(warp.converging >> i & 1) || warp.way[i] != way) continue;
-      warp.converged |= 1u << i;
+    std::uint32_t together = 0;
+    for (unsigned i = 0; i < kWarpSize; ++i)
+      if (warp.converging >> i & 1 && warp.way[i] == way) together |= 1u << i;
+    warp.converging &= ~together;
+    for (std::uint32_t rest = together; rest; rest &= rest - 1) {
+      const unsigned index = w * kWarpSize + std::countr_zero(rest);
+      threads_[index].state->answer = together;
       --converging_;
-      push_ready(w * kWarpSize + i);
+      push_ready(index);
     }
-    warp.converging &= ~warp.converged;
   }
 }
 
@@ -242,6 +246,7 @@ void Core::run_threads(Fiber* fiber) {
       if (row_end) {
         next_ = static_cast<unsigned>(threads_.size());
         alive_ = 0;
+        if (number_ + 1 < end_) begin_block(++number_);  // nobody waited: the next block can follow on this stack
       } else {
         finish(self());
       }
@@ -269,19 +274,19 @@ void Core::finish(Thread& thread) {
 void Core::release_barrier() {
   if (profile::on) profile::met_at_barrier();
   if (sanitize::on) sanitize::release_barrier(alive_);
-  outcome_ = {votes_, votes_ == voters_, votes_ > 0};
+  outcome_ = outcome(voters_);
   votes_ = voters_ = waiting_ = ready_head_ = 0;
   for (unsigned place = 0; place < threads_.size(); ++place) {
     const unsigned i = sanitize::on ? sanitize::nth_thread(place) : place;
     if (!threads_[i].at_barrier) continue;
     threads_[i].at_barrier = false;
+    threads_[i].state->answer = outcome_;
     push_ready(i);
   }
   in_step_ = !sanitize::on;
 }
 
 State Core::wait_at_barrier(bool vote, State here) {
-  here->answer = reinterpret_cast<std::uint64_t>(&outcome_);
   Thread& thread = left(here);
   if (sanitize::on) sanitize::arrive(index_of(thread), caller_of(here), true);
   ++waiting_;
@@ -295,16 +300,16 @@ State Core::wait_at_barrier(bool vote, State here) {
 // Those who left a barrier together mostly come to the next one together. While they do, in the order in which they
 // left, nothing is written down of whoever waits: the ring stands still, and its head goes from one to the next.
 inline State Core::step(bool vote, State here) {
-  here->answer = reinterpret_cast<std::uint64_t>(&outcome_);
   votes_ += vote;
   running_->state = here;
   if (++ready_head_ == ready_count_) {
     if (profile::on) profile::met_at_barrier();
-    outcome_ = {votes_, votes_ == ready_count_, votes_ > 0};
+    outcome_ = outcome(ready_count_);
     votes_ = ready_head_ = 0;
   }
   running_ = &threads_[ready_[ready_head_]];
   threadIdx = running_->at;
+  running_->state->answer = outcome_;
   return running_->state;
 }
 

@@ -24,7 +24,7 @@ struct Gathering : Meeting {  // a rendezvous of the lanes of one mask, and the 
 };
 
 struct Warp {
-  std::uint32_t alive = 0, converging = 0, converged = 0;
+  std::uint32_t alive = 0, converging = 0;
   std::uint64_t way[kWarpSize];  // by which each lane came to where it is converging
   std::vector<Gathering> gatherings;
 };
@@ -48,7 +48,7 @@ class Core {
  public:
   void begin_launch(const Launch& launch);
   void end_launch();
-  void run_block(std::uint64_t number);
+  void run_blocks(std::uint64_t first, std::uint64_t end);
   void fail(const char* what) { set_fault(name(index_of(self())) + ": " + what); }
   bool holds(const void* address) const;
   bool next_row();
@@ -84,6 +84,7 @@ class Core {
   void open_books();
   void keep_books();
   void fall_out_of_step();
+  std::uint64_t outcome(unsigned voters) const { return std::bit_cast<std::uint64_t>(Votes{votes_, votes_ == voters, votes_ > 0}); }
   void enter();
   void go();
   State next();
@@ -122,12 +123,13 @@ class Core {
   unsigned votes_ = 0, voters_ = 0, at_grid_ = 0;
   unsigned row_end_ = 0;  // what `row_end` is to be when the block takes its turn
   bool in_step_ = false;
-  Votes outcome_{};
+  std::uint64_t outcome_ = 0;  // of the last barrier: Votes
   Thread* running_ = nullptr;
   State main_ = nullptr;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
   std::vector<char> dynamic_, kept_, shared_;
+  std::uint64_t number_ = 0, end_ = 0;  // of blocks to run
   uint3 block_{};
   char *static_ = nullptr, *sanitized_ = nullptr;
   std::size_t static_bytes_ = 0;

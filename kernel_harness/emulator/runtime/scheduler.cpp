@@ -73,9 +73,7 @@ class Cores {
     if (!mine) mine = std::make_unique<Core>();
     core = mine.get();
     mine->begin_launch(launch);
-    for (std::uint64_t first; (first = taken_.fetch_add(chunk_)) < blocks_;)
-      for (std::uint64_t number = first; number < std::min(first + chunk_, blocks_) && !(sanitize::on && sanitize::given_up()); ++number)
-        mine->run_block(sanitize::on ? sanitize::nth_block(number) : number);
+    for (std::uint64_t first; (first = taken_.fetch_add(chunk_)) < blocks_;) mine->run_blocks(first, std::min(first + chunk_, blocks_));
     mine->end_launch();
   }
 

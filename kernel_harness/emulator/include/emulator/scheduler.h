@@ -2,6 +2,7 @@
 // a block share one core and are switched contexts, so that a barrier is a barrier.
 #pragma once
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -53,8 +54,8 @@ void in_a_row(Call call) {
   } while (row_end && next_row());
 }
 
-// What a thread waits for, as emulator_wait takes it; the answer is where the outcome will be. The waits are inlined,
-// so that whoever goes on is back in the kernel at once, and told apart by where they are called.
+// What a thread waits for, as emulator_wait takes it. The waits are inlined, so that whoever goes on is back in the
+// kernel at once, and told apart by where they are called.
 State at_barrier(std::uint64_t vote, std::uint64_t, State);
 State at_grid_barrier(std::uint64_t, std::uint64_t, State);
 State in_warp(std::uint64_t mask, std::uint64_t value, State);
@@ -68,9 +69,9 @@ EMULATOR_WAIT void barrier() { emulator_wait(0, 0, &at_barrier); }
 
 struct Votes {
   unsigned count;
-  bool all, any;
+  unsigned short all, any;
 };
-EMULATOR_WAIT Votes barrier(bool vote) { return *reinterpret_cast<const Votes*>(emulator_wait(vote, 0, &at_barrier)); }
+EMULATOR_WAIT Votes barrier(bool vote) { return std::bit_cast<Votes>(emulator_wait(vote, 0, &at_barrier)); }
 
 // Waits until every thread of the grid that has not returned is here; the launch must be cooperative.
 EMULATOR_WAIT void grid_barrier() { emulator_wait(0, 0, &at_grid_barrier); }
@@ -92,7 +93,7 @@ void before_atomic();
 
 // The lanes of the warp that run the same code as this one. Which they are shows when the rest of the block can
 // go no further: those that came to the same place by the same calls.
-EMULATOR_WAIT std::uint32_t converged_lanes() { return *reinterpret_cast<const std::uint32_t*>(emulator_wait(0, 0, &for_lanes)); }
+EMULATOR_WAIT std::uint32_t converged_lanes() { return static_cast<std::uint32_t>(emulator_wait(0, 0, &for_lanes)); }
 
 #undef EMULATOR_WAIT
 
