@@ -1,6 +1,6 @@
 """The sanitizer as the worker uses it: names for what kernels touch, and findings with files and lines.
 
-What counts as a finding is decided in runtime/sanitize.cpp; who reads it, elsewhere.
+What counts as a finding is decided in runtime/sanitize_check.cpp; who reads it, elsewhere.
 """
 
 from __future__ import annotations

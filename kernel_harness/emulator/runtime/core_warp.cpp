@@ -1,0 +1,95 @@
+// What the lanes of a warp wait for: each other.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "core.h"
+#include "emulator/profile.h"
+#include "emulator/sanitize.h"
+
+namespace emulator {
+
+void Core::release(Gathering& gathering, unsigned first) {
+  std::memcpy(gathering.values, gathering.given, sizeof gathering.given);
+  gathering.lanes = gathering.arrived;
+  if (profile::on) profile::met_in_warp();
+  if (sanitize::on) sanitize::release_warp(first, gathering.lanes);
+  gathering.arrived = 0;
+  for (unsigned i = 0; i < kWarpSize; ++i)
+    if (gathering.lanes >> i & 1) push_ready(first + i);
+}
+
+// Lanes read an outcome as soon as they go on, so one that nobody is to go on from is free. Every other has a lane of
+// its own, in it or on the way out of it: a warp needs no more of them than it has lanes, and they stay where they are.
+Gathering& Core::gathering_of(unsigned which, std::uint32_t mask) {
+  auto& all = warps_[which].gatherings;
+  for (Gathering& each : all)
+    if (each.mask == mask) return each;
+  if (all.size() < kWarpSize) {
+    all.reserve(kWarpSize);
+    all.emplace_back();
+  }
+  Gathering* free = &all.back();
+  if (free->mask) free = &*std::find_if(all.begin(), all.end(), [&](const Gathering& each) { return !each.arrived && !wakes(which * kWarpSize, each.lanes); });
+  free->mask = mask;
+  return *free;
+}
+
+// Whether one of these lanes of the warp that begins with thread `first` is about to go on.
+bool Core::wakes(unsigned first, std::uint32_t lanes) const {
+  for (unsigned i = 0; i < ready_count_; ++i) {
+    const unsigned index = ready_[(ready_head_ + i) % ready_.size()];
+    if (index >= first && index < first + kWarpSize && lanes >> (index - first) & 1) return true;
+  }
+  return false;
+}
+
+State Core::wait_in_warp(std::uint32_t mask, std::uint64_t value, State here) {
+  const unsigned index = index_of(left(here)), which = index / kWarpSize, bit = index % kWarpSize;
+  if (sanitize::on) sanitize::arrive(index, caller_of(here), false);
+  if (!(mask >> bit & 1)) {
+    if (sanitize::on) sanitize::outside_mask(index);
+    set_fault(name(index) + " took part in a warp operation whose mask leaves it out");
+    mask |= 1u << bit;
+  }
+  Gathering& gathering = gathering_of(which, mask);
+  if (sanitize::on) sanitize::keep_quiet(warps_[which].gatherings.data(), kWarpSize * sizeof(Gathering));
+  gathering.given[bit] = value;
+  gathering.arrived |= 1u << bit;
+  here->answer = reinterpret_cast<std::uint64_t>(static_cast<const Meeting*>(&gathering));
+  if (gathering.arrived == (mask & warps_[which].alive)) release(gathering, which * kWarpSize);
+  return next();
+}
+
+State Core::wait_for_lanes(State here) {
+  const unsigned index = index_of(left(here)), bit = index % kWarpSize;
+  Warp& warp = warps_[index / kWarpSize];
+  warp.way[bit] = way_here();
+  warp.converging |= 1u << bit;
+  ++converging_;
+  return next();
+}
+
+// One place in the code of each warp: the lanes that came there by the same calls are together, and go on.
+void Core::release_converged() {
+  for (unsigned w = 0; w < warps_.size(); ++w) {
+    Warp& warp = warps_[w];
+    if (!warp.converging) continue;
+    const std::uint64_t way = warp.way[std::countr_zero(warp.converging)];
+    std::uint32_t together = 0;
+    for (unsigned i = 0; i < kWarpSize; ++i)
+      if (warp.converging >> i & 1 && warp.way[i] == way) together |= 1u << i;
+    warp.converging &= ~together;
+    for (std::uint32_t rest = together; rest; rest &= rest - 1) {
+      const unsigned index = w * kWarpSize + std::countr_zero(rest);
+      threads_[index].state->answer = together;
+      --converging_;
+      push_ready(index);
+    }
+  }
+}
+
+State in_warp(std::uint64_t mask, std::uint64_t value, State here) { return core->wait_in_warp(static_cast<std::uint32_t>(mask), value, here); }
+State for_lanes(std::uint64_t, std::uint64_t, State here) { return core->wait_for_lanes(here); }
+
+}  // namespace emulator
