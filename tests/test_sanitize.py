@@ -16,16 +16,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernel_harness import candidate, compute_sanitizer, findings, problem
+from kernel_harness import candidate, problem
 from kernel_harness import device as devices
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import plan
 from kernel_harness.errors import EnvironmentLacking
 from kernel_harness.examine import Subject
-from kernel_harness.findings import Finding, Kind, Place
 from kernel_harness.problem import Problem
 from kernel_harness.process import Limits, Template
-from kernel_harness.sanitize import Report, one_per_shape, sanitize, sanitize_on_gpu
+from kernel_harness.sanitizer import compute_sanitizer, findings
+from kernel_harness.sanitizer.findings import Finding, Kind, Place
+from kernel_harness.sanitizer.sanitize import Report, one_per_shape, sanitize, sanitize_on_gpu
 
 ROOT = Path(__file__).resolve().parent.parent
 PLANTED = ROOT / "tests" / "planted"

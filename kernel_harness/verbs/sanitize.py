@@ -28,6 +28,6 @@ def main(options: argparse.Namespace) -> int:
     from kernel_harness.process import Template
 
     with Template() as template:
-        from kernel_harness import sanitize
+        from kernel_harness.sanitizer import sanitize
 
         return sanitize.run(options, ROOT, template)

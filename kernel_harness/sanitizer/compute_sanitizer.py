@@ -18,9 +18,9 @@ from pathlib import Path
 
 from kernel_harness import channel
 from kernel_harness.errors import EnvironmentLacking
-from kernel_harness.findings import Finding, Kind, Place, source_line
 from kernel_harness.paths import ROOT
 from kernel_harness.process import Limits, Template, Worker, environment
+from kernel_harness.sanitizer.findings import Finding, Kind, Place, source_line
 
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 _LAST_WORDS_S = 120
@@ -59,7 +59,7 @@ class Wrapped(Template):
         self._log = self._folder / "log"
         self._command = [
             executable(), "--tool", tool, "--target-processes", "application-only", "--log-file", str(self._log),
-            "--print-limit", "100", sys.executable, "-m", "kernel_harness.alone",
+            "--print-limit", "100", sys.executable, "-m", "kernel_harness.sanitizer.alone",
         ]  # fmt: skip
         self._end: socket.socket | None = None
         self._wrapper: subprocess.Popen[bytes] | None = None

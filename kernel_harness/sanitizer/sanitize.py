@@ -10,17 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from kernel_harness import compute_sanitizer, find
 from kernel_harness import device as devices
+from kernel_harness import find
 from kernel_harness.build.errors import BuildFailed, NoCompiler
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Packed, Reference, plan
 from kernel_harness.channel import SharedBuffer
 from kernel_harness.errors import EnvironmentLacking, UserError
 from kernel_harness.examine import Answer, Fault, Refused, Subject, buffer_of, file_name
-from kernel_harness.findings import Finding, Kind, read
 from kernel_harness.problem import Problem
 from kernel_harness.process import Limits, Template
+from kernel_harness.sanitizer import compute_sanitizer
+from kernel_harness.sanitizer.findings import Finding, Kind, read
 from kernel_harness.verify import same
 
 CLEAN, FOUND = 0, 1

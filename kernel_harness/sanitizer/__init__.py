@@ -1,0 +1,1 @@
+"""The verb `sanitize` and what it reads: the emulator's findings, and compute-sanitizer's log on a GPU."""
