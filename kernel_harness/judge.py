@@ -14,7 +14,7 @@ from typing import Protocol
 
 import psutil
 
-from kernel_harness import builtin, race, results, sanitize
+from kernel_harness import builtin, launches, race, results, sanitize
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.device import Device
@@ -251,10 +251,12 @@ def _timed(run: Session, passed: Mapping[str, tuple[Candidate, Subject, Finding]
                 _race(run, cohort, series.expected or len(groups))
             except KeyboardInterrupt as interrupt:
                 interruption = interrupt
+            seen = {name: (candidate, finding) for name, (candidate, _, finding) in passed.items()}
             for arm in arms:
+                if run.device.launches() is None and arm.fault is None and interruption is None:
+                    arm.fault = launches.look(arm.subject, *seen[arm.name], run.reference, run.cases)
                 if arm.name != run.settings.baseline:
                     arm.subject.close()
-            seen = {name: (candidate, finding) for name, (candidate, _, finding) in passed.items()}
             yield from of_cohort(run.context, cohort, seen, series.baseline_ms, time.perf_counter() - started)
             series.timed += 1
             if series.baseline_ms is None and cohort.rounds:
