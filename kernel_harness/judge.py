@@ -14,7 +14,7 @@ from typing import Protocol
 
 import psutil
 
-from kernel_harness import builtin, launches, race, results, sanitize
+from kernel_harness import builtin, launches, race, results
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.device import Device
@@ -25,6 +25,7 @@ from kernel_harness.problem import Problem
 from kernel_harness.process import Template
 from kernel_harness.race import BASELINE, Arm, Cohort, Stop, cohorts
 from kernel_harness.results import Result
+from kernel_harness.sanitizer import sanitize
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
 from kernel_harness.summary import Context, of_candidate, of_cohort

@@ -29,14 +29,7 @@ class Harness:
 
     def run(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> Finished:
         """The command from start to end."""
-        process = self.start(*arguments, environment=environment)
-        try:
-            stdout, stderr = process.communicate(timeout=LONGEST_S)
-        except subprocess.TimeoutExpired:
-            process.terminate()  # as Ctrl-C, it ends the workers too
-            process.communicate()
-            raise
-        return Finished(process.returncode, stdout, stderr)
+        return finished(self.start(*arguments, environment=environment))
 
     def start(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """The command, under way."""
@@ -80,6 +73,17 @@ class Finished:
         """What `--json` printed, by kernel."""
         assert self.stdout, self.stderr
         return {record["kernel"]: record for record in map(json.loads, self.stdout.splitlines())}
+
+
+def finished(process: subprocess.Popen[str]) -> Finished:
+    """A command at its end. Raises TimeoutExpired where it hangs."""
+    try:
+        stdout, stderr = process.communicate(timeout=LONGEST_S)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # as Ctrl-C, it ends the workers too
+        process.communicate()
+        raise
+    return Finished(process.returncode, stdout, stderr)
 
 
 def _hear_interrupts() -> None:
