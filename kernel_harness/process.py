@@ -268,7 +268,7 @@ class Worker:
         Processes that are started meanwhile are stopped in turn.
         """
         stopped: set[int] = set()
-        for _ in range(_STOPS):
+        for _ in range(_STOPS if self._alive else 0):  # once it is gone its number may be somebody else's
             moving = [process for process in tree.group(self.pid) if process.pid not in stopped]
             if not moving:
                 return
@@ -281,7 +281,7 @@ class Worker:
 
     def resume(self) -> None:
         """Lets them go on."""
-        for process in tree.group(self.pid):
+        for process in tree.group(self.pid) if self._alive else ():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
 
