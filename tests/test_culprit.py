@@ -141,7 +141,7 @@ class ModelNew(torch.nn.Module):
         global started
         if not started:
             started = True
-            for _ in range(8 * len(os.sched_getaffinity(0))):
+            for _ in range(4 * len(os.sched_getaffinity(0))):
                 if os.fork() == 0:
                     while True:
                         pass
@@ -151,7 +151,7 @@ class ModelNew(torch.nn.Module):
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    with Session(PROBLEM, Emulated(), Settings(rounds=8), Nobody()) as made:
+    with Session(PROBLEM, Emulated(), Settings(rounds=4), Nobody()) as made:
         yield made
 
 
