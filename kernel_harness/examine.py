@@ -97,7 +97,7 @@ class Subject:
         self._workshop = Workshop(template, devices.named(device), limits)
         self._limits = limits
         self._file = self._source = ""
-        self._closed = False
+        self.closed = False
         self._output = SharedBuffer(_OUTPUT_BYTES)
         start = {
             "do": "start", "device": device, "output_size": self._output.size, "path": [str(KERNELS)],
@@ -179,9 +179,9 @@ class Subject:
     def close(self) -> None:
         """Ends the worker. Safe to call twice."""
         self.worker.close()
-        if not self._closed:
+        if not self.closed:
             self._output.close()
-        self._closed = True
+        self.closed = True
 
     def _copied(self, reply: Message) -> tuple[Any, tuple[torch.Tensor, ...]]:
         try:
