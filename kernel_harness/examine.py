@@ -97,7 +97,7 @@ class Subject:
         self._workshop = Workshop(template, devices.named(device), limits)
         self._limits = limits
         self._file = self._source = ""
-        self._closed = False
+        self.closed = False
         self._output = SharedBuffer(_OUTPUT_BYTES)
         start = {
             "do": "start", "device": device, "output_size": self._output.size, "path": [str(KERNELS)],
@@ -142,6 +142,18 @@ class Subject:
         told = launches if isinstance(launches, int) else None
         return Answer(structure, outputs, _clocked(reply.get("clocked")), bracket_ms, told)
 
+    def kernels(self, packed: Packed, buffer: SharedBuffer) -> list[str]:
+        """What one forward launches on a CUDA device, by name, as the worker tells it."""
+        descriptor = buffer.read_only()
+        try:
+            told = self._ask(
+                {"do": "kernels", **_described(packed), "seed": FORWARD_SEED, "writable": False}, [descriptor]
+            )
+        finally:
+            os.close(descriptor)
+        names = told.get("kernels")
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
     def warm(self, hold: int) -> Clocked:
         """The last call again, with its inputs still in the device's cache."""
         return _clocked(self._ask({"do": "warm", "hold": hold}).get("clocked"))
@@ -167,9 +179,9 @@ class Subject:
     def close(self) -> None:
         """Ends the worker. Safe to call twice."""
         self.worker.close()
-        if not self._closed:
+        if not self.closed:
             self._output.close()
-        self._closed = True
+        self.closed = True
 
     def _copied(self, reply: Message) -> tuple[Any, tuple[torch.Tensor, ...]]:
         try:

@@ -263,25 +263,26 @@ class Worker:
         return reply
 
     def pause(self) -> None:
-        """Stops every thread of the worker and of what it started. One that cannot be stopped is ended.
+        """Stops every thread of the worker and of what it started. One that cannot be stopped is ended."""
+        if self._alive and not self._stopped():
+            self._fault = self._dead(WorkerMisbehaved, "The process does not stand still when it is stopped.")
 
-        Processes that are started meanwhile are stopped in turn.
-        """
+    def _stopped(self) -> bool:
+        """Stops all; processes that are started meanwhile in turn. Whether no new one shows up any more."""
         stopped: set[int] = set()
         for _ in range(_STOPS):
             moving = [process for process in tree.group(self.pid) if process.pid not in stopped]
             if not moving:
-                return
+                return True
             stopped |= {process.pid for process in moving}
             for process in moving:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.send_signal(signal.SIGSTOP)
-        if self._alive:
-            self._fault = self._dead(WorkerMisbehaved, "The process does not stand still when it is stopped.")
+        return False
 
     def resume(self) -> None:
         """Lets them go on."""
-        for process in tree.group(self.pid):
+        for process in tree.group(self.pid) if self._alive else ():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGCONT)
 
@@ -291,11 +292,10 @@ class Worker:
             return
         self._alive = False
         end = time.monotonic() + 10
-        while time.monotonic() < end:
+        while tree.group(self.pid) and time.monotonic() < end:
+            self._stopped()  # or who starts others without end would be ahead
             group = tree.group(self.pid)
-            if not group:
-                break
-            for process in group:
+            for process in group[1:] or group:  # the first collects whom the others leave behind
                 tree.kill(process)
             time.sleep(0.005)
         self._channel.close()

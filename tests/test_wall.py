@@ -14,6 +14,7 @@ import psutil
 import pytest
 from conftest import ROOT
 
+from kernel_harness import tree
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.examine import Fault, Subject
 from kernel_harness.process import Limits, Template, TemplateGone, WorkerCrashed
@@ -281,6 +282,54 @@ def test_nothing_that_a_worker_started_outlives_it(walled: Template) -> None:
     end = time.monotonic() + 10
     while not set(alive_below(walled)) <= before:
         assert time.monotonic() < end  # a process that was killed takes its time to end
+
+
+# Each link burns until it is killed; its child, which has waited for that, is then nobody's but goes on.
+GOES_ON_IN_ORPHANS = """
+import os, time
+
+def go_on():
+    while True:
+        me = os.getpid()
+        if os.fork():
+            while True:
+                pass
+        while os.getppid() == me:
+            time.sleep(0.001)
+
+if os.fork() == 0:
+    if os.fork() == 0:
+        go_on()
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_orphans_are_counted_stopped_and_ended_with_the_worker(walled: Template) -> None:
+    before = set(alive_below(walled))
+    subject = Subject(walled, "cpu", Limits())
+    subject.load("orphans.py", MODEL + GOES_ON_IN_ORPHANS, "ModelNew")
+    orphans = set(alive_below(walled)) - before - {subject.worker.pid}
+    counted = {process.pid for process in tree.group(subject.worker.pid)}
+    subject.worker.pause()
+    end = time.monotonic() + 10
+    while any(psutil.Process(pid).status() != psutil.STATUS_STOPPED for pid in orphans):
+        assert time.monotonic() < end  # a process feels that it is stopped when it has its turn
+    subject.close()
+
+    assert len(orphans) >= 3  # the worker behind its attendant, who burns, and who waits
+    assert orphans <= counted
+    assert set(alive_below(walled)) <= before
+
+
+def test_what_a_worker_leaves_when_it_ends_by_itself_ends_too(walled: Template) -> None:
+    before = set(alive_below(walled))
+    subject = Subject(walled, "cpu", Limits())
+    with pytest.raises(Fault):
+        subject.load("orphans.py", GOES_ON_IN_ORPHANS + "os._exit(0)", "ModelNew")
+    subject.close()
+
+    assert set(alive_below(walled)) <= before
 
 
 def alive_below(template: Template) -> Iterator[int]:

@@ -168,6 +168,14 @@ class Cuda:
         """Not known without a profiler."""
         return None
 
+    def kernels(self, call: Callable[[], Any]) -> list[str]:
+        """What a call launches, by name, whether or not it ends well."""
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            with contextlib.suppress(Exception):
+                call()
+            self.synchronize()
+        return [event.name for event in profiler.events() if event.device_type is torch.autograd.DeviceType.CUDA]
+
     def synchronize(self) -> None:
         """Raises RuntimeError once a kernel has failed."""
         torch.cuda.synchronize()

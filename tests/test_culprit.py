@@ -1,0 +1,201 @@
+"""Who leaves work behind that no stop reaches is found, and nobody else, however noisy the machine is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_harness import culprit, process
+from kernel_harness import problem as problems
+from kernel_harness.candidate import Candidate
+from kernel_harness.culprit import FACTOR, TRIALS, Evidence, suspects, tried
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.judge import Nobody, Session
+from kernel_harness.race import SENTINEL, Cohort
+from kernel_harness.results import Result
+from kernel_harness.settings import Settings
+from kernel_harness.status import Status
+from kernel_harness.timing import Round, order_of_round
+
+PROBLEM = problems.load("product", ROOT / "tests" / "candidates" / "problem" / "product.py")
+NAMES = [f"kernel{i}" for i in range(8)]
+LONGER = 2.0
+
+
+def quiet(rng: random.Random) -> float:
+    return rng.uniform(1.0, 1.1)
+
+
+def bursts(rng: random.Random) -> float:
+    """Neighbours that come and go: a reading in three is many times too long."""
+    return rng.uniform(1.0, 1.1) * rng.choice([1, 1, rng.uniform(2, 50)])
+
+
+# ------------------------------------------------------------------------------------- the conviction
+
+
+@given(st.randoms(use_true_random=False))
+def test_who_disturbs_is_convicted_where_it_is_quiet(rng: random.Random) -> None:
+    evidence = tried(lambda there: quiet(rng) * (LONGER if there else 1), rng)
+
+    assert evidence.convinces
+    assert len(evidence.beside_ms) == len(evidence.without_ms) == TRIALS
+
+
+@pytest.mark.parametrize("noise", [quiet, bursts])
+def test_an_innocent_is_convicted_no_more_often_than_is_promised(noise: Callable[[random.Random], float]) -> None:
+    """Once in 3432 where every reading differs by enough; 20,000 times tried, more than 20 have a chance of 1e-6."""
+    rng = random.Random(1)
+    convicted = sum(tried(lambda there: noise(rng), rng).convinces for _ in range(20_000))
+
+    assert convicted <= 20
+
+
+def test_the_promise_rests_on_the_order_alone() -> None:
+    """The worst noise there is: each reading is far above or below every other."""
+    rng = random.Random(2)
+    readings = [10.0**i for i in range(2 * TRIALS)]
+
+    def trial() -> bool:
+        left = iter(rng.sample(readings, len(readings)))
+        return tried(lambda there: next(left), rng).convinces
+
+    assert 1 <= sum(trial() for _ in range(20_000)) <= 20
+
+
+def test_what_slows_others_by_less_than_the_factor_is_not_convicted() -> None:
+    assert not Evidence((FACTOR * 2.0,), (2.0,)).convinces
+
+
+def test_a_reading_that_could_not_be_made_convinces_nobody() -> None:
+    assert not Evidence((9.0, float("nan")), (1.0,)).convinces
+    assert not Evidence((9.0,), (1.0, float("nan"))).convinces
+
+
+def test_the_sentence_says_what_was_measured() -> None:
+    sentence = Evidence((4.0, 5.0, 6.0), (1.0, 2.0, 3.0)).sentence
+
+    assert "5 ms beside it and 2 ms without it, in 3 trials each" in sentence
+
+
+# ------------------------------------------------------------------------------------------ the suspicion
+
+
+@given(st.sets(st.sampled_from(NAMES)), st.randoms(use_true_random=False))
+def test_those_at_whose_end_the_sentinel_becomes_faster_are_suspected(guilty: set[str], rng: random.Random) -> None:
+    """A GPU that several share takes turns."""
+    readings = [quiet(rng) / 1.1 * (1 + len(guilty & set(NAMES[ended:]))) for ended in range(len(NAMES) + 1)]
+    found = suspects(NAMES, readings, [])
+
+    assert set(found) <= guilty
+    last_few = [name for name in NAMES if name in guilty][-2:]
+    assert set(last_few) <= set(found)
+
+
+def rounds_with(rng: random.Random, guilty: set[str], count: int = 64) -> list[Round]:
+    """The sentinel twice as slow right after some of the arms."""
+    made = []
+    for _ in range(count):
+        order = order_of_round([*NAMES[:3], "torch", SENTINEL], rng)
+        place = order.index(SENTINEL)
+        slowed = place > 0 and order[place - 1] in guilty
+        made.append(Round({**dict.fromkeys(order, 1.0), SENTINEL: quiet(rng) * (LONGER if slowed else 1)}, order))
+    return made
+
+
+@pytest.mark.parametrize("guilty", [set(), {"kernel0"}, {"kernel0", "kernel2"}], ids=len)
+def test_those_right_after_whose_calls_the_sentinel_is_slow_are_suspected(guilty: set[str]) -> None:
+    rounds = rounds_with(random.Random(3), guilty)
+
+    assert set(suspects(NAMES[:3], [1.0] * 4, rounds)) == guilty
+
+
+def test_few_rounds_are_no_reason_for_suspicion() -> None:
+    assert not suspects(NAMES[:3], [1.0] * 4, rounds_with(random.Random(4), {"kernel0"}, count=8))
+
+
+# --------------------------------------------------------------------------------------- a real one
+
+HONEST = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        return torch.matmul(A.T, B.T)
+"""
+LEAVES_WORK_BEHIND = """
+import os
+import torch
+
+started = False
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        global started
+        if not started:
+            started = True
+            for _ in range(4 * len(os.sched_getaffinity(0))):
+                if os.fork() == 0:
+                    while True:
+                        pass
+        return torch.matmul(A.T, B.T)
+"""
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(PROBLEM, Emulated(), Settings(rounds=4), Nobody()) as made:
+        yield made
+
+
+def judged(session: Session, **sources: str) -> dict[str, Result]:
+    candidates = [Candidate(name, Path(f"{name}.py"), source) for name, source in sources.items()]
+    return {result.kernel: result for result in session.judge(candidates, lambda result: None)}
+
+
+def test_who_leaves_processes_running_that_nobody_stops_is_found_and_the_others_are_timed_again(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where a stopped process leaves its kernels running. Noise acquits: an attempt may fail."""
+    monkeypatch.setattr(process.Worker, "pause", lambda self: None)
+    for _ in range(5):
+        found = judged(session, first=HONEST, burns=LEAVES_WORK_BEHIND, last=HONEST)
+        for name in ("first", "last", "torch"):
+            assert found[name].status is Status.PASSED
+            assert found[name].timing is not None
+        if found["burns"].status is Status.CHEATED:
+            break
+
+    assert found["burns"].status is Status.CHEATED
+    assert found["burns"].timing is None
+    assert "leaves work behind" in found["burns"].reason
+    assert len(found) == 4
+
+
+def test_who_is_stopped_is_no_culprit(session: Session) -> None:
+    found = judged(session, first=HONEST, burns=LEAVES_WORK_BEHIND)
+
+    assert {result.status for result in found.values()} == {Status.PASSED}
+
+
+def test_only_the_cohort_that_is_timed_has_processes(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = []
+
+    def counting(cohort: Cohort, *_: object) -> bool:
+        workers = psutil.Process(session.template._process.pid).children()
+        alive = sum(worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
+        processes.append((alive, len(cohort.arms)))
+        return False
+
+    monkeypatch.setattr(culprit, "convict", counting)
+    found = judged(session, **dict.fromkeys([*NAMES, "ninth"], HONEST))
+
+    assert processes == [(7, 7), (6, 6)]
+    assert {result.status for result in found.values()} == {Status.PASSED}
