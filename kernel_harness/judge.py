@@ -266,7 +266,7 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
         try:
             race.race(cohort, run.reference, _stop(run, series.expected or groups), tell)
             for arm in arms:
-                if run.device.launches() is None and arm.fault is None:
+                if not run.device.emulated and arm.fault is None:
                     arm.fault = launches.look(arm.subject, *seen[arm.name], run.reference, run.cases)
             if culprit.convict(cohort, run.reference, lambda name: _fresh(run, held, name), tell):
                 innocent = {arm.name: held[arm.name] for arm in arms if arm.fault is None}
