@@ -312,14 +312,41 @@ def test_orphans_are_counted_stopped_and_ended_with_the_worker(walled: Template)
     orphans = set(alive_below(walled)) - before - {subject.worker.pid}
     counted = {process.pid for process in tree.group(subject.worker.pid)}
     subject.worker.pause()
-    end = time.monotonic() + 10
-    while any(psutil.Process(pid).status() != psutil.STATUS_STOPPED for pid in orphans):
-        assert time.monotonic() < end  # a process feels that it is stopped when it has its turn
+    stopped = [psutil.Process(pid).status() for pid in orphans]
     subject.close()
 
     assert len(orphans) >= 3  # the worker behind its attendant, who burns, and who waits
     assert orphans <= counted
+    assert set(stopped) == {psutil.STATUS_STOPPED}
     assert set(alive_below(walled)) <= before
+
+
+# Each lives for a moment only, and has a fork under way for most of it.
+FORKS_AND_ENDS = """
+import os
+
+if os.fork() == 0:
+    while True:
+        if os.fork():
+            os._exit(0)
+"""
+
+
+def test_a_chain_of_forks_stands_still_whenever_it_is_stopped(walled: Template) -> None:
+    subject = Subject(walled, "cpu", Limits())
+    subject.load("chain.py", MODEL + FORKS_AND_ENDS, "ModelNew")
+    changed = []
+    with walled.spawn(Limits()) as other:
+        for _ in range(10):
+            subject.worker.pause()
+            before = tree.pids(subject.worker.pid)
+            other.ask({"do": "ping"}, timeout_s=30)
+            changed.append(tree.pids(subject.worker.pid) != before)
+            subject.worker.resume()
+            subject.ping()
+    subject.close()
+
+    assert not any(changed)
 
 
 def test_what_a_worker_leaves_when_it_ends_by_itself_ends_too(walled: Template) -> None:
