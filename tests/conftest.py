@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,3 +95,19 @@ def _hear_interrupts() -> None:
 def harness(tmp_path: Path) -> Harness:
     """The command, with no results yet."""
     return Harness(tmp_path)
+
+
+@pytest.fixture
+def typed(capsys: pytest.CaptureFixture[str]) -> Callable[..., Finished]:
+    """The command within this process, which has torch already."""
+    from kernel_harness import cli
+
+    def run(*words: str | Path) -> Finished:
+        try:
+            code = cli.main([*map(str, words)])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        said = capsys.readouterr()
+        return Finished(code, said.out, said.err)
+
+    return run

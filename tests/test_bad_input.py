@@ -21,8 +21,6 @@ import psutil
 import pytest
 from conftest import ROOT, Finished, Harness
 
-from kernel_harness import cli
-
 HERE = ROOT / "tests" / "candidates"
 PROBLEM = HERE / "problem" / "product.py"
 BAD = HERE / "bad"
@@ -202,20 +200,6 @@ def test_hostile_candidates_do_no_harm_to_a_good_one(hostile: Finished) -> None:
 # --- what the user types
 
 
-@pytest.fixture
-def typed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., tuple[object, str]]:
-    """The command in this process, which has torch already: its exit code, and what it said on stderr."""
-
-    def run(*words: str | Path) -> tuple[object, str]:
-        try:
-            code: object = cli.main([*map(str, words), "--results", str(tmp_path / "results")])
-        except SystemExit as ended:
-            code = ended.code
-        return code, capsys.readouterr().err
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("arguments", "suggestion"),
     [
@@ -232,12 +216,12 @@ def typed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., t
     ],
 )
 def test_what_does_not_exist_is_a_usage_error_with_a_suggestion(
-    arguments: list[str], suggestion: str, typed: Callable[..., tuple[object, str]]
+    arguments: list[str], suggestion: str, typed: Callable[..., Finished], tmp_path: Path
 ) -> None:
-    code, stderr = typed("run", *arguments)
+    finished = typed("run", *arguments, "--results", tmp_path / "results")
 
-    assert code == 2, stderr
-    assert suggestion in stderr
+    assert finished.code == 2, finished.stderr
+    assert suggestion in finished.stderr
 
 
 def test_a_usage_error_leaves_no_results_behind(harness: Harness) -> None:
@@ -257,14 +241,14 @@ def test_a_usage_error_leaves_no_results_behind(harness: Harness) -> None:
     ],
 )
 def test_a_problem_that_cannot_be_used_is_a_usage_error(
-    source: str, complaint: str, typed: Callable[..., tuple[object, str]], tmp_path: Path
+    source: str, complaint: str, typed: Callable[..., Finished], tmp_path: Path
 ) -> None:
     path = tmp_path / "broken_problem.py"
     path.write_text(source)
-    code, stderr = typed("--problem", path, *kernels("good"), "--device", "cpu")
+    finished = typed("--problem", path, *kernels("good"), "--device", "cpu", "--results", tmp_path / "results")
 
-    assert code == 2, stderr
-    assert complaint in stderr
+    assert finished.code == 2, finished.stderr
+    assert complaint in finished.stderr
 
 
 def test_the_command_that_reproduces_a_failure_reproduces_it(together: Finished, harness: Harness) -> None:

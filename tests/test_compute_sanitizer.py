@@ -6,9 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import bugs
 import pytest
@@ -219,28 +218,35 @@ def template() -> Iterator[Template]:
         yield started
 
 
+EMULATED = "from kernel_harness import device; device.named('cpu').prepare_worker()"
+
+
 @pytest.fixture
-def compute_sanitizer_on_path(monkeypatch, tmp_path) -> Path:
+def stand_in(monkeypatch, tmp_path) -> Callable[[str], None]:
     """A program of its name that runs what it is given, then writes a report into its log, as the real one does."""
-    program = tmp_path / "compute-sanitizer"
-    program.write_text(
-        f"""#!{sys.executable}
+
+    def install(first: str = "") -> None:
+        """`first` is Python for the process that it runs, before anything else."""
+        program = tmp_path / "compute-sanitizer"
+        program.write_text(
+            f"""#!{sys.executable}
 import subprocess, sys
 words = sys.argv[1:]
-log = words[words.index("--log-file") + 1]
-code = subprocess.call(words[words.index(sys.executable):], close_fds=False)
-tool = words[words.index("--tool") + 1]
+log, tool = (words[words.index(option) + 1] for option in ("--log-file", "--tool"))
+python, _, module, descriptor = words[-4:]
+run = f"{first or "pass"}; import runpy; runpy.run_module({{module!r}}, run_name='__main__')"
+code = subprocess.call([python, "-c", run, descriptor], close_fds=False)
 open(log, "w").write({MEMCHECK!r} if tool == "memcheck" and code == 0 else "")
 """
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    return program
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    return install
 
 
-def test_a_worker_under_compute_sanitizer_answers_and_its_log_is_read_when_it_has_left(
-    template, compute_sanitizer_on_path
-):
+def test_a_worker_under_compute_sanitizer_answers_and_its_log_is_read_when_it_has_left(template, stand_in):
+    stand_in()
     with compute_sanitizer.Wrapped("memcheck", template) as wrapped:
         subject = Subject(wrapped, "cpu", Limits())
         subject.ping()
@@ -249,7 +255,21 @@ def test_a_worker_under_compute_sanitizer_answers_and_its_log_is_read_when_it_ha
     assert [f.here.line for f in read_log(log)] == [34]
 
 
-def test_every_tool_is_run_and_a_worker_that_cannot_open_the_device_is_a_fault(template, compute_sanitizer_on_path):
+def test_each_tool_that_is_asked_for_looks_at_every_call_and_its_reports_become_findings(template, stand_in, tmp_path):
+    stand_in(EMULATED)
+    solved = problem.load("elements", bugs.PLANTED / "problems" / "elements.py")
+    kernel = tmp_path / "mine.cu"
+    kernel.write_text((bugs.PLANTED / "elements" / "off_by_one_read.cu").read_text() + "// more\n" * 40)
+    told: list[str] = []
+    report = sanitize_on_gpu(
+        template, "cpu", solved, candidate.read(kernel), plan(solved, 5)[:2], told.append, ["racecheck", "memcheck"]
+    )
+    assert told == ["mine: racecheck", "mine: memcheck"]
+    assert ([(f.kind, f.here.line) for f in report.findings], report.fault) == ([(Kind.OUT_OF_BOUNDS_WRITE, 34)], "")
+
+
+def test_a_worker_that_cannot_open_the_device_is_no_candidates_fault(template, stand_in):
+    stand_in()
     bug = next(bug for bug in bugs.ALL if bug.name == "elements/off_by_one_read")
     solved = problem.load("elements", bug.problem)
     told: list[str] = []

@@ -159,15 +159,23 @@ def test_an_order_that_changes_the_answer_is_shown_again_by_its_seed():
     assert one["kind"] == "order dependence" and "run in reverse" in one["sentence"]
 
 
-def test_two_kernels_at_once_or_none_are_a_mistake_in_the_words():
-    assert command("matmul_tt", "tiled*").returncode == 2
-    assert "did you mean 'tiled'" in command("matmul_tt", "tilde").stderr
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["tiled*"], "names 2 kernels; sanitize takes one at a time"),
+        (["tilde"], "did you mean 'tiled'"),
+        (["tiled", "--tool", "racecheck"], "--tool names a tool of compute-sanitizer, which needs a GPU"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(words, complaint, typed):
+    done = typed("sanitize", "matmul_tt", *words, "--device", "cpu")
+    assert (done.code, complaint in done.stderr) == (2, True), done.stderr
 
 
-def test_what_does_not_compile_cannot_be_sanitized(tmp_path):
+def test_what_does_not_compile_cannot_be_sanitized(tmp_path, typed):
     (tmp_path / "broken.cu").write_text("torch::Tensor forward(torch::Tensor x) { return y; }\n")
-    done = command(PLANTED / "problems" / "rows.py", tmp_path / "broken.cu")
-    assert done.returncode == 4
+    done = typed("sanitize", PLANTED / "problems" / "rows.py", tmp_path / "broken.cu", "--device", "cpu")
+    assert done.code == 4
     assert "BUILD_ERROR" in done.stderr and "broken.cu:1" in done.stderr
 
 
