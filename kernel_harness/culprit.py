@@ -31,8 +31,8 @@ Were the suspect harmless, each of the C(14, 7) = 3432 orders would be as likely
 top, whatever noise there is (Fisher's permutation test): that is how rarely an innocent is convicted.
 """
 
-# Of the sentinel in one reading: calls in a row, and how often that.
-_CALLS, _TIMES = 5, 3
+# Of the sentinel in one reading: calls in a row, and how often that; fewer where they take long, as on a busy machine.
+_CALLS, _TIMES, _ENOUGH_MS = 3, 5, 100.0
 # Of a rank sum, in standard deviations: of innocent arms one in 30,000 is looked at.
 _SUSPICIOUS = 4.0
 
@@ -164,11 +164,11 @@ class _Bench:
                 return arm.subject.call(packed, buffer, hold=self.hold_cycles).bracket_ms
             return math.nan
 
-        means_ms = []
+        means_ms: list[float] = []
         try:
             for arm in list(arms) * (calls - _TIMES):
                 called(arm)
-            for _ in range(_TIMES):
+            while len(means_ms) < _TIMES and sum(means_ms) * _CALLS < _ENOUGH_MS:
                 for arm in arms:
                     called(arm)
                 means_ms.append(mean(called(self.sentinel) for _ in range(_CALLS)))

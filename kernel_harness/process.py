@@ -32,8 +32,8 @@ from kernel_harness.wall import Kind, bubblewrap, probe
 
 KEPT_OUTPUT_BYTES = 64 * 1024
 _TICK_S = 0.05
-# Looks at a worker's processes until no new one shows up; who has more than this many goes on starting others.
-_STOPS = 50
+# Whoever goes on starting processes for so long, while all that are seen are stopped, does not mean to stand still.
+_STANDSTILL_S, _GLANCE_S = 2.0, 1e-4
 _PIPE_BYTES = 1 << 20
 # What a worker inherits of the user's environment; everything else stays with the judge.
 _ALLOWED = (
@@ -268,23 +268,34 @@ class Worker:
             self._fault = self._dead(WorkerMisbehaved, "The process does not stand still when it is stopped.")
 
     def _stopped(self) -> bool:
-        """Stops all; processes that are started meanwhile in turn. Whether no new one shows up any more."""
-        stopped: set[int] = set()
-        for _ in range(_STOPS):
-            moving = [process for process in tree.group(self.pid) if process.pid not in stopped]
-            if not moving:
+        """Stops all; processes that are started meanwhile in turn. Whether no new one shows up any more.
+
+        A fork under way goes on when its process is told to stop: it takes until that stands. Who is dead and not
+        yet collected counts, too: a process that starts another and ends, over and over, shows nothing else.
+        """
+        seen: set[int] = set()
+        start = latest = time.monotonic()
+        while latest - start < _STANDSTILL_S:
+            all_stand = all(map(tree.stands, seen))
+            new = [pid for pid in tree.pids(self.pid) if pid not in seen]
+            # What waits for a device cannot be stopped before that has answered, and starts nothing.
+            if not new and (all_stand or time.monotonic() - latest > _STANDSTILL_S):
                 return True
-            stopped |= {process.pid for process in moving}
-            for process in moving:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGSTOP)
+            self._signal(signal.SIGSTOP, new)
+            seen.update(new)
+            latest = time.monotonic() if new else latest
+            time.sleep(_GLANCE_S)
         return False
 
     def resume(self) -> None:
         """Lets them go on."""
-        for process in tree.group(self.pid) if self._alive else ():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGCONT)
+        if self._alive:
+            self._signal(signal.SIGCONT, tree.pids(self.pid))
+
+    def _signal(self, number: signal.Signals, pids: Sequence[int]) -> None:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def close(self) -> None:
         """Ends the worker and everything it started. Safe to call twice."""
