@@ -17,12 +17,14 @@ def look(
 ) -> Fault | None:
     """Counts the candidate's own launches, as its process tells them: for a remark, never for a good verdict.
 
-    What cannot be seen stays unknown. Returns a fault where a shape was refused only after a launch.
+    What cannot be seen stays unknown: where there is no kernel at all, the profiler saw nothing. Returns a fault where
+    a shape was refused only after a launch.
     """
     subject.worker.resume()
     try:
         timed = next(case for case in cases if case.timed_shape)
-        finding.launches = len(own(_kernels(subject, reference, timed), candidate.source, subject.libraries))
+        if kernels := _kernels(subject, reference, timed):
+            finding.launches = len(own(kernels, candidate.source, subject.libraries))
         for case in _first_of_each(cases, finding.refused):
             subject.make(reference.at(case))
             if names := own(_kernels(subject, reference, case), candidate.source, subject.libraries):

@@ -174,7 +174,7 @@ class Cuda:
             with contextlib.suppress(Exception):
                 call()
             self.synchronize()
-        return [event.name for event in profiler.events() if event.device_type is torch.autograd.DeviceType.CUDA]
+        return names_on(torch.autograd.DeviceType.CUDA, profiler)
 
     def synchronize(self) -> None:
         """Raises RuntimeError once a kernel has failed."""
@@ -210,6 +210,12 @@ class Cuda:
         _reset_persisting_l2()
         self._flush.fill_(1.0)
         self._flush.sum()
+
+
+def names_on(kind: torch.autograd.DeviceType, profiler: torch.profiler.profile) -> list[str]:
+    """Of all that ran on one kind of device."""
+    # Equal, not identical: each of these is an object of its own.
+    return [event.name for event in profiler.events() or () if event.device_type == kind]
 
 
 def _reset_persisting_l2() -> None:
