@@ -147,6 +147,18 @@ class Subject:
         told = launches if isinstance(launches, int) else None
         return Answer(structure, outputs, _clocked(reply.get("clocked")), bracket_ms, told)
 
+    def kernels(self, packed: Packed, buffer: SharedBuffer) -> list[str]:
+        """What one forward launches on a CUDA device, by name, as the worker tells it."""
+        descriptor = buffer.read_only()
+        try:
+            told = self._ask(
+                {"do": "kernels", **_described(packed), "seed": FORWARD_SEED, "writable": False}, [descriptor]
+            )
+        finally:
+            os.close(descriptor)
+        names = told.get("kernels")
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
     def warm(self, hold: int) -> Clocked:
         """The last call again, with its inputs still in the device's cache."""
         return _clocked(self._ask({"do": "warm", "hold": hold}).get("clocked"))

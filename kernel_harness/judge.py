@@ -15,7 +15,7 @@ from typing import Protocol
 
 import psutil
 
-from kernel_harness import builtin, culprit, race, results, sanitize
+from kernel_harness import builtin, culprit, launches, race, results
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.device import Device
@@ -26,6 +26,7 @@ from kernel_harness.problem import Problem
 from kernel_harness.process import Template
 from kernel_harness.race import BASELINE, Arm, Cohort, Stop, cohorts
 from kernel_harness.results import Result
+from kernel_harness.sanitizer import sanitize
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
 from kernel_harness.summary import Context, of_candidate, of_cohort
@@ -256,6 +257,7 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
     started = time.perf_counter()
     # A kernel that all are measured against runs with every cohort, and is reported with the first.
     arms = [_arm(run, *held[name], reported=name != run.settings.baseline or not series.timed) for name in held]
+    seen = {name: (candidate, finding) for name, (candidate, _, finding) in held.items()}
     innocent: dict[str, _Held] = {}
     interruption: KeyboardInterrupt | None = None
     with companions(run) as beside:
@@ -263,6 +265,9 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
         tell = _teller(run, held)
         try:
             race.race(cohort, run.reference, _stop(run, series.expected or groups), tell)
+            for arm in arms:
+                if not run.device.emulated and arm.fault is None:
+                    arm.fault = launches.look(arm.subject, *seen[arm.name], run.reference, run.cases)
             if culprit.convict(cohort, run.reference, lambda name: _fresh(run, held, name), tell):
                 innocent = {arm.name: held[arm.name] for arm in arms if arm.fault is None}
         except KeyboardInterrupt as interrupt:
@@ -270,7 +275,6 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
     for arm in cohort.arms:
         arm.subject.close()
         arm.reported &= not innocent or arm.fault is not None
-    seen = {name: (candidate, finding) for name, (candidate, _, finding) in held.items()}
     yield from of_cohort(run.context, cohort, seen, series.baseline_ms, time.perf_counter() - started)
     if innocent:
         yield from _timed_together(run, innocent, series, groups)

@@ -172,8 +172,9 @@ def new_inputs(reference: Reference, lead_bytes: int = 0) -> tuple[Packed, Share
 
 def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
     """Milliseconds by the device's own clock; by the judge's where it has none, whatever a worker says of one."""
-    clocked = {n: a for n, a in answers.items() if a.clocked.device_ms is not None and not cohort.device.emulated}
-    samples = {n: (a.clocked.device_ms if n in clocked else None) or a.bracket_ms for n, a in answers.items()}
+    told = {name: answer.clocked.device_ms or 0.0 for name, answer in answers.items()}
+    clocked = {n: a for n, a in answers.items() if told[n] >= clock.LEAST_MS and not cohort.device.emulated}
+    samples = {n: told[n] if n in clocked else a.bracket_ms for n, a in answers.items()}
     brackets = {name: answer.bracket_ms for name, answer in clocked.items()}
     exposed = [name for name, answer in clocked.items() if answer.clocked.exposed]
     return Round(samples, tuple(answers), cohort.hold.after(exposed), brackets)

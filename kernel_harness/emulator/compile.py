@@ -20,23 +20,25 @@ from kernel_harness.emulator.rewrite import blank, rewrite, unsupported
 _HERE = Path(__file__).parent
 _INCLUDE, _RUNTIME = _HERE / "include", _HERE / "runtime"
 # Without unique symbols, a template's shared memory is its own library's even where another has one of its name.
-# -O2 is where the compiler's time stops paying for the small kernels seen here; contraction is nvcc's default too.
+# -O2 is where the compiler's time stops paying for the small kernels seen here. Loops of a few constant steps are
+# unrolled besides, as nvcc does it: a tiled product keeps its sum in a register. Contraction is nvcc's default too.
 # Kernels read floats as integers and packs of four through pointers of other types; nvcc lets them.
 # Two branches that end alike stay two: which lanes run together is told by where they are in the code.
 _KEEP_APART = ("-fno-crossjumping", "-fno-tree-tail-merge", "-fno-code-hoisting")
+_OPTIMISED = ("-O2", "-fpeel-loops")
 _FLAGS = (
-    "-O2", "-march=native", "-ffp-contract=fast", "-fno-strict-aliasing", "-pthread", "-w", "-fno-gnu-unique",
+    *_OPTIMISED, "-march=native", "-ffp-contract=fast", "-fno-strict-aliasing", "-pthread", "-w", "-fno-gnu-unique",
     "-fmax-errors=20", "-fno-semantic-interposition", *_KEEP_APART,
 )  # fmt: skip
 # Sanitized code calls the runtime before every access of memory. Its line table says where, in the version that
 # binutils of every age read rightly; more optimisation would move accesses away from their lines, or hide them.
 _SANITIZED_FLAGS = (
-    *(flag for flag in _FLAGS if flag != "-O2"), "-O1", "-g1", "-gdwarf-4", "-fsanitize=thread",
+    *(flag for flag in _FLAGS if flag not in _OPTIMISED), "-O1", "-g1", "-gdwarf-4", "-fsanitize=thread",
     "-fno-optimize-sibling-calls",
     "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
 # Counted code calls before every access of memory, too; the library itself counts.
-_COUNTED = ("-O1", "-fsanitize=thread")
+_COUNTED = ("-O1", "-fno-peel-loops", "-fsanitize=thread")
 _COUNTING = _HERE / "counting" / "count_accesses.cpp"
 _ROOM = 1024  # bytes behind every shared variable: whoever overruns one would else meet the next
 # torch gives nvcc these (its COMMON_NVCC_FLAGS), and a source that wants half's operators takes them back.
@@ -87,7 +89,7 @@ def runtime() -> Path:
             list(pool.map(lambda s: compiler.run([*flags, "-c", s, "-o", f"{s.stem}.o"], folder), sources))
         objects = [f"{s.stem}.o" for s in sources]
         link = ["-shared", *objects, "-o", "libemulator.so", *compiler.torch_link_flags()]
-        compiler.run([*link, "-Wl,-soname,libemulator.so"], folder)
+        compiler.run([*link, "-Wl,-soname,libemulator.so,-Bsymbolic-functions"], folder)
         for name in objects:
             (folder / name).unlink()
 

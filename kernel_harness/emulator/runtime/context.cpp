@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdint>
 #include <new>
 
 #if !defined(EMULATOR_PORTABLE_SWITCH) && (defined(__x86_64__) || defined(__aarch64__))
@@ -19,13 +18,6 @@ namespace {
 
 std::size_t page() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
-char* map_stack(std::size_t bytes) {
-  void* low = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (low == MAP_FAILED) throw std::bad_alloc();
-  mprotect(low, page(), PROT_NONE);  // an overflow faults instead of writing into the neighbour
-  return static_cast<char*>(low);
-}
-
 // Stacks that all began at the same offset of a page would share a few sets of the caches, and every switch
 // would miss; a different start for each took a 256-thread tree reduction from 25 to 18 ns a switch.
 std::size_t colour() {
@@ -35,22 +27,33 @@ std::size_t colour() {
 
 }  // namespace
 
+Stack::Stack(std::size_t bytes) : bytes_(bytes) {
+  void* low = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (low == MAP_FAILED) throw std::bad_alloc();
+  mprotect(low, page(), PROT_NONE);  // an overflow faults instead of writing into the neighbour
+  low_ = static_cast<char*>(low);
+}
+
+Stack::~Stack() { munmap(low_, bytes_); }
+
 #ifdef EMULATOR_FAST_SWITCH
 
-// The registers that a callee must keep go onto the old stack; the new stack's come back.
-extern "C" void emulator_switch(void** from, void* to);
+// The registers that a callee must keep go onto the stack; those of the state that is chosen come back.
 extern "C" void emulator_start();
 #if defined(__x86_64__)
 asm(R"(
 .pushsection .text
-.globl emulator_switch
-.hidden emulator_switch
-emulator_switch:
-  pushq %rbp; pushq %rbx; pushq %r12; pushq %r13; pushq %r14; pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp
-  ret
+.globl emulator_wait
+.type emulator_wait, @function
+emulator_wait:
+  pushq %rbp; pushq %rbx; pushq %r12; pushq %r13; pushq %r14; pushq %r15; pushq %rax
+  movq %rdx, %rax
+  movq %rsp, %rdx
+  callq *%rax
+  movq %rax, %rsp
+  popq %rax; popq %r15; popq %r14; popq %r13; popq %r12; popq %rbx; popq %rbp
+  popq %rcx
+  jmpq *%rcx
 .globl emulator_start
 .hidden emulator_start
 emulator_start:
@@ -59,25 +62,27 @@ emulator_start:
   ud2
 .popsection
 )");
-constexpr int kWords = 9, kArgument = 3, kEntry = 2, kReturn = 6;  // odd: a call expects 16 bytes' alignment after 7 pops
+constexpr int kWords = 10, kArgument = 4, kEntry = 3, kReturn = 7;  // even: a call expects 16 bytes' alignment after 8 pops
 #else
 asm(R"(
 .pushsection .text
-.globl emulator_switch
-.hidden emulator_switch
-emulator_switch:
-  sub sp, sp, #160
-  stp x19, x20, [sp, #0]; stp x21, x22, [sp, #16]; stp x23, x24, [sp, #32]; stp x25, x26, [sp, #48]
-  stp x27, x28, [sp, #64]; stp x29, x30, [sp, #80]
-  stp d8, d9, [sp, #96]; stp d10, d11, [sp, #112]; stp d12, d13, [sp, #128]; stp d14, d15, [sp, #144]
-  mov x9, sp
-  str x9, [x0]
-  mov sp, x1
-  ldp x19, x20, [sp, #0]; ldp x21, x22, [sp, #16]; ldp x23, x24, [sp, #32]; ldp x25, x26, [sp, #48]
-  ldp x27, x28, [sp, #64]; ldp x29, x30, [sp, #80]
-  ldp d8, d9, [sp, #96]; ldp d10, d11, [sp, #112]; ldp d12, d13, [sp, #128]; ldp d14, d15, [sp, #144]
-  add sp, sp, #160
-  ret
+.globl emulator_wait
+.type emulator_wait, %function
+emulator_wait:
+  sub sp, sp, #176
+  stp x19, x20, [sp, #16]; stp x21, x22, [sp, #32]; stp x23, x24, [sp, #48]; stp x25, x26, [sp, #64]
+  stp x27, x28, [sp, #80]; stp x29, x30, [sp, #96]
+  stp d8, d9, [sp, #112]; stp d10, d11, [sp, #128]; stp d12, d13, [sp, #144]; stp d14, d15, [sp, #160]
+  mov x9, x2
+  mov x2, sp
+  blr x9
+  mov sp, x0
+  ldr x0, [sp]
+  ldp x19, x20, [sp, #16]; ldp x21, x22, [sp, #32]; ldp x23, x24, [sp, #48]; ldp x25, x26, [sp, #64]
+  ldp x27, x28, [sp, #80]; ldp x29, x30, [sp, #96]
+  ldp d8, d9, [sp, #112]; ldp d10, d11, [sp, #128]; ldp d12, d13, [sp, #144]; ldp d14, d15, [sp, #160]
+  add sp, sp, #176
+  br x30
 .globl emulator_start
 .hidden emulator_start
 emulator_start:
@@ -86,58 +91,57 @@ emulator_start:
   brk #0
 .popsection
 )");
-constexpr int kWords = 20, kArgument = 0, kEntry = 1, kReturn = 11;
+constexpr int kWords = 22, kArgument = 2, kEntry = 3, kReturn = 13;
 #endif
 
-Context::Context(std::size_t stack_bytes, void (*entry)(void*), void* argument) : stack_(map_stack(stack_bytes)), bytes_(stack_bytes) {
-  auto top = reinterpret_cast<std::uintptr_t>(stack_) + stack_bytes - colour();
-  auto** frame = reinterpret_cast<void**>(top) - kWords;
+State Stack::begin(void (*entry)(void*), void* argument) {
+  auto** frame = reinterpret_cast<void**>(low_ + bytes_ - colour()) - kWords;
   frame[kArgument] = argument;
   frame[kEntry] = reinterpret_cast<void*>(entry);
   frame[kReturn] = reinterpret_cast<void*>(&emulator_start);
-  state_ = frame;
+  return reinterpret_cast<State>(frame);
 }
 
-Context::~Context() {
-  if (stack_) munmap(stack_, bytes_);
-}
-
-void Context::swap(Context& from, Context& to) {
-  if (&from != &to) emulator_switch(&from.state_, to.state_);
-}
+const void* caller_of(State state) { return reinterpret_cast<void**>(state)[kReturn]; }
 
 #else
 
 namespace {
-ucontext_t* made(void*& state) {
-  if (!state) state = new ucontext_t;
-  return static_cast<ucontext_t*>(state);
-}
+
+struct Here : Left {
+  ucontext_t context;
+  const void* caller;
+};
 
 // makecontext passes ints only: each pointer travels as two.
 void enter(unsigned entry_high, unsigned entry_low, unsigned high, unsigned low) {
   auto join = [](unsigned a, unsigned b) { return (static_cast<std::uintptr_t>(a) << 32) | b; };
   reinterpret_cast<void (*)(void*)>(join(entry_high, entry_low))(reinterpret_cast<void*>(join(high, low)));
 }
+
 }  // namespace
 
-Context::Context(std::size_t stack_bytes, void (*entry)(void*), void* argument) : stack_(map_stack(stack_bytes)), bytes_(stack_bytes) {
-  ucontext_t* context = made(state_);
-  getcontext(context);
-  context->uc_stack.ss_sp = stack_;
-  context->uc_stack.ss_size = stack_bytes;
-  context->uc_link = nullptr;
+State Stack::begin(void (*entry)(void*), void* argument) {
+  auto* left = new (low_ + bytes_ - colour() - (sizeof(Here) + 15) / 16 * 16) Here;
+  getcontext(&left->context);
+  left->context.uc_stack.ss_sp = low_;
+  left->context.uc_stack.ss_size = static_cast<std::size_t>(reinterpret_cast<char*>(left) - low_);
+  left->context.uc_link = nullptr;
   auto e = reinterpret_cast<std::uintptr_t>(entry), a = reinterpret_cast<std::uintptr_t>(argument);
-  makecontext(context, reinterpret_cast<void (*)()>(&enter), 4, static_cast<unsigned>(e >> 32), static_cast<unsigned>(e),
+  makecontext(&left->context, reinterpret_cast<void (*)()>(&enter), 4, static_cast<unsigned>(e >> 32), static_cast<unsigned>(e),
               static_cast<unsigned>(a >> 32), static_cast<unsigned>(a));
+  return left;
 }
 
-Context::~Context() {
-  delete static_cast<ucontext_t*>(state_);
-  if (stack_) munmap(stack_, bytes_);
-}
+const void* caller_of(State state) { return static_cast<Here*>(state)->caller; }
 
-void Context::swap(Context& from, Context& to) { swapcontext(made(from.state_), made(to.state_)); }
+extern "C" std::uint64_t emulator_wait(std::uint64_t a, std::uint64_t b, Choose choose) {
+  Here here;
+  here.caller = __builtin_return_address(0);
+  const State next = choose(a, b, &here);
+  if (next != &here) swapcontext(&here.context, &static_cast<Here*>(next)->context);
+  return here.answer;
+}
 
 #endif
 

@@ -22,11 +22,11 @@
 
 constexpr int warpSize = emulator::kWarpSize;
 
-inline void __syncthreads() { emulator::barrier(); }
+__attribute__((always_inline)) inline void __syncthreads() { emulator::barrier(); }
 inline int __syncthreads_count(int predicate) { return static_cast<int>(emulator::barrier(predicate != 0).count); }
 inline int __syncthreads_and(int predicate) { return emulator::barrier(predicate != 0).all; }
 inline int __syncthreads_or(int predicate) { return emulator::barrier(predicate != 0).any; }
-inline void __syncwarp(unsigned mask = 0xFFFFFFFFu) { emulator::meet(mask, 0); }
+__attribute__((always_inline)) inline void __syncwarp(unsigned mask = 0xFFFFFFFFu) { emulator::meet(mask, 0); }
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

@@ -31,10 +31,7 @@ class Configuration {
     launch_.arguments = &bound;
     launch_.body = [](void* all) {
       // Copies of our own, which no store of the kernel's can change: the compiler keeps them in registers.
-      std::apply([](auto call, auto... arguments) {
-        do call(arguments...);
-        while (next_in_row());
-      }, *static_cast<decltype(bound)*>(all));
+      std::apply([](auto call, auto... arguments) { in_a_row([&] { call(arguments...); }); }, *static_cast<decltype(bound)*>(all));
     };
     if (!run(launch_)) fail(cudaErrorLaunchFailure, last_fault());
   }

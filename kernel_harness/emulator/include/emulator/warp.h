@@ -17,19 +17,19 @@ class Exchanged {
     static_assert(sizeof(T) <= 8, "a warp operation moves at most eight bytes");
     std::uint64_t bits = 0;
     std::memcpy(&bits, &mine, sizeof mine);
-    meeting_ = meet(mask, bits);
+    meeting_ = &meet(mask, bits);
   }
   T of(unsigned lane) const {
-    if (!(meeting_.lanes >> lane & 1)) return mine_;
+    if (!(meeting_->lanes >> lane & 1)) return mine_;
     T value;
-    std::memcpy(&value, &meeting_.values[lane], sizeof value);
+    std::memcpy(&value, &meeting_->values[lane], sizeof value);
     return value;
   }
-  std::uint32_t lanes() const { return meeting_.lanes; }
+  std::uint32_t lanes() const { return meeting_->lanes; }
 
  private:
   T mine_;
-  Meeting meeting_;
+  const Meeting* meeting_;
 };
 
 // The lanes of one warp operation for which a predicate holds.
@@ -74,7 +74,7 @@ class Gathered {
       const std::size_t bytes = sizeof(T) - at < 8 ? sizeof(T) - at : 8;
       std::uint64_t bits = 0;
       std::memcpy(&bits, from + at, bytes);
-      const Meeting meeting = meet(mask, bits);
+      const Meeting& meeting = meet(mask, bits);
       lanes_ = meeting.lanes;
       for (unsigned i = 0; i < kWarpSize; ++i) std::memcpy(values_ + i * sizeof(T) + at, &meeting.values[i], bytes);
     }
