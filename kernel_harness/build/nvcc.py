@@ -151,11 +151,11 @@ def unversioned(folder: Path) -> list[str]:
 
     They hold `libcudart.so.13`, and no `libcudart.so`.
     """
-    libraries = Path(str(cpp_extension.CUDA_HOME)) / "lib"
-    if (libraries / "libcudart.so").exists() or (libraries.parent / "lib64").exists():
+    home = cpp_extension.CUDA_HOME and Path(cpp_extension.CUDA_HOME)
+    if not home or (home / "lib64").exists() or (home / "lib" / "libcudart.so").exists():
         return []
     folder.mkdir()
-    for library in libraries.glob("lib*.so.*"):
+    for library in (home / "lib").glob("lib*.so.*"):
         (folder / f"{library.name.split('.')[0]}.so").write_text(f'INPUT ("{library}")\n')
     return [f"-L{folder}"]
 
