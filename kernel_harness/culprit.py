@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import mean, median
 
 import numpy as np
 
-from kernel_harness.cases import Reference
-from kernel_harness.examine import Fault, Refused, Subject
+from kernel_harness.cases import Packed, Reference, pack
+from kernel_harness.channel import SharedBuffer
+from kernel_harness.examine import Fault, Refused, Subject, buffer_of
 from kernel_harness.race import BASELINE, SENTINEL, Arm, Cohort, new_inputs, resumed
 from kernel_harness.status import Status
 from kernel_harness.timing import Round
@@ -156,22 +158,20 @@ class _Bench:
             arm.subject.close()
 
     def _reading(self, arms: Sequence[Arm], calls: int) -> float:
-        packed, buffer = new_inputs(self.reference)
-
-        def called(arm: Arm) -> float:
-            with resumed(arm):
-                arm.subject.ping()
-                return arm.subject.call(packed, buffer, hold=self.hold_cycles).bracket_ms
-            return math.nan
-
         means_ms: list[float] = []
-        try:
+        nothing = pack([])  # what moving large inputs takes would hide much
+        inputs, buffer = new_inputs(self.reference)
+        with closing(buffer), closing(buffer_of(nothing)) as empty:
             for arm in list(arms) * (calls - _TIMES):
-                called(arm)
+                self._called(arm, inputs, buffer)
             while len(means_ms) < _TIMES and sum(means_ms) * _CALLS < _ENOUGH_MS:
                 for arm in arms:
-                    called(arm)
-                means_ms.append(mean(called(self.sentinel) for _ in range(_CALLS)))
-        finally:
-            buffer.close()
+                    self._called(arm, inputs, buffer)
+                means_ms.append(mean(self._called(self.sentinel, nothing, empty) for _ in range(_CALLS)))
         return median(means_ms)
+
+    def _called(self, arm: Arm, packed: Packed, buffer: SharedBuffer) -> float:
+        with resumed(arm):
+            arm.subject.ping()
+            return arm.subject.call(packed, buffer, hold=self.hold_cycles).bracket_ms
+        return math.nan

@@ -206,7 +206,7 @@ class Worker:
         self.printed_bytes = 0
         self._folder = folder
         self._alive = True
-        self._fault: WorkerFailed | None = None  # what the next question is answered with
+        self._fault: WorkerFailed | None = None  # why it is dead, which answers every further question
 
     def __enter__(self) -> Worker:
         return self
@@ -265,7 +265,7 @@ class Worker:
     def pause(self) -> None:
         """Stops every thread of the worker and of what it started. One that cannot be stopped is ended."""
         if self._alive and not self._stopped():
-            self._fault = self._dead(WorkerMisbehaved, "The process does not stand still when it is stopped.")
+            self._dead(WorkerMisbehaved, "The process does not stand still when it is stopped.")
 
     def _stopped(self) -> bool:
         """Stops all; processes that are started meanwhile in turn. Whether no new one shows up any more.
@@ -360,9 +360,9 @@ class Worker:
             if not select.select([self._output], [], [], 0)[0]:
                 break
             self._drain()
-        output = self.output
+        self._fault = kind(message, self.output)
         self.close()
-        return kind(message, output)
+        return self._fault
 
     def _how_it_ended(self) -> str:
         deadline = time.monotonic() + 2

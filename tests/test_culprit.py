@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -12,13 +13,14 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_harness import culprit, process
+from kernel_harness import culprit, race
 from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
 from kernel_harness.culprit import FACTOR, TRIALS, Evidence, suspects, tried
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.judge import Nobody, Session
-from kernel_harness.race import SENTINEL, Cohort
+from kernel_harness.examine import Subject
+from kernel_harness.judge import Nobody, Session, new_subject
+from kernel_harness.race import SENTINEL, Arm, Cohort
 from kernel_harness.results import Result
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
@@ -160,27 +162,54 @@ def judged(session: Session, **sources: str) -> dict[str, Result]:
     return {result.kernel: result for result in session.judge(candidates, lambda result: None)}
 
 
-def test_who_leaves_processes_running_that_nobody_stops_is_found_and_the_others_are_timed_again(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a GPU, where a stopped process leaves its kernels running. Noise acquits: an attempt may fail."""
-    monkeypatch.setattr(process.Worker, "pause", lambda self: None)
-    for _ in range(5):
-        found = judged(session, first=HONEST, burns=LEAVES_WORK_BEHIND, last=HONEST)
-        for name in ("first", "last", "torch"):
-            assert found[name].status is Status.PASSED
-            assert found[name].timing is not None
-        if found["burns"].status is Status.CHEATED:
-            break
+def test_a_culprit_leaves_and_the_others_are_timed_again(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    raced = []
+    race_honestly = race.race
 
-    assert found["burns"].status is Status.CHEATED
-    assert found["burns"].timing is None
-    assert "leaves work behind" in found["burns"].reason
+    def racing(cohort: Cohort, *arguments: Any) -> None:
+        raced.append([arm.name for arm in cohort.arms])
+        race_honestly(cohort, *arguments)
+
+    monkeypatch.setattr(race, "race", racing)
+    monkeypatch.setattr(culprit, "suspects", lambda names, *_: [name for name in names if name == "slows"])
+    monkeypatch.setattr(culprit, "tried", lambda *_: Evidence((2.0,), (1.0,)))
+    found = judged(session, first=HONEST, slows=HONEST, last=HONEST)
+
+    assert [sorted(set(names) - {"torch", SENTINEL}) for names in raced] == [
+        ["first", "last", "slows"],
+        ["first", "last"],
+    ]
+    assert found["slows"].status is Status.CHEATED
+    assert sorted(name for name, result in found.items() if result.timing is not None) == ["first", "last", "torch"]
     assert len(found) == 4
 
 
+DIES_THE_THIRD_TIME = HONEST.replace(
+    "return",
+    "ModelNew.calls = getattr(ModelNew, 'calls', 0) + 1; ModelNew.calls == 3 and __import__('os')._exit(1); return",
+)
+
+
+def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
+    same_every_time = HONEST.replace("A, B", "*_").replace("torch.matmul(A.T, B.T)", "torch.ones(1)")
+    sentinel = Arm(SENTINEL, session_arm(session, same_every_time), trusted=True)
+    bench = culprit._Bench(sentinel, session.reference, 0, lambda name: session_arm(session, DIES_THE_THIRD_TIME), 5)
+    try:
+        assert bench.beside_ms("dies") > 0
+        assert sentinel.fault is None
+    finally:
+        sentinel.subject.close()
+
+
+def session_arm(session: Session, source: str) -> Subject:
+    subject = new_subject(session)
+    subject.load("arm.py", source, "ModelNew")
+    subject.make(PROBLEM)
+    return subject
+
+
 def test_who_is_stopped_is_no_culprit(session: Session) -> None:
-    found = judged(session, first=HONEST, burns=LEAVES_WORK_BEHIND)
+    found = judged(session, first=HONEST, slows=LEAVES_WORK_BEHIND)
 
     assert {result.status for result in found.values()} == {Status.PASSED}
 
