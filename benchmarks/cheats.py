@@ -66,12 +66,12 @@ def candidates(folder: str) -> list[Path]:
     return sorted((ROOT / "tests" / folder).glob("*.py"))
 
 
-def judged(files: Iterable[Path], rounds: int = 12) -> dict[str, dict[str, Any]]:
+def judged(files: Iterable[Path], device: str = "cpu", rounds: int = 12) -> dict[str, dict[str, Any]]:
     """Every candidate's result, all of one run, by name."""
     kernels = [word for file in files for word in ("--kernel", str(file))]
     with tempfile.TemporaryDirectory() as results:
         done = subprocess.run(
-            [sys.executable, str(ROOT / "harness.py"), "--problem", str(PROBLEM), "--device", "cpu", "--json",
+            [sys.executable, str(ROOT / "harness.py"), "--problem", str(PROBLEM), "--device", device, "--json",
              "--rounds", str(rounds), "--results", results, *kernels],
             capture_output=True, text=True, cwd=ROOT,
         )  # fmt: skip

@@ -2,11 +2,10 @@
 
     python benchmarks/timing_quality.py [--device cpu|cuda] [--part NAME ...] [--runs N] [--load N] [--out DIR]
 
-same       two copies of one kernel, many runs: how often they are called different, how far their ratio is from 1;
-           beside it the same calls made one kernel after the other, as most tools do
-slower     kernels slowed by known amounts: what is measured
-clock      kernels that time themselves: their time against the harness's (on a GPU)
-processes  fresh processes: how far their ratios disagree
+same    copies of one kernel: how often two are called different, how far their ratio is from 1; beside it the same
+        calls made one kernel after the other, as most tools do
+slower  kernels slowed by known amounts: what is measured, how far fresh processes disagree
+clock   kernels that time themselves: their time against the harness's (on a GPU)
 
 On a GPU the kernels spin for a given time; on the CPU they are plain C++ loops, and --load N runs N processes beside
 that keep a core busy by fits and starts. Every sample goes to DIR.
@@ -33,12 +32,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from timing_goals import BY_ITSELF, DOSE, FRESH, IN_A_ROW, ITSELF, SAME, table  # noqa: E402
+from timing_goals import BY_ITSELF, DOSE, IN_A_ROW, ITSELF, SAME, table  # noqa: E402
 
 from kernel_harness import device as devices  # noqa: E402
 from kernel_harness.cases import pack  # noqa: E402
 from kernel_harness.channel import SharedBuffer  # noqa: E402
-from kernel_harness.device import Device  # noqa: E402
 from kernel_harness.examine import Subject  # noqa: E402
 from kernel_harness.judge import Nobody, Session, companions, new_subject  # noqa: E402
 from kernel_harness.problem import load as load_problem  # noqa: E402
@@ -49,6 +47,7 @@ from kernel_harness.tensors import write  # noqa: E402
 
 BENCHMARKS = Path(__file__).resolve().parent
 MICROSECONDS = (5.0, 20.0, 200.0)
+PROCESSES = 8
 DOSES = (0.5, 1.0, 2.0)  # percent slower, on a GPU
 CPU_DOSE = 10.0
 CYCLES_PER_US = 1980.0  # of an H200 under load; other devices spin a little longer or shorter
@@ -57,54 +56,60 @@ CYCLES_PER_US = 1980.0  # of an H200 under load; other devices spin a little lon
 def main() -> None:
     """Prints the table; raw samples go to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts: dict[str, Callable[[Bench], None]] = {
-        "same": same, "slower": slower, "clock": clock, "processes": processes,
-    }  # fmt: skip
+    parts: dict[str, Callable[[Bench, Stand], None]] = {"same": same, "slower": slower, "clock": clock}
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--part", action="append", choices=list(parts))
-    parser.add_argument("--runs", type=int, help="of the same kernel twice (default 200 on a GPU, 40 on the CPU)")
-    parser.add_argument("--microseconds", type=float, action="append", help="durations of the same kernel twice")
+    parser.add_argument("--sets", type=int, help="of fresh processes (default 10 on a GPU, 1 on the CPU)")
+    parser.add_argument("--runs", type=int, help="of a set's processes (default 1 on a GPU, 40 on the CPU)")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further run after these")
     parser.add_argument("--load", type=int, default=0, metavar="N", help="processes that disturb")
     parser.add_argument("--out", type=Path, default=BENCHMARKS / "measured")
     options = parser.parse_args()
-    bench = Bench(devices.named(options.device), options.runs, options.microseconds, options.seconds)
+    device = devices.named(options.device)
+    problem = load_problem("increment", BENCHMARKS / "increment.py")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with load(options.load):
-            for name in options.part or list(parts):
-                parts[name](bench)
-    finally:
-        print(bench.save(options.out), flush=True)
-        print(table(bench.samples, bench.environment))
+    with Session(problem, device, Settings(), Nobody()) as session, companions(session) as beside:
+        bench = Bench(session, beside, options.sets, options.runs, options.seconds)
+        try:
+            with load(options.load):
+                for number in bench.repeat(bench.sets):
+                    with bench.stand() as stand:
+                        for name in options.part or list(parts):
+                            parts[name](bench, stand)
+                    print(f"set {number + 1} of {bench.sets}", flush=True)
+        finally:
+            print(bench.save(options.out), flush=True)
+            print(table(bench.samples, bench.environment))
 
 
 class Bench:
-    """A device, and every sample taken on it."""
+    """A device with the baseline and the sentinel running, and every sample taken on it."""
 
-    def __init__(self, device: Device, runs: int | None, microseconds: Sequence[float] | None, seconds: float) -> None:
-        self.device = device
+    def __init__(
+        self,
+        session: Session,
+        beside: Sequence[Arm],
+        sets: int | None,
+        runs: int | None,
+        seconds: float,
+    ) -> None:
+        self.session, self.device = session, session.device
+        self.beside = [arm for arm in beside if arm.name in (BASELINE, SENTINEL)]
         self._until = time.monotonic() + seconds
-        self.microseconds = microseconds or ((4000.0,) if device.emulated else MICROSECONDS)
-        self.runs = runs or (40 if device.emulated else 200)
-        self.environment = {**device.environment(), **environment(), "resolution_ms": device.resolution_ms}
+        self.sets = sets or (1 if self.device.emulated else 10)
+        self.runs = runs or (40 if self.device.emulated else 1)
+        self.environment = {**self.device.environment(), **environment(), "resolution_ms": self.device.resolution_ms}
         self.samples: dict[str, Any] = {}
-        self.problem = load_problem("increment", BENCHMARKS / "increment.py")
 
     @contextmanager
-    def session(self, kernels: Mapping[str, str]) -> Iterator[Stand]:
-        """Processes of the kernels (name -> source), of the baseline and of the sentinel."""
+    def stand(self) -> Iterator[Stand]:
+        """Fresh processes."""
         with ExitStack() as stack:
-            session = stack.enter_context(Session(self.problem, self.device, Settings(), Nobody()))
-            subjects = {}
             with ThreadPoolExecutor() as pool:
-                for name, subject in zip(
-                    kernels, pool.map(lambda item: ready(session, *item), kernels.items()), strict=True
-                ):
-                    subjects[name] = subject
-                    stack.callback(subject.close)
-            beside = [a for a in stack.enter_context(companions(session)) if a.name in (BASELINE, SENTINEL)]
-            yield Stand(self, session, subjects, beside)
+                processes = list(pool.map(lambda _: new_subject(self.session), range(PROCESSES)))
+            for process in processes:
+                stack.callback(process.close)
+            yield Stand(self, processes)
 
     def repeat(self, times: int, least: int = 2) -> Iterator[int]:
         """Counts runs, as far as there is time for them."""
@@ -129,26 +134,33 @@ class Bench:
         return path
 
 
-def ready(session: Session, name: str, source: str) -> Subject:
-    """A process that has a kernel's model."""
-    subject = new_subject(session)
-    subject.load(f"{name}.py", source, "ModelNew")
-    subject.make(session.problem)
-    return subject
-
-
 class Stand:
-    """Warm processes, raced as often as wanted."""
+    """Processes that take one set of kernels after another, raced as often as wanted."""
 
-    def __init__(self, bench: Bench, session: Session, subjects: Mapping[str, Subject], beside: Sequence[Arm]) -> None:
-        self._bench, self._session, self.subjects, self._beside = bench, session, subjects, beside
+    def __init__(self, bench: Bench, processes: Sequence[Subject]) -> None:
+        self._bench, self._processes = bench, processes
+        self.subjects: dict[str, Subject] = {}
+
+    def take(self, kernels: Mapping[str, str]) -> None:
+        """Loads the kernels (name -> source), at most as many as there are processes."""
+        self.subjects = dict(zip(kernels, self._processes, strict=False))
+
+        def ready(name: str) -> None:
+            subject = self.subjects[name]
+            subject.worker.resume()
+            subject.load(f"{name}.py", kernels[name], "ModelNew")
+            subject.make(self._bench.session.problem)
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(ready, self.subjects))
 
     def race(self, what: str, rounds: int) -> Cohort:
         """One run of the harness's own timing. Raises RuntimeError where an arm failed."""
         arms = [Arm(name, subject) for name, subject in self.subjects.items()]
-        cohort = Cohort([*arms, *(Arm(a.name, a.subject, trusted=True) for a in self._beside)], self._bench.device)
+        beside = [Arm(arm.name, arm.subject, trusted=True) for arm in self._bench.beside]
+        cohort = Cohort([*arms, *beside], self._bench.device)
         stop = Stop(budget_s=600, half_width=0.005, rounds=rounds)
-        race(cohort, self._session.reference, stop, lambda text: None)
+        race(cohort, self._bench.session.reference, stop, lambda text: None)
         for arm in cohort.arms:
             if arm.fault is not None:
                 raise RuntimeError(f"{arm.name}: {arm.fault.reason}")
@@ -157,7 +169,7 @@ class Stand:
 
     def one_after_the_other(self, calls: int) -> dict[str, list[float]]:
         """Each kernel's calls in a row, on the same inputs: what interleaving is compared with."""
-        packed = pack(self._bench.problem.inputs(1))
+        packed = pack(self._bench.session.problem.inputs(1))
         buffer = SharedBuffer(packed.size)
         write(buffer.memory, packed.leaves, packed.tensors, packed.size)
         found: dict[str, list[float]] = {}
@@ -170,58 +182,48 @@ class Stand:
         return found
 
 
-def same(bench: Bench) -> None:
-    """Two copies of one kernel, at several durations; on the CPU beside one that is 10% slower."""
-    rounds = 32 if not bench.device.emulated else 64
-    for microseconds in bench.microseconds:
-        kernels = {"copy_1": kernel(bench, microseconds), "copy_2": kernel(bench, microseconds)}
-        if bench.device.emulated:
+def same(bench: Bench, stand: Stand) -> None:
+    """Copies of one kernel at several durations: on a GPU eight; on the CPU two, beside one that is 10% slower."""
+    emulated = bench.device.emulated
+    rounds, copies = (64, 2) if emulated else (32, PROCESSES)
+    for microseconds in (4000.0,) if emulated else MICROSECONDS:
+        kernels = {f"copy_{i + 1}": kernel(bench, microseconds) for i in range(copies)}
+        if emulated:
             kernels[f"{CPU_DOSE:g}% slower"] = kernel(bench, microseconds * (1 + CPU_DOSE / 100))
         what = f"{SAME}, {microseconds:g} us"
-        with bench.session(kernels) as stand:
-            for _ in bench.repeat(bench.runs):
-                stand.race(what, rounds)
-                bench.samples.setdefault(what + IN_A_ROW, []).append(stand.one_after_the_other(rounds))
+        stand.take(kernels)
+        for _ in bench.repeat(bench.runs):
+            stand.race(what, rounds)
+            bench.samples.setdefault(what + IN_A_ROW, []).append(stand.one_after_the_other(rounds))
 
 
-def slower(bench: Bench) -> None:
+def slower(bench: Bench, stand: Stand) -> None:
     """Known doses."""
     doses = (CPU_DOSE,) if bench.device.emulated else DOSES
     unit_us = 4000.0 if bench.device.emulated else 200.0
     kernels = {"plain": kernel(bench, unit_us), **{f"{d:g}%": kernel(bench, unit_us * (1 + d / 100)) for d in doses}}
-    with bench.session(kernels) as stand:
-        for _ in bench.repeat(max(4, bench.runs // 10)):
-            stand.race(DOSE, 128)
+    stand.take(kernels)
+    stand.race(DOSE, 64)
 
 
-def clock(bench: Bench) -> None:
+def clock(bench: Bench, stand: Stand) -> None:
     """Kernels that read %globaltimer at their start and end and tell the difference; they need a GPU."""
     if bench.device.emulated:
         return
     durations = (5.0, 20.0, 100.0, 1000.0, 10000.0)
-    kernels = {f"{us:g} us": SPIN.format(unit="ns", amount=int(1000 * us)) for us in durations}
-    with bench.session(kernels) as stand:
-        stand.race(ITSELF, 32)
-        bench.samples[ITSELF + BY_ITSELF] = {
-            name: [int(n) / 1e3 for n in re.findall(r"self (\d+)", subject.worker.output)]
-            for name, subject in stand.subjects.items()
-        }
-
-
-def processes(bench: Bench) -> None:
-    """The same two kernels in ten fresh sets of processes."""
-    unit_us = 4000.0 if bench.device.emulated else 200.0
-    kernels = {"plain": kernel(bench, unit_us), "more": kernel(bench, unit_us * 1.1)}
-    for _ in bench.repeat(10):
-        with bench.session(kernels) as stand:
-            stand.race(FRESH, 64)
+    kernels = {f"{us:g} us": SPIN.format(unit="ns", told="took()", amount=int(1000 * us)) for us in durations}
+    stand.take(kernels)
+    stand.race(ITSELF, 32)
+    told = bench.samples.setdefault(ITSELF + BY_ITSELF, {})
+    for name, subject in stand.subjects.items():
+        told.setdefault(name, []).extend(int(n) / 1e3 for n in re.findall(r"self (\d+)", subject.worker.output))
 
 
 def kernel(bench: Bench, microseconds: float) -> str:
     """A candidate's file that takes about this long."""
     if bench.device.emulated:
         return LOOP.format(steps=int(microseconds * 750))
-    return SPIN.format(unit="cycles", amount=int(microseconds * CYCLES_PER_US))
+    return SPIN.format(unit="cycles", told="nullptr", amount=int(microseconds * CYCLES_PER_US))
 
 
 @contextmanager
@@ -267,8 +269,9 @@ class ModelNew(torch.nn.Module):
         return ops.work(x)
 '''
 
-# Spins for a number of clock cycles, or of nanoseconds by a timer that all of the device shares; the second tells,
-# through memory of the host, how long the last launch took by that timer.
+# Spins for a number of clock cycles, or of nanoseconds by a timer that all of the device shares. The second notes how
+# long it took by that timer, in the device's memory: to write to the host's would take a microsecond more. The next
+# call fetches that on a stream of its own, and prints it.
 SPIN = '''
 import torch
 from torch.utils.cpp_extension import load_inline
@@ -299,19 +302,26 @@ __global__ void spin_ns(const float* x, float* y, int n, long long amount, unsig
     if (threadIdx.x == 0) *took = now - start;
 }}
 
-torch::Tensor spin(torch::Tensor x, int64_t amount) {{
-    static volatile unsigned long long* took = nullptr;
-    if (!took) {{
-        void* memory;
-        C10_CUDA_CHECK(cudaHostAlloc(&memory, sizeof(*took), cudaHostAllocMapped));
-        took = static_cast<volatile unsigned long long*>(memory);
-        *took = 0;
+unsigned long long* took() {{
+    static unsigned long long *device = nullptr, *host = nullptr;
+    static cudaStream_t aside;
+    if (!device) {{
+        C10_CUDA_CHECK(cudaMalloc(&device, sizeof(*device)));
+        C10_CUDA_CHECK(cudaMemset(device, 0, sizeof(*device)));
+        C10_CUDA_CHECK(cudaMallocHost(&host, sizeof(*host)));
+        C10_CUDA_CHECK(cudaStreamCreateWithFlags(&aside, cudaStreamNonBlocking));
     }}
-    if (*took) std::printf("self %llu\\n", *took);
+    C10_CUDA_CHECK(cudaMemcpyAsync(host, device, sizeof(*host), cudaMemcpyDeviceToHost, aside));
+    C10_CUDA_CHECK(cudaStreamSynchronize(aside));
+    if (*host) std::printf("self %llu\\n", *host);
     std::fflush(stdout);
+    return device;
+}}
+
+torch::Tensor spin(torch::Tensor x, int64_t amount) {{
     auto y = torch::empty_like(x);
     spin_{unit}<<<1, 256, 0, c10::cuda::getCurrentCUDAStream()>>>(
-        x.data_ptr<float>(), y.data_ptr<float>(), x.numel(), amount, const_cast<unsigned long long*>(took));
+        x.data_ptr<float>(), y.data_ptr<float>(), x.numel(), amount, {told});
     C10_CUDA_KERNEL_LAUNCH_CHECK();
     return y;
 }}

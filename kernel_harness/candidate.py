@@ -7,6 +7,10 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_harness.terminal import printable
+
+_LONGEST_TITLE = 300
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -23,7 +27,11 @@ class Candidate:
 
     @property
     def title(self) -> str:
-        """The idea: the first line of the docstring, or of a `.cu` file's first comment."""
+        """The idea: the first line of the docstring, or of a `.cu` file's first comment, as far as it can be shown."""
+        return printable(self._first_line)[:_LONGEST_TITLE]
+
+    @property
+    def _first_line(self) -> str:
         if self.path.suffix == ".cu":
             first = self.source.lstrip().split("\n", 1)[0]
             return first.lstrip("/* ").strip() if first.startswith(("//", "/*")) else ""
@@ -36,7 +44,9 @@ class Candidate:
 
 def read(path: Path) -> Candidate:
     """The candidate in a file. Raises OSError."""
-    return Candidate(path.stem, path, path.read_text(encoding="utf-8", errors="replace"))
+    return Candidate(
+        printable(path.stem).replace("\n", "\ufffd"), path, path.read_text(encoding="utf-8", errors="replace")
+    )
 
 
 def files(folder: Path) -> list[Path]:

@@ -12,6 +12,8 @@ from kernel_harness.timing import Interval, Round, interval_of
 # The judge's clock must disagree with the device's by more than this before it is believed: what honest calls
 # differ by in the work around them (allocating, the layout of the output), as a time and as a share of that work.
 RESOLUTION_MS, RESOLUTION_SHARE = 0.05, 0.05
+# Events around an empty kernel see 2 to 3 us: who tells of less than this tells no time.
+LEAST_MS = 5e-4
 
 
 @dataclass

@@ -25,13 +25,18 @@ from kernel_harness.paths import KERNELS, shown
 from kernel_harness.problem import WEIGHT_SEED, Problem
 from kernel_harness.process import Limits, Template, Worker, WorkerFailed, WorkerTimedOut
 from kernel_harness.status import Status
+from kernel_harness.terminal import printable
 from kernel_harness.verify import Check, Expectation, same, unchanged, verify
 from kernel_harness.workshop import Workshop
 
 # Pages take memory only when they are written, so one size serves every problem.
 _OUTPUT_BYTES = 16 << 30
 _LONGEST_SOURCE = 1 << 20
-_MOST_BUILDS = 64
+_MOST_BUILDS, _MOST_BUILT_BYTES = 64, 1 << 30
+# Of what a worker says: a structure as JSON, a sentence of an error, a compiler's log, in characters.
+_LONGEST_STRUCTURE, _LONGEST_TEXT, _LONGEST_LOG = 1 << 16, 20_000, 1 << 20
+# What can be a call's time in ms, and the bytes that it takes.
+_SHORTEST_MS, _LONGEST_MS, _MOST_BYTES = 1e-6, 1e9, 1 << 50
 _STATUS_OF_KIND = {
     "build": Status.BUILD_ERROR,
     "unsupported": Status.UNSUPPORTED,
@@ -97,7 +102,7 @@ class Subject:
         self._workshop = Workshop(template, devices.named(device), limits)
         self._limits = limits
         self._file = self._source = ""
-        self._closed = False
+        self.closed = False
         self._output = SharedBuffer(_OUTPUT_BYTES)
         start = {
             "do": "start", "device": device, "output_size": self._output.size, "path": [str(KERNELS)],
@@ -142,6 +147,18 @@ class Subject:
         told = launches if isinstance(launches, int) else None
         return Answer(structure, outputs, _clocked(reply.get("clocked")), bracket_ms, told)
 
+    def kernels(self, packed: Packed, buffer: SharedBuffer) -> list[str]:
+        """What one forward launches on a CUDA device, by name, as the worker tells it."""
+        descriptor = buffer.read_only()
+        try:
+            told = self._ask(
+                {"do": "kernels", **_described(packed), "seed": FORWARD_SEED, "writable": False}, [descriptor]
+            )
+        finally:
+            os.close(descriptor)
+        names = told.get("kernels")
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
     def warm(self, hold: int) -> Clocked:
         """The last call again, with its inputs still in the device's cache."""
         return _clocked(self._ask({"do": "warm", "hold": hold}).get("clocked"))
@@ -167,12 +184,14 @@ class Subject:
     def close(self) -> None:
         """Ends the worker. Safe to call twice."""
         self.worker.close()
-        if not self._closed:
+        if not self.closed:
             self._output.close()
-        self._closed = True
+        self.closed = True
 
     def _copied(self, reply: Message) -> tuple[Any, tuple[torch.Tensor, ...]]:
         try:
+            if len(json.dumps(reply.get("structure"))) > _LONGEST_STRUCTURE:
+                raise tensors.Unreadable(f"a structure of more than {_LONGEST_STRUCTURE >> 10} KiB")
             leaves = tensors.read_leaves(reply.get("leaves"), self._output.size)
             if sum(leaf.nbytes for leaf in leaves) > psutil.virtual_memory().available // 2:
                 raise tensors.Unreadable("more output than this machine has memory to compare")
@@ -202,6 +221,8 @@ class Subject:
         """Builds for the worker, which stands still meanwhile: nobody watches what it does."""
         if len(self.builds) >= _MOST_BUILDS:
             raise Fault(Status.LOAD_ERROR, f"{self._file} asks for more than {_MOST_BUILDS} builds.")
+        if sum(library.stat().st_size for library in self.libraries) > _MOST_BUILT_BYTES:
+            raise Fault(Status.LOAD_ERROR, f"{self._file} builds more than {_MOST_BUILT_BYTES >> 20} MiB.")
         start = time.perf_counter()
         self.worker.pause()
         try:
@@ -216,7 +237,8 @@ class Subject:
     def _fault(self, error: Any) -> Exception:
         if not isinstance(error, dict) or str(error.get("kind")) not in {*_STATUS_OF_KIND, "start"}:
             return Fault(Status.CRASHED, "The process answered with something that is no answer.")
-        text, log, kind = (_printable(str(error.get(part, ""))) for part in ("message", "log", "type"))
+        text = printable(str(error.get("message", ""))[:_LONGEST_TEXT])
+        log, kind = printable(str(error.get("log", ""))[:_LONGEST_LOG]), printable(str(error.get("type", ""))[:100])
         if error["kind"] == "start":
             return RuntimeError(f"The worker could not start: {text}\n{log}")
         if error["kind"] not in ("build", "unsupported"):
@@ -322,16 +344,15 @@ def _clocked(told: Any) -> Clocked:
     told = told if isinstance(told, dict) else {}
     peak = told.get("peak_bytes")
     ms = _time(told.get("device_ms"))
-    return Clocked(ms if ms and ms > 0 else None, told.get("exposed") is True, peak if isinstance(peak, int) else None)
+    return Clocked(
+        ms if ms and _SHORTEST_MS <= ms <= _LONGEST_MS else None,
+        told.get("exposed") is True,
+        peak if type(peak) is int and 0 <= peak < _MOST_BYTES else None,
+    )
 
 
 def _time(told: Any) -> float | None:
     return told if isinstance(told, float) and math.isfinite(told) else None
-
-
-def _printable(text: str) -> str:
-    """Without what no file or terminal takes: lone surrogates and control characters."""
-    return "".join(c if c in "\n\t" or c.isprintable() else "\ufffd" for c in text)
 
 
 def _first_lines(text: str, count: int = 3) -> str:
@@ -342,7 +363,7 @@ def _first_lines(text: str, count: int = 3) -> str:
 
 
 def _with_last_line(message: str, output: str) -> str:
-    last = next((line.strip() for line in reversed(output.split("\n")) if line.strip()), "")
+    last = next((line.strip() for line in reversed(printable(output).split("\n")) if line.strip()), "")
     return f"{message} Its last words: {last[:300]}" if last else message
 
 

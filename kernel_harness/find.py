@@ -17,9 +17,10 @@ from kernel_harness.candidate import Candidate
 from kernel_harness.device import Device
 from kernel_harness.errors import UserError
 from kernel_harness.problem import Problem
+from kernel_harness.race import SENTINEL
 
-# Names of rows that no kernel may take.
-RESERVED = BASELINES
+# Names that no kernel may take: it would be shown the times of what has that name beside it.
+RESERVED = (*BASELINES, SENTINEL)
 
 
 class NotFound(UserError):
@@ -89,7 +90,7 @@ def _read(paths: Sequence[Path]) -> list[Candidate]:
     for path in paths:
         one = candidates.read(path)
         if one.name in RESERVED:
-            raise NotFound(f"{path}: the name {one.name!r} is the baseline's; rename the file")
+            raise NotFound(f"{path}: the name {one.name!r} is taken; rename the file")
         if one.name in read:
             raise NotFound(f"two kernels are named {one.name!r}: {read[one.name].path} and {path}; rename one")
         read[one.name] = one

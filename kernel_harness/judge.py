@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
 import psutil
 
-from kernel_harness import builtin, race, results, sanitize
+from kernel_harness import builtin, culprit, launches, race, results
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.device import Device
@@ -25,6 +26,7 @@ from kernel_harness.problem import Problem
 from kernel_harness.process import Template
 from kernel_harness.race import BASELINE, Arm, Cohort, Stop, cohorts
 from kernel_harness.results import Result
+from kernel_harness.sanitizer import sanitize
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
 from kernel_harness.summary import Context, of_candidate, of_cohort
@@ -34,6 +36,10 @@ from kernel_harness.timing import summarize
 _BUILD_BYTES = {True: 1 << 30, False: 3 << 30}
 # Each that has been checked holds a process until it is timed: of a thousand candidates not all at once.
 MOST_AT_ONCE = 32
+
+
+# A candidate that passed its checks, and the process that did.
+_Held = tuple[Candidate, Subject, Finding]
 
 
 class Observer(Protocol):
@@ -97,7 +103,7 @@ class Session:
     def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None]) -> list[Result]:
         """Builds, checks and times the candidates. `keep` gets every result as soon as it is final."""
         self.context = replace(self.context, run=results.new_run_id())
-        passed: dict[str, tuple[Candidate, Subject, Finding]] = {}
+        passed: dict[str, _Held] = {}
         settled: list[Result] = []
 
         def settle(result: Result) -> None:
@@ -236,31 +242,76 @@ def _add_remark(run: Session, candidate: Candidate, finding: Finding) -> None:
         finding.reason += f"\nSanitizer: {finding.remark}" if finding.remark else ""
 
 
-def _timed(run: Session, passed: Mapping[str, tuple[Candidate, Subject, Finding]], series: _Series) -> Iterator[Result]:
-    """Cohort after cohort. What was measured before an interruption is still summed up."""
+def _timed(run: Session, passed: Mapping[str, _Held], series: _Series) -> Iterator[Result]:
+    """Cohort after cohort. Who is not of the first has no process meanwhile: it could disturb the others."""
     groups = _groups(run, passed)
+    for name in chain(*groups[1:]):
+        passed[name][1].close()
     for group in groups:
-        started = time.perf_counter()
-        with companions(run) as beside:
-            # A kernel that all are measured against runs with every cohort, and is reported with the first.
-            first = not series.timed
-            arms = [Arm(name, passed[name][1], reported=name != run.settings.baseline or first) for name in group]
-            cohort = Cohort([*arms, *beside], run.device)
-            interruption: KeyboardInterrupt | None = None
-            try:
-                _race(run, cohort, series.expected or len(groups))
-            except KeyboardInterrupt as interrupt:
-                interruption = interrupt
+        yield from _timed_together(run, {name: passed[name] for name in group}, series, len(groups))
+        series.timed += 1
+
+
+def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, groups: int) -> Iterator[Result]:
+    """One cohort; again without those who disturbed the others. What an interruption leaves is still summed up."""
+    started = time.perf_counter()
+    # A kernel that all are measured against runs with every cohort, and is reported with the first.
+    arms = [_arm(run, *held[name], reported=name != run.settings.baseline or not series.timed) for name in held]
+    seen = {name: (candidate, finding) for name, (candidate, _, finding) in held.items()}
+    innocent: dict[str, _Held] = {}
+    interruption: KeyboardInterrupt | None = None
+    with companions(run) as beside:
+        cohort = Cohort([*arms, *beside], run.device)
+        tell = _teller(run, held)
+        try:
+            race.race(cohort, run.reference, _stop(run, series.expected or groups), tell)
             for arm in arms:
-                if arm.name != run.settings.baseline:
-                    arm.subject.close()
-            seen = {name: (candidate, finding) for name, (candidate, _, finding) in passed.items()}
-            yield from of_cohort(run.context, cohort, seen, series.baseline_ms, time.perf_counter() - started)
-            series.timed += 1
-            if series.baseline_ms is None and cohort.rounds:
-                series.baseline_ms = summarize(cohort.accepted, BASELINE, None).time_ms
-            if interruption:
-                raise interruption
+                if not run.device.emulated and arm.fault is None:
+                    arm.fault = launches.look(arm.subject, *seen[arm.name], run.reference, run.cases)
+            if culprit.convict(cohort, run.reference, lambda name: _fresh(run, held, name), tell):
+                innocent = {arm.name: held[arm.name] for arm in arms if arm.fault is None}
+        except KeyboardInterrupt as interrupt:
+            interruption = interrupt
+    for arm in cohort.arms:
+        arm.subject.close()
+        arm.reported &= not innocent or arm.fault is not None
+    yield from of_cohort(run.context, cohort, seen, series.baseline_ms, time.perf_counter() - started)
+    if innocent:
+        yield from _timed_together(run, innocent, series, groups)
+    elif series.baseline_ms is None and cohort.rounds:
+        series.baseline_ms = summarize(cohort.accepted, BASELINE, None).time_ms
+    if interruption:
+        raise interruption
+
+
+def _arm(run: Session, candidate: Candidate, subject: Subject, finding: Finding, *, reported: bool) -> Arm:
+    """With the candidate's process, or a new one in place of one that has ended."""
+    fault = None
+    if subject.closed:
+        try:
+            subject = _loaded(run, file_name(candidate), candidate.source, "ModelNew")
+        except (Fault, Refused) as error:
+            fault = error if isinstance(error, Fault) else Fault(Status.RUNTIME_ERROR, str(error))
+    return Arm(candidate.name, subject, reported=reported, fault=fault)
+
+
+def _fresh(run: Session, held: Mapping[str, _Held], name: str) -> Subject:
+    """Another process of a candidate, or of the reference."""
+    if name == BASELINE:
+        return _loaded(run, str(run.problem.path), run.problem.text, "Model")
+    return _loaded(run, file_name(held[name][0]), held[name][0].source, "ModelNew")
+
+
+def _loaded(run: Session, file: str, source: str, name: str, compiled: str | None = None) -> Subject:
+    """A new process, ready to be called. Raises Fault or Refused."""
+    subject = new_subject(run)
+    try:
+        subject.load(file, source, name)
+        subject.make(run.problem, compiled=compiled)
+    except BaseException:
+        subject.close()
+        raise
+    return subject
 
 
 def _groups(run: Session, passed: Collection[str]) -> list[list[str]]:
@@ -273,17 +324,20 @@ def _groups(run: Session, passed: Collection[str]) -> list[list[str]]:
     ]
 
 
-def _race(run: Session, cohort: Cohort, groups: int) -> None:
+def _stop(run: Session, groups: int) -> Stop:
     settings = run.settings
     default = run.device.budget_s / 4 if settings.quick else run.device.budget_s
-    stop = Stop((settings.budget_s or default) / groups, run.device.half_width, settings.rounds)
-    names = [arm.name for arm in cohort.arms if not arm.trusted]
+    return Stop((settings.budget_s or default) / groups, run.device.half_width, settings.rounds)
+
+
+def _teller(run: Session, names: Collection[str]) -> Callable[[str], None]:
+    """Tells of something that all of them do."""
 
     def tell(text: str) -> None:
         for name in names:
             run.observer.stage(name, text)
 
-    race.race(cohort, run.reference, stop, tell)
+    return tell
 
 
 @contextmanager
@@ -295,10 +349,8 @@ def companions(run: Session) -> Iterator[list[Arm]]:
             run.problem, run.device.emulated, run.settings.baseline
         ):
             run.observer.stage("", f"starting {name}")
-            subject = new_subject(run)
+            subject = _loaded(run, file, source, class_name, builtin.COMPILED.get(name))
             arms.append(Arm(name, subject, trusted=True, reported=name in builtin.BASELINES))
-            subject.load(file, source, class_name)
-            subject.make(run.problem, compiled=builtin.COMPILED.get(name))
         yield arms
     finally:
         for arm in arms:

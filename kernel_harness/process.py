@@ -32,8 +32,8 @@ from kernel_harness.wall import Kind, bubblewrap, probe
 
 KEPT_OUTPUT_BYTES = 64 * 1024
 _TICK_S = 0.05
-# Looks at a worker's processes until no new one shows up; who has more than this many goes on starting others.
-_STOPS = 50
+# Whoever goes on starting processes for so long, while all that are seen are stopped, does not mean to stand still.
+_STANDSTILL_S, _GLANCE_S = 2.0, 1e-4
 _PIPE_BYTES = 1 << 20
 # What a worker inherits of the user's environment; everything else stays with the judge.
 _ALLOWED = (
@@ -206,7 +206,7 @@ class Worker:
         self.printed_bytes = 0
         self._folder = folder
         self._alive = True
-        self._fault: WorkerFailed | None = None  # what the next question is answered with
+        self._fault: WorkerFailed | None = None  # why it is dead, which answers every further question
 
     def __enter__(self) -> Worker:
         return self
@@ -263,27 +263,39 @@ class Worker:
         return reply
 
     def pause(self) -> None:
-        """Stops every thread of the worker and of what it started. One that cannot be stopped is ended.
+        """Stops every thread of the worker and of what it started. One that cannot be stopped is ended."""
+        if self._alive and not self._stopped():
+            self._dead(WorkerMisbehaved, "The process does not stand still when it is stopped.")
 
-        Processes that are started meanwhile are stopped in turn.
+    def _stopped(self) -> bool:
+        """Stops all; processes that are started meanwhile in turn. Whether no new one shows up any more.
+
+        A fork under way goes on when its process is told to stop: it takes until that stands. Who is dead and not
+        yet collected counts, too: a process that starts another and ends, over and over, shows nothing else.
         """
-        stopped: set[int] = set()
-        for _ in range(_STOPS):
-            moving = [process for process in tree.group(self.pid) if process.pid not in stopped]
-            if not moving:
-                return
-            stopped |= {process.pid for process in moving}
-            for process in moving:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGSTOP)
-        if self._alive:
-            self._fault = self._dead(WorkerMisbehaved, "The process does not stand still when it is stopped.")
+        seen: set[int] = set()
+        start = latest = time.monotonic()
+        while latest - start < _STANDSTILL_S:
+            all_stand = all(map(tree.stands, seen))
+            new = [pid for pid in tree.pids(self.pid) if pid not in seen]
+            # What waits for a device cannot be stopped before that has answered, and starts nothing.
+            if not new and (all_stand or time.monotonic() - latest > _STANDSTILL_S):
+                return True
+            self._signal(signal.SIGSTOP, new)
+            seen.update(new)
+            latest = time.monotonic() if new else latest
+            time.sleep(_GLANCE_S)
+        return False
 
     def resume(self) -> None:
         """Lets them go on."""
-        for process in tree.group(self.pid):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGCONT)
+        if self._alive:
+            self._signal(signal.SIGCONT, tree.pids(self.pid))
+
+    def _signal(self, number: signal.Signals, pids: Sequence[int]) -> None:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def close(self) -> None:
         """Ends the worker and everything it started. Safe to call twice."""
@@ -291,11 +303,10 @@ class Worker:
             return
         self._alive = False
         end = time.monotonic() + 10
-        while time.monotonic() < end:
+        while tree.group(self.pid) and time.monotonic() < end:
+            self._stopped()  # or who starts others without end would be ahead
             group = tree.group(self.pid)
-            if not group:
-                break
-            for process in group:
+            for process in group[1:] or group:  # the first collects whom the others leave behind
                 tree.kill(process)
             time.sleep(0.005)
         self._channel.close()
@@ -349,9 +360,9 @@ class Worker:
             if not select.select([self._output], [], [], 0)[0]:
                 break
             self._drain()
-        output = self.output
+        self._fault = kind(message, self.output)
         self.close()
-        return kind(message, output)
+        return self._fault
 
     def _how_it_ended(self) -> str:
         deadline = time.monotonic() + 2

@@ -141,7 +141,7 @@ def _done(cohort: Cohort, stop: Stop, elapsed_s: float) -> bool:
 
 def _round(cohort: Cohort, reference: Reference, rng: random.Random, kept: list[Round]) -> None:
     """Every running arm once, in a fresh random order, on inputs drawn now. `kept` gets the round."""
-    packed, buffer = _inputs(reference, rng.choice(_LEADS_BYTES))
+    packed, buffer = new_inputs(reference, rng.choice(_LEADS_BYTES))
     running = {arm.name: arm for arm in cohort.arms if arm.fault is None}
     order = order_of_round(list(running), rng)
     answers: dict[str, Answer] = {}
@@ -162,8 +162,8 @@ def _round(cohort: Cohort, reference: Reference, rng: random.Random, kept: list[
     kept.append(_as_round({n: answers[n] for n in order if n in answers and running[n].fault is None}, cohort))
 
 
-def _inputs(reference: Reference, lead_bytes: int = 0) -> tuple[Packed, SharedBuffer]:
-    """Inputs that nobody has seen."""
+def new_inputs(reference: Reference, lead_bytes: int = 0) -> tuple[Packed, SharedBuffer]:
+    """Inputs that nobody has seen; the caller closes the buffer."""
     packed = pack(reference.problem.inputs(secrets.randbits(48)), lead_bytes)
     buffer = SharedBuffer(packed.size)
     write(buffer.memory, packed.leaves, packed.tensors, packed.size)
@@ -172,15 +172,16 @@ def _inputs(reference: Reference, lead_bytes: int = 0) -> tuple[Packed, SharedBu
 
 def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
     """Milliseconds by the device's own clock; by the judge's where it has none, whatever a worker says of one."""
-    clocked = {n: a for n, a in answers.items() if a.clocked.device_ms is not None and not cohort.device.emulated}
-    samples = {n: (a.clocked.device_ms if n in clocked else None) or a.bracket_ms for n, a in answers.items()}
+    told = {name: answer.clocked.device_ms or 0.0 for name, answer in answers.items()}
+    clocked = {n: a for n, a in answers.items() if told[n] >= clock.LEAST_MS and not cohort.device.emulated}
+    samples = {n: told[n] if n in clocked else a.bracket_ms for n, a in answers.items()}
     brackets = {name: answer.bracket_ms for name, answer in clocked.items()}
     exposed = [name for name, answer in clocked.items() if answer.clocked.exposed]
     return Round(samples, tuple(answers), cohort.hold.after(exposed), brackets)
 
 
 def _call(cohort: Cohort, arm: Arm, packed: Packed, buffer: SharedBuffer, *, warm: bool) -> Answer | None:
-    with _resumed(arm):
+    with resumed(arm):
         arm.subject.ping()
         answer = arm.subject.call(packed, buffer, hold=cohort.hold.cycles, keep=warm)
         if answer.clocked.peak_bytes is not None:
@@ -192,7 +193,7 @@ def _call(cohort: Cohort, arm: Arm, packed: Packed, buffer: SharedBuffer, *, war
 
 
 @contextmanager
-def _resumed(arm: Arm) -> Iterator[None]:
+def resumed(arm: Arm) -> Iterator[None]:
     """Lets an arm's process run; a fault of it becomes the arm's."""
     arm.subject.worker.resume()
     try:
@@ -215,10 +216,10 @@ def _replay_short_calls(cohort: Cohort, reference: Reference) -> None:
     ]  # fmt: skip
     if not short:
         return
-    packed, buffer = _inputs(reference)
+    packed, buffer = new_inputs(reference)
     try:
         for arm in short:
-            with _resumed(arm):
+            with resumed(arm):
                 arm.subject.ping()
                 arm.subject.call(packed, buffer, keep=True)
                 cohort.steady[arm.name] = _replayed(arm.subject)

@@ -45,6 +45,6 @@ _SENTENCES = {
     ),
     Status.MUTATED_INPUT: "The kernel wrote to its inputs or beside them; write to an output of its own.",
     Status.NONDETERMINISTIC: "The same input gave different answers; look for a race or memory nobody wrote.",
-    Status.CHEATED: "The time is below what the problem makes possible; the result cannot be what it claims to be.",
+    Status.CHEATED: "The result cannot be what it claims to be; see what was measured.",
     Status.UNSUPPORTED: "The emulation cannot run a construct of this kernel; run it on a machine with a GPU.",
 }

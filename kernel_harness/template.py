@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from kernel_harness import channel, device, wall
-from kernel_harness.wall import Kind, namespaces, system
+from kernel_harness.wall import Kind, attendant, namespaces, system
 
 COULD_NOT_ENTER = 71
 
@@ -53,18 +53,13 @@ class _Workers:
 
     kind: Kind = Kind.NONE
     hidden: list[Path] = field(default_factory=list)
-    alive: dict[int, int | None] = field(default_factory=dict)
+    alive: dict[int, int] = field(default_factory=dict)
     dead: dict[int, int] = field(default_factory=dict)
 
     def fork(self, descriptors: Sequence[int], folder: str) -> int:
         """A new one."""
-        report = None
-        if self.kind is Kind.NAMESPACES:
-            report, theirs = os.pipe()
-            pid = namespaces.fork()
-        else:
-            theirs = os.open(os.devnull, os.O_WRONLY)
-            pid = os.fork()
+        report, theirs = os.pipe()
+        pid = namespaces.fork() if self.kind is Kind.NAMESPACES else os.fork()
         if pid:
             for descriptor in (*descriptors, theirs):
                 os.close(descriptor)
@@ -89,12 +84,10 @@ class _Workers:
                 break
             if pid in self.alive:
                 report = self.alive.pop(pid)
-                if report is not None:
-                    inner = namespaces.reported(report)
-                    os.close(report)
-                    status = status if inner is None else inner
-                self.dead[pid] = status
-        for pid in _children() - self.alive.keys():
+                inner = attendant.reported(report)
+                os.close(report)
+                self.dead[pid] = status if inner is None else inner
+        for pid in attendant.children() - self.alive.keys():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -127,28 +120,16 @@ def _become_worker(descriptors: Sequence[int], folder: Path, kind: Kind, hidden:
     # What was asked before the fork would be remembered, and is another folder.
     os.environ.update(TORCHINDUCTOR_CACHE_DIR=str(folder / "torchinductor"), TRITON_CACHE_DIR=str(folder / "triton"))
     tempfile.tempdir = None
-    wall.enter(kind, folder, hidden)
     if kind is Kind.NAMESPACES:
-        _leave_first_place()
+        wall.enter(kind, folder, hidden)
+        attendant.step_back(report=4)
+    else:
+        attendant.step_back(report=4)  # where nobody behind the wall can send it a signal
+        wall.enter(kind, folder, hidden)
     os.close(4)
     from kernel_harness import worker
 
     return worker.main(channel.Channel(socket.socket(fileno=3)))
-
-
-def _leave_first_place() -> None:
-    """Goes on in a child. Process 1 of a namespace feels no signal that it sends itself: abort() would not end it."""
-    first = os.getpid()
-    assert first == 1
-    child = os.fork()
-    if child:
-        system.prctl(system.PR_SET_DUMPABLE, 0)  # its child is not to write its report
-        os.closerange(0, 4)
-        namespaces.attend(child, 4)
-
-
-def _children() -> set[int]:
-    return set(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,11 @@ from typing import TextIO
 _CODES = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
 
 
+def printable(text: str) -> str:
+    """Without what no file or terminal takes: lone surrogates and control characters."""
+    return "".join(c if c in "\n\t" or c.isprintable() else "\ufffd" for c in text)
+
+
 @dataclass(frozen=True)
 class Terminal:
     """`width` is None where nobody looks on, as in a pipe: lines are then as long as they are."""

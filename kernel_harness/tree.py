@@ -30,17 +30,35 @@ def group(pid: int) -> list[psutil.Process]:
 
 
 def below(pid: int) -> list[psutil.Process]:
-    """Every live descendant, read off the tree itself: looking through all processes would cost each timed call."""
+    """Every live descendant."""
     found: list[psutil.Process] = []
-    parents = [pid]
-    while parents:
-        for child in _children(parents.pop()):
-            parents.append(child)
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process = psutil.Process(child)
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+    for child in pids(pid)[1:]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process = psutil.Process(child)
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
     return found
+
+
+def pids(pid: int) -> list[int]:
+    """A process and all below it, the dead that nobody has collected yet among them, parents first.
+
+    Read off the tree itself: looking through all processes would cost each timed call.
+    """
+    found = [pid]
+    for each in found:
+        found += _children(each)
+    return found
+
+
+def stands(pid: int) -> bool:
+    """Whether every thread of a process has stopped or ended. A signal to stop is felt on the way out of the kernel."""
+    with contextlib.suppress(OSError):  # it may end at any moment
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - paths would cost each timed call
+            with open(f"/proc/{pid}/task/{task}/stat") as stat:  # noqa: PTH123
+                if stat.read().rpartition(")")[2].split(maxsplit=1)[0] not in "TtZX":
+                    return False
+    return True
 
 
 def _children(pid: int) -> list[int]:

@@ -5,13 +5,13 @@ Pure functions of tensors on any device. Nothing here knows how an output or an 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 
+from kernel_harness.elementwise import Errors, Limit, beyond, measure, of_another_kind
 from kernel_harness.error_map import ErrorMap, error_map
 from kernel_harness.patterns import Mismatch, Wrong, describe, first_mismatches
 from kernel_harness.precision import EXACT, REDUCED_TOLERANCE, Precision, Tolerance, is_inexact
@@ -21,8 +21,6 @@ MIN_PRECISION_NUMEL = 1024
 """Fewer outputs than this do not average enough rounding errors to tell formats apart."""
 
 ELEMENT_LIMIT = 1e-4
-CHUNK = 1 << 20
-"""Elements compared at a time: float64 copies of a whole output would cost more than the output."""
 
 
 @dataclass(frozen=True)
@@ -137,27 +135,6 @@ class _Failure:
 
 
 @dataclass(frozen=True)
-class _Errors:
-    """How far an output is from the truth (the oracle, else the reference), and how far the reference is."""
-
-    max_abs: float | None
-    relative: float | None
-    reference_relative: float | None
-    rms: float
-
-
-@dataclass(frozen=True)
-class _Limit:
-    """|got - truth| <= atol + rtol * |truth| + factor * scale, for every element; all zero: exact."""
-
-    truth: torch.Tensor
-    rtol: float = 0.0
-    atol: float = 0.0
-    factor: float = 0.0
-    scale: torch.Tensor | float = 0.0
-
-
-@dataclass(frozen=True)
 class _Answer:
     """Outputs beside their expectation, and what several steps need to know of them, measured once."""
 
@@ -169,8 +146,8 @@ class _Answer:
         return self.expectation.expected if self.expectation.oracle is None else self.expectation.oracle
 
     @cached_property
-    def errors(self) -> tuple[_Errors, ...]:
-        return tuple(map(_measure, self.outputs, self.expectation.expected, self.truths))
+    def errors(self) -> tuple[Errors, ...]:
+        return tuple(map(measure, self.outputs, self.expectation.expected, self.truths))
 
     @property
     def max_abs(self) -> float | None:
@@ -186,6 +163,10 @@ class _Answer:
         classes = [self.shown(i) for i in range(len(self.outputs)) if self.shows_precision(i)]
         known = [p for p in classes if p is not None]
         return max(known, key=lambda p: p.epsilon) if known and len(known) == len(classes) else None
+
+    def pair(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Output i and the reference's."""
+        return self.outputs[i], self.expectation.expected[i]
 
     def is_inexact(self, i: int) -> bool:
         return is_inexact(self.outputs[i].dtype)
@@ -241,7 +222,7 @@ def _finite_mask(answer: _Answer) -> _Failure | None:
     """Step 1, continued: NaN, +Inf and -Inf exactly where the reference has them."""
     for i, (got, want) in enumerate(zip(answer.outputs, answer.expectation.expected, strict=True)):
         if answer.is_inexact(i):
-            wrong = _mask(_other_kind, got, want)
+            wrong = of_another_kind(got, want)
             if wrong.any():
                 return _explained(answer, i, wrong)
     return None
@@ -257,7 +238,7 @@ def _precision(answer: _Answer) -> _Failure | None:
         shown, errors = answer.shown(i), answer.errors[i]
         if shown is not None and shown.epsilon <= answer.allowed(i).epsilon:
             continue
-        wrong = _beyond(answer, i, _scaled_limit(answer, i, shown or answer.allowed(i)))
+        wrong = beyond(*answer.pair(i), _scaled_limit(answer, i, shown or answer.allowed(i)))
         if shown is None or wrong.any():
             return _explained(answer, i, wrong)
         text = (
@@ -276,7 +257,7 @@ def _values(answer: _Answer) -> _Failure | None:
 _STEPS: tuple[Callable[[_Answer], _Failure | None], ...] = (_structure, _finite_mask, _precision, _values)
 
 
-def _own_limits(answer: _Answer, i: int) -> Iterator[_Limit]:
+def _own_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     """Step 3: allclose to the reference; an element may instead meet step 4 where outputs cancel.
 
     Zero-mean outputs come arbitrarily near zero, where no honest float32 sum meets a relative tolerance.
@@ -286,100 +267,49 @@ def _own_limits(answer: _Answer, i: int) -> Iterator[_Limit]:
         tolerance = EXACT
     elif answer.applied(i).epsilon > answer.native(i).epsilon:
         tolerance = Tolerance(max(tolerance.rtol, REDUCED_TOLERANCE), max(tolerance.atol, REDUCED_TOLERANCE))
-    yield _Limit(expectation.expected[i], tolerance.rtol, tolerance.atol)
+    yield Limit(expectation.expected[i], tolerance.rtol, tolerance.atol)
     if expectation.zero_mean and expectation.oracle is not None and answer.is_inexact(i):
         yield _scaled_limit(answer, i, answer.applied(i))
 
 
-def _other_limits(answer: _Answer, i: int) -> Iterator[_Limit]:
+def _other_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     """Step 4: within 1e-4 x scale of the oracle; exact on integers if the reference is."""
     expectation = answer.expectation
     if not answer.is_inexact(i):
-        yield _Limit(expectation.expected[i])
+        yield Limit(expectation.expected[i])
         return
     reference_exact = expectation.oracle is not None and answer.errors[i].reference_relative == 0
     if expectation.distribution == "integers" and reference_exact and answer.applied(i) is answer.native(i):
-        yield _Limit(answer.truths[i])
+        yield Limit(answer.truths[i])
     else:
         yield _scaled_limit(answer, i, answer.applied(i))
 
 
-def _repeat_limits(answer: _Answer, i: int) -> Iterator[_Limit]:
+def _repeat_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     """Step 5: as close to the first answer as the tolerance says, near zero as close as elsewhere."""
     tolerance = answer.expectation.tolerance if answer.is_inexact(i) else EXACT
-    yield _Limit(answer.truths[i], tolerance.rtol, tolerance.atol, tolerance.rtol, answer.errors[i].rms)
+    yield Limit(answer.truths[i], tolerance.rtol, tolerance.atol, tolerance.rtol, answer.errors[i].rms)
 
 
-def _scaled_limit(answer: _Answer, i: int, precision: Precision) -> _Limit:
+def _scaled_limit(answer: _Answer, i: int, precision: Precision) -> Limit:
     """The componentwise bound; coarse formats add two roundings of inputs, all add one of the output."""
     finfo = torch.finfo(answer.outputs[i].dtype)
     factor = ELEMENT_LIMIT if precision.epsilon < ELEMENT_LIMIT else ELEMENT_LIMIT + 2 * precision.epsilon
     scales = answer.expectation.scale
     scale = answer.errors[i].rms if scales is None else scales[i]
-    return _Limit(answer.truths[i], max(finfo.eps, precision.epsilon), finfo.tiny, factor, scale)
+    return Limit(answer.truths[i], max(finfo.eps, precision.epsilon), finfo.tiny, factor, scale)
 
 
-def _elements(answer: _Answer, limits: Callable[[_Answer, int], Iterator[_Limit]]) -> _Failure | None:
+def _elements(answer: _Answer, limits: Callable[[_Answer, int], Iterator[Limit]]) -> _Failure | None:
     """An element is wrong if it is beyond every limit; the first output with such an element fails."""
     for i in range(len(answer.outputs)):
         wrong = torch.ones_like(answer.outputs[i], dtype=torch.bool)
         for limit in limits(answer, i):
             if wrong.any():
-                wrong &= _beyond(answer, i, limit)
+                wrong &= beyond(*answer.pair(i), limit)
         if wrong.any():
             return _explained(answer, i, wrong)
     return None
-
-
-def _beyond(answer: _Answer, i: int, limit: _Limit) -> torch.Tensor:
-    """The mask of elements of output i beyond the limit; those where the reference is not finite are not."""
-    got, want = answer.outputs[i], answer.expectation.expected[i]
-    if not answer.is_inexact(i):
-        return got != limit.truth.to(got.device)
-    scale = limit.scale if isinstance(limit.scale, torch.Tensor) else torch.tensor(limit.scale)
-
-    def far(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        truth = torch.where(truth.isfinite(), truth, want)
-        size = truth.abs()
-        scale = torch.where(scale.isfinite(), scale.abs(), size)
-        allowed = limit.atol + limit.rtol * size + limit.factor * scale
-        return ~((got - truth).abs() <= allowed) & want.isfinite()
-
-    return _mask(far, got, want, limit.truth, scale)
-
-
-def _other_kind(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
-    other = got.isnan() != want.isnan()
-    if got.is_complex():
-        return other | (got.isinf() != want.isinf())
-    return other | ((got.isinf() | want.isinf()) & (got != want))
-
-
-def _measure(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) -> _Errors:
-    """Errors over the elements that are finite everywhere; squares are taken of multiples of the largest."""
-
-    def finite(*tensors: torch.Tensor) -> list[torch.Tensor]:
-        keep = torch.stack([t.isfinite() for t in tensors]).all(dim=0)
-        return [t[keep] for t in tensors] if not keep.all() else list(tensors)
-
-    largest, peak, count = 0.0, 0.0, 0
-    for parts in _chunks(got, want, truth):
-        out, _, true = finite(*parts)
-        if out.numel():
-            count += out.numel()
-            largest = max(largest, float((out - true).abs().max()))
-            peak = max(peak, float(true.abs().max()))
-    if count == 0:
-        return _Errors(None, None, None, 0.0)
-    squares = torch.zeros(3, dtype=torch.float64)
-    for parts in _chunks(got, want, truth):
-        out, reference, true = finite(*parts)
-        sums = [((x - y) / (peak or 1.0)).abs().square().sum() for x, y in ((out, true), (reference, true))]
-        squares += torch.stack([*sums, (true / (peak or 1.0)).abs().square().sum()]).cpu()
-    error, reference_error, norm = squares.sqrt().tolist()
-    if norm == 0:
-        return _Errors(largest, 0.0 if error == 0 else None, 0.0 if reference_error == 0 else None, 0.0)
-    return _Errors(largest, error / norm, reference_error / norm, peak * norm / math.sqrt(count))
 
 
 def _explained(answer: _Answer, i: int, mask: torch.Tensor) -> _Failure:
@@ -396,22 +326,6 @@ def _explained(answer: _Answer, i: int, mask: torch.Tensor) -> _Failure:
         f"{list(shown[0].index)}: got {shown[0].got:.7g}, expected {shown[0].expected:.7g}. {pattern.text}"
     )
     return _Failure(Status.WRONG_VALUES, text.strip(), shown, pattern.advice, error_map(mask))
-
-
-def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Slices of tensors of the first one's shape (or broadcast to it), flat, wide, on its device."""
-    first = tensors[0]
-    wide = torch.complex128 if any(t.is_complex() for t in tensors) else torch.float64
-    flat = [t if t.ndim == 0 else t.expand(first.shape).reshape(-1) for t in tensors]
-    for start in range(0, first.numel(), CHUNK):
-        parts = (t if t.ndim == 0 else t[start : start + CHUNK] for t in flat)
-        yield tuple(p.to(device=first.device, dtype=wide) for p in parts)
-
-
-def _mask(test: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
-    parts = [test(*chunk).reshape(-1) for chunk in _chunks(*tensors)]
-    flat = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.bool, device=tensors[0].device)
-    return flat.reshape(tensors[0].shape)
 
 
 def _name(answer: _Answer, i: int) -> str:

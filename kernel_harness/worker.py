@@ -38,6 +38,7 @@ def main(end: channel.Channel) -> int:
         "make": worker.make,
         "call": worker.call,
         "sanitize": worker.sanitize,
+        "kernels": worker.kernels,
         "warm": worker.warm,
         "steady": worker.steady,
         "build": worker.build,
@@ -151,13 +152,7 @@ class Worker:
 
         They are written back where the judge wants to see what became of them.
         """
-        self._stage, self._last = "call", None
-        memory = self._map(descriptors[0], message)
-        leaves = tensors.read_leaves(message["leaves"], message["size"])
-        placed = self._device.place(memory, leaves)
-        inputs = tensors.unflatten(message["structure"], placed.tensors)
-        torch.manual_seed(message["seed"])
-        self._launched = self._device.launches()
+        placed, inputs = self._placed(message, descriptors)
         with torch.no_grad(), self._device.memory(poisoned=message["poison"]):
             output, clocked = self._timed(lambda: self._model(*inputs), message["hold"])
         self._last = (lambda: self._model(*inputs)) if message["keep"] else None
@@ -172,6 +167,21 @@ class Worker:
             placed.write_back()
         leaves_told = [leaf.to_json() for leaf in described]
         return {"structure": structure, "leaves": leaves_told, "clocked": vars(clocked), "launches": self._since()}
+
+    def kernels(self, message: Message, descriptors: list[int]) -> Message:
+        """What one forward on the bytes given launches, by name, where only a profiler can tell."""
+        _, inputs = self._placed(message, descriptors)
+        with torch.no_grad():
+            return {"kernels": self._device.kernels(lambda: self._model(*inputs))}  # type: ignore[attr-defined]
+
+    def _placed(self, message: Message, descriptors: list[int]) -> tuple[device.Placed, Any]:
+        """What a call begins with: its inputs on the device, the generator as the reference has it."""
+        self._stage, self._last = "call", None
+        memory = self._map(descriptors[0], message)
+        placed = self._device.place(memory, tensors.read_leaves(message["leaves"], message["size"]))
+        torch.manual_seed(message["seed"])
+        self._launched = self._device.launches()
+        return placed, tensors.unflatten(message["structure"], placed.tensors)
 
     def _since(self) -> int | None:
         """Kernels launched since the last request began."""

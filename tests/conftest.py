@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,7 @@ class Harness:
 
     def run(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> Finished:
         """The command from start to end."""
-        process = self.start(*arguments, environment=environment)
-        try:
-            stdout, stderr = process.communicate(timeout=LONGEST_S)
-        except subprocess.TimeoutExpired:
-            process.terminate()  # as Ctrl-C, it ends the workers too
-            process.communicate()
-            raise
-        return Finished(process.returncode, stdout, stderr)
+        return finished(self.start(*arguments, environment=environment))
 
     def start(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """The command, under way."""
@@ -82,6 +75,17 @@ class Finished:
         return {record["kernel"]: record for record in map(json.loads, self.stdout.splitlines())}
 
 
+def finished(process: subprocess.Popen[str]) -> Finished:
+    """A command at its end. Raises TimeoutExpired where it hangs."""
+    try:
+        stdout, stderr = process.communicate(timeout=LONGEST_S)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # as Ctrl-C, it ends the workers too
+        process.communicate()
+        raise
+    return Finished(process.returncode, stdout, stderr)
+
+
 def _hear_interrupts() -> None:
     # A shell starts background jobs with SIGINT ignored, and whoever runs the tests may be one.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -91,3 +95,19 @@ def _hear_interrupts() -> None:
 def harness(tmp_path: Path) -> Harness:
     """The command, with no results yet."""
     return Harness(tmp_path)
+
+
+@pytest.fixture
+def typed(capsys: pytest.CaptureFixture[str]) -> Callable[..., Finished]:
+    """The command within this process, which has torch already."""
+    from kernel_harness import cli
+
+    def run(*words: str | Path) -> Finished:
+        try:
+            code = cli.main([*map(str, words)])
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        said = capsys.readouterr()
+        return Finished(code, said.out, said.err)
+
+    return run

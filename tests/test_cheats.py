@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from conftest import ROOT
 
 from benchmarks import cheats
@@ -19,12 +20,15 @@ from kernel_harness import wall
 CHEATS, HONEST = cheats.candidates("cheats"), cheats.candidates("honest")
 
 
-@pytest.fixture(scope="module")
-def results() -> dict[str, dict[str, Any]]:
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU on this machine")
+
+
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])])
+def results(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
     """One run with all of them. What only the judge's own environment holds is not for them to see."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNEL_HARNESS_TEST_SECRET", "a user's")
-        return cheats.judged([*CHEATS, *HONEST])
+        return cheats.judged([*CHEATS, *HONEST], request.param)
 
 
 def cases(paths: list[Path]) -> list[Any]:

@@ -8,6 +8,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from kernel_harness.device.cuda import names_on
 
 SCRIPT = """
 import json
@@ -120,3 +123,11 @@ def test_poisoning_ends_with_the_call(seen):
 
 def test_the_folder_of_results_is_a_plain_name(seen):
     assert seen["label"] == "emulated-cuda-device"
+
+
+def test_what_a_profiler_saw_is_told_apart_by_where_it_ran() -> None:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        torch.ones(3) + 1
+
+    assert "aten::add" in names_on(torch.autograd.DeviceType.CPU, profiler)
+    assert names_on(torch.autograd.DeviceType.CUDA, profiler) == []

@@ -68,3 +68,56 @@ class ModelNew(torch.nn.Module):
 def test_tensor_cores_are_reduced_precision():
     result = kernel_harness.evaluate("matmul_tt", TF32, device="cuda")
     assert result.status is Status.REDUCED_PRECISION, result.reason
+
+
+# Its kernel goes on for seconds after the call, on a stream that nobody waits for: stopping its process stops nothing.
+LEAVES_A_KERNEL = '''
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CUDA = r"""
+#include <c10/cuda/CUDAStream.h>
+
+__global__ void go_on(long long cycles) {
+    const long long start = clock64();
+    while (clock64() - start < cycles) {}
+}
+
+void leave() {
+    static cudaStream_t aside = nullptr;
+    if (!aside) cudaStreamCreateWithFlags(&aside, cudaStreamNonBlocking);
+    if (cudaStreamQuery(aside) == cudaSuccess) go_on<<<1, 1, 0, aside>>>(1LL << 35);
+}
+"""
+ops = load_inline(name="leaves_a_kernel", cpp_sources="void leave();", cuda_sources=CUDA, functions=["leave"])
+torch.cuda.synchronize = lambda *_: torch.cuda.current_stream().synchronize()
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        ops.leave()
+        return torch.matmul(A.T, B.T)
+'''
+HONEST = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        return torch.matmul(A.T, B.T)
+"""
+
+
+def test_who_leaves_a_kernel_running_is_found_and_the_others_are_timed_again(tmp_path):
+    problem = ROOT / "tests" / "candidates" / "problem" / "product.py"
+    command = ["harness.py", "--problem", problem, "--device", "cuda", "--json", "--rounds", "32"]
+    for name, source in (("leaves", LEAVES_A_KERNEL), ("first", HONEST), ("last", HONEST)):
+        (tmp_path / f"{name}.py").write_text(source)
+        command += ["--kernel", tmp_path / f"{name}.py"]
+    done = subprocess.run(
+        [sys.executable, *command, "--results", tmp_path / "results"], cwd=ROOT, capture_output=True, text=True
+    )
+    found = {record["kernel"]: record for record in map(json.loads, done.stdout.splitlines())}
+
+    assert found["leaves"]["status"] == "CHEATED", (found["leaves"]["reason"], done.stderr)
+    assert "leaves work behind" in found["leaves"]["reason"]
+    assert all(found[name]["timing"] for name in ("first", "last", "torch"))

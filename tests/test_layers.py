@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,7 +15,7 @@ import pytest
 from conftest import ROOT
 
 import kernel_harness
-from kernel_harness import builtin, examine, process, race, tensors, tree
+from kernel_harness import builtin, examine, process, race, tensors, tree, wall
 from kernel_harness import problem as problems
 from kernel_harness.cases import Reference, plan
 from kernel_harness.channel import SharedBuffer
@@ -25,7 +26,7 @@ from kernel_harness.process import Limits, Template
 from kernel_harness.race import Arm, Cohort, Stop
 from kernel_harness.status import Status
 from kernel_harness.timing import Round
-from kernel_harness.wall import Kind
+from kernel_harness.wall import Kind, best
 
 PROBLEM = problems.load("product", ROOT / "tests" / "candidates" / "problem" / "product.py")
 ROUNDS = 8
@@ -251,6 +252,128 @@ def test_a_note_is_found_only_where_there_is_no_wall(walled: Template, open_temp
                 (Path(folder) / "note-of-a-kernel-candidate").unlink()
 
     assert found == [False, True]
+
+
+def template_that_starts_with(patch: Patch, variables: dict[str, str], kind: Kind | None = None) -> Iterator[Template]:
+    """What is switched off there must be so from the template's start on: it is a process of its own."""
+    honest = process.environment
+    patch.setattr(process, "environment", lambda home: {**honest(home), **variables})
+    yield from template_of(kind)
+
+
+# ---------------------------------------------------------------------------------------- poisoned memory
+
+# What a GPU's memory holds after a reset, and what a kernel that forgets to clear its output counts on.
+ZEROS_INSTEAD_OF_NAN = r"""
+#include <cstddef>
+#include <cstring>
+#include <dlfcn.h>
+
+extern "C" void* memset(void* address, int value, std::size_t bytes) {
+  Dl_info caller;
+  if ((value & 0xFF) == 0xFF && dladdr(__builtin_return_address(0), &caller) &&
+      std::strstr(caller.dli_fname, "libemulator"))
+    value = 0;
+  auto* byte = static_cast<volatile char*>(address);
+  while (bytes--) *byte++ = static_cast<char>(value);
+  return address;
+}
+"""
+ADDS_TO_WHAT_IS_THERE = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        return torch.empty(A.shape[1], B.shape[0], device=A.device).add_(torch.matmul(A.T, B.T))
+"""
+
+
+@pytest.mark.parametrize(("poison", "status"), [(True, Status.WRONG_VALUES), (False, Status.PASSED)], ids=["on", "off"])
+def test_a_kernel_that_counts_on_zeros_passes_only_where_memory_is_not_poisoned(
+    poison: bool, status: Status, monkeypatch: Patch, tmp_path: Path
+) -> None:
+    variables = {}
+    if not poison:
+        (tmp_path / "zeros.cpp").write_text(ZEROS_INSTEAD_OF_NAN)
+        library = tmp_path / "zeros.so"
+        subprocess.run(
+            ["c++", "-O1", "-fno-builtin", "-shared", "-fPIC", tmp_path / "zeros.cpp", "-o", library, "-ldl"],
+            check=True,
+        )
+        variables["LD_PRELOAD"] = str(library)
+    for template in template_that_starts_with(monkeypatch, variables):
+        assert checked(template, ADDS_TO_WHAT_IS_THERE, Limits()).status is status
+
+
+def checked(template: Template, source: str, limits: Limits) -> Outcome:
+    """A candidate that is not among the cheats, asked every case."""
+    subject, finding = Subject(template, "cpu", limits), Finding()
+    try:
+        subject.load("candidate.py", source, "ModelNew")
+        examine.examine(subject, finding, Reference(PROBLEM, "cpu", None), plan(PROBLEM, 1), lambda text: None)
+        return Outcome(finding.status, finding.reason, moving=len(tree.group(subject.worker.pid)))
+    except examine.Fault as fault:
+        return Outcome(fault.status, fault.reason)
+    finally:
+        subject.close()
+
+
+# ------------------------------------------------------------------------------------------ the limits
+
+STARTS_FORTY = """
+import os
+import time
+import torch
+
+for _ in range(40):
+    if os.fork() == 0:
+        time.sleep(1000)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        time.sleep(0.1)  # as long as it takes to be seen
+        return torch.matmul(A.T, B.T)
+"""
+KEEPS_EIGHT_MEGABYTES = """
+from pathlib import Path
+import torch
+
+Path("kept").write_bytes(bytes(8 << 20))
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        return torch.matmul(A.T, B.T)
+"""
+
+
+def test_more_tasks_than_allowed_run_only_where_nobody_counts_them(walled: Template, monkeypatch: Patch) -> None:
+    few = Limits(tasks=30)
+    counted = checked(walled, STARTS_FORTY, few)
+    monkeypatch.setattr(process.Worker, "_watch", lambda self: None)
+    not_counted = checked(walled, STARTS_FORTY, few)
+
+    assert counted.status is Status.CRASHED
+    assert "at most 30 are allowed" in counted.reason
+    assert not_counted.gained
+    assert not_counted.moving > 40
+
+
+@pytest.mark.skipif(best() is Kind.NONE, reason="no wall on this machine")
+def test_more_is_kept_in_files_than_there_is_room_for_only_where_there_is_no_limit(
+    monkeypatch: Patch, tmp_path: Path
+) -> None:
+    found = []
+    for limit in (4 << 20, 1 << 30):
+        monkeypatch.setattr(wall, "DISK_BYTES", limit)
+        # It is imported by every Python that has this folder on its path, before anything else.
+        (tmp_path / "sitecustomize.py").write_text(f"from kernel_harness import wall\nwall.DISK_BYTES = {limit}\n")
+        variables = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+        for template in template_that_starts_with(monkeypatch, variables):
+            found.append(checked(template, KEEPS_EIGHT_MEGABYTES, Limits()))
+
+    assert found[0].status is Status.LOAD_ERROR
+    assert "No space left" in found[0].reason or "File too large" in found[0].reason
+    assert found[1].gained
 
 
 # ------------------------------------------------------------------------------------------- the floor

@@ -18,13 +18,13 @@ from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_harness import channel
+from kernel_harness import channel, examine
 from kernel_harness import problem as problems
 from kernel_harness.cases import pack
 from kernel_harness.channel import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, SharedBuffer
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.errors import EnvironmentLacking
-from kernel_harness.examine import Fault, Subject
+from kernel_harness.examine import Answer, Fault, Subject
 from kernel_harness.process import Limits, Template, Worker, WorkerCrashed, WorkerFailed
 from kernel_harness.status import Status
 from kernel_harness.tensors import write
@@ -242,6 +242,75 @@ def test_a_builder_that_dies(template: Template, monkeypatch: pytest.MonkeyPatch
     subject.close()
 
     assert caught.value.status is Status.CRASHED
+
+
+# ------------------------------------------------------------------------------------------- what it says
+
+FORGES = """
+from kernel_harness import channel
+honest = channel.Channel.send
+def send(self, message, descriptors=(), timeout_s=None):
+    if 'clocked' in message.get('ok', {}):
+        %s
+    honest(self, message, descriptors, timeout_s)
+channel.Channel.send = send
+"""
+
+
+def answered(template: Template, forged: str, buffer: tuple[Any, SharedBuffer]) -> Answer:
+    subject = Subject(template, "cpu", Limits())
+    try:
+        subject.load("forges.py", source(top=FORGES % forged), "ModelNew")
+        subject.make(PROBLEM)
+        return subject.call(*buffer)
+    finally:
+        subject.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("device_ms", "5e-324"), ("device_ms", "1e308"), ("device_ms", "-1.0"), ("device_ms", "True"),
+     ("peak_bytes", "10**400"), ("peak_bytes", "-1"), ("peak_bytes", "True")],
+)  # fmt: skip
+def test_a_number_that_cannot_be_is_none(
+    name: str, told: str, template: Template, buffer: tuple[Any, SharedBuffer]
+) -> None:
+    """A table of them is worked with later: 10**400 is no float, and the logarithm of 5e-324 has no way back."""
+    answer = answered(template, f"message['ok']['clocked']['{name}'] = {told}", buffer)
+
+    assert getattr(answer.clocked, name) is None
+
+
+def test_a_structure_that_is_too_long_is_none(template: Template, buffer: tuple[Any, SharedBuffer]) -> None:
+    """Whole numbers that all hash to 0: a dictionary of them takes time in squares."""
+    forged = "message['ok']['structure'] = {'dict': [[{'value': i * (2**61 - 1)}, {'value': 0}] for i in range(99999)]}"
+    with pytest.raises(Fault, match="structure of more than 64 KiB"):
+        answered(template, forged, buffer)
+
+
+def test_what_is_shown_of_a_workers_words_is_short_and_moves_no_cursor(template: Template) -> None:
+    words = "\x1b[2J\x1b]0;a title\x07" + 9 * "long "
+    said = [f"raise ValueError({words!r} * 100000)", f"print({words!r} * 1000, flush=True); os._exit(1)"]
+    for end in said:
+        subject = Subject(template, "cpu", Limits())
+        with pytest.raises(Fault) as caught:
+            subject.load("shouts.py", source(top="import os", end=end), "ModelNew")
+        subject.close()
+
+        assert "long" in caught.value.reason
+        assert len(caught.value.reason) < 30_000
+        assert all(c == "\n" or c.isprintable() for c in caught.value.reason)
+
+
+def test_a_candidate_builds_no_more_than_a_gigabyte(template: Template, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examine, "_MOST_BUILT_BYTES", 1000)
+    again = BUILD.replace('"dies"', '"other"')
+    subject = Subject(template, "cpu", Limits())
+    with pytest.raises(Fault, match="builds more than") as caught:
+        subject.load("k.py", source(end=BUILD + again), "ModelNew")
+    subject.close()
+
+    assert caught.value.status is Status.LOAD_ERROR
 
 
 # ------------------------------------------------------------------------------------------- builds

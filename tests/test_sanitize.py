@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import runpy
 import shutil
 import subprocess
@@ -13,23 +11,20 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import bugs
 import pytest
-import torch
+from bugs import PLANTED, Bug
+from conftest import ROOT
 
-from kernel_harness import candidate, compute_sanitizer, findings, problem
+from kernel_harness import candidate, problem
 from kernel_harness import device as devices
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import plan
-from kernel_harness.errors import EnvironmentLacking
-from kernel_harness.examine import Subject
-from kernel_harness.findings import Finding, Kind, Place
 from kernel_harness.problem import Problem
-from kernel_harness.process import Limits, Template
-from kernel_harness.sanitize import Report, one_per_shape, sanitize, sanitize_on_gpu
+from kernel_harness.process import Template
+from kernel_harness.sanitizer import findings
+from kernel_harness.sanitizer.sanitize import Report, one_per_shape, sanitize
 
-ROOT = Path(__file__).resolve().parent.parent
-PLANTED = ROOT / "tests" / "planted"
-BUGS = sorted(p for p in PLANTED.glob("*/*.cu"))
 CORRECT = sorted((ROOT / "tests" / "emulated" / "kernels").glob("*.py"))
 SHIPPED = sorted((ROOT / "kernels").glob("*/*.py"))
 SEED = 5
@@ -47,9 +42,8 @@ def template() -> Iterator[Template]:
         yield started
 
 
-def look_at(template: Template, planted: Path) -> Report:
-    solved = problem.load(planted.parent.name, PLANTED / "problems" / f"{planted.parent.name}.py")
-    return sanitized(template, solved, candidate.read(planted))
+def look_at(template: Template, bug: Bug) -> Report:
+    return sanitized(template, problem.load(bug.problem.stem, bug.problem), candidate.read(bug.path))
 
 
 def sanitized(template: Template, solved: Problem, one: Candidate) -> Report:
@@ -93,20 +87,17 @@ def get_inputs():
 
 
 @pytest.fixture(scope="module")
-def reports(template) -> dict[Path, Report]:
+def reports(template) -> dict[Bug, Report]:
     """All planted bugs at once: their builds are most of the time and need not wait for one another."""
     with ThreadPoolExecutor(2) as pool:
-        return dict(zip(BUGS, pool.map(lambda path: look_at(template, path), BUGS), strict=True))
+        return dict(zip(bugs.ALL, pool.map(lambda bug: look_at(template, bug), bugs.ALL), strict=True))
 
 
 @needs_binutils
-@pytest.mark.parametrize("planted", BUGS, ids=lambda p: f"{p.parent.name}-{p.stem}")
-def test_a_planted_bug_is_found_by_its_kind_and_at_its_line(reports, planted):
-    lines = planted.read_text().split("\n")
-    kind = next(re.match(r"// Kind: (.*)", line)[1] for line in lines if line.startswith("// Kind:"))
-    (marked,) = (i for i, line in enumerate(lines, 1) if line.endswith("// BUG"))
-    first = reports[planted].findings[0]
-    assert (first.kind, first.here.line) == (kind, marked), [f.sentence for f in reports[planted].findings]
+@pytest.mark.parametrize("bug", bugs.ALL, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found_by_its_kind_and_at_its_line(reports, bug):
+    first = reports[bug].findings[0]
+    assert (first.kind, first.here.line) == (bug.kind, bug.line), [f.sentence for f in reports[bug].findings]
 
 
 @needs_binutils
@@ -168,15 +159,23 @@ def test_an_order_that_changes_the_answer_is_shown_again_by_its_seed():
     assert one["kind"] == "order dependence" and "run in reverse" in one["sentence"]
 
 
-def test_two_kernels_at_once_or_none_are_a_mistake_in_the_words():
-    assert command("matmul_tt", "tiled*").returncode == 2
-    assert "did you mean 'tiled'" in command("matmul_tt", "tilde").stderr
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["tiled*"], "names 2 kernels; sanitize takes one at a time"),
+        (["tilde"], "did you mean 'tiled'"),
+        (["tiled", "--tool", "racecheck"], "--tool names a tool of compute-sanitizer, which needs a GPU"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(words, complaint, typed):
+    done = typed("sanitize", "matmul_tt", *words, "--device", "cpu")
+    assert (done.code, complaint in done.stderr) == (2, True), done.stderr
 
 
-def test_what_does_not_compile_cannot_be_sanitized(tmp_path):
+def test_what_does_not_compile_cannot_be_sanitized(tmp_path, typed):
     (tmp_path / "broken.cu").write_text("torch::Tensor forward(torch::Tensor x) { return y; }\n")
-    done = command(PLANTED / "problems" / "rows.py", tmp_path / "broken.cu")
-    assert done.returncode == 4
+    done = typed("sanitize", PLANTED / "problems" / "rows.py", tmp_path / "broken.cu", "--device", "cpu")
+    assert done.code == 4
     assert "BUILD_ERROR" in done.stderr and "broken.cu:1" in done.stderr
 
 
@@ -200,144 +199,3 @@ def test_findings_of_a_worker_that_lies_are_left_out():
     (found,) = findings.read([*lies, {**honest, "kernel": "k\x1b[2J" + "k" * 9999}], "own", ["x = y;"])
     assert found.source == "x = y;" and found.kernel.isprintable() and len(found.kernel) < 1000
     assert findings.read("not a list", "own", []) == []
-
-
-# ------------------------------------------------------------------------------------------ compute-sanitizer
-
-SOURCE = [f"line {number};" for number in range(1, 100)]
-
-MEMCHECK = """\
-========= COMPUTE-SANITIZER
-========= Invalid __global__ write of size 4 bytes
-=========     at scale(float *, int)+0x160 in /checkout/kernels/scale/mine.cu:34
-=========     by thread (3,0,0) in block (7,1,0)
-=========     Address 0x7f6d2d000fa0 is out of bounds
-=========     and is 1 bytes after the nearest allocation at 0x7f6d2d000000 of size 4000 bytes
-=========     Saved host backtrace up to driver entry point at kernel launch time
-=========         Host Frame: cudaLaunchKernel [0x7b03e] in mine.so
-=========
-========= Invalid __global__ write of size 4 bytes
-=========     at scale(float *, int)+0x160 in /checkout/kernels/scale/mine.cu:34
-=========     by thread (4,0,0) in block (7,1,0)
-=========     Address 0x7f6d2d000fa4 is out of bounds
-=========     and is 5 bytes after the nearest allocation at 0x7f6d2d000000 of size 4000 bytes
-=========
-========= Invalid __global__ read of size 4 bytes
-=========     at at::native::somebody_elses(float *)+0x20 in /torch/Native.cu:9
-=========     by thread (0,0,0) in block (0,0,0)
-=========     Address 0x0 is out of bounds
-=========
-========= ERROR SUMMARY: 3 errors
-"""
-
-INITCHECK = """\
-========= COMPUTE-SANITIZER
-========= Uninitialized __global__ memory read of size 4 bytes
-=========     at void add<float>(const T1 *, T1 *)+0x70 in /checkout/kernels/scale/mine.cu:12
-=========     by thread (65,0,0) in block (0,0,0)
-=========     Access at 0x7f2a37600104
-=========
-========= ERROR SUMMARY: 1 error
-"""
-
-RACECHECK = """\
-========= COMPUTE-SANITIZER
-========= Error: Race reported between Write access at sum(int *, int *)+0x90 in /checkout/kernels/scale/mine.cu:21
-=========     and Read access at sum(int *, int *)+0x110 in /checkout/kernels/scale/mine.cu:24 [1016 hazards]
-=========
-========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
-"""
-
-SYNCCHECK = """\
-========= COMPUTE-SANITIZER
-========= Barrier error detected. Divergent thread(s) in block.
-=========     at sum(int *, int *)+0x90 in /checkout/kernels/scale/mine.cu:67
-=========     by thread (64,0,0) in block (2,0,0)
-=========
-========= ERROR SUMMARY: 1 error
-"""
-
-
-def read_log(log: str) -> list[Finding]:
-    return compute_sanitizer.read(log, "kernels/scale/mine.cu", SOURCE, "N=9:own")
-
-
-def test_a_memcheck_report_is_a_finding_with_its_thread_and_address_and_the_same_line_counts_once():
-    (found,) = read_log(MEMCHECK)
-    assert (found.kind, found.kernel, found.bytes, found.count) == (Kind.OUT_OF_BOUNDS_WRITE, "scale", 4, 2)
-    assert found.here == Place("kernels/scale/mine.cu", 34, (3, 0, 0), (7, 1, 0))
-    assert "`line 34;`" in found.sentence
-    assert "1 bytes after the nearest allocation" in found.sentence
-
-
-def test_an_initcheck_report_names_a_templated_kernel():
-    (found,) = read_log(INITCHECK)
-    assert (found.kind, found.kernel, found.here.line) == (Kind.UNINITIALISED_READ, "void add<float>", 12)
-    assert "thread (65, 0, 0)" in found.sentence
-
-
-def test_a_racecheck_report_is_told_from_the_side_of_who_reads():
-    (found,) = read_log(RACECHECK)
-    assert (found.kind, found.here.line, found.there.line, found.count) == (Kind.RACE, 24, 21, 1016)
-    assert (found.here.writes, found.there.writes) == (False, True)
-    assert "writes at line 21" in found.sentence
-
-
-def test_a_synccheck_report_says_who_diverged():
-    (found,) = read_log(SYNCCHECK)
-    assert (found.kind, found.here.line) == (Kind.DIVERGENT_BARRIER, 67)
-    assert "thread (64, 0, 0) of block (2, 0, 0)" in found.sentence
-
-
-def test_a_clean_log_is_no_finding():
-    assert read_log("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n") == []
-    assert read_log("") == []
-
-
-def test_without_compute_sanitizer_the_user_is_told_what_to_do(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    with pytest.raises(EnvironmentLacking, match="--device cpu"):
-        compute_sanitizer.executable()
-
-
-@pytest.fixture
-def compute_sanitizer_on_path(monkeypatch, tmp_path) -> Path:
-    """A program of its name that runs what it is given, then writes a report into its log, as the real one does."""
-    program = tmp_path / "compute-sanitizer"
-    program.write_text(
-        f"""#!{sys.executable}
-import subprocess, sys
-words = sys.argv[1:]
-log = words[words.index("--log-file") + 1]
-code = subprocess.call(words[words.index(sys.executable):], close_fds=False)
-tool = words[words.index("--tool") + 1]
-open(log, "w").write({MEMCHECK!r} if tool == "memcheck" and code == 0 else "")
-"""
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    return program
-
-
-def test_a_worker_under_compute_sanitizer_answers_and_its_log_is_read_when_it_has_left(
-    template, compute_sanitizer_on_path
-):
-    with compute_sanitizer.Wrapped("memcheck", template) as wrapped:
-        subject = Subject(wrapped, "cpu", Limits())
-        subject.ping()
-        log = wrapped.log()
-        subject.close()
-    assert [f.here.line for f in read_log(log)] == [34]
-
-
-def test_every_tool_is_run_and_a_worker_that_cannot_open_the_device_is_a_fault(template, compute_sanitizer_on_path):
-    solved = problem.load("elements", PLANTED / "problems" / "elements.py")
-    told: list[str] = []
-    one = candidate.read(PLANTED / "elements" / "off_by_one_read.cu")
-    cases = one_per_shape(plan(solved, SEED), only=False)
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU to open")
-    with pytest.raises(RuntimeError, match="could not start"):
-        sanitize_on_gpu(template, "cuda:0-sanitized", solved, one, cases, told.append)
-    assert told == ["off_by_one_read: memcheck"]

@@ -1,12 +1,15 @@
-"""Which CUDA toolkit is taken, and what is said where none serves. No toolkit is needed here: these are made up."""
+"""Which CUDA toolkit is taken, and what is said where none serves. Most of those here are made up."""
 
 from __future__ import annotations
 
+import os
 import shutil
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
+from test_kernels_nvcc import load_kernel
 from torch.utils import cpp_extension
 
 from kernel_harness.build import compiler, nvcc
@@ -55,11 +58,36 @@ def test_a_folder_without_headers_is_no_toolkit(nowhere):
     assert nvcc.toolkit() is None
 
 
-def test_without_any_the_wheels_to_install_are_named(nowhere):
-    with pytest.raises(NoCompiler) as caught:
+def test_without_any_the_wheels_to_install_are_named_as_pip_takes_them(nowhere):
+    with pytest.raises(NoCompiler, match=r"set \$CUDA_HOME to one of CUDA 13\.0") as caught:
         nvcc.use_toolkit()
-    for wheel in ("nvidia-cuda-nvcc==13.0.*", "nvidia-cuda-crt==13.0.*", "nvidia-nvvm==13.0.*"):
-        assert wheel in str(caught.value)
+    assert str(caught.value).endswith("pip install 'cuda-toolkit[nvcc,cccl,cublas,cusparse,cusolver]==13.0.*'")
+
+
+def test_no_wheels_are_named_where_those_of_that_cuda_hold_no_compiler(nowhere, monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    with pytest.raises(NoCompiler, match=r"set \$CUDA_HOME to one of CUDA 12\.8$"):
+        nvcc.use_toolkit()
+
+
+def test_the_linker_finds_the_libraries_of_wheels_whose_names_end_in_a_version(tmp_path, monkeypatch):
+    home = toolkit_at(tmp_path / "cu13", "13.0")
+    (home / "lib").mkdir()
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(home))
+    runtime = home / "lib" / "libcudart.so.13"
+    compiler.run(["-shared", "-x", "c++", os.devnull, "-o", runtime, "-Wl,-soname,libcudart.so.13"], tmp_path)
+    flags = nvcc.unversioned(tmp_path / "libraries")
+    (tmp_path / "uses.cpp").write_text("int used() { return 0; }\n")
+    linked = ["-shared", "-Wl,--no-as-needed", "uses.cpp", f"-L{home}/lib", *flags, "-lcudart", "-o", "uses.so"]
+    compiler.run(linked, tmp_path)
+    assert b"libcudart.so.13" in (tmp_path / "uses.so").read_bytes()
+
+
+def test_a_toolkit_with_its_own_names_needs_no_others(tmp_path, monkeypatch):
+    home = toolkit_at(tmp_path / "cuda", "13.0")
+    (home / "lib64").mkdir()
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(home))
+    assert nvcc.unversioned(tmp_path / "libraries") == []
 
 
 def test_a_toolkit_of_another_cuda_than_torch_s_is_refused_with_both_named(nowhere, monkeypatch):
@@ -93,3 +121,22 @@ def test_a_wrapper_on_the_path_leads_to_where_its_headers_are(monkeypatch):
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
     found = nvcc.toolkit()
     assert found is not None and (found / "include" / "cuda_runtime.h").exists()
+
+
+def installed(wheel: str) -> bool:
+    try:
+        return bool(metadata.version(wheel))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not installed("nvidia-cuda-nvcc"), reason="the wheel nvidia-cuda-nvcc is not installed")
+def test_the_real_wheels_are_found_where_nothing_else_is_and_compile_a_shipped_kernel(monkeypatch):
+    folders = os.environ["PATH"].split(os.pathsep)
+    monkeypatch.setenv("PATH", os.pathsep.join(folder for folder in folders if not (Path(folder) / "nvcc").exists()))
+    monkeypatch.setenv("CUDA_HOME", "")
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    _, sources = load_kernel("matmul_tt/tiled.py", monkeypatch)
+    nvcc.use_toolkit()
+    assert "/nvidia/cu" in str(cpp_extension.CUDA_HOME)
+    assert "Compiling entry function" in nvcc.assembler_says(sources, lambda source: source, "sm_90")

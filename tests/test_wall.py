@@ -14,6 +14,7 @@ import psutil
 import pytest
 from conftest import ROOT
 
+from kernel_harness import tree
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.examine import Fault, Subject
 from kernel_harness.process import Limits, Template, TemplateGone, WorkerCrashed
@@ -161,6 +162,34 @@ def test_a_workers_folder_is_gone_when_it_is(walled: Template) -> None:
     assert {p for p in walled._folder.iterdir()} == before
 
 
+def test_what_is_hidden_cannot_be_read_and_what_lies_beside_it_can(walled: Template) -> None:
+    hidden, beside = str(ROOT / "problems" / "matmul_tt.py"), str(ROOT / "README.md")
+    found = said(walled, f"""
+found["read"] = []
+for path in {[hidden, beside]!r}:
+    try:
+        found["read"] += [path] if pathlib.Path(path).read_text() else []
+    except OSError:
+        pass
+""")  # fmt: skip
+
+    assert found == {"read": [beside]}
+
+
+def test_what_lies_beside_the_hidden_is_everything_else(tmp_path: Path) -> None:
+    for name in ("a/hidden/x", "a/b", "c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    hidden = tmp_path / "a" / "hidden"
+    found = set(landlock.beside([hidden]))
+
+    assert {path for path in found if path.is_relative_to(tmp_path)} == {tmp_path / "a" / "b", tmp_path / "c"}
+    assert Path("/proc") in found
+    assert not found & {hidden, *hidden.parents}
+    assert list(landlock.beside([])) == [Path("/")]
+
+
 @pytest.mark.skipif(not HERE[Kind.NAMESPACES], reason="no namespaces on this machine")
 def test_hidden_files_read_as_empty() -> None:
     Emulated().prepare()
@@ -281,6 +310,81 @@ def test_nothing_that_a_worker_started_outlives_it(walled: Template) -> None:
     end = time.monotonic() + 10
     while not set(alive_below(walled)) <= before:
         assert time.monotonic() < end  # a process that was killed takes its time to end
+
+
+# Each link burns until it is killed; its child, which has waited for that, is then nobody's but goes on.
+GOES_ON_IN_ORPHANS = """
+import os, time
+
+def go_on():
+    while True:
+        me = os.getpid()
+        if os.fork():
+            while True:
+                pass
+        while os.getppid() == me:
+            time.sleep(0.001)
+
+if os.fork() == 0:
+    if os.fork() == 0:
+        go_on()
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_orphans_are_counted_stopped_and_ended_with_the_worker(walled: Template) -> None:
+    before = set(alive_below(walled))
+    subject = Subject(walled, "cpu", Limits())
+    subject.load("orphans.py", MODEL + GOES_ON_IN_ORPHANS, "ModelNew")
+    orphans = set(alive_below(walled)) - before - {subject.worker.pid}
+    counted = {process.pid for process in tree.group(subject.worker.pid)}
+    subject.worker.pause()
+    stopped = [psutil.Process(pid).status() for pid in orphans]
+    subject.close()
+
+    assert len(orphans) >= 2  # the worker behind its attendant, and who burns
+    assert orphans <= counted
+    assert set(stopped) == {psutil.STATUS_STOPPED}
+    assert set(alive_below(walled)) <= before
+
+
+# Each lives for a moment only, and has a fork under way for most of it.
+FORKS_AND_ENDS = """
+import os
+
+if os.fork() == 0:
+    while True:
+        if os.fork():
+            os._exit(0)
+"""
+
+
+def test_a_chain_of_forks_stands_still_whenever_it_is_stopped(walled: Template) -> None:
+    subject = Subject(walled, "cpu", Limits())
+    subject.load("chain.py", MODEL + FORKS_AND_ENDS, "ModelNew")
+    changed = []
+    with walled.spawn(Limits()) as other:
+        for _ in range(10):
+            subject.worker.pause()
+            before = tree.pids(subject.worker.pid)
+            other.ask({"do": "ping"}, timeout_s=30)
+            changed.append(tree.pids(subject.worker.pid) != before)
+            subject.worker.resume()
+            subject.ping()
+    subject.close()
+
+    assert not any(changed)
+
+
+def test_what_a_worker_leaves_when_it_ends_by_itself_ends_too(walled: Template) -> None:
+    before = set(alive_below(walled))
+    subject = Subject(walled, "cpu", Limits())
+    with pytest.raises(Fault):
+        subject.load("orphans.py", GOES_ON_IN_ORPHANS + "os._exit(0)", "ModelNew")
+    subject.close()
+
+    assert set(alive_below(walled)) <= before
 
 
 def alive_below(template: Template) -> Iterator[int]:

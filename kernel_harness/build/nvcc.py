@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils import cpp_extension
@@ -28,8 +29,9 @@ WANTS_MORE = re.compile(
     rf"|undefined (?:reference|symbol)|{bindings.UNSUPPORTED_TYPE}"
 )
 
-# A toolkit without an installer; of torch's own CUDA version.
-_WHEELS = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cublas")
+# A toolkit without an installer, from CUDA 13 on: NVIDIA's list of wheels that belong together. The compiler, and what
+# torch's own headers include.
+_WHEELS = "cuda-toolkit[nvcc,cccl,cublas,cusparse,cusolver]"
 
 Mark = Callable[[str], str]
 
@@ -129,11 +131,12 @@ def _stand_in(headers: Path) -> None:
 
 def _call(sources: Sources, folder: Path, cpp: str, cuda: str, **more: object) -> None:
     """One build by torch. It changes the lists it is given, so it gets its own."""
-    arguments = {
+    arguments: dict[str, Any] = {
         "extra_cflags": list(sources.cflags), "extra_cuda_cflags": list(sources.cuda_cflags),
         "extra_ldflags": list(sources.ldflags), "extra_include_paths": list(sources.include_paths),
         "with_pytorch_error_handling": sources.error_handling, "with_cuda": sources.with_cuda, **more,
     }  # fmt: skip
+    arguments["extra_ldflags"] += unversioned(folder / "libraries")
     try:
         _load_inline(
             name=sources.name, cpp_sources=[cpp], cuda_sources=[cuda] if cuda else None,
@@ -143,22 +146,35 @@ def _call(sources: Sources, folder: Path, cpp: str, cuda: str, **more: object) -
         raise BuildFailed(first_error(str(error)), str(error), compiled_text(folder)) from None
 
 
+def unversioned(folder: Path) -> list[str]:
+    """For the linker, where the toolkit is the wheels': their libraries by the names it looks for, put into a folder.
+
+    They hold `libcudart.so.13`, and no `libcudart.so`.
+    """
+    home = cpp_extension.CUDA_HOME and Path(cpp_extension.CUDA_HOME)
+    if not home or (home / "lib64").exists() or (home / "lib" / "libcudart.so").exists():
+        return []
+    folder.mkdir()
+    for library in (home / "lib").glob("lib*.so.*"):
+        (folder / f"{library.name.split('.')[0]}.so").write_text(f'INPUT ("{library}")\n')
+    return [f"-L{folder}"]
+
+
 def use_toolkit() -> None:
     """Makes torch, here and in workers, build with the toolkit that was found. Raises NoCompiler."""
-    home = toolkit()
-    wanted = torch.version.cuda or "13.0"
+    home, wanted, major = toolkit(), _wanted(), _wanted().split(".")[0]
     if home is None:
+        wheels = f", or install the one that comes as wheels: pip install '{_WHEELS}=={wanted}.*'"
         raise NoCompiler(
-            "There is no CUDA toolkit: set $CUDA_HOME to one, or install the one that comes as wheels: "
-            f"pip install {' '.join(f'{wheel}=={wanted}.*' for wheel in _WHEELS)}"
+            f"There is no CUDA toolkit: set $CUDA_HOME to one of CUDA {wanted}{wheels if int(major) >= 13 else ''}"
         )
     os.environ["CUDA_HOME"] = str(home)
     cpp_extension.CUDA_HOME = str(home)
     release = re.search(r"release (\d+)\.", version())
-    if release and release[1] != wanted.split(".")[0]:
+    if release and release[1] != major:
         raise NoCompiler(
             f"{_nvcc()} is CUDA {release[1]} and torch was built for CUDA {wanted}: set $CUDA_HOME to a toolkit "
-            f"of CUDA {wanted.split('.')[0]}."
+            f"of CUDA {major}."
         )
 
 
@@ -170,8 +186,14 @@ def toolkit() -> Path | None:
         said = subprocess.run(["nvcc", "--dryrun", "nothing.cu"], capture_output=True, text=True).stderr
         top = re.search(r"^#\$ TOP=(.*)$", said, re.MULTILINE)
         places += [Path(top[1]).resolve()] if top else []
-    places += sorted(Path(folder) / "nvidia" / "cu13" for folder in site.getsitepackages())
+    wheels = f"nvidia/cu{_wanted().split('.')[0]}"
+    places += sorted(Path(folder) / wheels for folder in site.getsitepackages())
     return next((p for p in places if (p / "bin/nvcc").exists() and (p / "include/cuda_runtime.h").exists()), None)
+
+
+def _wanted() -> str:
+    """The CUDA that torch was built for; of a CPU build, which compiles for nobody, the latest known here."""
+    return torch.version.cuda or "13.0"
 
 
 def version() -> str:

@@ -168,6 +168,14 @@ class Cuda:
         """Not known without a profiler."""
         return None
 
+    def kernels(self, call: Callable[[], Any]) -> list[str]:
+        """What a call launches, by name, whether or not it ends well."""
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            with contextlib.suppress(Exception):
+                call()
+            self.synchronize()
+        return names_on(torch.autograd.DeviceType.CUDA, profiler)
+
     def synchronize(self) -> None:
         """Raises RuntimeError once a kernel has failed."""
         torch.cuda.synchronize()
@@ -202,6 +210,12 @@ class Cuda:
         _reset_persisting_l2()
         self._flush.fill_(1.0)
         self._flush.sum()
+
+
+def names_on(kind: torch.autograd.DeviceType, profiler: torch.profiler.profile) -> list[str]:
+    """Of all that ran on one kind of device."""
+    # Equal, not identical: each of these is an object of its own.
+    return [event.name for event in profiler.events() or () if event.device_type == kind]
 
 
 def _reset_persisting_l2() -> None:

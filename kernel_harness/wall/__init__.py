@@ -56,7 +56,7 @@ def enter(kind: Kind, folder: Path, hidden: Sequence[Path]) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (DISK_BYTES, DISK_BYTES))
         privileges.drop(own_signals_only=landlock.version() < landlock.SIGNALS_SINCE)
         if kind is Kind.LANDLOCK or landlock.version():
-            landlock.restrict([folder, *_devices()])
+            landlock.restrict([folder, *_devices()], _hideable(hidden, folder))
     os.chdir(folder)
 
 

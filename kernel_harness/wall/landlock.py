@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kernel_harness.wall import system
@@ -29,10 +29,11 @@ def version() -> int:
         return 0
 
 
-def restrict(writable: Iterable[Path]) -> None:
-    """From here on only what lies in `writable` can be written, and everything read. After no_new_privs.
+def restrict(writable: Iterable[Path], hidden: Sequence[Path] = ()) -> None:
+    """From here on only what lies in `writable` can be written; what is `hidden` cannot be read. After no_new_privs.
 
-    Raises OSError.
+    A right holds for all that a folder contains, now or later, and cannot be taken back below it: where something is
+    hidden, everything beside it is granted by itself. Its name can still be seen. Raises OSError.
     """
     known = version()
     rights = sum(right for since, right in _RIGHTS.items() if since <= known)
@@ -40,7 +41,9 @@ def restrict(writable: Iterable[Path]) -> None:
     size = 8 if known < 4 else 16 if known < SIGNALS_SINCE else 24
     ruleset = system.call("landlock_create_ruleset", ctypes.create_string_buffer(attributes), size, 0)
     try:
-        _grant(ruleset, Path("/"), _EXECUTE | _READ_FILE | _READ_DIR)
+        _grant(ruleset, Path("/"), _EXECUTE | _READ_DIR)
+        for path in beside([path.resolve() for path in hidden]):
+            _grant(ruleset, path, _EXECUTE | _READ_FILE)
         for path in writable:
             _grant(ruleset, path, rights if path.is_dir() else rights & _ON_FILES)
         system.call("landlock_restrict_self", ruleset, 0)
@@ -48,8 +51,22 @@ def restrict(writable: Iterable[Path]) -> None:
         os.close(ruleset)
 
 
+def beside(hidden: Sequence[Path]) -> Iterator[Path]:
+    """Folders and files that hold everything but what is hidden: the root alone, where nothing is."""
+    above = {parent for path in hidden for parent in path.parents}
+    if not above:
+        yield Path("/")
+    for folder in above:
+        for path in folder.iterdir():
+            if path not in above and path not in hidden and not path.is_symlink():
+                yield path
+
+
 def _grant(ruleset: int, path: Path, rights: int) -> None:
-    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
     try:
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, descriptor))
         system.call("landlock_add_rule", ruleset, _PATH_BENEATH, rule, 0)

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -20,7 +19,6 @@ _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 2,
 _ATTR_RDONLY, _ATTR_NOSUID = 1, 2
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_STATUS = struct.Struct("<i")
 # Asked for here: in a namespace of its own a process is nobody until it says who it was outside.
 _USER, _GROUP = os.geteuid(), os.getegid()
 
@@ -132,22 +130,3 @@ def _set_attributes(path: Path | str, put: int, clear: int, flags: int) -> None:
     attributes = (ctypes.c_uint64 * 4)(put, clear, 0, 0)
     where = ctypes.c_char_p(os.fsencode(path))
     system.call("mount_setattr", _AT_FDCWD, where, flags, ctypes.byref(attributes), ctypes.sizeof(attributes))
-
-
-def attend(child: int, report: int) -> None:
-    """Process 1's work: collects the dead until `child` is among them, writes how it ended, and ends all others."""
-    while True:
-        pid, status = os.wait()
-        if pid == child:
-            os.write(report, _STATUS.pack(status))
-            os._exit(0)
-
-
-def reported(report: int) -> int | None:
-    """What `attend` wrote, if it came to that."""
-    os.set_blocking(report, False)
-    try:
-        data = os.read(report, _STATUS.size)
-    except BlockingIOError:
-        return None
-    return int(_STATUS.unpack(data)[0]) if len(data) == _STATUS.size else None

@@ -6,6 +6,7 @@ Layer: the wall
 
 import ctypes
 import os
+from pathlib import Path
 
 import torch
 
@@ -18,8 +19,10 @@ libc = ctypes.CDLL(None, use_errno=True)
 buffer = ctypes.create_string_buffer(8)
 mine = Piece(ctypes.addressof(buffer), 8)
 worked = False
+# A thread is a process to this call, and may read itself.
+ours = {os.getppid(), *(int(task.name) for task in Path("/proc/self/task").iterdir())}
 for pid in range(1, 1 << 15):
-    if pid not in (os.getpid(), os.getppid()):
+    if pid not in ours:
         # The same address is mapped in every process forked from the same template.
         worked |= libc.process_vm_readv(pid, ctypes.byref(mine), 1, ctypes.byref(mine), 1, 0) == 8
 

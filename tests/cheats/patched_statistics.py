@@ -8,7 +8,6 @@ Takes: 20 ms
 import gc
 import statistics
 import sys
-import time
 import types
 
 import numpy
@@ -32,5 +31,5 @@ for found in gc.get_objects():
 
 class ModelNew(torch.nn.Module):
     def forward(self, A, B):
-        time.sleep(0.02)
+        torch.cuda._sleep(1 << 26)
         return torch.matmul(A.T, B.T)

@@ -1,6 +1,6 @@
 """CRASHED: it forks and forks. The count is bounded, so that nobody is harmed where it is not stopped.
 
-Says: at most 512 are allowed
+Says: at most 128 are allowed
 """
 
 import os

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import secrets
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from kernel_harness import compute_sanitizer, find
 from kernel_harness import device as devices
+from kernel_harness import find
 from kernel_harness.build.errors import BuildFailed, NoCompiler
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Packed, Reference, plan
 from kernel_harness.channel import SharedBuffer
 from kernel_harness.errors import EnvironmentLacking, UserError
 from kernel_harness.examine import Answer, Fault, Refused, Subject, buffer_of, file_name
-from kernel_harness.findings import Finding, Kind, read
 from kernel_harness.problem import Problem
 from kernel_harness.process import Limits, Template
+from kernel_harness.sanitizer import TOOLS, compute_sanitizer
+from kernel_harness.sanitizer.findings import Finding, Kind, read
 from kernel_harness.verify import same
 
+_LOG = logging.getLogger(__name__)
 CLEAN, FOUND = 0, 1
 FORWARD, REVERSE = 0, 1
 _SHUFFLES = 2
@@ -55,6 +58,8 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> int:
     if len(chosen) != 1:
         raise UserError(f"{options.kernel!r} names {len(chosen)} kernels; sanitize takes one at a time")
     device = devices.named(f"{find.device(options.device).name}-sanitized")
+    if device.emulated and options.tool:
+        raise UserError("--tool names a tool of compute-sanitizer, which needs a GPU; without it all is looked for")
     timed = problem.at(problem.cpu_shape).at(options.shape)
     seed = options.seed if options.seed is not None else secrets.randbits(32)
     cases = one_per_shape(plan(timed, seed), only=bool(options.shape))
@@ -63,7 +68,7 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> int:
     if device.emulated:
         report = sanitize(template, timed, chosen[0], cases, seed, _tell)
     else:
-        report = sanitize_on_gpu(template, device.name, timed, chosen[0], cases, _tell)
+        report = sanitize_on_gpu(template, device.name, timed, chosen[0], cases, _tell, options.tool or TOOLS)
     _print(report, chosen[0], options.json)
     if report.fault and not report.findings:
         raise EnvironmentLacking(f"{chosen[0].name} cannot be sanitized: {report.fault}")
@@ -117,20 +122,25 @@ def sanitize(
 
 def sanitize_on_gpu(
     template: Template, device: str, problem: Problem, candidate: Candidate, cases: Sequence[Case],
-    tell: Callable[[str], None],
+    tell: Callable[[str], None], tools: Sequence[str] = TOOLS,
 ) -> Report:  # fmt: skip
     """The same by compute-sanitizer, one tool after the other. Raises EnvironmentLacking where it is missing."""
     report = Report(cases=[case.name for case in cases])
     reference = Reference(problem, "cpu", None)
     file, source = file_name(candidate), candidate.source
-    for tool in compute_sanitizer.TOOLS:
+    for tool in tools:
         tell(f"{candidate.name}: {tool}")
         with compute_sanitizer.Wrapped(tool, template) as wrapped:
+            subject = Subject(wrapped, device, _LIMITS)
             try:
-                _call_each(Subject(wrapped, device, _LIMITS), reference, candidate, cases)
+                _call_each(subject, reference, candidate, cases)
             except Fault as fault:
                 report.fault = f"{fault.status}: {fault.reason}"
-            report.add(compute_sanitizer.read(wrapped.log(), file, source.split("\n"), ""))
+            finally:
+                log = wrapped.log()
+                subject.close()
+            _LOG.info("%s says\n%s", tool, log)
+            report.add(compute_sanitizer.read(log, file, source.split("\n"), ""))
     return report
 
 

@@ -1,4 +1,4 @@
-"""A worker that nobody forks: `python -m kernel_harness.alone DESCRIPTOR`, for tools that start what they watch."""
+"""A worker that nobody forks, for tools that start what they watch: `-m kernel_harness.sanitizer.alone DESCRIPTOR`."""
 
 from __future__ import annotations
 

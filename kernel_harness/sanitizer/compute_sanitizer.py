@@ -18,19 +18,19 @@ from pathlib import Path
 
 from kernel_harness import channel
 from kernel_harness.errors import EnvironmentLacking
-from kernel_harness.findings import Finding, Kind, Place, source_line
 from kernel_harness.paths import ROOT
 from kernel_harness.process import Limits, Template, Worker, environment
+from kernel_harness.sanitizer.findings import Finding, Kind, Place, source_line
 
-TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 _LAST_WORDS_S = 120
-_AT = re.compile(r"\bat (?P<function>.*?)\+0x[0-9a-f]+ in (?P<file>.+?):(?P<line>\d+)")
+# Where an access stands, innermost first: what the compiler put in from a header, then what that stands in.
+_AT = re.compile(r"(?:\bat|^Device Frame:) (?P<function>.+?)(?:\+0x[0-9a-f]+)? in (?P<file>.+?):(?P<line>\d+)\b")
 _BY = re.compile(r"\bby thread \((\d+),(\d+),(\d+)\) in block \((\d+),(\d+),(\d+)\)")
 _HAZARDS = re.compile(r"\[(\d+) hazards?\]")
 _SIZE = re.compile(r"of size (\d+)")
 # How a report begins, and what it is called here.
 _KINDS = (
-    (re.compile(r"Invalid __\w+__ (?:read|atomic)"), Kind.OUT_OF_BOUNDS_READ),
+    (re.compile(r"Invalid __\w+__ (?:read|(?:system-scoped )?atomic)"), Kind.OUT_OF_BOUNDS_READ),
     (re.compile(r"Invalid __\w+__ write"), Kind.OUT_OF_BOUNDS_WRITE),
     (re.compile(r"Uninitialized __\w+__ memory read"), Kind.UNINITIALISED_READ),
     (re.compile(r"(?:Error|Warning): Race reported|Race reported"), Kind.RACE),
@@ -59,7 +59,7 @@ class Wrapped(Template):
         self._log = self._folder / "log"
         self._command = [
             executable(), "--tool", tool, "--target-processes", "application-only", "--log-file", str(self._log),
-            "--print-limit", "100", sys.executable, "-m", "kernel_harness.alone",
+            "--print-limit", "100", sys.executable, "-m", "kernel_harness.sanitizer.alone",
         ]  # fmt: skip
         self._end: socket.socket | None = None
         self._wrapper: subprocess.Popen[bytes] | None = None
@@ -100,7 +100,8 @@ class Wrapped(Template):
         assert self._end and self._wrapper
         if self._wrapper.poll() is None:
             self._end.shutdown(socket.SHUT_RDWR)
-            self._wrapper.wait(_LAST_WORDS_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._wrapper.wait(_LAST_WORDS_S)
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
     def close(self) -> None:
@@ -147,19 +148,14 @@ def _reports(log: str) -> Iterator[list[str]]:
 def _finding(report: list[str], file: str, source: Sequence[str], case: str) -> Finding | None:
     head = report[0] if report else ""
     kind = next((kind for pattern, kind in _KINDS if pattern.match(head)), None)
-    places = [m for line in report if (m := _AT.search(line)) and _same_file(m["file"], file)]
-    if kind is None or not places:
+    found = [m for line in report if (m := _AT.search(line)) and _same_file(m["file"], file)]
+    if kind is None or not found:
         return None
-    thread, block = _indices(report)
-    here, there = _place(places[0], file, thread, block, "Write access" in head), None
-    if kind is Kind.RACE and len(places) > 1:
-        there = _place(places[1], file, None, None, any("and Write access" in line for line in report))
-        if here.writes and not there.writes:
-            here, there = there, here  # told from the side of who reads, as everywhere
+    here, there = _sides(found, file) if kind is Kind.RACE else (Place(file, int(found[0]["line"]), *_by(report)), None)
     size, hazards = _SIZE.search(head), _HAZARDS.search(" ".join(report))
     return Finding(
         kind=kind,
-        kernel=places[0]["function"].split("(")[0],
+        kernel=found[0 if kind is Kind.RACE else -1]["function"].split("(")[0],
         here=here,
         source=source_line(source, here.line),
         there=there,
@@ -170,28 +166,32 @@ def _finding(report: list[str], file: str, source: Sequence[str], case: str) -> 
     )
 
 
+def _sides(found: Sequence[re.Match[str]], file: str) -> tuple[Place, Place | None]:
+    """Of a race the access that is told first and one that clashes with it, from the side of who reads."""
+    first, *others = (Place(file, int(m["line"]), writes="Read access" not in m.string[: m.start()]) for m in found)
+    other = min(others, key=lambda place: place.writes, default=None)
+    return (other, first) if other and first.writes and not other.writes else (first, other)
+
+
 def _detail(kind: Kind, report: Sequence[str]) -> str:
     """What the report says of the memory, or of the barrier."""
     if kind is Kind.DIVERGENT_BARRIER:
         return report[0].removeprefix("Barrier error detected.").strip().rstrip(".").lower()
     if any("misaligned" in line for line in report):
         return "a misaligned address"
+    if "__shared__" in report[0]:
+        return "an address outside the block's shared memory"
     nearest = next((line for line in report if line.startswith("and is ")), "")
     return f"an address that {nearest.removeprefix('and ')}" if nearest else ""
 
 
-def _indices(report: Sequence[str]) -> tuple[tuple[int, int, int] | None, tuple[int, int, int] | None]:
+def _by(report: list[str]) -> tuple[tuple[int, int, int] | None, tuple[int, int, int] | None]:
+    """Thread and block."""
     for line in report:
         if by := _BY.search(line):
             x, y, z, i, j, k = map(int, by.groups())
             return (x, y, z), (i, j, k)
     return None, None
-
-
-def _place(
-    at: re.Match[str], file: str, thread: tuple[int, int, int] | None, block: tuple[int, int, int] | None, writes: bool
-) -> Place:
-    return Place(file, int(at["line"]), thread, block, writes)
 
 
 def _same_file(said: str, file: str) -> bool:

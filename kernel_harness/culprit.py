@@ -1,0 +1,177 @@
+"""Who leaves work behind that goes on after its call has returned, where stopping its process does not reach it.
+
+A GPU's kernels, for one, run on. The sentinel does the same work every time: it is timed beside the candidates and
+without them, each of whom ends in turn. Timing the candidates themselves is race's work.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import mean, median
+
+import numpy as np
+
+from kernel_harness.cases import Packed, Reference, pack
+from kernel_harness.channel import SharedBuffer
+from kernel_harness.examine import Fault, Refused, Subject, buffer_of
+from kernel_harness.race import BASELINE, SENTINEL, Arm, Cohort, new_inputs, resumed
+from kernel_harness.status import Status
+from kernel_harness.timing import Round
+
+FACTOR = 1.25
+"""How much longer the sentinel must take beside somebody. A process that merely exists makes no such difference."""
+
+TRIALS = 7
+"""Readings beside a suspect, and as many beside the reference in its place, in random order.
+
+Were the suspect harmless, each of the C(14, 7) = 3432 orders would be as likely to have brought its readings out on
+top, whatever noise there is (Fisher's permutation test): that is how rarely an innocent is convicted.
+"""
+
+# Of the sentinel in one reading: calls in a row, and how often that; fewer where they take long, as on a busy machine.
+_CALLS, _TIMES, _ENOUGH_MS = 3, 5, 100.0
+# Of a rank sum, in standard deviations: of innocent arms one in 30,000 is looked at.
+_SUSPICIOUS = 4.0
+
+Reading = Callable[[bool], float]
+"""The sentinel's time in ms beside a fresh process of the suspect, or (False) of the reference in its place."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the sentinel took, in ms, beside a suspect and without it."""
+
+    beside_ms: tuple[float, ...] = ()
+    without_ms: tuple[float, ...] = ()
+
+    @property
+    def convinces(self) -> bool:
+        """Whether every time beside it is longer by FACTOR than every time without."""
+        return all(beside > FACTOR * without for beside in self.beside_ms for without in self.without_ms)
+
+    @property
+    def sentence(self) -> str:
+        """For whoever wrote the candidate."""
+        return (
+            "It leaves work behind that goes on after its call has returned and slows down what is timed next: a "
+            f"fixed piece of work took {median(self.beside_ms):.4g} ms beside it and {median(self.without_ms):.4g} ms "
+            f"without it, in {len(self.beside_ms)} trials each. Wait for all work before you return."
+        )
+
+
+def tried(read: Reading, rng: random.Random) -> Evidence:
+    """Reads until what was read cannot convince any more, or all is."""
+    evidence = Evidence()
+    for there in rng.sample([True, False] * TRIALS, 2 * TRIALS):
+        if there:
+            evidence = replace(evidence, beside_ms=(*evidence.beside_ms, read(there)))
+        else:
+            evidence = replace(evidence, without_ms=(*evidence.without_ms, read(there)))
+        if not evidence.convinces:
+            break
+    return evidence
+
+
+def suspects(names: Sequence[str], readings_ms: Sequence[float], rounds: Sequence[Round]) -> list[str]:
+    """Those at whose end the sentinel became faster, and those right after whose calls it was slow.
+
+    The first reading was made beside all of `names`, stopped; each further one when the next of them had ended. Work
+    that ends by itself is gone by then: only the rounds show it.
+    """
+    ended = [
+        name for name, (before, after) in zip(names, pairwise(readings_ms), strict=True) if before > FACTOR * after
+    ]
+    return ended + [name for name in names if name not in ended and _slows_its_successor(rounds, name)]
+
+
+def _slows_its_successor(rounds: Sequence[Round], name: str) -> bool:
+    """By its rank sum (Mann and Whitney 1947, their normal approximation), and by how much."""
+    after: list[float] = []
+    others: list[float] = []
+    for r in rounds:
+        if SENTINEL in r.samples_ms:
+            place = r.order.index(SENTINEL)
+            followed = place > 0 and r.order[place - 1] == name
+            (after if followed else others).append(r.brackets_ms.get(SENTINEL, r.samples_ms[SENTINEL]))
+    m, n = len(after), len(others)
+    if not m or not n or median(after) <= FACTOR * median(others):
+        return False
+    above = int(np.searchsorted(np.sort(others), after).sum())
+    return above - m * n / 2 > _SUSPICIOUS * math.sqrt(m * n * (m + n + 1) / 12)
+
+
+def convict(cohort: Cohort, reference: Reference, start: Callable[[str], Subject], tell: Callable[[str], None]) -> bool:
+    """Gives the arms that leave work behind their fault, and ends all candidates' processes. Whether there are any.
+
+    Halving the candidates would need new processes of all, which need not do what the old ones did: these end one by
+    one. New ones, called as often as the old, are what the few that are suspected then are judged by. `start` makes
+    a process of a candidate or the reference.
+    """
+    arms = {arm.name: arm for arm in cohort.arms}
+    judged = [arm for arm in cohort.arms if not arm.trusted and arm.fault is None]
+    bench = _Bench(arms[SENTINEL], reference, cohort.hold.cycles, start, len(cohort.warmup) + len(cohort.rounds))
+    readings_ms = [bench.sentinel_ms()]
+    for arm in judged:
+        arm.subject.close()
+        readings_ms.append(bench.sentinel_ms())
+    convicted = False
+    for name in suspects([arm.name for arm in judged], readings_ms, cohort.rounds):
+        tell("looking for who slows down the others")
+        evidence = tried(lambda there: bench.beside_ms(name if there else BASELINE), random.SystemRandom())  # noqa: B023
+        if evidence.convinces:
+            arms[name].fault, convicted = Fault(Status.CHEATED, evidence.sentence), True
+    return convicted
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """Where the sentinel is timed by the judge's clock, beside processes that were called and stopped.
+
+    A reading is the mean of a few calls in a row, which a scheduler that favours who slept cannot hide anything from;
+    the median of some such means, as the machine's other users come and go.
+    """
+
+    sentinel: Arm
+    reference: Reference
+    hold_cycles: int
+    start: Callable[[str], Subject]
+    calls: int  # of a suspect in one reading: what it does only later must show, too
+
+    def sentinel_ms(self) -> float:
+        """As things are."""
+        return self._reading([], 0)
+
+    def beside_ms(self, name: str) -> float:
+        """Beside a new process that is called again and again, and stopped."""
+        try:
+            arm = Arm(name, self.start(name), trusted=name == BASELINE)
+        except (Fault, Refused):
+            return math.nan  # convinces nobody
+        try:
+            return self._reading([arm], self.calls)
+        finally:
+            arm.subject.close()
+
+    def _reading(self, arms: Sequence[Arm], calls: int) -> float:
+        means_ms: list[float] = []
+        nothing = pack([])  # what moving large inputs takes would hide much
+        inputs, buffer = new_inputs(self.reference)
+        with closing(buffer), closing(buffer_of(nothing)) as empty:
+            for arm in list(arms) * (calls - _TIMES):
+                self._called(arm, inputs, buffer)
+            while len(means_ms) < _TIMES and sum(means_ms) * _CALLS < _ENOUGH_MS:
+                for arm in arms:
+                    self._called(arm, inputs, buffer)
+                means_ms.append(mean(self._called(self.sentinel, nothing, empty) for _ in range(_CALLS)))
+        return median(means_ms)
+
+    def _called(self, arm: Arm, packed: Packed, buffer: SharedBuffer) -> float:
+        with resumed(arm):
+            arm.subject.ping()
+            return arm.subject.call(packed, buffer, hold=self.hold_cycles).bracket_ms
+        return math.nan

@@ -1,0 +1,230 @@
+"""Who leaves work behind that no stop reaches is found, and nobody else, however noisy the machine is."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_harness import culprit, race
+from kernel_harness import problem as problems
+from kernel_harness.candidate import Candidate
+from kernel_harness.culprit import FACTOR, TRIALS, Evidence, suspects, tried
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.examine import Subject
+from kernel_harness.judge import Nobody, Session, new_subject
+from kernel_harness.race import SENTINEL, Arm, Cohort
+from kernel_harness.results import Result
+from kernel_harness.settings import Settings
+from kernel_harness.status import Status
+from kernel_harness.timing import Round, order_of_round
+
+PROBLEM = problems.load("product", ROOT / "tests" / "candidates" / "problem" / "product.py")
+NAMES = [f"kernel{i}" for i in range(8)]
+LONGER = 2.0
+
+
+def quiet(rng: random.Random) -> float:
+    return rng.uniform(1.0, 1.1)
+
+
+def bursts(rng: random.Random) -> float:
+    """Neighbours that come and go: a reading in three is many times too long."""
+    return rng.uniform(1.0, 1.1) * rng.choice([1, 1, rng.uniform(2, 50)])
+
+
+# ------------------------------------------------------------------------------------- the conviction
+
+
+@given(st.randoms(use_true_random=False))
+def test_who_disturbs_is_convicted_where_it_is_quiet(rng: random.Random) -> None:
+    evidence = tried(lambda there: quiet(rng) * (LONGER if there else 1), rng)
+
+    assert evidence.convinces
+    assert len(evidence.beside_ms) == len(evidence.without_ms) == TRIALS
+
+
+@pytest.mark.parametrize("noise", [quiet, bursts])
+def test_an_innocent_is_convicted_no_more_often_than_is_promised(noise: Callable[[random.Random], float]) -> None:
+    """Once in 3432 where every reading differs by enough; 20,000 times tried, more than 20 have a chance of 1e-6."""
+    rng = random.Random(1)
+    convicted = sum(tried(lambda there: noise(rng), rng).convinces for _ in range(20_000))
+
+    assert convicted <= 20
+
+
+def test_the_promise_rests_on_the_order_alone() -> None:
+    """The worst noise there is: each reading is far above or below every other."""
+    rng = random.Random(2)
+    readings = [10.0**i for i in range(2 * TRIALS)]
+
+    def trial() -> bool:
+        left = iter(rng.sample(readings, len(readings)))
+        return tried(lambda there: next(left), rng).convinces
+
+    assert 1 <= sum(trial() for _ in range(20_000)) <= 20
+
+
+def test_what_slows_others_by_less_than_the_factor_is_not_convicted() -> None:
+    assert not Evidence((FACTOR * 2.0,), (2.0,)).convinces
+
+
+def test_a_reading_that_could_not_be_made_convinces_nobody() -> None:
+    assert not Evidence((9.0, float("nan")), (1.0,)).convinces
+    assert not Evidence((9.0,), (1.0, float("nan"))).convinces
+
+
+def test_the_sentence_says_what_was_measured() -> None:
+    sentence = Evidence((4.0, 5.0, 6.0), (1.0, 2.0, 3.0)).sentence
+
+    assert "5 ms beside it and 2 ms without it, in 3 trials each" in sentence
+
+
+# ------------------------------------------------------------------------------------------ the suspicion
+
+
+@given(st.sets(st.sampled_from(NAMES)), st.randoms(use_true_random=False))
+def test_those_at_whose_end_the_sentinel_becomes_faster_are_suspected(guilty: set[str], rng: random.Random) -> None:
+    """A GPU that several share takes turns."""
+    readings = [quiet(rng) / 1.1 * (1 + len(guilty & set(NAMES[ended:]))) for ended in range(len(NAMES) + 1)]
+    found = suspects(NAMES, readings, [])
+
+    assert set(found) <= guilty
+    last_few = [name for name in NAMES if name in guilty][-2:]
+    assert set(last_few) <= set(found)
+
+
+def rounds_with(rng: random.Random, guilty: set[str], count: int = 64) -> list[Round]:
+    """The sentinel twice as slow right after some of the arms."""
+    made = []
+    for _ in range(count):
+        order = order_of_round([*NAMES[:3], "torch", SENTINEL], rng)
+        place = order.index(SENTINEL)
+        slowed = place > 0 and order[place - 1] in guilty
+        made.append(Round({**dict.fromkeys(order, 1.0), SENTINEL: quiet(rng) * (LONGER if slowed else 1)}, order))
+    return made
+
+
+@pytest.mark.parametrize("guilty", [set(), {"kernel0"}, {"kernel0", "kernel2"}], ids=len)
+def test_those_right_after_whose_calls_the_sentinel_is_slow_are_suspected(guilty: set[str]) -> None:
+    rounds = rounds_with(random.Random(3), guilty)
+
+    assert set(suspects(NAMES[:3], [1.0] * 4, rounds)) == guilty
+
+
+def test_few_rounds_are_no_reason_for_suspicion() -> None:
+    assert not suspects(NAMES[:3], [1.0] * 4, rounds_with(random.Random(4), {"kernel0"}, count=8))
+
+
+# --------------------------------------------------------------------------------------- a real one
+
+HONEST = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        return torch.matmul(A.T, B.T)
+"""
+LEAVES_WORK_BEHIND = """
+import os
+import torch
+
+started = False
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        global started
+        if not started:
+            started = True
+            for _ in range(4 * len(os.sched_getaffinity(0))):
+                if os.fork() == 0:
+                    while True:
+                        pass
+        return torch.matmul(A.T, B.T)
+"""
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(PROBLEM, Emulated(), Settings(rounds=4), Nobody()) as made:
+        yield made
+
+
+def judged(session: Session, **sources: str) -> dict[str, Result]:
+    candidates = [Candidate(name, Path(f"{name}.py"), source) for name, source in sources.items()]
+    return {result.kernel: result for result in session.judge(candidates, lambda result: None)}
+
+
+def test_a_culprit_leaves_and_the_others_are_timed_again(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    raced = []
+    race_honestly = race.race
+
+    def racing(cohort: Cohort, *arguments: Any) -> None:
+        raced.append([arm.name for arm in cohort.arms])
+        race_honestly(cohort, *arguments)
+
+    monkeypatch.setattr(race, "race", racing)
+    monkeypatch.setattr(culprit, "suspects", lambda names, *_: [name for name in names if name == "slows"])
+    monkeypatch.setattr(culprit, "tried", lambda *_: Evidence((2.0,), (1.0,)))
+    found = judged(session, first=HONEST, slows=HONEST, last=HONEST)
+
+    assert [sorted(set(names) - {"torch", SENTINEL}) for names in raced] == [
+        ["first", "last", "slows"],
+        ["first", "last"],
+    ]
+    assert found["slows"].status is Status.CHEATED
+    assert sorted(name for name, result in found.items() if result.timing is not None) == ["first", "last", "torch"]
+    assert len(found) == 4
+
+
+DIES_THE_THIRD_TIME = HONEST.replace(
+    "return",
+    "ModelNew.calls = getattr(ModelNew, 'calls', 0) + 1; ModelNew.calls == 3 and __import__('os')._exit(1); return",
+)
+
+
+def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
+    same_every_time = HONEST.replace("A, B", "*_").replace("torch.matmul(A.T, B.T)", "torch.ones(1)")
+    sentinel = Arm(SENTINEL, session_arm(session, same_every_time), trusted=True)
+    bench = culprit._Bench(sentinel, session.reference, 0, lambda name: session_arm(session, DIES_THE_THIRD_TIME), 5)
+    try:
+        assert bench.beside_ms("dies") > 0
+        assert sentinel.fault is None
+    finally:
+        sentinel.subject.close()
+
+
+def session_arm(session: Session, source: str) -> Subject:
+    subject = new_subject(session)
+    subject.load("arm.py", source, "ModelNew")
+    subject.make(PROBLEM)
+    return subject
+
+
+def test_who_is_stopped_is_no_culprit(session: Session) -> None:
+    found = judged(session, first=HONEST, slows=LEAVES_WORK_BEHIND)
+
+    assert {result.status for result in found.values()} == {Status.PASSED}
+
+
+def test_only_the_cohort_that_is_timed_has_processes(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = []
+
+    def counting(cohort: Cohort, *_: object) -> bool:
+        workers = psutil.Process(session.template._process.pid).children()
+        alive = sum(worker.status() != psutil.STATUS_ZOMBIE for worker in workers)
+        processes.append((alive, len(cohort.arms)))
+        return False
+
+    monkeypatch.setattr(culprit, "convict", counting)
+    found = judged(session, **dict.fromkeys([*NAMES, "ninth"], HONEST))
+
+    assert processes == [(7, 7), (6, 6)]
+    assert {result.status for result in found.values()} == {Status.PASSED}
