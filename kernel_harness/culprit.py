@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from statistics import mean, median
 
@@ -122,10 +124,15 @@ def convict(cohort: Cohort, reference: Reference, start: Callable[[str], Subject
     convicted = False
     for name in suspects([arm.name for arm in judged], readings_ms, cohort.rounds):
         tell("looking for who slows down the others")
-        evidence = tried(lambda there: bench.beside_ms(name if there else BASELINE), random.SystemRandom())  # noqa: B023
+        longer_s = max(0.0, _typical_ms(cohort, name) - _typical_ms(cohort, BASELINE)) / 1e3
+        evidence = tried(partial(bench.beside_or_without_ms, name, longer_s), random.SystemRandom())
         if evidence.convinces:
             arms[name].fault, convicted = Fault(Status.CHEATED, evidence.sentence), True
     return convicted
+
+
+def _typical_ms(cohort: Cohort, name: str) -> float:
+    return median(r.brackets_ms.get(name, r.samples_ms[name]) for r in cohort.rounds if name in r.samples_ms)
 
 
 @dataclass(frozen=True)
@@ -146,18 +153,23 @@ class _Bench:
         """As things are."""
         return self._reading([], 0)
 
-    def beside_ms(self, name: str) -> float:
-        """Beside a new process that is called again and again, and stopped."""
+    def beside_or_without_ms(self, name: str, longer_s: float, there: bool) -> float:
+        """Beside a new process that is called again and again, and stopped: a suspect's, or the reference's.
+
+        After the reference's call nothing is done for as long as the suspect's takes `longer_s`: a machine that stood
+        idle is slow at first, whoever let it.
+        """
+        asked = name if there else BASELINE
         try:
-            arm = Arm(name, self.start(name), trusted=name == BASELINE)
+            arm = Arm(asked, self.start(asked), trusted=not there)
         except (Fault, Refused):
             return math.nan  # convinces nobody
         try:
-            return self._reading([arm], self.calls)
+            return self._reading([arm], self.calls, 0.0 if there else longer_s)
         finally:
             arm.subject.close()
 
-    def _reading(self, arms: Sequence[Arm], calls: int) -> float:
+    def _reading(self, arms: Sequence[Arm], calls: int, idle_s: float = 0.0) -> float:
         means_ms: list[float] = []
         nothing = pack([])  # what moving large inputs takes would hide much
         inputs, buffer = new_inputs(self.reference)
@@ -167,6 +179,7 @@ class _Bench:
             while len(means_ms) < _TIMES and sum(means_ms) * _CALLS < _ENOUGH_MS:
                 for arm in arms:
                     self._called(arm, inputs, buffer)
+                time.sleep(idle_s)
                 means_ms.append(mean(self._called(self.sentinel, nothing, empty) for _ in range(_CALLS)))
         return median(means_ms)
 
