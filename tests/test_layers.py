@@ -189,7 +189,7 @@ def test_a_forged_clock_counts_only_where_the_judge_believes_it(walled: Template
     forged = judged(walled, "forged_device_time")
 
     assert truth.shortest_ms >= 20
-    assert forged.shortest_ms < 1e-6
+    assert forged.shortest_ms < 1e-2
 
 
 def test_what_a_worker_left_behind_stands_still_unless_nobody_stops_it(walled: Template, monkeypatch: Patch) -> None:
