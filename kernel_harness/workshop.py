@@ -65,6 +65,8 @@ class Workshop:
         message = {
             "do": "build", "device": self._device.name, "sources": sources.to_json(wanted), "file": file, "text": text,
         }  # fmt: skip
+        # In a long run what all builds share may have been evicted, and the one that builds may not write to the cache.
+        self._device.prepare()
         try:
             with self._template.spawn(self._limits) as worker:
                 reply = worker.ask(message, timeout_s=timeout_s, received=received)

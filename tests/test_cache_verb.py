@@ -14,7 +14,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Harness
 
+from kernel_harness import problem
 from kernel_harness.build import cache
+from kernel_harness.candidate import Candidate
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.judge import Nobody, Session
+from kernel_harness.settings import Settings
+from kernel_harness.status import Status
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on the PATH")
 
@@ -119,3 +125,18 @@ def test_two_runs_at_once_build_a_kernel_once(harness: Harness, tmp_path):
     printed = [run.communicate()[0] for run in runs]
     records = [next(r for r in map(json.loads, text.splitlines()) if r["kernel"] == "product") for text in printed]
     assert sorted(b["cached"] for record in records for b in record["builds"]) == [False, True]
+
+
+@needs_compiler
+def test_what_builds_share_may_be_evicted_while_a_run_goes_on(tmp_path, monkeypatch):
+    Emulated().prepare()
+    for kind in ("emulator", "shared"):  # which take half a minute to build
+        shutil.copytree(cache.root() / kind, tmp_path / "cache" / kind, copy_function=os.link)
+    monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path / "cache"))
+    small = problem.load("product", ROOT / "tests" / "candidates" / "problem" / "product.py")
+    one = Candidate("product", tmp_path / "product.py", SOURCE.format(mark=uuid.uuid4()))
+    with Session(small, Emulated(), Settings(rounds=2, quick=True), Nobody()) as session:
+        shutil.rmtree(tmp_path / "cache" / "shared")
+        (result, *_) = session.judge([one], lambda result: None)
+
+    assert result.status is Status.PASSED, result.reason
