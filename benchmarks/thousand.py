@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 PROBLEM = ROOT / "tests" / "candidates" / "problem" / "product.py"
 _HEAD = """import os
 import torch
