@@ -146,8 +146,9 @@ def recorded(path: Path) -> object:
     """What a kernel file hands to load_inline."""
     from torch.utils import cpp_extension
 
-    from kernel_harness.build.sources import from_arguments
+    from kernel_harness.build.sources import from_arguments, signature
 
+    signature()  # is kept: it must be the real one's
     sys.path.insert(0, str(ROOT / "kernels"))
     real, calls = cpp_extension.load_inline, []
     cpp_extension.load_inline = lambda *args, **kwargs: calls.append(from_arguments(*args, **kwargs))
