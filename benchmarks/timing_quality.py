@@ -36,14 +36,12 @@ from timing_goals import BY_ITSELF, DOSE, IN_A_ROW, ITSELF, SAME, table  # noqa:
 
 from kernel_harness import device as devices  # noqa: E402
 from kernel_harness.cases import pack  # noqa: E402
-from kernel_harness.channel import SharedBuffer  # noqa: E402
-from kernel_harness.examine import Subject  # noqa: E402
+from kernel_harness.examine import Subject, buffer_of  # noqa: E402
 from kernel_harness.judge import Nobody, Session, companions, new_subject  # noqa: E402
 from kernel_harness.problem import load as load_problem  # noqa: E402
 from kernel_harness.race import BASELINE, SENTINEL, Arm, Cohort, Stop, race  # noqa: E402
 from kernel_harness.results import environment  # noqa: E402
 from kernel_harness.settings import Settings  # noqa: E402
-from kernel_harness.tensors import write  # noqa: E402
 
 BENCHMARKS = Path(__file__).resolve().parent
 MICROSECONDS = (5.0, 20.0, 200.0)
@@ -170,8 +168,7 @@ class Stand:
     def one_after_the_other(self, calls: int) -> dict[str, list[float]]:
         """Each kernel's calls in a row, on the same inputs: what interleaving is compared with."""
         packed = pack(self._bench.session.problem.inputs(1))
-        buffer = SharedBuffer(packed.size)
-        write(buffer.memory, packed.leaves, packed.tensors, packed.size)
+        buffer = buffer_of(packed)
         found: dict[str, list[float]] = {}
         for name, subject in self.subjects.items():
             subject.worker.resume()

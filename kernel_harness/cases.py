@@ -35,7 +35,12 @@ class Case:
     @property
     def name(self) -> str:
         """`M=64,K=128,N=96:normal`, as --case takes it."""
-        return f"{shape_text(dict(self.shape))}:{self.distribution}"
+        return f"{self.shape_name}:{self.distribution}"
+
+    @property
+    def shape_name(self) -> str:
+        """`M=64,K=128,N=96`, as --shape takes it."""
+        return shape_text(dict(self.shape))
 
 
 def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:

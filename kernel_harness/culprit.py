@@ -151,7 +151,7 @@ class _Bench:
 
     def sentinel_ms(self) -> float:
         """As things are."""
-        return self._reading([], 0)
+        return self._reading(lambda: None)
 
     def beside_or_without_ms(self, name: str, longer_s: float, there: bool) -> float:
         """Beside a new process that is called again and again, and stopped: a suspect's, or the reference's.
@@ -164,22 +164,24 @@ class _Bench:
             arm = Arm(asked, self.start(asked), trusted=not there)
         except (Fault, Refused):
             return math.nan  # convinces nobody
-        try:
-            return self._reading([arm], self.calls, 0.0 if there else longer_s)
-        finally:
-            arm.subject.close()
+        inputs, buffer = new_inputs(self.reference)
 
-    def _reading(self, arms: Sequence[Arm], calls: int, idle_s: float = 0.0) -> float:
+        def call_it() -> None:
+            self._called(arm, inputs, buffer)
+            time.sleep(0.0 if there else longer_s)
+
+        with closing(arm.subject), closing(buffer):
+            for _ in range(self.calls - _TIMES):
+                self._called(arm, inputs, buffer)
+            return self._reading(call_it)
+
+    def _reading(self, before: Callable[[], None]) -> float:
+        """`before` is done before each of the means."""
         means_ms: list[float] = []
         nothing = pack([])  # what moving large inputs takes would hide much
-        inputs, buffer = new_inputs(self.reference)
-        with closing(buffer), closing(buffer_of(nothing)) as empty:
-            for arm in list(arms) * (calls - _TIMES):
-                self._called(arm, inputs, buffer)
+        with closing(buffer_of(nothing)) as empty:
             while len(means_ms) < _TIMES and sum(means_ms) * _CALLS < _ENOUGH_MS:
-                for arm in arms:
-                    self._called(arm, inputs, buffer)
-                time.sleep(idle_s)
+                before()
                 means_ms.append(mean(self._called(self.sentinel, nothing, empty) for _ in range(_CALLS)))
         return median(means_ms)
 

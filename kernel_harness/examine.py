@@ -267,7 +267,7 @@ def examine(
             except Refused as refusal:
                 if case.timed_shape:
                     raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
-                finding.refused.append(case.name.split(":")[0])
+                finding.refused.append(case.shape_name)
                 continue
             finding.checks += checks
             failed = next((c for c in checks if not c.passed), None)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from kernel_harness.candidate import Candidate
@@ -25,7 +26,7 @@ def look(
         timed = next(case for case in cases if case.timed_shape)
         if kernels := _kernels(subject, reference, timed):
             finding.launches = len(own(kernels, candidate.source, subject.libraries))
-        for case in _first_of_each(cases, finding.refused):
+        for case in (case for case in cases if case.shape_name in finding.refused):
             subject.make(reference.at(case))
             if names := own(_kernels(subject, reference, case), candidate.source, subject.libraries):
                 finding.failed_case = case
@@ -40,16 +41,8 @@ def look(
 
 def _kernels(subject: Subject, reference: Reference, case: Case) -> list[str]:
     packed = reference.inputs(case)
-    buffer = buffer_of(packed)
-    try:
+    with closing(buffer_of(packed)) as buffer:
         return subject.kernels(packed, buffer)
-    finally:
-        buffer.close()
-
-
-def _first_of_each(cases: Sequence[Case], shapes: Iterable[str]) -> list[Case]:
-    by_shape = {case.name.split(":")[0]: case for case in reversed(cases)}
-    return [by_shape[shape] for shape in dict.fromkeys(shapes) if shape in by_shape]
 
 
 def own(kernels: Sequence[str], source: str, libraries: Sequence[Path]) -> list[str]:

@@ -16,9 +16,8 @@ from kernel_harness.cases import Packed, Reference, pack
 from kernel_harness.channel import SharedBuffer
 from kernel_harness.clock import Hold
 from kernel_harness.device import Device, Steady
-from kernel_harness.examine import Answer, Fault, Refused, Subject, compare
+from kernel_harness.examine import Answer, Fault, Refused, Subject, buffer_of, compare
 from kernel_harness.status import Status
-from kernel_harness.tensors import write
 from kernel_harness.timing import LOOKS, Round, decided, order_of_round, reject_rounds
 
 BASELINE, SENTINEL = "torch", "(sentinel)"
@@ -165,9 +164,7 @@ def _round(cohort: Cohort, reference: Reference, rng: random.Random, kept: list[
 def new_inputs(reference: Reference, lead_bytes: int = 0) -> tuple[Packed, SharedBuffer]:
     """Inputs that nobody has seen; the caller closes the buffer."""
     packed = pack(reference.problem.inputs(secrets.randbits(48)), lead_bytes)
-    buffer = SharedBuffer(packed.size)
-    write(buffer.memory, packed.leaves, packed.tensors, packed.size)
-    return packed, buffer
+    return packed, buffer_of(packed)
 
 
 def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
