@@ -25,12 +25,13 @@ from kernel_harness.paths import PROBLEMS
 from kernel_harness.problem import Problem
 from kernel_harness.process import Template
 from kernel_harness.race import BASELINE, Arm, Cohort, Stop, cohorts
-from kernel_harness.results import Result
+from kernel_harness.results import Journal, Result
 from kernel_harness.sanitizer import sanitize
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
-from kernel_harness.summary import Context, of_candidate, of_cohort
+from kernel_harness.summary import Context, of_candidate, timed, untimed
 from kernel_harness.timing import summarize
+from kernel_harness.underway import UnderWay
 
 # One nvcc with torch's headers takes 3 GB; the emulator's units take less than one.
 _BUILD_BYTES = {True: 1 << 30, False: 3 << 30}
@@ -77,9 +78,11 @@ class Session:
         observer: Observer,
         template: Template | None = None,
         hidden: Sequence[Path] = (),
+        journal: Journal | None = None,
     ) -> None:
         self.template = template or Template()
         self.problem, self.device, self.settings, self.observer = problem, device, settings, observer
+        self.journal = journal
         self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
         self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
         # A worker has no use for the question's wording, and none for what others' results say of its inputs.
@@ -260,14 +263,17 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
     seen = {name: (candidate, finding) for name, (candidate, _, finding) in held.items()}
     innocent: dict[str, _Held] = {}
     interruption: KeyboardInterrupt | None = None
+    terms = run.context.terms(series.baseline_ms)
     with companions(run) as beside:
         cohort = Cohort([*arms, *beside], run.device)
+        under_way = UnderWay(run.journal, cohort, list(untimed(run.context, cohort, seen)), terms)
         tell = _teller(run, held)
         try:
-            race.race(cohort, run.reference, _stop(run, series.expected or groups), tell)
+            race.race(cohort, run.reference, _stop(run, series.expected or groups), tell, under_way.note)
             for arm in arms:
                 if not run.device.emulated and arm.fault is None:
                     arm.fault = launches.look(arm.subject, *seen[arm.name], run.reference, run.cases)
+            under_way.note()
             if culprit.convict(cohort, run.reference, lambda name: _fresh(run, held, name), tell):
                 innocent = {arm.name: held[arm.name] for arm in arms if arm.fault is None}
         except KeyboardInterrupt as interrupt:
@@ -275,7 +281,8 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
     for arm in cohort.arms:
         arm.subject.close()
         arm.reported &= not innocent or arm.fault is not None
-    yield from of_cohort(run.context, cohort, seen, series.baseline_ms, time.perf_counter() - started)
+    yield from timed(untimed(run.context, cohort, seen), cohort, terms, time.perf_counter() - started)
+    under_way.done()  # not before the last result is kept
     if innocent:
         yield from _timed_together(run, innocent, series, groups)
     elif series.baseline_ms is None and cohort.rounds:

@@ -88,8 +88,14 @@ class Cohort:
         return clock.bounded(reject_rounds(self.rounds, SENTINEL), candidates, BASELINE)
 
 
-def race(cohort: Cohort, reference: Reference, stop: Stop, tell: Callable[[str], None]) -> None:
-    """Rounds until `stop`. An arm that fails leaves, with its fault.
+def race(
+    cohort: Cohort,
+    reference: Reference,
+    stop: Stop,
+    tell: Callable[[str], None],
+    finished: Callable[[], None] = lambda: None,
+) -> None:
+    """Rounds until `stop`; `finished` is called after each. An arm that fails leaves, with its fault.
 
     What is drawn here comes from no seed of the run: that one is on the disk before the run is over.
     """
@@ -100,11 +106,13 @@ def race(cohort: Cohort, reference: Reference, stop: Stop, tell: Callable[[str],
     while not _warm(cohort, (time.monotonic() - start) / stop.budget_s):
         tell(f"warming up, round {len(cohort.warmup) + 1}")
         _round(cohort, reference, rng, cohort.warmup)
+        finished()
     start = time.monotonic()
     while not _done(cohort, stop, time.monotonic() - start):
         tell(f"timing round {len(cohort.rounds) + 1}")
         _round(cohort, reference, rng, cohort.rounds)
         cohort.states.append(cohort.device.state())
+        finished()
     _replay_short_calls(cohort, reference)
 
 

@@ -9,10 +9,11 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +140,20 @@ def writing(path: Path) -> Iterator[None]:
         ) from None
 
 
+def write_whole(file: FileIO, lines: bytes, *, sync: bool) -> None:
+    """At the end of an unbuffered file: all, or none where it raises OSError. `sync`: until it is on the disk."""
+    written = file.seek(0, os.SEEK_END)
+    try:
+        rest = memoryview(lines)
+        while rest:
+            rest = rest[file.write(rest) :]
+        if sync:
+            os.fsync(file.fileno())
+    except OSError:
+        os.ftruncate(file.fileno(), written)  # half a line is no record
+        raise
+
+
 class Journal:
     """`runs.jsonl` of one problem and device. Raises Unwritable where it cannot be written."""
 
@@ -152,22 +167,18 @@ class Journal:
             self.path.open("ab").close()
 
     def append(self, result: Result) -> None:
-        """Adds a line and makes sure it is on the disk. A line cut short by a kill is closed off first."""
-        line = json.dumps(to_json(result, now()), default=str, allow_nan=False).encode() + b"\n"
+        """Adds a line and makes sure it is on the disk."""
+        self.add([to_json(result, now())])
+
+    def add(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Adds their lines, all or none. A line cut short by a kill is closed off first."""
+        lines = b"".join(json.dumps(r, default=str, allow_nan=False).encode() + b"\n" for r in records)
         with writing(self.path), self.path.open("ab+", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
-                line = line if file.read(1) == b"\n" else b"\n" + line
-            written = file.tell()
-            try:
-                rest = memoryview(line)
-                while rest:  # unbuffered, or closing the file would write what was taken back
-                    rest = rest[file.write(rest) :]
-                os.fsync(file.fileno())
-            except OSError as error:
-                os.ftruncate(file.fileno(), written)  # half a line is no record
-                raise OSError(error.errno, error.strerror, str(self.path)) from None
+                lines = lines if file.read(1) == b"\n" else b"\n" + lines
+            write_whole(file, lines, sync=True)
 
     def keep_log(self, result: Result) -> Path | None:
         """Writes a failure's whole log to a file beside the results. Its path; None for a result without a log."""
@@ -180,6 +191,13 @@ class Journal:
         return path
 
     def read(self) -> list[dict[str, Any]]:
+        """Every result, oldest first. What a run that was cut short left of its timing is made results of before."""
+        from kernel_harness import underway  # which imports this
+
+        unwritten = underway.take_in(self)
+        return [*self.lines(), *unwritten]
+
+    def lines(self) -> list[dict[str, Any]]:
         """Every whole line, oldest first."""
         records = []
         try:

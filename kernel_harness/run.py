@@ -42,7 +42,7 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     journal = Journal(results_folder(options.results, timed, device))
     journal.check_writable()
     screen = _Screen(options.json)
-    with Session(timed, device, _settings(options), screen, template, hidden=[options.results]) as session:
+    with Session(timed, device, _settings(options), screen, template, [options.results], journal) as session:
         results = _judged(session, chosen, options, usual, journal, screen)
         while options.watch:
             changed = _wait_for_change(options, usual.name, root, chosen)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -25,6 +25,19 @@ from kernel_harness.results import Result
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
 from kernel_harness.timing import Round, Timing, summarize
+
+
+@dataclass(frozen=True)
+class Terms:
+    """By what rounds become times and verdicts: plain figures, which can be written down beside them.
+
+    `scale_ms` is torch's time in the first cohort, where known; `floors_ms`, by its name, how long what no correct
+    kernel can do without takes at the device's peak.
+    """
+
+    scale_ms: float | None
+    resolution_ms: float
+    floors_ms: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,16 @@ class Context:
             **{f"ceiling_{name}": rate for name, rate in ceilings.items()},
         }  # fmt: skip
         return {name: number for name, number in found.items() if number}
+
+    def terms(self, scale_ms: float | None) -> Terms:
+        """Those of a cohort."""
+        peaks = self.device.peaks()
+        least = (
+            ("bytes", self.problem.number("min_bytes"), peaks and peaks.bytes_per_s),
+            ("operations", self.problem.number("min_flops"), peaks and peaks.fastest_flops_per_s),
+        )
+        floors = {f"{number:.4g} {what}": 1e3 * number / peak for what, number, peak in least if number and peak}
+        return Terms(scale_ms, self.device.resolution_ms, floors)
 
     @property
     def recorded_settings(self) -> dict[str, Any]:
@@ -86,7 +109,7 @@ def of_candidate(context: Context, candidate: Candidate, finding: Finding) -> Re
         builds=tuple(finding.builds),
         log=finding.log,
         remark=finding.remark,
-        reproduce="" if finding.status is Status.PASSED else _reproduce(context, candidate, finding.failed_case),
+        reproduce=_reproduce(context, candidate, finding.failed_case),
         numbers=context.numbers,
         information=information,
         environment=context.environment,
@@ -95,35 +118,31 @@ def of_candidate(context: Context, candidate: Candidate, finding: Finding) -> Re
     )
 
 
-def of_cohort(
-    context: Context,
-    cohort: Cohort,
-    candidates: Mapping[str, tuple[Candidate, Finding]],
-    baseline_ms: float | None,
-    seconds: float,
-) -> Iterator[Result]:
-    """The results of those who were timed together. `baseline_ms`: torch's time in the first cohort, where known."""
-    rounds = cohort.accepted
+def untimed(context: Context, cohort: Cohort, candidates: Mapping[str, tuple[Candidate, Finding]]) -> Iterator[Result]:
+    """Those of a cohort who are reported, as far as they are known without its rounds."""
     for arm in cohort.arms:
-        if not arm.reported:
-            continue
+        if arm.reported:
+            yield _of_baseline(context, arm.name) if arm.trusted else of_candidate(context, *candidates[arm.name])
+
+
+def timed(results: Iterable[Result], cohort: Cohort, terms: Terms, seconds: float) -> Iterator[Result]:
+    """The same results with what the rounds say. `seconds`: what timing took."""
+    arms, rounds = {arm.name: arm for arm in cohort.arms}, cohort.accepted
+    for result in results:
+        arm = arms[result.kernel]
         if not arm.trusted:
-            candidate, finding = candidates[arm.name]
-            if arm.fault is not None:
-                finding.status, finding.reason, finding.log = arm.fault.status, arm.fault.reason, arm.fault.log
-            result = of_candidate(context, candidate, finding)
             result = replace(result, phases_s={**result.phases_s, "timing": seconds})
-        else:
-            result = _of_baseline(context, arm.name)
+            if arm.fault is not None:
+                result = replace(result, status=arm.fault.status, reason=arm.fault.reason, log=arm.fault.log)
         extra = {**result.settings, **_measured(cohort, arm.name)}
         result = replace(result, settings=extra, information={**result.information, **_information(cohort, arm.name)})
-        timed = [r for r in rounds if arm.name in r.samples_ms]
-        if arm.fault is None and any(r.rejected is None for r in timed):
-            against, scale = (_beside(timed, name) for name in (context.settings.baseline, BASELINE))
+        own = [r for r in rounds if arm.name in r.samples_ms]
+        if arm.fault is None and any(r.rejected is None for r in own):
+            against, scale = (_beside(own, name) for name in (result.settings["baseline"], BASELINE))
             timing = summarize(
-                rounds, arm.name, against, scale=scale, scale_ms=baseline_ms, resolution_ms=context.device.resolution_ms
+                rounds, arm.name, against, scale=scale, scale_ms=terms.scale_ms, resolution_ms=terms.resolution_ms
             )
-            result = _with_timing(context, result, timing)
+            result = _with_timing(terms, result, timing)
         yield result
 
 
@@ -171,17 +190,13 @@ def _information(cohort: Cohort, arm: str) -> dict[str, Any]:
     return found
 
 
-def _with_timing(context: Context, result: Result, timing: Timing) -> Result:
+def _with_timing(terms: Terms, result: Result, timing: Timing) -> Result:
     """The timing, or the verdict that no correct kernel can be that fast."""
-    peaks = context.device.peaks()
-    for what, number, peak in (
-        ("bytes", context.problem.number("min_bytes"), peaks and peaks.bytes_per_s),
-        ("operations", context.problem.number("min_flops"), peaks and peaks.fastest_flops_per_s),
-    ):
-        if number and peak and timing.time_ms < 1e3 * number / peak:
+    for work, floor_ms in terms.floors_ms.items():
+        if timing.time_ms < floor_ms:
             reason = (
-                f"{timing.time_ms:.4g} ms is less than the {1e3 * number / peak:.4g} ms that the {number:.4g} "
-                f"{what} no correct kernel can do without take at this device's peak."
+                f"{timing.time_ms:.4g} ms is less than the {floor_ms:.4g} ms that the {work} no correct kernel can do "
+                "without take at this device's peak."
             )
             return replace(result, status=Status.CHEATED, reason=reason)
     return replace(result, timing=timing)

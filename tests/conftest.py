@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,15 @@ def finished(process: subprocess.Popen[str]) -> Finished:
         process.communicate()
         raise
     return Finished(process.returncode, stdout, stderr)
+
+
+def until(condition: Callable[[], Any], what: str, deadline_s: float = 60) -> Any:
+    """The first true value of `condition`."""
+    end = time.monotonic() + deadline_s
+    while not (value := condition()):
+        assert time.monotonic() < end, f"waited {deadline_s:g} s until {what}"
+        time.sleep(0.02)
+    return value
 
 
 def _hear_interrupts() -> None:

@@ -11,7 +11,6 @@ import json
 import shlex
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT, Finished, Harness
+from conftest import ROOT, Finished, Harness, until
 
 HERE = ROOT / "tests" / "candidates"
 PROBLEM = HERE / "problem" / "product.py"
@@ -337,15 +336,6 @@ def test_a_disk_that_takes_nothing_is_a_clear_error_and_costs_nothing_already_th
 
 
 # --- interruptions
-
-
-def until(condition: Callable[[], Any], what: str, deadline_s: float = 60) -> Any:
-    """The first true value of `condition`."""
-    end = time.monotonic() + deadline_s
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited {deadline_s:g} s until {what}"
-        time.sleep(0.02)
-    return value
 
 
 def below(process: subprocess.Popen[str]) -> list[psutil.Process]:
