@@ -67,7 +67,8 @@ class Session:
     """What runs of one problem on one device share: a warm template, the reference, the cases.
 
     As a context manager it ends with every process it started. Entering it raises NoCompiler where nothing can
-    be built here; making one raises UserError for a problem or a case that cannot be used.
+    be built here; making one raises UserError for a problem or a case that cannot be used. Where there is a `journal`,
+    rounds are on the disk beside it until they are results.
     """
 
     def __init__(
