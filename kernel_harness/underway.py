@@ -11,6 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass, replace
 from io import FileIO
 from pathlib import Path
@@ -92,8 +93,7 @@ def take_in(journal: Journal) -> list[dict[str, Any]]:
         try:
             with path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # By now it may be among the results; one that is empty is just being begun.
-                if path.exists() and (text := file.read()):
+                if text := file.read():  # or it is just being begun
                     unwritten += _taken_in(path, text, journal)
         except (BlockingIOError, FileNotFoundError):
             continue  # its run lives, or is done with it
@@ -111,9 +111,10 @@ def _taken_in(path: Path, text: bytes, journal: Journal) -> list[dict[str, Any]]
         _LOG.warning("Kept %s of run %s, which was cut short while it timed %s.", rounds, new[0]["run"], timed)
     try:
         journal.add(new)
-        path.unlink()
-    except (Unwritable, OSError):
+    except Unwritable:
         return new
+    with suppress(OSError):
+        path.unlink()
     return []
 
 
