@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -263,12 +264,13 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
     with companions(run) as beside:
         cohort = Cohort([*arms, *beside], run.device)
         tell = _teller(run, held)
+        start = partial(_fresh, run, held)
         try:
-            race.race(cohort, run.reference, _stop(run, series.expected or groups), tell)
+            race.race(cohort, run.reference, _stop(run, series.expected or groups), tell, start)
             for arm in arms:
                 if not run.device.emulated and arm.fault is None:
                     arm.fault = launches.look(arm.subject, *seen[arm.name], run.reference, run.cases)
-            if culprit.convict(cohort, run.reference, lambda name: _fresh(run, held, name), tell):
+            if culprit.convict(cohort, run.reference, start, tell):
                 innocent = {arm.name: held[arm.name] for arm in arms if arm.fault is None}
         except KeyboardInterrupt as interrupt:
             interruption = interrupt

@@ -120,8 +120,9 @@ def of_cohort(
         timed = [r for r in rounds if arm.name in r.samples_ms]
         if arm.fault is None and any(r.rejected is None for r in timed):
             against, scale = (_beside(timed, name) for name in (context.settings.baseline, BASELINE))
+            resolution_ms = cohort.resolution_ms(arm.name, against or BASELINE)
             timing = summarize(
-                rounds, arm.name, against, scale=scale, scale_ms=baseline_ms, resolution_ms=context.device.resolution_ms
+                rounds, arm.name, against, scale=scale, scale_ms=baseline_ms, resolution_ms=resolution_ms
             )
             result = _with_timing(context, result, timing)
         yield result
@@ -150,7 +151,7 @@ def _measured(cohort: Cohort, arm: str) -> dict[str, Any]:
         "rejected": {str(i): r.rejected for i, r in enumerate(cohort.accepted) if r.rejected},
         "orders": [list(r.order) for r in cohort.rounds],
         "device_states": cohort.states, "hold_cycles": cohort.hold.cycles,
-        "waits_for_the_device": arm in cohort.hold.waiting, "audits": cohort.audits,
+        "processes": cohort.processes[arm], "waits_for_the_device": arm in cohort.hold.waiting, "audits": cohort.audits,
     }  # fmt: skip
 
 
