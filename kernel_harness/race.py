@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_harness import clock
 from kernel_harness.cases import Packed, Reference, pack
@@ -19,6 +19,9 @@ from kernel_harness.device import Device, Steady
 from kernel_harness.examine import Answer, Fault, Refused, Subject, buffer_of, compare
 from kernel_harness.status import Status
 from kernel_harness.timing import LOOKS, Round, decided, order_of_round, reject_rounds
+
+if TYPE_CHECKING:
+    from kernel_harness.culprit import Evidence
 
 BASELINE, SENTINEL = "torch", "(sentinel)"
 COHORT = 8
@@ -65,7 +68,8 @@ class Stop:
 class Cohort:
     """What was measured: it is kept up to date round by round, so that an interruption loses nothing.
 
-    `states` are the device's, one after each round; `warm_ms`, `steady` and `peak_bytes` are information by arm.
+    `states` are the device's, one after each round; `warm_ms`, `steady` and `peak_bytes` are information by arm,
+    and so are `trials`: what culprit tried on those whom it suspected.
     """
 
     arms: list[Arm]
@@ -80,6 +84,7 @@ class Cohort:
     warm_ms: dict[str, list[float]] = field(default_factory=dict)
     steady: dict[str, Steady | str] = field(default_factory=dict)
     peak_bytes: dict[str, int] = field(default_factory=dict)
+    trials: dict[str, list[Evidence]] = field(default_factory=dict)
 
     @property
     def accepted(self) -> tuple[Round, ...]:
