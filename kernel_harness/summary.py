@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -162,7 +162,7 @@ def _information(cohort: Cohort, arm: str) -> dict[str, Any]:
     if arm in cohort.peak_bytes:
         found["peak_bytes"] = cohort.peak_bytes[arm]
     if trials := cohort.trials.get(arm):
-        found["suspected"] = [{**asdict(evidence), "convicted": evidence.convinces} for evidence in trials]
+        found["suspected"] = [{**vars(evidence), "convicted": evidence.convinces} for evidence in trials]
     if interval := beyond(cohort.rounds, arm, BASELINE):
         found["beyond_device_ms"] = [interval.low, interval.estimate, interval.high]
     steady = cohort.steady.get(arm)
