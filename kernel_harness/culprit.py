@@ -113,6 +113,8 @@ def _slows_its_successor(rounds: Sequence[Round], name: str) -> bool:
 def convict(cohort: Cohort, reference: Reference, start: Start, tell: Callable[[str], None]) -> bool:
     """Gives the arms that leave work behind their fault, and ends all candidates' processes. Whether there are any.
 
+    The cohort's `trials` say what came of each suspicion.
+
     Halving the candidates would need new processes of all, which need not do what the old ones did: these end one by
     one. New ones, called as often as the old, are what the few that are suspected then are judged by. `start` makes
     a process of a candidate or the reference.
@@ -130,6 +132,7 @@ def convict(cohort: Cohort, reference: Reference, start: Start, tell: Callable[[
         tell("looking for who slows down the others")
         longer_s = max(0.0, _typical_ms(cohort, name) - _typical_ms(cohort, BASELINE)) / 1e3
         evidence = tried(partial(bench.beside_or_without_ms, name, longer_s), random.SystemRandom())
+        cohort.trials.setdefault(name, []).append(evidence)
         if evidence.convinces:
             arms[name].fault, convicted = Fault(Status.CHEATED, evidence.sentence), True
     return convicted

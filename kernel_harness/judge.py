@@ -253,7 +253,9 @@ def _timed(run: Session, passed: Mapping[str, _Held], series: _Series) -> Iterat
         series.timed += 1
 
 
-def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, groups: int) -> Iterator[Result]:
+def _timed_together(
+    run: Session, held: Mapping[str, _Held], series: _Series, groups: int, before: Cohort | None = None
+) -> Iterator[Result]:
     """One cohort; again without those who disturbed the others. What an interruption leaves is still summed up."""
     started = time.perf_counter()
     # A kernel that all are measured against runs with every cohort, and is reported with the first.
@@ -262,7 +264,7 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
     innocent: dict[str, _Held] = {}
     interruption: KeyboardInterrupt | None = None
     with companions(run) as beside:
-        cohort = Cohort([*arms, *beside], run.device)
+        cohort = Cohort([*arms, *beside], run.device, trials=before.trials if before else {})
         tell = _teller(run, held)
         start = partial(_fresh, run, held)
         try:
@@ -279,7 +281,7 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
         arm.reported &= not innocent or arm.fault is not None
     yield from of_cohort(run.context, cohort, seen, series.baseline_ms, time.perf_counter() - started)
     if innocent:
-        yield from _timed_together(run, innocent, series, groups)
+        yield from _timed_together(run, innocent, series, groups, before=cohort)
     elif series.baseline_ms is None and cohort.rounds:
         series.baseline_ms = summarize(cohort.accepted, BASELINE, None).time_ms
     if interruption:

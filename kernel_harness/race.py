@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_harness import clock
 from kernel_harness.cases import Packed, Reference, pack
@@ -23,6 +23,9 @@ from kernel_harness.examine import Answer, Fault, Refused, Subject, compare
 from kernel_harness.status import Status
 from kernel_harness.tensors import write
 from kernel_harness.timing import LOOKS, Round, decided, order_of_round, reject_rounds
+
+if TYPE_CHECKING:
+    from kernel_harness.culprit import Evidence
 
 BASELINE, SENTINEL = "torch", "(sentinel)"
 COHORT = 8
@@ -74,7 +77,8 @@ class Cohort:
     """What was measured: it is kept up to date round by round, so that an interruption loses nothing.
 
     `states` are the device's, one after each round; `processes` is how many an arm has had, one after the other;
-    `warm_ms`, `steady` and `peak_bytes` are information by arm.
+    `warm_ms`, `steady` and `peak_bytes` are information by arm, and so are `trials`: what culprit tried on those whom
+    it suspected.
     """
 
     arms: list[Arm]
@@ -90,6 +94,7 @@ class Cohort:
     warm_ms: dict[str, list[float]] = field(default_factory=dict)
     steady: dict[str, Steady | str] = field(default_factory=dict)
     peak_bytes: dict[str, int] = field(default_factory=dict)
+    trials: dict[str, list[Evidence]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.processes.update(arm.name for arm in self.arms)
