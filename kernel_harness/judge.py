@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -256,7 +257,9 @@ def _timed(run: Session, passed: Mapping[str, _Held], series: _Series) -> Iterat
         series.timed += 1
 
 
-def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, groups: int) -> Iterator[Result]:
+def _timed_together(
+    run: Session, held: Mapping[str, _Held], series: _Series, groups: int, before: Cohort | None = None
+) -> Iterator[Result]:
     """One cohort; again without those who disturbed the others. What an interruption leaves is still summed up."""
     started = time.perf_counter()
     # A kernel that all are measured against runs with every cohort, and is reported with the first.
@@ -266,16 +269,17 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
     interruption: KeyboardInterrupt | None = None
     terms = run.context.terms(series.baseline_ms)
     with companions(run) as beside:
-        cohort = Cohort([*arms, *beside], run.device)
+        cohort = Cohort([*arms, *beside], run.device, trials=before.trials if before else {})
         under_way = UnderWay(run.journal, cohort, list(untimed(run.context, cohort, seen)), terms)
         tell = _teller(run, held)
+        start = partial(_fresh, run, held)
         try:
-            race.race(cohort, run.reference, _stop(run, series.expected or groups), tell, under_way.note)
+            race.race(cohort, run.reference, _stop(run, series.expected or groups), tell, start, under_way.note)
             for arm in arms:
                 if not run.device.emulated and arm.fault is None:
                     arm.fault = launches.look(arm.subject, *seen[arm.name], run.reference, run.cases)
             under_way.note()
-            if culprit.convict(cohort, run.reference, lambda name: _fresh(run, held, name), tell):
+            if culprit.convict(cohort, run.reference, start, tell, under_way.note):
                 innocent = {arm.name: held[arm.name] for arm in arms if arm.fault is None}
         except KeyboardInterrupt as interrupt:
             interruption = interrupt
@@ -285,7 +289,7 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
     yield from timed(untimed(run.context, cohort, seen), cohort, terms, time.perf_counter() - started)
     under_way.done()  # not before the last result is kept
     if innocent:
-        yield from _timed_together(run, innocent, series, groups)
+        yield from _timed_together(run, innocent, series, groups, before=cohort)
     elif series.baseline_ms is None and cohort.rounds:
         series.baseline_ms = summarize(cohort.accepted, BASELINE, None).time_ms
     if interruption:

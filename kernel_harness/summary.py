@@ -36,7 +36,6 @@ class Terms:
     """
 
     scale_ms: float | None
-    resolution_ms: float
     floors_ms: Mapping[str, float]
 
 
@@ -74,9 +73,9 @@ class Context:
             ("operations", self.problem.number("min_flops"), peaks and peaks.fastest_flops_per_s),
         )
         floors = {f"{number:.4g} {what}": 1e3 * number / peak for what, number, peak in least if number and peak}
-        return Terms(scale_ms, self.device.resolution_ms, floors)
+        return Terms(scale_ms, floors)
 
-    @property
+    @cached_property
     def recorded_settings(self) -> dict[str, Any]:
         """The choices as they are recorded."""
         s = self.settings
@@ -139,8 +138,9 @@ def timed(results: Iterable[Result], cohort: Cohort, terms: Terms, seconds: floa
         own = [r for r in rounds if arm.name in r.samples_ms]
         if arm.fault is None and any(r.rejected is None for r in own):
             against, scale = (_beside(own, name) for name in (result.settings["baseline"], BASELINE))
+            resolution_ms = cohort.resolution_ms(arm.name, against or BASELINE)
             timing = summarize(
-                rounds, arm.name, against, scale=scale, scale_ms=terms.scale_ms, resolution_ms=terms.resolution_ms
+                rounds, arm.name, against, scale=scale, scale_ms=terms.scale_ms, resolution_ms=resolution_ms
             )
             result = _with_timing(terms, result, timing)
         yield result
@@ -167,9 +167,9 @@ def _measured(cohort: Cohort, arm: str) -> dict[str, Any]:
         "own_clock_ms": [r.samples_ms.get(arm) for r in cohort.rounds],
         "brackets_ms": [r.brackets_ms.get(arm) for r in cohort.rounds],
         "rejected": {str(i): r.rejected for i, r in enumerate(cohort.accepted) if r.rejected},
-        "orders": [list(r.order) for r in cohort.rounds],
+        "orders": [r.order for r in cohort.rounds],
         "device_states": cohort.states, "hold_cycles": cohort.hold.cycles,
-        "waits_for_the_device": arm in cohort.hold.waiting, "audits": cohort.audits,
+        "processes": cohort.processes[arm], "waits_for_the_device": arm in cohort.hold.waiting, "audits": cohort.audits,
     }  # fmt: skip
 
 
@@ -180,6 +180,8 @@ def _information(cohort: Cohort, arm: str) -> dict[str, Any]:
         found["warm_ms"], found["warm_samples_ms"] = median(samples), samples
     if arm in cohort.peak_bytes:
         found["peak_bytes"] = cohort.peak_bytes[arm]
+    if trials := cohort.trials.get(arm):
+        found["suspected"] = [{**vars(evidence), "convicted": evidence.convinces} for evidence in trials]
     if interval := beyond(cohort.rounds, arm, BASELINE):
         found["beyond_device_ms"] = [interval.low, interval.estimate, interval.high]
     steady = cohort.steady.get(arm)

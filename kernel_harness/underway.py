@@ -10,11 +10,13 @@ import json
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields, is_dataclass, replace
 from io import FileIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from kernel_harness.results import Journal, Result, Unwritable, now, to_json, write_whole, writing
@@ -50,6 +52,7 @@ class UnderWay:
         header = {
             "format": _FORMAT, "at": now(), "arms": {arm.name: arm.trusted for arm in cohort.arms},
             "results": [to_json(result, "") for result in results], "terms": asdict(terms),
+            "resolution_ms": cohort.device.resolution_ms,
         }  # fmt: skip
         with writing(path):
             self._file = path.open("xb", buffering=0)
@@ -65,7 +68,8 @@ class UnderWay:
             "at": now(), "seconds": time.monotonic() - self._start,
             "more": {name: items[self._told.get(name, 0) :] for name, items in learned.items()},
             "hold_cycles": self._cohort.hold.cycles, "waiting": sorted(self._cohort.hold.waiting),
-            "audits": self._cohort.audits, "peak_bytes": self._cohort.peak_bytes, "steady": self._cohort.steady,
+            "audits": self._cohort.audits, "processes": self._cohort.processes,
+            "peak_bytes": self._cohort.peak_bytes, "steady": self._cohort.steady,
         }  # fmt: skip
         try:
             write_whole(self._file, _line(news), sync=False)
@@ -127,8 +131,9 @@ def _summed_up(text: bytes) -> Iterator[dict[str, Any]]:
     header = json.loads(first)
     if header["format"] != _FORMAT:
         raise ValueError(f"it is of another version of the harness (format {header['format']})")
-    gone: Any = None  # the processes and the device
-    cohort = Cohort([Arm(name, gone, trusted=trusted) for name, trusted in header["arms"].items()], gone)
+    gone: Any = None  # the processes
+    device: Any = SimpleNamespace(resolution_ms=header["resolution_ms"])  # which may be another machine's
+    cohort = Cohort([Arm(name, gone, trusted=trusted) for name, trusted in header["arms"].items()], device)
     at, seconds = header["at"], 0.0
     for line in rest:
         try:
@@ -150,12 +155,14 @@ def _lists(cohort: Cohort) -> dict[str, Sequence[Any]]:
     return {
         "warmup": cohort.warmup, "rounds": cohort.rounds, "states": cohort.states,
         **{f"warm_ms/{name}": samples for name, samples in cohort.warm_ms.items()},
+        **{f"trials/{name}": trials for name, trials in cohort.trials.items()},
         **{f"fault/{arm.name}": [[f.status, f.reason, f.log]] for arm in cohort.arms if (f := arm.fault)},
     }  # fmt: skip
 
 
 def _learn(cohort: Cohort, news: Mapping[str, Any]) -> None:
     """What `note` wrote down."""
+    from kernel_harness.culprit import Evidence
     from kernel_harness.device import Steady
     from kernel_harness.examine import Fault
 
@@ -167,12 +174,15 @@ def _learn(cohort: Cohort, news: Mapping[str, Any]) -> None:
             cohort.states += items
         elif what == "warm_ms":
             cohort.warm_ms.setdefault(of, []).extend(items)
+        elif what == "trials":
+            cohort.trials.setdefault(of, []).extend(Evidence(**each) for each in items)
         else:
             for status, reason, log in items:
                 (arm,) = (arm for arm in cohort.arms if arm.name == of)
                 arm.fault = Fault(Status(status), reason, log)
     cohort.hold.cycles, cohort.hold.waiting = news["hold_cycles"], set(news["waiting"])
-    cohort.audits, cohort.peak_bytes = news["audits"], news["peak_bytes"]
+    cohort.audits, cohort.processes = news["audits"], Counter(news["processes"])
+    cohort.peak_bytes = news["peak_bytes"]
     cohort.steady = {name: Steady(**told) if isinstance(told, dict) else told for name, told in news["steady"].items()}
 
 

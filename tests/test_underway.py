@@ -20,6 +20,7 @@ from conftest import ROOT, Harness, until
 
 from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
+from kernel_harness.culprit import Evidence
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.examine import Fault
 from kernel_harness.judge import Nobody, Session
@@ -359,7 +360,7 @@ def test_what_a_gpu_tells_beside_the_rounds_is_kept_too(tmp_path: Path) -> None:
     cohort = Cohort([Arm("k", None), Arm("torch", None, trusted=True)], Emulated())  # type: ignore[arg-type]
     results = [Result(name, Status.PASSED, "", {}, "", kind, settings={"baseline": "torch"}, run="r")
                for name, kind in (("k", "candidate"), ("torch", "baseline"))]  # fmt: skip
-    noted = UnderWay(journal, cohort, results, Terms(None, 0.0, {"3 bytes": 0.5}))
+    noted = UnderWay(journal, cohort, results, Terms(None, {"3 bytes": 0.5}))
     for i in range(10):
         order = ("k", "torch") if i % 2 else ("torch", "k")
         times = {"k": 0.25 if i > 3 else 1.0, "torch": 2.0}
@@ -371,6 +372,8 @@ def test_what_a_gpu_tells_beside_the_rounds_is_kept_too(tmp_path: Path) -> None:
         cohort.peak_bytes["k"], cohort.hold.cycles, cohort.audits = i, 1 << i, 2 * i
         noted.note()
     cohort.hold.waiting.add("k")
+    cohort.processes["k"] = 5
+    cohort.trials["k"] = [Evidence((2.0,), (3.0,))]
     cohort.steady["k"] = "it cannot be captured as a graph: no"
     noted.note()
     del noted
@@ -386,15 +389,17 @@ def test_what_a_gpu_tells_beside_the_rounds_is_kept_too(tmp_path: Path) -> None:
     assert (k["settings"]["audits"], k["information"]["peak_bytes"]) == (18, 9)
     assert k["information"]["warm_samples_ms"] == [0.0, 0.4, 0.8]
     assert k["information"]["graph"].startswith("it cannot be captured")
+    assert (k["settings"]["processes"], torch["settings"]["processes"]) == (5, 1)
+    assert k["information"]["suspected"] == [{"beside_ms": [2.0], "without_ms": [3.0], "convicted": False}]
 
 
 def test_a_disk_that_is_full_for_a_while_costs_nothing_once_it_is_not(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = Journal(tmp_path)
-    cohort = Cohort([Arm("k", None)], Emulated())  # type: ignore[arg-type]
+    cohort = Cohort([Arm("k", None), Arm("torch", None, trusted=True)], Emulated())  # type: ignore[arg-type]
     result = Result("k", Status.PASSED, "", {}, "", settings={"baseline": "torch"}, run="r")
-    noted = UnderWay(journal, cohort, [result], Terms(None, 0.0, {}))
+    noted = UnderWay(journal, cohort, [result], Terms(None, {}))
     (path,) = tmp_path.iterdir()
     cohort.rounds.append(Round({"k": 1.0}, ("k",)))
     noted.note()
