@@ -236,11 +236,6 @@ def test_nobody_takes_in_what_a_living_run_is_timing(harness: Harness, tmp_path:
         assert "while it timed good." in listed(harness)
 
 
-def test_a_run_that_ends_by_itself_leaves_no_file(harness: Harness, tmp_path: Path) -> None:
-    assert harness.run("--problem", PROBLEM, "--device", "cpu", "--rounds", "1", *kernels(tmp_path, a=GOOD)).code == 0
-    assert under_way(harness) == []
-
-
 def test_a_run_that_is_interrupted_leaves_no_file(harness: Harness, tmp_path: Path) -> None:
     with running(harness, *kernels(tmp_path, good=GOOD), "--rounds", "100000", rounds=3) as process:
         process.send_signal(signal.SIGTERM)
@@ -337,6 +332,12 @@ def test_it_is_what_the_run_would_have_written(session: Session, monkeypatch: py
         assert cut == "The run was cut short when it had timed 24 rounds." * (name == "good")
         del record["reason"]
         assert record == theirs
+
+
+def test_once_all_is_written_there_is_no_file(session: Session) -> None:
+    assert session.journal
+    session.judge(CANDIDATES, session.journal.append)
+    assert list(session.journal.path.parent.iterdir()) == [session.journal.path]
 
 
 def test_what_the_run_had_come_to_write_itself_is_not_written_again(
