@@ -183,8 +183,9 @@ def _unresolved(cohort: Cohort, stop: Stop) -> bool:
 
 
 def _worn(cohort: Cohort, stop: Stop) -> bool:
-    """Whether the processes have had their share of the rounds."""
-    return len(cohort.rounds) == cohort.processes[BASELINE] * ROUNDS_OF_A_PROCESS and _unresolved(cohort, stop)
+    """Whether the processes have had their share of the rounds: the same for all, or one would weigh more."""
+    had = cohort.processes[BASELINE]
+    return len(cohort.rounds) == had * ROUNDS_OF_A_PROCESS and (had > 1 or _unresolved(cohort, stop))
 
 
 def _renew(cohort: Cohort, inputs: Inputs, start: Start) -> None:
