@@ -300,12 +300,6 @@ def test_another_complaint_of_the_loader_is_no_missing_symbol():
 # --------------------------------------------------------------------------------------------- cache
 
 
-@pytest.fixture
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 def fill(folder: Path) -> None:
     (folder / "product").write_text("built")
 
