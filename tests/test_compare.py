@@ -285,7 +285,7 @@ def test_words_that_name_nothing_get_one_sentence(stored, words, message):
 
 
 # Slower by so much that no load on the machine can hide it.
-SLOW, FAST = 0.2, 0.0
+SLOW, FAST = 0.1, 0.0
 KERNEL = '''"""Takes {seconds} seconds longer than it needs."""
 import time
 import torch
