@@ -265,7 +265,8 @@ def test_forbidden_counters_are_told_with_what_to_do(tmp_path: Path, monkeypatch
 def test_without_ncu_the_compiler_s_figures_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = shutil.which
     monkeypatch.setattr(shutil, "which", lambda name, **more: None if name == "ncu" else found(name, **more))
-    text, assembled = ncu.profiled(words(tmp_path), tmp_path / "profiles", "stirs")
+    given = ["--problem", "matmul_tt", "--kernel", str(ROOT / "kernels" / "matmul_tt" / "naive.py"), "--device", "cpu"]
+    text, assembled = ncu.profiled(given, tmp_path / "profiles", "naive")
 
     assert text == ncu.MISSING
     assert len(assembled) == 1
