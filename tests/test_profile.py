@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import torch
 from conftest import ROOT, Harness
 
 from kernel_harness import find, profile
+from kernel_harness.build import cache
 from kernel_harness.process import Template
 from kernel_harness.profile import ncu
 from kernel_harness.profile.resources import Assembled, Launched, Resources, base_name, occupancy, ptxas
@@ -103,9 +105,12 @@ def test_an_atomic_reads_and_writes(counted: list[Launched]) -> None:
 
 
 def test_a_run_afterwards_is_not_slowed_by_counting(counted: list[Launched], harness: Harness, tmp_path: Path) -> None:
-    """The two builds of one source are two entries of the cache, whichever comes first."""
+    """The two builds of one source are two entries of the cache, and a run takes the one that does not count."""
+    before = time.time()
     finished = harness.run("--problem", PROBLEM, "--kernel", kernel(tmp_path), "--device", "cpu", "--json")
     assert finished.results["stirs"]["status"] == "WRONG_SHAPE", finished.results["stirs"]["reason"]
+    taken = [library for e in cache.entries() if e.used_at >= before for library in e.folder.glob("counted.so")]
+    assert any(b"__tsan_" not in library.read_bytes() for library in taken)
 
 
 def test_the_command_prints_counts_and_what_nvcc_says(harness: Harness, tmp_path: Path) -> None:
