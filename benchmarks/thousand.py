@@ -3,7 +3,8 @@
     python benchmarks/thousand.py [COUNT]
 
 Prints what the judging process holds after every hundred, and in the end what is left: processes, descriptors, shared
-memory, temporary files. Exits with 1 where anything is.
+memory, temporary files. Exits with 1 where anything is. What a candidate adds to the memory of the judge and of the
+process that workers are forked from is told, too, once the first three hundred have warmed them up.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import linear_regression
 
 import psutil
 
@@ -44,9 +47,10 @@ _BODIES = (
 
 @dataclass(frozen=True)
 class Held:
-    """What this process holds: memory in bytes, descriptors, processes below it, segments, temporary files."""
+    """What this process holds: memory in bytes, its template's too, descriptors, processes, segments, files."""
 
     memory: int
+    template: int
     descriptors: int
     processes: int
     segments: int
@@ -57,7 +61,8 @@ def held() -> Held:
     """Now."""
     me = psutil.Process()
     return Held(
-        me.memory_info().rss, me.num_fds(), len(me.children(recursive=True)), len(list(Path("/dev/shm").iterdir())),
+        me.memory_info().rss, sum(child.memory_info().rss for child in me.children()), me.num_fds(),
+        len(me.children(recursive=True)), len(list(Path("/dev/shm").iterdir())),
         len(list(Path(tempfile.gettempdir()).iterdir())),
     )  # fmt: skip
 
@@ -106,13 +111,23 @@ def left(before: Held, after: Held) -> dict[str, int]:
     return {name: more for name in names if (more := getattr(after, name) - getattr(before, name)) > 0}
 
 
+def added(during: Sequence[Held]) -> dict[str, float]:
+    """Bytes a candidate: the slope of a line through what was held from the third hundred on (least squares)."""
+    counts = range(300, 100 * len(during) + 1, 100)
+    return {
+        name: linear_regression(counts, [getattr(held, name) for held in during[2:]]).slope
+        for name in ("memory", "template")
+        if len(counts) > 1
+    }
+
+
 def main() -> int:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     with tempfile.TemporaryDirectory() as own:
         # A folder of its own: other programs have files in the usual one.
         os.environ["TMPDIR"] = tempfile.tempdir = own
-        before, _, after, statuses = judge(count)
-        print(json.dumps({"before": vars(before), "after": vars(after), "statuses": statuses}))
+        before, during, after, statuses = judge(count)
+        print(json.dumps({"before": vars(before), "after": vars(after), "added": added(during), "statuses": statuses}))
         return 1 if left(before, after) else 0
 
 

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from kernel_harness.timing import Comparison, Interval, Round, compare, ratio_interval
 
 SAME, DOSE, ITSELF = "the same twice", "slowed by a known dose", "times itself"
+EMPTY = "0 us"
 IN_A_ROW, BY_ITSELF = ", one after the other", ", by itself"
 
 Samples = Mapping[str, Any]
@@ -59,6 +60,8 @@ def _ratio(run: Mapping[str, Any], arm: str, baseline: str, resolution_ms: float
     """As the harness says it: widened by what two processes of one kernel differ by."""
     rounds = rounds_of(run)
     typical_ms = statistics.median(r.samples_ms[arm] for r in rounds)
+    processes = run.get("processes", {})
+    resolution_ms *= math.sqrt((1 / processes.get(arm, 1) + 1 / processes.get(baseline, 1)) / 2)
     return ratio_interval(rounds, arm, baseline).widened(resolution_ms / typical_ms)
 
 
@@ -116,15 +119,19 @@ def _slower(samples: Samples, environment: Mapping[str, Any]) -> list[tuple[str,
 
 
 def _clock(samples: Samples, environment: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What the harness adds: in all, and beyond what it adds to the same kernel when that does not spin."""
     rows = []
     rounds = [r for run in samples[ITSELF] for r in rounds_of(run) if r.rejected is None]
-    null_us = 1e3 * environment["null_call_ms"]
-    for name, own_us in samples[ITSELF + BY_ITSELF].items():
-        told_us = 1e3 * statistics.median(r.samples_ms[name] for r in rounds)
-        itself_us = statistics.median(own_us)
-        off_us = told_us - itself_us
-        text = f"{told_us:.2f} us, itself {itself_us:.2f}: {off_us:+.2f}; beyond an empty call {off_us - null_us:+.2f}"
-        rows.append((f"times itself, {name}", f"within {max(0.3, itself_us / 100):.2f} us", text))
+    told_us = {name: 1e3 * statistics.median(r.samples_ms[name] for r in rounds) for name in rounds[0].samples_ms}
+    itself_us = {name: statistics.median(own) for name, own in samples[ITSELF + BY_ITSELF].items()}
+    off_us = {name: told_us[name] - itself for name, itself in itself_us.items()}
+    for name, itself in itself_us.items():
+        text = f"{told_us[name]:.2f} us, itself {itself:.2f}: {off_us[name]:+.2f}"
+        if name == EMPTY:
+            rows.append(("times itself, without spinning", "", text))
+        else:
+            beyond = f"beyond one that does not spin {off_us[name] - off_us[EMPTY]:+.2f}"
+            rows.append((f"times itself, {name}", f"within {max(0.3, itself / 100):.2f} us", f"{text}; {beyond}"))
     return rows
 
 

@@ -25,7 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +102,17 @@ class Bench:
     @contextmanager
     def stand(self) -> Iterator[Stand]:
         """Fresh processes."""
-        with ExitStack() as stack:
-            with ThreadPoolExecutor() as pool:
-                processes = list(pool.map(lambda _: new_subject(self.session), range(PROCESSES)))
-            for process in processes:
-                stack.callback(process.close)
-            yield Stand(self, processes)
+        with ThreadPoolExecutor() as pool:
+            processes = list(pool.map(lambda _: new_subject(self.session), range(PROCESSES)))
+        with closing(Stand(self, processes)) as stand:
+            yield stand
+
+    def reference(self) -> Subject:
+        """A new process of the baseline."""
+        subject = new_subject(self.session)
+        subject.load(str(self.session.problem.path), self.session.problem.text, "Model")
+        subject.make(self.session.problem)
+        return subject
 
     def repeat(self, times: int, least: int = 2) -> Iterator[int]:
         """Counts runs, as far as there is time for them."""
@@ -120,7 +125,8 @@ class Bench:
         """Notes the samples of one run."""
         samples = [{arm: round(ms, 7) for arm, ms in r.samples_ms.items()} for r in cohort.rounds]
         rejected = {i: r.rejected for i, r in enumerate(cohort.accepted) if r.rejected}
-        self.samples.setdefault(what, []).append({"rounds_ms": samples, "rejected": rejected})
+        run = {"rounds_ms": samples, "rejected": rejected, "processes": cohort.processes}
+        self.samples.setdefault(what, []).append(run)
 
     def save(self, folder: Path) -> Path:
         """Writes all samples, and where they were taken, beside what other parts left there."""
@@ -136,29 +142,42 @@ class Stand:
     """Processes that take one set of kernels after another, raced as often as wanted."""
 
     def __init__(self, bench: Bench, processes: Sequence[Subject]) -> None:
-        self._bench, self._processes = bench, processes
+        self._bench, self._idle = bench, list(processes)
+        self._kernels: Mapping[str, str] = {}
         self.subjects: dict[str, Subject] = {}
+        self.before: list[tuple[str, Subject]] = []  # processes that have given way to new ones
+
+    def close(self) -> None:
+        """Ends all."""
+        for subject in (*self.subjects.values(), *self._idle):
+            subject.close()
 
     def take(self, kernels: Mapping[str, str]) -> None:
         """Loads the kernels (name -> source), at most as many as there are processes."""
-        self.subjects = dict(zip(kernels, self._processes, strict=False))
-
-        def ready(name: str) -> None:
-            subject = self.subjects[name]
-            subject.worker.resume()
-            subject.load(f"{name}.py", kernels[name], "ModelNew")
-            subject.make(self._bench.session.problem)
-
+        self._idle = [*self.subjects.values(), *self._idle]
+        self.subjects = {name: self._idle.pop(0) for name in kernels}
+        self._kernels, self.before = kernels, []
         with ThreadPoolExecutor() as pool:
-            list(pool.map(ready, self.subjects))
+            list(pool.map(self._load, self.subjects))
 
-    def race(self, what: str, rounds: int) -> Cohort:
+    def _load(self, name: str) -> None:
+        self.subjects[name].load(f"{name}.py", self._kernels[name], "ModelNew")
+        self.subjects[name].make(self._bench.session.problem)
+
+    def _another(self, name: str) -> Subject:
+        if name == BASELINE:
+            return self._bench.reference()
+        self.before.append((name, self.subjects[name]))
+        self.subjects[name] = new_subject(self._bench.session)
+        self._load(name)
+        return self.subjects[name]
+
+    def race(self, what: str, rounds: int | None = None) -> Cohort:
         """One run of the harness's own timing. Raises RuntimeError where an arm failed."""
         arms = [Arm(name, subject) for name, subject in self.subjects.items()]
-        beside = [Arm(arm.name, arm.subject, trusted=True) for arm in self._bench.beside]
-        cohort = Cohort([*arms, *beside], self._bench.device)
-        stop = Stop(budget_s=600, half_width=0.005, rounds=rounds)
-        race(cohort, self._bench.session.reference, stop, lambda text: None)
+        cohort = Cohort([*arms, *self._bench.beside], self._bench.device)
+        stop = Stop(600 if rounds else self._bench.device.budget_s, 0.005, rounds)
+        race(cohort, self._bench.session.reference, stop, lambda text: None, self._another)
         for arm in cohort.arms:
             if arm.fault is not None:
                 raise RuntimeError(f"{arm.name}: {arm.fault.reason}")
@@ -171,7 +190,6 @@ class Stand:
         buffer = buffer_of(packed)
         found: dict[str, list[float]] = {}
         for name, subject in self.subjects.items():
-            subject.worker.resume()
             answers = [subject.call(packed, buffer, hold=1 << 20) for _ in range(calls + 2)][2:]
             found[name] = [a.clocked.device_ms or a.bracket_ms for a in answers]
             subject.worker.pause()
@@ -182,7 +200,7 @@ class Stand:
 def same(bench: Bench, stand: Stand) -> None:
     """Copies of one kernel at several durations: on a GPU eight; on the CPU two, beside one that is 10% slower."""
     emulated = bench.device.emulated
-    rounds, copies = (64, 2) if emulated else (32, PROCESSES)
+    rounds, copies = (64, 2) if emulated else (None, PROCESSES)
     for microseconds in (4000.0,) if emulated else MICROSECONDS:
         kernels = {f"copy_{i + 1}": kernel(bench, microseconds) for i in range(copies)}
         if emulated:
@@ -191,7 +209,7 @@ def same(bench: Bench, stand: Stand) -> None:
         stand.take(kernels)
         for _ in bench.repeat(bench.runs):
             stand.race(what, rounds)
-            bench.samples.setdefault(what + IN_A_ROW, []).append(stand.one_after_the_other(rounds))
+            bench.samples.setdefault(what + IN_A_ROW, []).append(stand.one_after_the_other(rounds or 32))
 
 
 def slower(bench: Bench, stand: Stand) -> None:
@@ -207,12 +225,12 @@ def clock(bench: Bench, stand: Stand) -> None:
     """Kernels that read %globaltimer at their start and end and tell the difference; they need a GPU."""
     if bench.device.emulated:
         return
-    durations = (5.0, 20.0, 100.0, 1000.0, 10000.0)
+    durations = (0.0, 5.0, 20.0, 100.0, 1000.0, 10000.0)
     kernels = {f"{us:g} us": SPIN.format(unit="ns", told="took()", amount=int(1000 * us)) for us in durations}
     stand.take(kernels)
     stand.race(ITSELF, 32)
     told = bench.samples.setdefault(ITSELF + BY_ITSELF, {})
-    for name, subject in stand.subjects.items():
+    for name, subject in (*stand.before, *stand.subjects.items()):
         told.setdefault(name, []).extend(int(n) / 1e3 for n in re.findall(r"self (\d+)", subject.worker.output))
 
 

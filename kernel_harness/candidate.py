@@ -44,9 +44,8 @@ class Candidate:
 
 def read(path: Path) -> Candidate:
     """The candidate in a file. Raises OSError."""
-    return Candidate(
-        printable(path.stem).replace("\n", "\ufffd"), path, path.read_text(encoding="utf-8", errors="replace")
-    )
+    name = printable(path.stem).replace("\n", "\ufffd").replace("\t", "\ufffd")
+    return Candidate(name, path, path.read_text(encoding="utf-8", errors="replace"))
 
 
 def files(folder: Path) -> list[Path]:

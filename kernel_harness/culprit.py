@@ -20,8 +20,9 @@ import numpy as np
 
 from kernel_harness.cases import Packed, Reference, pack
 from kernel_harness.channel import SharedBuffer
-from kernel_harness.examine import Fault, Refused, Subject, buffer_of
-from kernel_harness.race import BASELINE, SENTINEL, Arm, Cohort, new_inputs, resumed
+from kernel_harness.device import Device
+from kernel_harness.examine import Fault, Refused, buffer_of
+from kernel_harness.race import BASELINE, SENTINEL, Arm, Cohort, Inputs, Start, stopped_again
 from kernel_harness.status import Status
 from kernel_harness.timing import Round
 
@@ -37,6 +38,8 @@ top, whatever noise there is (Fisher's permutation test): that is how rarely an 
 
 # Of the sentinel in one reading: calls in a row, and how often that; fewer where they take long, as on a busy machine.
 _CALLS, _TIMES, _ENOUGH_MS = 3, 5, 100.0
+# For how long a suspect is called at most before a reading: who waits for its own work is slow enough by itself.
+_CALLING_S = 2.0
 # Of a rank sum, in standard deviations: of innocent arms one in 30,000 is looked at.
 _SUSPICIOUS = 4.0
 
@@ -107,8 +110,10 @@ def _slows_its_successor(rounds: Sequence[Round], name: str) -> bool:
     return above - m * n / 2 > _SUSPICIOUS * math.sqrt(m * n * (m + n + 1) / 12)
 
 
-def convict(cohort: Cohort, reference: Reference, start: Callable[[str], Subject], tell: Callable[[str], None]) -> bool:
+def convict(cohort: Cohort, reference: Reference, start: Start, tell: Callable[[str], None]) -> bool:
     """Gives the arms that leave work behind their fault, and ends all candidates' processes. Whether there are any.
+
+    The cohort's `trials` say what came of each suspicion.
 
     Halving the candidates would need new processes of all, which need not do what the old ones did: these end one by
     one. New ones, called as often as the old, are what the few that are suspected then are judged by. `start` makes
@@ -116,7 +121,8 @@ def convict(cohort: Cohort, reference: Reference, start: Callable[[str], Subject
     """
     arms = {arm.name: arm for arm in cohort.arms}
     judged = [arm for arm in cohort.arms if not arm.trusted and arm.fault is None]
-    bench = _Bench(arms[SENTINEL], reference, cohort.hold.cycles, start, len(cohort.warmup) + len(cohort.rounds))
+    calls = (len(cohort.warmup) + len(cohort.rounds)) // cohort.processes[BASELINE]
+    bench = _Bench(cohort.device, arms[SENTINEL], reference, cohort.hold.cycles, start, calls)
     readings_ms = [bench.sentinel_ms()]
     for arm in judged:
         arm.subject.close()
@@ -126,6 +132,7 @@ def convict(cohort: Cohort, reference: Reference, start: Callable[[str], Subject
         tell("looking for who slows down the others")
         longer_s = max(0.0, _typical_ms(cohort, name) - _typical_ms(cohort, BASELINE)) / 1e3
         evidence = tried(partial(bench.beside_or_without_ms, name, longer_s), random.SystemRandom())
+        cohort.trials.setdefault(name, []).append(evidence)
         if evidence.convinces:
             arms[name].fault, convicted = Fault(Status.CHEATED, evidence.sentence), True
     return convicted
@@ -143,10 +150,11 @@ class _Bench:
     the median of some such means, as the machine's other users come and go.
     """
 
+    device: Device
     sentinel: Arm
     reference: Reference
     hold_cycles: int
-    start: Callable[[str], Subject]
+    start: Start
     calls: int  # of a suspect in one reading: what it does only later must show, too
 
     def sentinel_ms(self) -> float:
@@ -164,15 +172,17 @@ class _Bench:
             arm = Arm(asked, self.start(asked), trusted=not there)
         except (Fault, Refused):
             return math.nan  # convinces nobody
-        inputs, buffer = new_inputs(self.reference)
+        with closing(arm.subject), closing(Inputs(self.reference, self.device)) as inputs:
+            drawn = inputs.draw()
 
-        def call_it() -> None:
-            self._called(arm, inputs, buffer)
-            time.sleep(0.0 if there else longer_s)
+            def call_it() -> None:
+                self._called(arm, *drawn)
+                time.sleep(0.0 if there else longer_s)
 
-        with closing(arm.subject), closing(buffer):
+            until = time.monotonic() + _CALLING_S
             for _ in range(self.calls - _TIMES):
-                self._called(arm, inputs, buffer)
+                if time.monotonic() < until:
+                    self._called(arm, *drawn)
             return self._reading(call_it)
 
     def _reading(self, before: Callable[[], None]) -> float:
@@ -186,7 +196,7 @@ class _Bench:
         return median(means_ms)
 
     def _called(self, arm: Arm, packed: Packed, buffer: SharedBuffer) -> float:
-        with resumed(arm):
-            arm.subject.ping()
+        with stopped_again(arm):
+            arm.subject.ping()  # awake before the clock runs
             return arm.subject.call(packed, buffer, hold=self.hold_cycles).bracket_ms
         return math.nan

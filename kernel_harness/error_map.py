@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 
 MAX_ROWS, MAX_COLUMNS = 32, 64
+# A run keeps the maps of all its wrong answers: their cells are these, and rows that are alike are one.
+_THOUSANDTHS = tuple(i / 1000 for i in range(1001))
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,13 @@ def error_map(mask: torch.Tensor) -> ErrorMap | None:
     columns = mask.shape[-1] if mask.ndim else 1
     matrix = mask.reshape(-1, columns)
     row_edges, column_edges = _edges(matrix.shape[0], MAX_ROWS), _edges(columns, MAX_COLUMNS)
-    cells = []
+    cells, alike = [], dict[tuple[float, ...], tuple[float, ...]]()
     for top, bottom in itertools.pairwise(row_edges):
         wrong = matrix[top:bottom].sum(dim=0).cumsum(dim=0).tolist()
         upto = [0, *(wrong[edge - 1] for edge in column_edges[1:])]
         sizes = [(bottom - top) * (b - a) for a, b in itertools.pairwise(column_edges)]
-        cells.append(tuple(map(_share, (b - a for a, b in itertools.pairwise(upto)), sizes)))
+        row = tuple(map(_share, (b - a for a, b in itertools.pairwise(upto)), sizes))
+        cells.append(alike.setdefault(row, row))
     return ErrorMap(tuple(mask.shape), matrix.shape[0], columns, tuple(cells))
 
 
@@ -61,4 +64,5 @@ def cell_count(size: int, most: int) -> int:
 
 def _share(wrong: int, size: int) -> float:
     """To three digits, rounded so that only 0 is nothing and only 1 is everything."""
-    return math.ceil(1000 * wrong / size) / 1000 if wrong < size / 2 else math.floor(1000 * wrong / size) / 1000
+    rounded = math.ceil if wrong < size / 2 else math.floor
+    return _THOUSANDTHS[rounded(1000 * wrong / size)]

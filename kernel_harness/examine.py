@@ -7,7 +7,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from kernel_harness.candidate import Candidate
 from kernel_harness.cases import FORWARD_SEED, Case, Packed, Reference, pack
 from kernel_harness.channel import Message, SharedBuffer
 from kernel_harness.device import Clocked, Steady
+from kernel_harness.glimpse import Glimpse
 from kernel_harness.paths import KERNELS, shown
 from kernel_harness.problem import WEIGHT_SEED, Problem
 from kernel_harness.process import Limits, Template, Worker, WorkerFailed, WorkerTimedOut
@@ -131,21 +133,25 @@ class Subject:
         """One forward on a buffer that holds the packed inputs.
 
         `writable`, `poison` and `hold` (cycles; None: the call is not timed) say how; `keep` the inputs for what
-        is asked `again`.
+        is asked `again`. The bracket opens before a process that was stopped goes on, as it may know where the inputs
+        lie; it closes on a sample of the output's bytes, which the copy must hold.
         """
         how = {"writable": False, "poison": False, "hold": None, "keep": False, **how}
         descriptor = buffer.descriptor if how["writable"] else buffer.read_only()
+        message = {"do": "call", **_described(packed), "seed": FORWARD_SEED, **how}
         try:
             start = time.perf_counter()
-            reply = self._ask({"do": "call", **_described(packed), "seed": FORWARD_SEED, **how}, [descriptor])
-            structure, outputs = self._copied(reply)
+            reply = self._ask(message, [descriptor])
+            leaves = self._leaves(reply)
+            glimpse = Glimpse(leaves, self._output.memory)
             bracket_ms = (time.perf_counter() - start) * 1e3
         finally:
             if not how["writable"]:
                 os.close(descriptor)
+        outputs = self._copied(reply, leaves, glimpse)
         launches = reply.get("launches")
         told = launches if isinstance(launches, int) else None
-        return Answer(structure, outputs, _clocked(reply.get("clocked")), bracket_ms, told)
+        return Answer(reply["structure"], outputs, _clocked(reply.get("clocked")), bracket_ms, told)
 
     def kernels(self, packed: Packed, buffer: SharedBuffer) -> list[str]:
         """What one forward launches on a CUDA device, by name, as the worker tells it."""
@@ -188,18 +194,22 @@ class Subject:
             self._output.close()
         self.closed = True
 
-    def _copied(self, reply: Message) -> tuple[Any, tuple[torch.Tensor, ...]]:
-        try:
+    def _leaves(self, reply: Message) -> list[tensors.Leaf]:
+        with _readable():
+            return tensors.read_leaves(reply.get("leaves"), self._output.size)
+
+    def _copied(self, reply: Message, leaves: Sequence[tensors.Leaf], glimpse: Glimpse) -> tuple[torch.Tensor, ...]:
+        with _readable():
             if len(json.dumps(reply.get("structure"))) > _LONGEST_STRUCTURE:
                 raise tensors.Unreadable(f"a structure of more than {_LONGEST_STRUCTURE >> 10} KiB")
-            leaves = tensors.read_leaves(reply.get("leaves"), self._output.size)
             if sum(leaf.nbytes for leaf in leaves) > psutil.virtual_memory().available // 2:
                 raise tensors.Unreadable("more output than this machine has memory to compare")
-            outputs = tuple(leaf.view(self._output.memory).clone() for leaf in leaves)
+            copies = [leaf.bytes(self._output.memory).clone() for leaf in leaves]
+            outputs = tuple(leaf.of(copy) for leaf, copy in zip(leaves, copies, strict=True))
             tensors.unflatten(reply.get("structure"), outputs)
-        except (tensors.Unreadable, RecursionError) as error:
-            raise Fault(Status.CRASHED, f"The process answered with {error}.") from None
-        return reply["structure"], outputs
+        if not glimpse.agrees(copies):
+            raise Fault(Status.CHEATED, "Its output changed after it had said that it was done.")
+        return outputs
 
     def _ask(self, message: Message, descriptors: Sequence[int] = (), *, timeout_s: float | None = None) -> Message:
         deadline = time.monotonic() + (timeout_s or self._limits.call_s)
@@ -225,10 +235,7 @@ class Subject:
             raise Fault(Status.LOAD_ERROR, f"{self._file} builds more than {_MOST_BUILT_BYTES >> 20} MiB.")
         start = time.perf_counter()
         self.worker.pause()
-        try:
-            answer, cached = self._workshop.build(asked, self._file, self._source, timeout_s)
-        finally:
-            self.worker.resume()
+        answer, cached = self._workshop.build(asked, self._file, self._source, timeout_s)
         self.libraries += [Path(answer["library"])] if "library" in answer else []
         name = asked.get("name") if isinstance(asked, dict) else None
         self.builds.append({"name": str(name)[:200], "seconds": time.perf_counter() - start, "cached": cached})
@@ -247,6 +254,15 @@ class Subject:
         if error["kind"] == "call" and error.get("refusal") is True:
             return Refused(text, log)
         return Fault(_STATUS_OF_KIND[error["kind"]], text, log)
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """What a worker says, or a Fault where it cannot be read."""
+    try:
+        yield
+    except (tensors.Unreadable, RecursionError) as error:
+        raise Fault(Status.CRASHED, f"The process answered with {error}.") from None
 
 
 def examine(

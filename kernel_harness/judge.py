@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -252,7 +253,9 @@ def _timed(run: Session, passed: Mapping[str, _Held], series: _Series) -> Iterat
         series.timed += 1
 
 
-def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, groups: int) -> Iterator[Result]:
+def _timed_together(
+    run: Session, held: Mapping[str, _Held], series: _Series, groups: int, before: Cohort | None = None
+) -> Iterator[Result]:
     """One cohort; again without those who disturbed the others. What an interruption leaves is still summed up."""
     started = time.perf_counter()
     # A kernel that all are measured against runs with every cohort, and is reported with the first.
@@ -261,14 +264,15 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
     innocent: dict[str, _Held] = {}
     interruption: KeyboardInterrupt | None = None
     with companions(run) as beside:
-        cohort = Cohort([*arms, *beside], run.device)
+        cohort = Cohort([*arms, *beside], run.device, trials=before.trials if before else {})
         tell = _teller(run, held)
+        start = partial(_fresh, run, held)
         try:
-            race.race(cohort, run.reference, _stop(run, series.expected or groups), tell)
+            race.race(cohort, run.reference, _stop(run, series.expected or groups), tell, start)
             for arm in arms:
                 if not run.device.emulated and arm.fault is None:
                     arm.fault = launches.look(arm.subject, *seen[arm.name], run.reference, run.cases)
-            if culprit.convict(cohort, run.reference, lambda name: _fresh(run, held, name), tell):
+            if culprit.convict(cohort, run.reference, start, tell):
                 innocent = {arm.name: held[arm.name] for arm in arms if arm.fault is None}
         except KeyboardInterrupt as interrupt:
             interruption = interrupt
@@ -277,7 +281,7 @@ def _timed_together(run: Session, held: Mapping[str, _Held], series: _Series, gr
         arm.reported &= not innocent or arm.fault is not None
     yield from of_cohort(run.context, cohort, seen, series.baseline_ms, time.perf_counter() - started)
     if innocent:
-        yield from _timed_together(run, innocent, series, groups)
+        yield from _timed_together(run, innocent, series, groups, before=cohort)
     elif series.baseline_ms is None and cohort.rounds:
         series.baseline_ms = summarize(cohort.accepted, BASELINE, None).time_ms
     if interruption:

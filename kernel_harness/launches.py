@@ -21,7 +21,6 @@ def look(
     What cannot be seen stays unknown: where there is no kernel at all, the profiler saw nothing. Returns a fault where
     a shape was refused only after a launch.
     """
-    subject.worker.resume()
     try:
         timed = next(case for case in cases if case.timed_shape)
         if kernels := _kernels(subject, reference, timed):

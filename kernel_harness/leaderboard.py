@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ COLUMNS = (
 )  # fmt: skip
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
 EMULATED = "cpu-emulated"
+# What Markdown, its tables or the HTML in it would read as more than text; between letters an underscore is one.
+_MARKED = re.compile(r"[\\`*|<\[\]~&]|(?<![^\W_])_|_(?![^\W_])")
+# What a spreadsheet takes for the beginning of a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def rank(records: Sequence[Mapping[str, Any]], shape: Mapping[str, int]) -> pd.DataFrame:
@@ -132,8 +137,18 @@ def _shapes(record: Mapping[str, Any]) -> str | None:
 
 
 def csv(table: pd.DataFrame) -> str:
-    """Numbers with six significant digits."""
-    return str(table.to_csv(index=False, float_format="%.6g"))
+    """Numbers with six significant digits; a text that a spreadsheet would run has an apostrophe before it."""
+    texts = table.select_dtypes(exclude="number").map(_inert)
+    return str(table.assign(**texts).to_csv(index=False, float_format="%.6g"))
+
+
+def _inert(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+def markdown(text: str) -> str:
+    """One line that reads as the text, in a Markdown table too."""
+    return _MARKED.sub(r"\\\g<0>", " ".join(text.split()))
 
 
 def _shown(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
@@ -166,6 +181,8 @@ def _number(value: Any, form: str) -> str:
 def render(table: pd.DataFrame, style: str = "simple") -> str:
     """The table as text in one of tabulate's styles, and the reasons of the failures under it."""
     headers, rows = _shown(table)
+    if style == "github":
+        rows = [list(map(markdown, row)) for row in rows]
     right = {"rank", "time (ms)", "speedup", "TFLOPS", "% of peak", "max abs error"}
     alignment = ["right" if h in right else "left" for h in headers]
     text = tabulate(rows, headers, tablefmt=style, colalign=alignment, disable_numparse=True)
@@ -186,14 +203,12 @@ def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
 
     Raises results.Unwritable where the folder cannot be written; the files are then as they were.
     """
-    markdown = f"# {title}\n\n{render(table, 'github')}\n"
+    text = f"# {markdown(title)}\n\n{render(table, 'github')}\n"
     failed = table[table["reason"].notna()]
     if len(failed):
-        lines = (
-            f"- **{k}**: {s}. {r}" for k, s, r in zip(failed["kernel"], failed["status"], failed["reason"], strict=True)
-        )
-        markdown += "\n" + "\n".join(lines) + "\n"
+        cells = (map(markdown, row) for row in failed[["kernel", "status", "reason"]].itertuples(index=False))
+        text += "\n" + "\n".join(f"- **{kernel}**: {status}. {reason}" for kernel, status, reason in cells) + "\n"
     with writing(folder / f"{stem}.csv"):
-        replace_text(folder / f"{stem}.md", markdown)
+        replace_text(folder / f"{stem}.md", text)
         replace_text(folder / f"{stem}.csv", csv(table))
     return folder / f"{stem}.csv"

@@ -206,6 +206,7 @@ class Worker:
         self.printed_bytes = 0
         self._folder = folder
         self._alive = True
+        self._standing: tuple[int, ...] = ()
         self._fault: WorkerFailed | None = None  # why it is dead, which answers every further question
 
     def __enter__(self) -> Worker:
@@ -224,7 +225,8 @@ class Worker:
     ) -> Message:
         """Sends a message and waits for its answer, draining what the worker prints and watching what it uses.
 
-        Descriptors that come with it are closed, or added to `received` for the caller to close.
+        A worker that stands goes on first. Descriptors that come with it are closed, or added to `received` for the
+        caller to close.
         Raises WorkerCrashed, WorkerTimedOut, WorkerMisbehaved; the worker is then dead.
         """
         if self._fault is not None:
@@ -232,6 +234,7 @@ class Worker:
         deadline = time.monotonic() + timeout_s
         # An answer names its question: one that was sent before the question came answers nothing.
         number = secrets.token_hex(8)
+        self.resume()
         try:
             self._channel.send({**message, "number": number}, descriptors, timeout_s)
             while True:
@@ -280,6 +283,7 @@ class Worker:
             new = [pid for pid in tree.pids(self.pid) if pid not in seen]
             # What waits for a device cannot be stopped before that has answered, and starts nothing.
             if not new and (all_stand or time.monotonic() - latest > _STANDSTILL_S):
+                self._standing = tuple(seen)
                 return True
             self._signal(signal.SIGSTOP, new)
             seen.update(new)
@@ -288,9 +292,10 @@ class Worker:
         return False
 
     def resume(self) -> None:
-        """Lets them go on."""
+        """Lets those go on that `pause` stopped: while they stood, nobody could start another."""
         if self._alive:
-            self._signal(signal.SIGCONT, tree.pids(self.pid))
+            self._signal(signal.SIGCONT, self._standing)
+        self._standing = ()
 
     def _signal(self, number: signal.Signals, pids: Sequence[int]) -> None:
         for pid in pids:

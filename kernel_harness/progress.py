@@ -55,6 +55,7 @@ class Progress:
         """A result is final: it needs no line any more, and a failure is said at once."""
         with self._lock:
             self._stages.pop(result.kernel, None)
+            self._began.pop(result.kernel, None)
         _LOG.info("%s: %s %s", result.kernel, result.status, _seconds(result))
         for check in result.checks:
             _LOG.debug("%s: %s %s %s", result.kernel, check.case, check.status, check.detail)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import random
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_harness import clock
 from kernel_harness.cases import Packed, Reference, pack
 from kernel_harness.channel import SharedBuffer
 from kernel_harness.clock import Hold
 from kernel_harness.device import Device, Steady
-from kernel_harness.examine import Answer, Fault, Refused, Subject, buffer_of, compare
+from kernel_harness.examine import Answer, Fault, Refused, Subject, compare
 from kernel_harness.status import Status
+from kernel_harness.tensors import write
 from kernel_harness.timing import LOOKS, Round, decided, order_of_round, reject_rounds
+
+if TYPE_CHECKING:
+    from kernel_harness.culprit import Evidence
 
 BASELINE, SENTINEL = "torch", "(sentinel)"
 COHORT = 8
@@ -27,6 +34,10 @@ LEAST_WARMUP, MOST_WARMUP = 2, 24
 _FLAT = 0.02
 _WARMUP_SHARE = 0.25  # of the budget, at most
 LEAST_ROUNDS = 8
+# Two processes of one kernel differ by the device's resolution, however long they are timed: where that is more than
+# this share of the precision wanted, each gives way to a new one after so many rounds, and their mean is told.
+_RESOLUTION_SHARE = 0.5
+ROUNDS_OF_A_PROCESS, MOST_PROCESSES = 8, 16
 # Of the rounds, how many also time every arm on a warm cache: that is information, and costs a call each.
 _WARM_EVERY = 4
 # Below this a launch is a large part of a call, and a graph says what is left without it.
@@ -65,7 +76,9 @@ class Stop:
 class Cohort:
     """What was measured: it is kept up to date round by round, so that an interruption loses nothing.
 
-    `states` are the device's, one after each round; `warm_ms`, `steady` and `peak_bytes` are information by arm.
+    `states` are the device's, one after each round; `processes` is how many an arm has had, one after the other;
+    `warm_ms`, `steady` and `peak_bytes` are information by arm, and so are `trials`: what culprit tried on those whom
+    it suspected.
     """
 
     arms: list[Arm]
@@ -74,12 +87,21 @@ class Cohort:
     rounds: list[Round] = field(default_factory=list)
     states: list[dict[str, Any]] = field(default_factory=list)
     hold: Hold = field(default_factory=Hold)
+    processes: Counter[str] = field(default_factory=Counter)
     audits: int = 0
     calls_s: float = 0.0
     audits_s: float = 0.0
     warm_ms: dict[str, list[float]] = field(default_factory=dict)
     steady: dict[str, Steady | str] = field(default_factory=dict)
     peak_bytes: dict[str, int] = field(default_factory=dict)
+    trials: dict[str, list[Evidence]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.processes.update(arm.name for arm in self.arms)
+
+    def resolution_ms(self, arm: str, other: str) -> float:
+        """What remains of what two processes of one kernel differ by, over all that the two arms have had."""
+        return self.device.resolution_ms * math.sqrt((1 / self.processes[arm] + 1 / self.processes[other]) / 2)
 
     @property
     def accepted(self) -> tuple[Round, ...]:
@@ -88,24 +110,34 @@ class Cohort:
         return clock.bounded(reject_rounds(self.rounds, SENTINEL), candidates, BASELINE)
 
 
-def race(cohort: Cohort, reference: Reference, stop: Stop, tell: Callable[[str], None]) -> None:
-    """Rounds until `stop`. An arm that fails leaves, with its fault.
+Start = Callable[[str], Subject]
+"""Another process of an arm, ready to be called. Raises Fault or Refused."""
+
+
+def race(cohort: Cohort, reference: Reference, stop: Stop, tell: Callable[[str], None], start: Start) -> None:
+    """Rounds until `stop`. An arm that fails leaves, with its fault. `start` makes another process of an arm.
 
     What is drawn here comes from no seed of the run: that one is on the disk before the run is over.
     """
     rng = random.SystemRandom()
-    start = time.monotonic()
+    began = time.monotonic()
     for arm in cohort.arms:
         arm.subject.worker.pause()
-    while not _warm(cohort, (time.monotonic() - start) / stop.budget_s):
-        tell(f"warming up, round {len(cohort.warmup) + 1}")
-        _round(cohort, reference, rng, cohort.warmup)
-    start = time.monotonic()
-    while not _done(cohort, stop, time.monotonic() - start):
-        tell(f"timing round {len(cohort.rounds) + 1}")
-        _round(cohort, reference, rng, cohort.rounds)
-        cohort.states.append(cohort.device.state())
-    _replay_short_calls(cohort, reference)
+    with closing(Inputs(reference, cohort.device)) as inputs:
+        while not _warm(cohort, (time.monotonic() - began) / stop.budget_s):
+            tell(f"warming up, round {len(cohort.warmup) + 1}")
+            _round(cohort, inputs, rng, cohort.warmup)
+        began = time.monotonic()
+        while not _done(cohort, stop, time.monotonic() - began):
+            if _worn(cohort, stop):
+                tell("starting new processes")
+                _renew(cohort, start)
+                for _ in range(LEAST_WARMUP):
+                    _round(cohort, inputs, rng, cohort.warmup)
+            tell(f"timing round {len(cohort.rounds) + 1}")
+            _round(cohort, inputs, rng, cohort.rounds)
+            cohort.states.append(cohort.device.state())
+        _replay_short_calls(cohort, inputs)
 
 
 def _warm(cohort: Cohort, spent: float) -> bool:
@@ -133,38 +165,89 @@ def _done(cohort: Cohort, stop: Stop, elapsed_s: float) -> bool:
         return count >= stop.rounds
     if elapsed_s >= stop.budget_s and count >= LEAST_ROUNDS:
         return True
-    return count in LOOKS and decided(
-        cohort.accepted, [arm.name for arm in running], BASELINE, half_width=stop.half_width
+    return (
+        count in LOOKS
+        and not _unresolved(cohort, stop)
+        and decided(cohort.accepted, [arm.name for arm in running], BASELINE, half_width=stop.half_width)
     )
 
 
-def _round(cohort: Cohort, reference: Reference, rng: random.Random, kept: list[Round]) -> None:
+def _unresolved(cohort: Cohort, stop: Stop) -> bool:
+    """Whether more processes are worth having, for the shortest of the calls."""
+    arms = [arm.name for arm in _running(cohort)]
+    shortest_ms = min(
+        median([r.samples_ms[name] for r in cohort.rounds if name in r.samples_ms] or [math.inf])
+        for name in [*arms, BASELINE]
+    )
+    worst_ms = max(cohort.resolution_ms(name, BASELINE) for name in arms)
+    return worst_ms > _RESOLUTION_SHARE * stop.half_width * shortest_ms and cohort.processes[BASELINE] < MOST_PROCESSES
+
+
+def _worn(cohort: Cohort, stop: Stop) -> bool:
+    """Whether the processes have had their share of the rounds."""
+    return len(cohort.rounds) == cohort.processes[BASELINE] * ROUNDS_OF_A_PROCESS and _unresolved(cohort, stop)
+
+
+def _renew(cohort: Cohort, start: Start) -> None:
+    """Another process for each candidate and for torch. An arm that does not start again leaves."""
+    arms = [arm for arm in cohort.arms if arm.fault is None and (not arm.trusted or arm.name == BASELINE)]
+    for arm in arms:
+        arm.subject.close()
+
+    def again(arm: Arm) -> None:
+        with stopped_again(arm):
+            arm.subject = start(arm.name)
+            cohort.processes[arm.name] += 1
+
+    with ThreadPoolExecutor(len(arms)) as pool:
+        list(pool.map(again, arms))
+
+
+def _round(cohort: Cohort, inputs: Inputs, rng: random.Random, kept: list[Round]) -> None:
     """Every running arm once, in a fresh random order, on inputs drawn now. `kept` gets the round."""
-    packed, buffer = new_inputs(reference, rng.choice(_LEADS_BYTES))
+    packed, buffer = inputs.draw(rng.choice(_LEADS_BYTES))
     running = {arm.name: arm for arm in cohort.arms if arm.fault is None}
     order = order_of_round(list(running), rng)
     answers: dict[str, Answer] = {}
     warm = kept is cohort.rounds and not cohort.device.emulated and len(kept) % _WARM_EVERY == 0
     start = time.monotonic()
-    try:
-        for name in order:
-            answer = _call(cohort, running[name], packed, buffer, warm=warm)
-            if answer is not None:
-                answers[name] = answer
-        called = time.monotonic()
-        cohort.calls_s += called - start
-        _audit(cohort, running, answers, reference, packed, rng)
-        cohort.audits_s += time.monotonic() - called
-    finally:
-        buffer.close()
+    for name in order:
+        answer = _call(cohort, running[name], packed, buffer, warm=warm)
+        if answer is not None:
+            answers[name] = answer
+    called = time.monotonic()
+    cohort.calls_s += called - start
+    _audit(cohort, running, answers, inputs.reference, packed, rng)
+    cohort.audits_s += time.monotonic() - called
     # A round that an arm dropped out of still holds the others' times.
     kept.append(_as_round({n: answers[n] for n in order if n in answers and running[n].fault is None}, cohort))
 
 
-def new_inputs(reference: Reference, lead_bytes: int = 0) -> tuple[Packed, SharedBuffer]:
-    """Inputs that nobody has seen; the caller closes the buffer."""
-    packed = pack(reference.problem.inputs(secrets.randbits(48)), lead_bytes)
-    return packed, buffer_of(packed)
+class Inputs:
+    """Inputs that nobody has seen, and the memory from which all who are called get the same bytes.
+
+    A device with memory of its own copies from one buffer, which its processes pin once: to pin it for each call is
+    noise in the judge's clock. Where calls work on the buffer itself, each drawing has one of its own.
+    """
+
+    def __init__(self, reference: Reference, device: Device) -> None:
+        self.reference, self._in_place = reference, device.in_place
+        self._buffer: SharedBuffer | None = None
+
+    def draw(self, lead_bytes: int = 0) -> tuple[Packed, SharedBuffer]:
+        """New ones; those before are gone."""
+        packed = pack(self.reference.problem.inputs(secrets.randbits(48)), lead_bytes)
+        if self._buffer is None or self._in_place or self._buffer.size < packed.size:
+            self.close()
+            self._buffer = SharedBuffer(packed.size + max(_LEADS_BYTES) - lead_bytes)
+        write(self._buffer.memory, packed.leaves, packed.tensors, packed.size)
+        return packed, self._buffer
+
+    def close(self) -> None:
+        """Gives the memory back."""
+        if self._buffer is not None:
+            self._buffer.close()
+        self._buffer = None
 
 
 def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
@@ -178,8 +261,9 @@ def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
 
 
 def _call(cohort: Cohort, arm: Arm, packed: Packed, buffer: SharedBuffer, *, warm: bool) -> Answer | None:
-    with resumed(arm):
-        arm.subject.ping()
+    with stopped_again(arm):
+        if cohort.device.in_place:
+            arm.subject.ping()  # awake before the clock runs; elsewhere it would see the inputs before
         answer = arm.subject.call(packed, buffer, hold=cohort.hold.cycles, keep=warm)
         if answer.clocked.peak_bytes is not None:
             cohort.peak_bytes[arm.name] = max(cohort.peak_bytes.get(arm.name, 0), answer.clocked.peak_bytes)
@@ -190,9 +274,8 @@ def _call(cohort: Cohort, arm: Arm, packed: Packed, buffer: SharedBuffer, *, war
 
 
 @contextmanager
-def resumed(arm: Arm) -> Iterator[None]:
-    """Lets an arm's process run; a fault of it becomes the arm's."""
-    arm.subject.worker.resume()
+def stopped_again(arm: Arm) -> Iterator[None]:
+    """An arm's process may be asked, and is stopped afterwards; a fault of it becomes the arm's."""
     try:
         yield
     except Refused as refusal:
@@ -203,7 +286,7 @@ def resumed(arm: Arm) -> Iterator[None]:
         arm.subject.worker.pause()
 
 
-def _replay_short_calls(cohort: Cohort, reference: Reference) -> None:
+def _replay_short_calls(cohort: Cohort, inputs: Inputs) -> None:
     """Information for calls so short that their launch shows: the same as a graph. Failing here is no fault."""
     if cohort.device.emulated:
         return
@@ -213,15 +296,11 @@ def _replay_short_calls(cohort: Cohort, reference: Reference) -> None:
     ]  # fmt: skip
     if not short:
         return
-    packed, buffer = new_inputs(reference)
-    try:
-        for arm in short:
-            with resumed(arm):
-                arm.subject.ping()
-                arm.subject.call(packed, buffer, keep=True)
-                cohort.steady[arm.name] = _replayed(arm.subject)
-    finally:
-        buffer.close()
+    packed, buffer = inputs.draw()
+    for arm in short:
+        with stopped_again(arm):
+            arm.subject.call(packed, buffer, keep=True)
+            cohort.steady[arm.name] = _replayed(arm.subject)
 
 
 def _replayed(subject: Subject) -> Steady | str:

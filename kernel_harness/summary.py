@@ -53,7 +53,7 @@ class Context:
         }  # fmt: skip
         return {name: number for name, number in found.items() if number}
 
-    @property
+    @cached_property
     def recorded_settings(self) -> dict[str, Any]:
         """The choices as they are recorded."""
         s = self.settings
@@ -120,8 +120,9 @@ def of_cohort(
         timed = [r for r in rounds if arm.name in r.samples_ms]
         if arm.fault is None and any(r.rejected is None for r in timed):
             against, scale = (_beside(timed, name) for name in (context.settings.baseline, BASELINE))
+            resolution_ms = cohort.resolution_ms(arm.name, against or BASELINE)
             timing = summarize(
-                rounds, arm.name, against, scale=scale, scale_ms=baseline_ms, resolution_ms=context.device.resolution_ms
+                rounds, arm.name, against, scale=scale, scale_ms=baseline_ms, resolution_ms=resolution_ms
             )
             result = _with_timing(context, result, timing)
         yield result
@@ -148,9 +149,9 @@ def _measured(cohort: Cohort, arm: str) -> dict[str, Any]:
         "own_clock_ms": [r.samples_ms.get(arm) for r in cohort.rounds],
         "brackets_ms": [r.brackets_ms.get(arm) for r in cohort.rounds],
         "rejected": {str(i): r.rejected for i, r in enumerate(cohort.accepted) if r.rejected},
-        "orders": [list(r.order) for r in cohort.rounds],
+        "orders": [r.order for r in cohort.rounds],
         "device_states": cohort.states, "hold_cycles": cohort.hold.cycles,
-        "waits_for_the_device": arm in cohort.hold.waiting, "audits": cohort.audits,
+        "processes": cohort.processes[arm], "waits_for_the_device": arm in cohort.hold.waiting, "audits": cohort.audits,
     }  # fmt: skip
 
 
@@ -161,6 +162,8 @@ def _information(cohort: Cohort, arm: str) -> dict[str, Any]:
         found["warm_ms"], found["warm_samples_ms"] = median(samples), samples
     if arm in cohort.peak_bytes:
         found["peak_bytes"] = cohort.peak_bytes[arm]
+    if trials := cohort.trials.get(arm):
+        found["suspected"] = [{**vars(evidence), "convicted": evidence.convinces} for evidence in trials]
     if interval := beyond(cohort.rounds, arm, BASELINE):
         found["beyond_device_ms"] = [interval.low, interval.estimate, interval.high]
     steady = cohort.steady.get(arm)

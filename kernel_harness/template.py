@@ -64,6 +64,7 @@ class _Workers:
             for descriptor in (*descriptors, theirs):
                 os.close(descriptor)
             self.alive[pid] = report
+            self.dead.pop(pid, None)  # one that had the same number
             return pid
         code = COULD_NOT_ENTER
         try:

@@ -51,10 +51,19 @@ class Leaf:
 
     def view(self, memory: Any) -> torch.Tensor:
         """The tensor in `memory`, shared with it. An empty tensor shares nothing."""
+        return self.of(self.bytes(memory))
+
+    def bytes(self, memory: Any) -> torch.Tensor:
+        """Its bytes in `memory`, shared with it, as a flat uint8 tensor."""
+        if not self.count:
+            return torch.empty(0, dtype=torch.uint8)
+        return torch.frombuffer(memory, dtype=torch.uint8, count=self.nbytes, offset=self.offset)
+
+    def of(self, flat: torch.Tensor) -> torch.Tensor:
+        """The tensor that these bytes are."""
         if not self.count:
             return torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
-        flat = torch.frombuffer(memory, dtype=self.dtype, count=self.count, offset=self.offset)
-        return flat.as_strided(self.shape, self.stride)
+        return flat.view(self.dtype).as_strided(self.shape, self.stride)
 
     def to_json(self) -> dict[str, Any]:
         """As it travels."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import mmap
 import os
 import sys
 import threading
@@ -77,6 +76,7 @@ class Worker:
         self._model: Any = None
         self._class: Any = None
         self._last: Callable[[], Any] | None = None
+        self._mapped: tuple[int, Any] = (-1, None)  # of what inputs were read from last: its inode, where it is mapped
 
     def start(self, message: Message, descriptors: list[int]) -> Message:
         """Opens the device and maps the memory outputs go to."""
@@ -188,11 +188,15 @@ class Worker:
         now = self._launches()
         return None if now is None or self._launched is None else now - self._launched
 
-    def _map(self, descriptor: int, message: Message) -> mmap.mmap:
+    def _map(self, descriptor: int, message: Message) -> Any:
         if message["writable"]:
             return channel.map_shared(descriptor, message["size"])
-        mapped = channel.map_private if self._device.in_place else channel.map_read_only
-        return mapped(descriptor, message["size"])
+        if self._device.in_place:
+            return channel.map_private(descriptor, message["size"])
+        inode = os.fstat(descriptor).st_ino
+        if self._mapped[0] != inode:
+            self._mapped = inode, channel.map_read_only(descriptor, os.fstat(descriptor).st_size)
+        return self._mapped[1]
 
     def warm(self, message: Message, descriptors: list[int]) -> Message:
         """The last call once more, on inputs that it has just read."""

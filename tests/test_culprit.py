@@ -21,7 +21,7 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.examine import Subject
 from kernel_harness.judge import Nobody, Session, new_subject
 from kernel_harness.race import SENTINEL, Arm, Cohort
-from kernel_harness.results import Result
+from kernel_harness.results import Result, to_json
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
 from kernel_harness.timing import Round, order_of_round
@@ -216,6 +216,26 @@ def test_who_leaves_the_machine_idle_is_no_culprit(session: Session, monkeypatch
     found = judged(session, slow=SLEEPS)
 
     assert found["slow"].status is Status.PASSED
+    (trial,) = found["slow"].information["suspected"]
+    assert not trial["convicted"]
+    assert trial["beside_ms"] and trial["without_ms"]
+
+
+def test_what_came_of_a_suspicion_is_in_the_record(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of one who is timed again without the culprit, and not suspected any more."""
+    evidence = iter([Evidence((1.0, 2.0), (float("nan"),)), Evidence((2.0,), (1.0,))])
+    monkeypatch.setattr(culprit, "suspects", lambda names, *_: ["innocent", "slows"] if "slows" in names else [])
+    monkeypatch.setattr(culprit, "tried", lambda *_: next(evidence))
+    found = judged(session, innocent=HONEST, slows=HONEST, never=HONEST)
+    told = {name: to_json(result, "")["information"].get("suspected") for name, result in found.items()}
+
+    assert told == {
+        "innocent": [{"beside_ms": [1.0, 2.0], "without_ms": ["nan"], "convicted": False}],
+        "slows": [{"beside_ms": [2.0], "without_ms": [1.0], "convicted": True}],
+        "never": None,
+        "torch": None,
+    }
+    assert [found[name].status for name in ("innocent", "slows")] == [Status.PASSED, Status.CHEATED]
 
 
 def test_who_is_stopped_is_no_culprit(session: Session) -> None:

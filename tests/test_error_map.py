@@ -46,6 +46,18 @@ def test_cells_are_alike_where_they_can_be() -> None:
     assert (len(found.cells), len(found.cells[0])) == (24, 64)
 
 
+def test_cells_and_rows_that_are_alike_are_one() -> None:
+    """A run keeps the maps of all its wrong answers."""
+    mask = torch.zeros(96, 192, dtype=torch.bool)
+    mask[:, 100:] = True
+    mask[::8] = True
+    found = error_map(mask)
+
+    assert found is not None
+    for parts in (found.cells, [cell for row in found.cells for cell in row]):
+        assert len({id(part) for part in parts}) == len(set(parts)) > 1
+
+
 @settings(max_examples=60, deadline=None)
 @given(SHAPES, st.floats(0, 1), st.integers(0, 9))
 def test_a_cell_holds_the_share_of_its_rows_and_columns(shape: list[int], density: float, seed: int) -> None:

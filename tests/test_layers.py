@@ -83,7 +83,7 @@ def judged(template: Template, name: str, *, timed: bool = True) -> Outcome:
         baseline.make(PROBLEM)
         arms = [Arm(name, subject), Arm(builtin.BASELINE, baseline, trusted=True)]
         cohort = Cohort(arms, Emulated())
-        race.race(cohort, reference, Stop(60, 0.05, ROUNDS), lambda text: None)
+        race.race(cohort, reference, Stop(60, 0.05, ROUNDS), lambda text: None, start=None)
         moving = moving_below(subject.worker.pid)
         fault = arms[0].fault
         if fault is not None:
@@ -117,16 +117,16 @@ def no_audits(patch: Patch) -> None:
     patch.setattr(race, "_audit", lambda *arguments: None)
 
 
-def copied_late(patch: Patch) -> None:
-    copied = Subject._copied
+def looked_at_late(patch: Patch) -> None:
+    read = Subject._leaves
 
     def late(self: Subject, reply: Any) -> Any:
         end = time.monotonic() + 10
         while not any(self._output.memory[512:516]) and time.monotonic() < end:
             pass  # the layer off: whoever wants to write has all the time
-        return copied(self, reply)
+        return read(self, reply)
 
-    patch.setattr(Subject, "_copied", late)
+    patch.setattr(Subject, "_leaves", late)
 
 
 def inputs_not_compared(patch: Patch) -> None:
@@ -157,7 +157,7 @@ OF_THE_JUDGE = [
     (no_audits, "honest_for_five_calls"),
     (no_audits, "detects_timing"),
     (no_audits, "waits_for_the_audit_to_end"),
-    (copied_late, "late_writer"),
+    (looked_at_late, "late_writer"),
     (inputs_not_compared, "edits_the_inputs"),
     (no_canaries, "writes_beside_inputs"),
     (one_shape, "hard_codes_the_shape"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv as csv_module
 import io
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from kernel_harness import files as files_module
 from kernel_harness import leaderboard
@@ -196,6 +198,43 @@ def test_every_text_of_an_emulated_table_says_that_it_predicts_no_gpu(tmp_path):
     assert leaderboard.EMULATED_NOTE in leaderboard.render(table)
     leaderboard.save(tmp_path, "leaderboard", "title", table)
     assert leaderboard.EMULATED_NOTE in (tmp_path / "leaderboard.md").read_text()
+
+
+MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+# What Markdown, its tables and HTML are made of, beside letters.
+LINES = st.text("ab1_*`|\\\\<>[]()!~&;#=-+.: \t\n\u00fc", min_size=1).filter(str.strip)
+
+
+def shown_in(text: str) -> list[list[str]]:
+    """The text of each cell and each list item of a Markdown file as a reader sees it, in runs of one kind each."""
+    inline = [token.children or [] for token in MARKDOWN.parse(text) if token.type == "inline"]
+    return [[token.content if token.type == "text" else f"({token.type})" for token in found] for found in inline]
+
+
+@settings(deadline=None)
+@given(LINES, LINES)
+def test_names_and_reasons_are_nothing_but_text_in_markdown(name, reason):
+    failed = record(name, status=Status.CRASHED, reason=reason)
+    with tempfile.TemporaryDirectory() as folder:
+        leaderboard.save(Path(folder), "leaderboard", "title", leaderboard.rank([failed], SHAPE))
+        text = (Path(folder) / "leaderboard.md").read_text()
+    name, reason = (" ".join(said.split()) for said in (name, reason))
+
+    *_, rank, kernel, status, row = ["".join(found) for found in shown_in(text)]
+    assert (rank, kernel, status) == ("", name, "CRASHED")
+    assert row == f"(strong_open){name}(strong_close): CRASHED. {reason}"
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
+def test_no_text_is_a_formula_in_a_spreadsheet(text):
+    (row,) = rows([record(text, status=Status.CRASHED, reason=text)])
+    assert (row["kernel"], row["reason"]) == (f"'{text}", f"'{text}")
+
+
+def test_numbers_stay_numbers_in_a_spreadsheet():
+    check = Check("M=4,K=8:own", Status.PASSED, -0.25, -1e-7)  # no error is negative, but the sign is what matters
+    (row,) = rows([record("a=b", 2.0, checks=(check,))])
+    assert (row["kernel"], row["max_abs_error"], row["relative_error"]) == ("a=b", "-0.25", "-1e-07")
 
 
 def test_a_table_of_a_gpu_does_not_say_so():

@@ -14,7 +14,7 @@ from kernel_harness.race import SENTINEL
 
 RIGHT = (ROOT / "tests" / "cheats" / "control_right.py").read_text()
 PROBLEM = ROOT / "tests" / "candidates" / "problem" / "product.py"
-ODD = ["\x1b[2J", "two\nlines", "a|b", "=1+1", "\u202etxt", os.fsdecode(b"\xff"), "<b>", "-x", "ünï"]
+ODD = ["\x1b[2J", "two\nlines", "a\tb", "a|b", "=1+1", "\u202etxt", os.fsdecode(b"\xff"), "<b>", "-x", "ünï"]
 
 
 @pytest.mark.parametrize("name", [*BASELINES, SENTINEL])

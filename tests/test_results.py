@@ -7,15 +7,23 @@ import os
 import resource
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from kernel_harness import problem as problems
+from kernel_harness.candidate import Candidate
+from kernel_harness.cases import Reference, plan
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.examine import Finding
 from kernel_harness.precision import Precision
 from kernel_harness.results import SCHEMA_VERSION, Journal, Result, Unwritable, to_json
+from kernel_harness.settings import Settings
 from kernel_harness.status import Status
+from kernel_harness.summary import Context, of_candidate
 from kernel_harness.timing import Interval, RejectedSample, Timing
-from kernel_harness.verify import Check
+from kernel_harness.verify import Check, verify
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMING = Timing((1.0, 3.0), (RejectedSample(9.0, "busy"),), Interval(1.5, 2.0, 2.5), Interval(0.9, 1.0, 1.1))
@@ -50,6 +58,27 @@ def test_its_precision_is_the_coarsest_that_any_check_showed():
     checks = tuple(Check(str(i), Status.PASSED, precision=p) for i, p in enumerate(precisions))
     assert result(checks=checks).precision == "tf32"
     assert result(checks=checks[:1]).precision == ""
+
+
+def test_a_wrong_answer_adds_few_kilobytes_to_a_run_that_keeps_them_all():
+    problem = problems.load("product", ROOT / "tests" / "candidates" / "problem" / "product.py")
+    cases = plan(problem, 0)
+    expectation = Reference(problem, "cpu", None).expectation(cases[0])[1]
+    context = Context(problem, Emulated(), Settings(), cases, {"device": "a machine"}, "process")
+
+    def judged(number: int) -> Result:
+        outputs = [e.clone() for e in expectation.expected]
+        outputs[0][:, -16:] = number
+        check = verify(outputs, expectation)
+        finding = Finding(Status.WRONG_VALUES, check.detail, checks=[check], failed_case=cases[0])
+        return of_candidate(context, Candidate(f"c{number}", Path(f"c{number}.py"), str(number)), finding)
+
+    kept = [judged(0)]
+    tracemalloc.start()
+    kept += [judged(1 + i) for i in range(50)]
+    added, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert added / 50 < 4500
 
 
 def test_a_line_holds_every_sample_and_its_interval():

@@ -42,7 +42,9 @@ class Cuda:
         self.name = name
         self.torch_device = name if ":" in name else "cuda:0"
         self._flush: torch.Tensor | None = None
-        self._held, self._pinned_bytes = contextlib.ExitStack(), 0
+        self._inputs: Any = None
+        self._inputs_pinned, self._outputs_pinned = contextlib.ExitStack(), contextlib.ExitStack()
+        self._pinned_bytes = 0
 
     @property
     def label(self) -> str:
@@ -78,8 +80,11 @@ class Cuda:
     def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
         """A copy of the whole buffer on the device, canaries included; tensors are views of it."""
         host = pinned.as_bytes(memory)
-        with pinned.pinned(host):
-            arena = host.to(self.torch_device)
+        if memory is not self._inputs:
+            self._inputs_pinned.close()
+            self._inputs_pinned.enter_context(pinned.pinned(host, written=not memoryview(memory).readonly))
+            self._inputs = memory
+        arena = host.to(self.torch_device)
         views = []
         for leaf in leaves:
             flat = arena[leaf.offset : leaf.offset + leaf.nbytes].view(leaf.dtype)
@@ -91,8 +96,8 @@ class Cuda:
         """Copies into memory that is pinned once, as far as outputs reach."""
         size = max((leaf.offset + leaf.nbytes for leaf in leaves), default=0)
         if self._pinned_bytes < size <= _MOST_PINNED_BYTES:
-            self._held.close()
-            self._held.enter_context(pinned.pinned(pinned.as_bytes(memory)[:size], written=True))
+            self._outputs_pinned.close()
+            self._outputs_pinned.enter_context(pinned.pinned(pinned.as_bytes(memory)[:size], written=True))
             self._pinned_bytes = size
         for leaf, tensor in zip(leaves, tensors, strict=True):
             leaf.view(memory).copy_(tensor)
@@ -128,15 +133,19 @@ class Cuda:
 
     @contextmanager
     def memory(self, *, poisoned: bool) -> Iterator[None]:
-        """torch's deterministic mode fills `torch.empty` with NaN."""
-        before = torch.are_deterministic_algorithms_enabled()
+        """torch's deterministic mode fills `torch.empty` with NaN.
+
+        Set as a mode for debugging: `torch.use_deterministic_algorithms` first imports all of inductor, which each
+        process would spend seconds on.
+        """
+        before = torch.get_deterministic_debug_mode()
         if poisoned:
-            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch.set_deterministic_debug_mode("warn")
             torch.utils.deterministic.fill_uninitialized_memory = True
         try:
             yield
         finally:
-            torch.use_deterministic_algorithms(before)
+            torch.set_deterministic_debug_mode(before)
 
     def peaks(self) -> Peaks | None:
         """The data sheet's, for the devices that are listed."""
