@@ -199,17 +199,12 @@ def test_strict_refuses_what_only_the_emulation_takes(typed, tmp_path):
     assert "--strict" in strict["host_call"]["reproduce"]
 
 
+@pytest.mark.skipif(
+    Path("/usr/local/cuda/bin/nvcc").exists(), reason="torch finds this machine's toolkit without the PATH"
+)
 def test_strict_without_nvcc_says_what_to_install(harness):
     path = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if not (Path(p) / "nvcc").exists())
-    finished = harness.run(
-        "--device",
-        "cpu",
-        "--strict",
-        "--problem",
-        "matmul_tt",
-        environment={"PATH": path, "CUDA_HOME": "", "CUDA_PATH": ""},
-    )
-    if Path("/usr/local/cuda/bin/nvcc").exists():
-        pytest.skip("torch finds this machine's toolkit without the PATH")
+    without = {"PATH": path, "CUDA_HOME": "", "CUDA_PATH": ""}
+    finished = harness.run("--device", "cpu", "--strict", "--problem", "matmul_tt", environment=without)
     assert finished.code == 4
     assert "--strict compiles with nvcc, too, and there is none" in finished.stderr
