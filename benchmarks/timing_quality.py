@@ -312,9 +312,9 @@ __global__ void spin_cycles(const float* x, float* y, int n, long long amount, u
 __global__ void spin_ns(const float* x, float* y, int n, long long amount, unsigned long long* took) {{
     const unsigned long long start = nanoseconds();
     for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = x[i] + 1.0f;
-    unsigned long long now = start;
-    while (now - start < (unsigned long long)amount) now = nanoseconds();
-    if (threadIdx.x == 0) *took = now - start;
+    unsigned long long now;
+    do now = nanoseconds(); while (now - start < (unsigned long long)amount);
+    if (threadIdx.x == 0) *took = now - start + 1;
 }}
 
 unsigned long long* took() {{
@@ -328,7 +328,7 @@ unsigned long long* took() {{
     }}
     C10_CUDA_CHECK(cudaMemcpyAsync(host, device, sizeof(*host), cudaMemcpyDeviceToHost, aside));
     C10_CUDA_CHECK(cudaStreamSynchronize(aside));
-    if (*host) std::printf("self %llu\\n", *host);
+    if (*host) std::printf("self %llu\\n", *host - 1);
     std::fflush(stdout);
     return device;
 }}

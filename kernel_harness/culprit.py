@@ -9,18 +9,17 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
+from functools import cached_property, partial
 from statistics import mean, median
+from typing import Any
 
 import numpy as np
 
 from kernel_harness.cases import Packed, Reference, pack
 from kernel_harness.channel import SharedBuffer
-from kernel_harness.device import Device
 from kernel_harness.examine import Fault, Refused, buffer_of
 from kernel_harness.race import BASELINE, SENTINEL, Arm, Cohort, Inputs, Start, stopped_again
 from kernel_harness.status import Status
@@ -82,16 +81,14 @@ def tried(read: Reading, rng: random.Random) -> Evidence:
     return evidence
 
 
-def suspects(names: Sequence[str], readings_ms: Sequence[float], rounds: Sequence[Round]) -> list[str]:
+def suspects(readings: Mapping[str, tuple[float, ...]], rounds: Sequence[Round]) -> list[str]:
     """Those at whose end the sentinel became faster, and those right after whose calls it was slow.
 
-    The first reading was made beside all of `names`, stopped; each further one when the next of them had ended. Work
-    that ends by itself is gone by then: only the rounds show it.
+    By name, readings in ms before its end, and the last one after it. Work that ends by itself soon is gone by then:
+    only the rounds show it.
     """
-    ended = [
-        name for name, (before, after) in zip(names, pairwise(readings_ms), strict=True) if before > FACTOR * after
-    ]
-    return ended + [name for name in names if name not in ended and _slows_its_successor(rounds, name)]
+    ended = [name for name, (*before, after) in readings.items() if max(before) > FACTOR * after]
+    return ended + [name for name in readings if name not in ended and _slows_its_successor(rounds, name)]
 
 
 def _slows_its_successor(rounds: Sequence[Round], name: str) -> bool:
@@ -113,29 +110,34 @@ def _slows_its_successor(rounds: Sequence[Round], name: str) -> bool:
 def convict(cohort: Cohort, reference: Reference, start: Start, tell: Callable[[str], None]) -> bool:
     """Gives the arms that leave work behind their fault, and ends all candidates' processes. Whether there are any.
 
-    The cohort's `trials` say what came of each suspicion.
-
     Halving the candidates would need new processes of all, which need not do what the old ones did: these end one by
-    one. New ones, called as often as the old, are what the few that are suspected then are judged by. `start` makes
-    a process of a candidate or the reference.
+    one, after another call where a stop does not reach a device's work. New ones, called as often as the old, are what
+    the few that are suspected then are judged by; the cohort's `trials` keep what came of it.
     """
-    arms = {arm.name: arm for arm in cohort.arms}
-    judged = [arm for arm in cohort.arms if not arm.trusted and arm.fault is None]
-    calls = (len(cohort.warmup) + len(cohort.rounds)) // cohort.processes[BASELINE]
-    bench = _Bench(cohort.device, arms[SENTINEL], reference, cohort.hold.cycles, start, calls)
-    readings_ms = [bench.sentinel_ms()]
-    for arm in judged:
-        arm.subject.close()
-        readings_ms.append(bench.sentinel_ms())
     convicted = False
-    for name in suspects([arm.name for arm in judged], readings_ms, cohort.rounds):
-        tell("looking for who slows down the others")
-        longer_s = max(0.0, _typical_ms(cohort, name) - _typical_ms(cohort, BASELINE)) / 1e3
-        evidence = tried(partial(bench.beside_or_without_ms, name, longer_s), random.SystemRandom())
-        cohort.trials.setdefault(name, []).append(evidence)
-        if evidence.convinces:
-            arms[name].fault, convicted = Fault(Status.CHEATED, evidence.sentence), True
+    with closing(Inputs(reference, cohort.device)) as inputs:
+        bench = _Bench(cohort, inputs.draw(), start)
+        for name in suspects(_one_by_one(bench), cohort.rounds):
+            tell("looking for who slows down the others")
+            longer_s = max(0.0, _typical_ms(cohort, name) - _typical_ms(cohort, BASELINE)) / 1e3
+            evidence = tried(partial(bench.beside_or_without_ms, name, longer_s), random.SystemRandom())
+            cohort.trials.setdefault(name, []).append(evidence)
+            if evidence.convinces:
+                bench.arms[name].fault, convicted = Fault(Status.CHEATED, evidence.sentence), True
     return convicted
+
+
+def _one_by_one(bench: _Bench) -> dict[str, tuple[float, ...]]:
+    """What `suspects` goes by: the candidates end in turn."""
+    readings: dict[str, tuple[float, ...]] = {}
+    baseline = bench.arms[BASELINE]
+    last_ms = bench.after_ms(baseline)
+    for arm in [arm for arm in bench.arms.values() if not arm.trusted and arm.fault is None]:
+        before_ms = last_ms, bench.after_ms(arm)
+        arm.subject.close()
+        last_ms = bench.after_ms(baseline)
+        readings[arm.name] = (*before_ms, last_ms)
+    return readings
 
 
 def _typical_ms(cohort: Cohort, name: str) -> float:
@@ -150,16 +152,23 @@ class _Bench:
     the median of some such means, as the machine's other users come and go.
     """
 
-    device: Device
-    sentinel: Arm
-    reference: Reference
-    hold_cycles: int
+    cohort: Cohort
+    inputs: tuple[Packed, SharedBuffer]
     start: Start
-    calls: int  # of a suspect in one reading: what it does only later must show, too
 
-    def sentinel_ms(self) -> float:
-        """As things are."""
-        return self._reading(lambda: None)
+    @cached_property
+    def arms(self) -> dict[str, Arm]:
+        """By name."""
+        return {arm.name: arm for arm in self.cohort.arms}
+
+    @property
+    def calls(self) -> int:
+        """Of a suspect before a reading: what it does only later must show, too."""
+        return (len(self.cohort.warmup) + len(self.cohort.rounds)) // self.cohort.processes[BASELINE]
+
+    def after_ms(self, arm: Arm) -> float:
+        """After an arm's calls, where its process can leave work behind that a stop does not reach."""
+        return self._reading(lambda: self.cohort.device.emulated or self._called(arm, *self.inputs))
 
     def beside_or_without_ms(self, name: str, longer_s: float, there: bool) -> float:
         """Beside a new process that is called again and again, and stopped: a suspect's, or the reference's.
@@ -172,31 +181,30 @@ class _Bench:
             arm = Arm(asked, self.start(asked), trusted=not there)
         except (Fault, Refused):
             return math.nan  # convinces nobody
-        with closing(arm.subject), closing(Inputs(self.reference, self.device)) as inputs:
-            drawn = inputs.draw()
 
-            def call_it() -> None:
-                self._called(arm, *drawn)
-                time.sleep(0.0 if there else longer_s)
+        def call_it() -> None:
+            self._called(arm, *self.inputs)
+            time.sleep(0.0 if there else longer_s)
 
+        with closing(arm.subject):
             until = time.monotonic() + _CALLING_S
             for _ in range(self.calls - _TIMES):
                 if time.monotonic() < until:
-                    self._called(arm, *drawn)
+                    self._called(arm, *self.inputs)
             return self._reading(call_it)
 
-    def _reading(self, before: Callable[[], None]) -> float:
+    def _reading(self, before: Callable[[], Any]) -> float:
         """`before` is done before each of the means."""
         means_ms: list[float] = []
         nothing = pack([])  # what moving large inputs takes would hide much
         with closing(buffer_of(nothing)) as empty:
             while len(means_ms) < _TIMES and sum(means_ms) * _CALLS < _ENOUGH_MS:
                 before()
-                means_ms.append(mean(self._called(self.sentinel, nothing, empty) for _ in range(_CALLS)))
+                means_ms.append(mean(self._called(self.arms[SENTINEL], nothing, empty) for _ in range(_CALLS)))
         return median(means_ms)
 
     def _called(self, arm: Arm, packed: Packed, buffer: SharedBuffer) -> float:
         with stopped_again(arm):
             arm.subject.ping()  # awake before the clock runs
-            return arm.subject.call(packed, buffer, hold=self.hold_cycles).bracket_ms
+            return arm.subject.call(packed, buffer, hold=self.cohort.hold.cycles).bracket_ms
         return math.nan

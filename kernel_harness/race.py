@@ -131,9 +131,8 @@ def race(cohort: Cohort, reference: Reference, stop: Stop, tell: Callable[[str],
         while not _done(cohort, stop, time.monotonic() - began):
             if _worn(cohort, stop):
                 tell("starting new processes")
-                _renew(cohort, start)
-                for _ in range(LEAST_WARMUP):
-                    _round(cohort, inputs, rng, cohort.warmup)
+                _renew(cohort, inputs, start)
+                _round(cohort, inputs, rng, cohort.warmup)
             tell(f"timing round {len(cohort.rounds) + 1}")
             _round(cohort, inputs, rng, cohort.rounds)
             cohort.states.append(cohort.device.state())
@@ -184,20 +183,23 @@ def _unresolved(cohort: Cohort, stop: Stop) -> bool:
 
 
 def _worn(cohort: Cohort, stop: Stop) -> bool:
-    """Whether the processes have had their share of the rounds."""
-    return len(cohort.rounds) == cohort.processes[BASELINE] * ROUNDS_OF_A_PROCESS and _unresolved(cohort, stop)
+    """Whether the processes have had their share of the rounds: the same for all, or one would weigh more."""
+    had = cohort.processes[BASELINE]
+    return len(cohort.rounds) == had * ROUNDS_OF_A_PROCESS and (had > 1 or _unresolved(cohort, stop))
 
 
-def _renew(cohort: Cohort, start: Start) -> None:
-    """Another process for each candidate and for torch. An arm that does not start again leaves."""
+def _renew(cohort: Cohort, inputs: Inputs, start: Start) -> None:
+    """Another process for each candidate and for torch, called once. An arm that does not start again leaves."""
     arms = [arm for arm in cohort.arms if arm.fault is None and (not arm.trusted or arm.name == BASELINE)]
     for arm in arms:
         arm.subject.close()
+    drawn = inputs.draw()
 
     def again(arm: Arm) -> None:
         with stopped_again(arm):
             arm.subject = start(arm.name)
             cohort.processes[arm.name] += 1
+            arm.subject.call(*drawn, hold=cohort.hold.cycles)
 
     with ThreadPoolExecutor(len(arms)) as pool:
         list(pool.map(again, arms))

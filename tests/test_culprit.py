@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +96,7 @@ def test_the_sentence_says_what_was_measured() -> None:
 def test_those_at_whose_end_the_sentinel_becomes_faster_are_suspected(guilty: set[str], rng: random.Random) -> None:
     """A GPU that several share takes turns."""
     readings = [quiet(rng) / 1.1 * (1 + len(guilty & set(NAMES[ended:]))) for ended in range(len(NAMES) + 1)]
-    found = suspects(NAMES, readings, [])
+    found = suspects(dict(zip(NAMES, pairwise(readings), strict=True)), [])
 
     assert set(found) <= guilty
     last_few = [name for name in NAMES if name in guilty][-2:]
@@ -116,11 +118,19 @@ def rounds_with(rng: random.Random, guilty: set[str], count: int = 64) -> list[R
 def test_those_right_after_whose_calls_the_sentinel_is_slow_are_suspected(guilty: set[str]) -> None:
     rounds = rounds_with(random.Random(3), guilty)
 
-    assert set(suspects(NAMES[:3], [1.0] * 4, rounds)) == guilty
+    assert set(suspects(dict.fromkeys(NAMES[:3], (1.0, 1.0)), rounds)) == guilty
 
 
 def test_few_rounds_are_no_reason_for_suspicion() -> None:
-    assert not suspects(NAMES[:3], [1.0] * 4, rounds_with(random.Random(4), {"kernel0"}, count=8))
+    rounds = rounds_with(random.Random(4), {"kernel0"}, count=8)
+
+    assert not suspects(dict.fromkeys(NAMES[:3], (1.0, 1.0)), rounds)
+
+
+def test_those_after_whose_last_call_the_sentinel_is_slow_are_suspected() -> None:
+    readings = {"short": (1.0, 2.0, 1.0), "honest": (1.0, 1.1, 1.0), "long": (2.0, 2.0, 1.0)}
+
+    assert suspects(readings, []) == ["short", "long"]
 
 
 # --------------------------------------------------------------------------------------- a real one
@@ -193,12 +203,12 @@ DIES_THE_THIRD_TIME = HONEST.replace(
 def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
     same_every_time = HONEST.replace("A, B", "*_").replace("torch.matmul(A.T, B.T)", "torch.ones(1)")
     sentinel = Arm(SENTINEL, session_arm(session, same_every_time), trusted=True)
-    bench = culprit._Bench(sentinel, session.reference, 0, lambda name: session_arm(session, DIES_THE_THIRD_TIME), 5)
-    try:
+    cohort = Cohort([sentinel, Arm("torch", sentinel.subject, trusted=True)], session.device)
+    with closing(sentinel.subject), closing(race.Inputs(session.reference, session.device)) as inputs:
+        bench = culprit._Bench(cohort, inputs.draw(), lambda name: session_arm(session, DIES_THE_THIRD_TIME))
+
         assert bench.beside_or_without_ms("dies", 0.0, there=True) > 0
         assert sentinel.fault is None
-    finally:
-        sentinel.subject.close()
 
 
 def session_arm(session: Session, source: str) -> Subject:

@@ -86,7 +86,7 @@ __global__ void go_on(long long cycles) {
 void leave() {
     static cudaStream_t aside = nullptr;
     if (!aside) cudaStreamCreateWithFlags(&aside, cudaStreamNonBlocking);
-    if (cudaStreamQuery(aside) == cudaSuccess) go_on<<<1, 1, 0, aside>>>(1LL << 31);
+    go_on<<<1, 1, 0, aside>>>(1LL << 28);
 }
 """
 ops = load_inline(name="leaves_a_kernel", cpp_sources="void leave();", cuda_sources=CUDA, functions=["leave"])

@@ -1,0 +1,184 @@
+"""Rounds as they are run: on whose inputs, in whose processes. What the numbers say is test_timing's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import ROOT
+
+from kernel_harness import judge, race
+from kernel_harness import problem as problems
+from kernel_harness.candidate import Candidate
+from kernel_harness.cases import Reference
+from kernel_harness.channel import SharedBuffer
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.examine import Fault, Subject
+from kernel_harness.glimpse import POSITIONS, Glimpse
+from kernel_harness.judge import Nobody, Session
+from kernel_harness.race import BASELINE, SENTINEL, Arm, Cohort, Inputs
+from kernel_harness.results import Result
+from kernel_harness.settings import Settings
+from kernel_harness.status import Status
+from kernel_harness.tensors import layout, write
+
+PROBLEM = problems.load("product", ROOT / "tests" / "candidates" / "problem" / "product.py")
+RIGHT = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        return torch.matmul(A.T, B.T)
+"""
+
+
+# -------------------------------------------------------------------------------------- several processes
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(PROBLEM, Emulated(), Settings(rounds=4 * race.ROUNDS_OF_A_PROCESS), Nobody()) as made:
+        yield made
+
+
+@pytest.fixture
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No two processes of a kernel agree by less than a second."""
+    monkeypatch.setattr(Emulated, "resolution_ms", 1e3)
+
+
+def judged(session: Session, *names: str) -> dict[str, Result]:
+    candidates = [Candidate(name, Path(f"{name}.py"), RIGHT) for name in names]
+    return {result.kernel: result for result in session.judge(candidates, lambda result: None)}
+
+
+def processes(found: dict[str, Result]) -> dict[str, int]:
+    return {name: result.settings["processes"] for name, result in found.items()}
+
+
+def test_calls_shorter_than_processes_differ_by_are_timed_in_several(session: Session, coarse: None) -> None:
+    found = judged(session, "first", "last")
+
+    assert processes(found) == {"first": 4, "last": 4, BASELINE: 4}
+    assert all(result.timing and result.timing.rounds == session.settings.rounds for result in found.values())
+
+
+def test_each_process_has_as_many_rounds_also_when_there_are_enough_of_them(
+    session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(race, "MOST_PROCESSES", 2)
+
+    assert processes(judged(session, "only")) == {"only": 4, BASELINE: 4}
+
+
+def test_calls_longer_than_that_are_timed_in_one(session: Session) -> None:
+    assert processes(judged(session, "only")) == {"only": 1, BASELINE: 1}
+
+
+def test_who_does_not_start_again_leaves_and_the_others_go_on(
+    session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = judge._fresh
+
+    def failing(run: Session, held: dict, name: str) -> Subject:
+        if name == "fails":
+            raise Fault(Status.LOAD_ERROR, "no second time")
+        return start(run, held, name)
+
+    monkeypatch.setattr(judge, "_fresh", failing)
+    found = judged(session, "fails", "goes_on")
+
+    assert found["fails"].status is Status.LOAD_ERROR
+    assert "no second time" in found["fails"].reason
+    assert found["goes_on"].timing and found["goes_on"].timing.rounds == session.settings.rounds
+
+
+def test_what_processes_differ_by_shrinks_with_their_number(coarse: None) -> None:
+    arms = [Arm(name, SimpleNamespace(), trusted=True) for name in ("arm", BASELINE, SENTINEL)]  # type: ignore[arg-type]
+    cohort = Cohort(arms, Emulated())
+    once = cohort.resolution_ms("arm", BASELINE)
+    cohort.processes.update({"arm": 3, BASELINE: 3})
+    of_one_arm = cohort.resolution_ms(SENTINEL, BASELINE)
+
+    assert once == 1e3
+    assert cohort.resolution_ms("arm", BASELINE) == pytest.approx(500)
+    assert of_one_arm == pytest.approx(1e3 * ((1 + 1 / 4) / 2) ** 0.5)
+
+
+# --------------------------------------------------------------------------------------------- the inputs
+
+
+class Apart(Emulated):
+    """A device with memory of its own."""
+
+    in_place = False
+
+
+def test_a_device_with_memory_of_its_own_reads_every_round_from_the_same() -> None:
+    with closing(Inputs(Reference(PROBLEM, "cpu", None), Apart())) as inputs:
+        drawn = [inputs.draw(lead) for lead in (0, 4096, 0)]
+
+    assert len({id(buffer) for _, buffer in drawn}) == 1
+    assert all(not torch.equal(a.tensors[0], b.tensors[0]) for (a, _), (b, _) in itertools.pairwise(drawn))
+
+
+def test_calls_that_work_on_the_inputs_themselves_get_new_memory_each_round() -> None:
+    with closing(Inputs(Reference(PROBLEM, "cpu", None), Emulated())) as inputs:
+        drawn = [inputs.draw() for _ in range(3)]
+
+    assert len({id(buffer) for _, buffer in drawn}) == 3
+
+
+# -------------------------------------------------------------------------------------------- the glimpse
+
+
+@pytest.fixture
+def output() -> Iterator[tuple]:
+    """Three tensors in shared memory, the second of them empty."""
+    tensors = [torch.randn(300, 70).t(), torch.empty(0, 4), torch.randn(1000)]
+    leaves, size = layout(tensors)
+    with closing(SharedBuffer(size)) as buffer:
+        write(buffer.memory, leaves, tensors, size)
+        yield leaves, buffer, tensors
+
+
+def test_what_stayed_as_it_was_agrees(output: tuple) -> None:
+    leaves, buffer, tensors = output
+    glimpse = Glimpse(leaves, buffer.memory)
+    copies = [leaf.bytes(buffer.memory).clone() for leaf in leaves]
+
+    assert glimpse.agrees(copies)
+    assert all(torch.equal(leaf.of(copy), tensor) for leaf, copy, tensor in zip(leaves, copies, tensors, strict=True))
+
+
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_tensor_that_was_filled_in_later_does_not(output: tuple, late: int) -> None:
+    leaves, buffer, _ = output
+    glimpse = Glimpse(leaves, buffer.memory)
+    leaves[late].view(buffer.memory).neg_()
+
+    assert not glimpse.agrees([leaf.bytes(buffer.memory).clone() for leaf in leaves])
+
+
+def test_a_hundredth_that_was_filled_in_later_is_nearly_always_seen(output: tuple) -> None:
+    leaves, buffer, _ = output
+    missed = 0
+    for _ in range(200):
+        glimpse = Glimpse(leaves, buffer.memory)
+        leaves[0].view(buffer.memory).t().flatten()[1000:1220].neg_()
+        missed += glimpse.agrees([leaf.bytes(buffer.memory).clone() for leaf in leaves])
+
+    assert POSITIONS >= 1024
+    assert missed < 40  # one byte in four is changed, and so one in 400: 15 in 200 are expected to be missed
+
+
+def test_outputs_without_a_byte_agree() -> None:
+    leaves, size = layout([torch.empty(0)])
+    with closing(SharedBuffer(size)) as buffer:
+        assert Glimpse(leaves, buffer.memory).agrees([leaves[0].bytes(buffer.memory)])
+        assert Glimpse([], buffer.memory).agrees([])
