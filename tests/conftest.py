@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # More than a cold cache needs; a run that takes longer hangs.
 LONGEST_S = 300
+# Tests run beside each other, and each process of a run waits busily for a second thread of torch's.
+# test_command.py runs the command without it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 class Harness:
@@ -105,6 +109,27 @@ def _hear_interrupts() -> None:
 def harness(tmp_path: Path) -> Harness:
     """The command, with no results yet."""
     return Harness(tmp_path)
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty build cache."""
+    monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def stocked_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A build cache that holds what all emulated builds share, which takes a minute to build, and nothing else."""
+    from kernel_harness.build import cache
+    from kernel_harness.device.cpu import Emulated
+
+    Emulated().prepare()
+    passing = shutil.ignore_patterns("building-*", "*.lock")  # of whoever builds beside
+    for kind in ("emulator", "shared"):
+        shutil.copytree(cache.root() / kind, tmp_path / "cache" / kind, copy_function=os.link, ignore=passing)
+    monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture

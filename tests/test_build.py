@@ -300,12 +300,6 @@ def test_another_complaint_of_the_loader_is_no_missing_symbol():
 # --------------------------------------------------------------------------------------------- cache
 
 
-@pytest.fixture
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 def fill(folder: Path) -> None:
     (folder / "product").write_text("built")
 
@@ -486,19 +480,21 @@ torch::Tensor forward(torch::Tensor x,
     return out;
 }
 """
-BOUND = CU + "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def(\"forward\", &forward); }\n"  # fmt: skip
+BOUND = (ROOT / "tests" / "emulated" / "binds_itself.cu").read_text()
 
 
 @emulated
-@pytest.mark.parametrize("source", [CU, BOUND], ids=["bound for it", "binds itself"])
-def test_a_cu_file_becomes_a_model(source):
+@pytest.mark.parametrize(
+    ("file", "source"), [("add one.cu", CU), ("binds_itself.cu", BOUND)], ids=["bound for it", "binds itself"]
+)
+def test_a_cu_file_becomes_a_model(file, source):
     import torch
 
     from kernel_harness.emulator import compile as emulator
 
-    log = build.install(emulator.extension, Path("add one.cu"), source)
+    log = build.install(emulator.extension, Path(file), source)
     namespace: dict[str, Any] = {}
-    exec(build.as_module("add one.cu", source), namespace)
+    exec(build.as_module(file, source), namespace)
     x = torch.zeros(4, device="cuda")
     assert namespace["ModelNew"]()(x, x).tolist() == [1.0] * 4
     assert len(log.entries) == 1

@@ -42,13 +42,6 @@ class ModelNew(torch.nn.Module):
 COMMAND = ["--problem", "matmul_tt", "--device", "cpu", "--shape", "M=4,K=8,N=4", "--quick", "--rounds", "8", "--json"]
 
 
-@pytest.fixture
-def own_cache(tmp_path, monkeypatch):
-    """An empty cache."""
-    monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 def entry(name: str, size: int, age_s: float) -> Path:
     """An entry of some bytes, used that long ago."""
     folder, _ = cache.get_or_build("things", name * 32, lambda folder: (folder / "data").write_bytes(bytes(size)))
@@ -128,15 +121,11 @@ def test_two_runs_at_once_build_a_kernel_once(harness: Harness, tmp_path):
 
 
 @needs_compiler
-def test_what_builds_share_may_be_evicted_while_a_run_goes_on(tmp_path, monkeypatch):
-    Emulated().prepare()
-    for kind in ("emulator", "shared"):  # which take half a minute to build
-        shutil.copytree(cache.root() / kind, tmp_path / "cache" / kind, copy_function=os.link)
-    monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path / "cache"))
+def test_what_builds_share_may_be_evicted_while_a_run_goes_on(stocked_cache, tmp_path):
     small = problem.load("product", ROOT / "tests" / "candidates" / "problem" / "product.py")
     one = Candidate("product", tmp_path / "product.py", SOURCE.format(mark=uuid.uuid4()))
     with Session(small, Emulated(), Settings(rounds=2, quick=True), Nobody()) as session:
-        shutil.rmtree(tmp_path / "cache" / "shared")
+        shutil.rmtree(stocked_cache / "shared")
         (result, *_) = session.judge([one], lambda result: None)
 
     assert result.status is Status.PASSED, result.reason

@@ -27,8 +27,13 @@ def command(*words: str | Path, **environment: str) -> subprocess.CompletedProce
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, **environment},
+        env={**as_a_user_has_it(), **environment},
     )
+
+
+def as_a_user_has_it() -> dict[str, str]:
+    """The environment without what conftest.py sets for the other tests: as many threads as there are cores."""
+    return {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
 
 
 # ------------------------------------------------------------------------------------------------ help
@@ -140,7 +145,7 @@ def on_a_terminal(*words: str | Path, **environment: str) -> str:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "harness.py", *words], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24", **environment},
+        env={**as_a_user_has_it(), "TERM": "xterm", "COLUMNS": "80", "LINES": "24", **environment},
     )  # fmt: skip
     os.close(theirs)
     written = b""

@@ -285,7 +285,7 @@ def test_words_that_name_nothing_get_one_sentence(stored, words, message):
 
 
 # Slower by so much that no load on the machine can hide it.
-SLOW, FAST = 0.2, 0.0
+SLOW, FAST = 0.1, 0.0
 KERNEL = '''"""Takes {seconds} seconds longer than it needs."""
 import time
 import torch
@@ -323,27 +323,26 @@ def test_two_revisions_are_measured_in_the_same_rounds(harness, versions):
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-def test_a_revision_is_compared_with_the_file_as_it_is_now(harness, versions):
-    finished = harness.run("compare", "--problem", PROBLEM, "--kernel", versions, "--rounds", "8", "HEAD")
+def test_a_revision_is_compared_with_the_file_as_it_is_now(typed, versions):
+    finished = typed("compare", "--problem", PROBLEM, "--kernel", versions, "--rounds", "8", "HEAD")
     assert finished.code == 3 and "PASSED -> WRONG_VALUES" in finished.stdout, finished.stdout + finished.stderr
     assert "mine@now: WRONG_VALUES" in finished.stderr
 
 
-def test_two_files_are_measured_in_the_same_rounds(harness, tmp_path):
+def test_two_files_are_measured_in_the_same_rounds(typed, tmp_path):
     for name, seconds in (("fast", FAST), ("slow", SLOW)):
         (tmp_path / f"{name}.py").write_text(KERNEL.format(seconds=seconds, wrong=""))
-    finished = harness.run(
-        "compare", "--problem", PROBLEM, "--rounds", "16", tmp_path / "slow.py", tmp_path / "fast.py"
-    )
+    finished = typed("compare", "--problem", PROBLEM, "--rounds", "16", tmp_path / "slow.py", tmp_path / "fast.py")
     assert finished.code == 0 and "faster" in finished.stdout, finished.stdout + finished.stderr
     assert "slow -> fast" in finished.stdout
 
 
-def test_every_result_of_a_run_bears_its_name(harness, tmp_path):
+def test_every_result_of_a_run_bears_its_name(typed, tmp_path):
     """So that a run can be found again; the next run has another."""
     (tmp_path / "mine.py").write_text(KERNEL.format(seconds=FAST, wrong=""))
-    asked = ["--problem", PROBLEM, "--kernel", tmp_path / "mine.py", "--rounds", "8"]
-    printed = [harness.run(*asked).stdout for _ in range(2)]
-    runs = list(dict.fromkeys(r["run"] for r in Journal(harness.results / "product" / "cpu-emulated").read()))
+    results = tmp_path / "results"
+    asked = ["--problem", PROBLEM, "--kernel", tmp_path / "mine.py", "--rounds", "8", "--results", results]
+    printed = [typed(*asked).stdout for _ in range(2)]
+    runs = list(dict.fromkeys(r["run"] for r in Journal(results / "product" / "cpu-emulated").read()))
     assert len(runs) == 2 and sorted(runs) == runs
     assert all(f"run {name}" in text for name, text in zip(runs, printed, strict=True))

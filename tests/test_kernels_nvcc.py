@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -126,6 +126,26 @@ def write_stand_ins(folder: Path) -> None:
         )
 
 
+def includes(source: str) -> list[str]:
+    return [line for line in source.split("\n") if line.startswith("#include")]
+
+
+def in_one_unit(sources: Mapping[str, str]) -> str:
+    """Return sources by name as one, each in a namespace of its own: torch's headers are read once for all."""
+    headers, parts = [], []
+    for name, source in sources.items():
+        headers += includes(source)
+        body = [line for line in source.split("\n") if not line.startswith("#include")]
+        macros = {match[1] for line in body if (match := re.match(r"#define (\w+)", line))}
+        parts += [
+            f"#undef TORCH_EXTENSION_NAME\n#define TORCH_EXTENSION_NAME {name}\nnamespace of_{name} {{",
+            *body,
+            "}",
+        ]
+        parts += [f"#undef {macro}" for macro in sorted(macros)]
+    return "\n".join([*dict.fromkeys(headers), *parts])
+
+
 def compile_in(folder: Path, command: list[str | Path], file: str, text: str) -> subprocess.CompletedProcess[str]:
     folder.mkdir(exist_ok=True)
     (folder / file).write_text(text)
@@ -136,22 +156,28 @@ def compile_in(folder: Path, command: list[str | Path], file: str, text: str) ->
 def compilations(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[tuple[str, str], Future[subprocess.CompletedProcess[str]]]]:
-    """Start the compilations that this run asks for, by half and kernel, as many at a time as there are cores."""
+    """Start the compilations that this run asks for, by half and kernel, as many at a time as there are cores.
+
+    C++ halves that include the same headers are one compilation.
+    """
     folder = tmp_path_factory.mktemp("halves")
     write_stand_ins(folder / "include")
     commands = {"cuda": nvcc_command(), "cpp": cpp_command(folder / "include")}
     users = [item.callspec.params for item in request.session.items if "compilations" in item.fixturenames]
+    units: dict[tuple[str, ...], dict[str, str]] = {}
     futures = {}
     workers = min(4, len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(workers) as pool, pytest.MonkeyPatch.context() as patch:
         for half, name in dict.fromkeys((params["half"], params["name"]) for params in users):
             sources = load_kernel(name, patch)[1]
-            file, text = {
-                "cuda": ("cuda.cu", sources.cuda),
-                "cpp": ("main.cpp", f"{sources.cpp}\n{sources.bindings}\n"),
-            }[half]
-            own = folder / re.sub(r"\W", "_", name)
-            futures[half, name] = pool.submit(compile_in, own, commands[half], file, text)
+            text = sources.cuda if half == "cuda" else f"{sources.cpp}\n{sources.bindings}\n"
+            unit = (half, name) if half == "cuda" else (half, *includes(text))
+            units.setdefault(unit, {})[name] = text
+        for number, ((half, *_), texts) in enumerate(units.items()):
+            named = {re.sub(r"\W", "_", name): text for name, text in texts.items()}
+            file, text = ("cuda.cu", *texts.values()) if half == "cuda" else ("main.cpp", in_one_unit(named))
+            compilation = pool.submit(compile_in, folder / str(number), commands[half], file, text)
+            futures |= {(half, name): compilation for name in texts}
         yield futures
         pool.shutdown(cancel_futures=True)
 

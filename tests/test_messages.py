@@ -22,6 +22,7 @@ from kernel_harness import build
 from kernel_harness.build.errors import BuildFailed
 from kernel_harness.build.hints import hint, missing_symbol
 from kernel_harness.build.message import AuthorsFile, compile_message, symbol_message
+from kernel_harness.build.nvcc import WANTS_MORE
 
 GOLDEN = ROOT / "tests" / "golden" / "compile"
 PROBLEM = ROOT / "tests" / "candidates" / "problem" / "product.py"
@@ -143,6 +144,13 @@ def test_a_mistake_is_told_by_nvcc(name: str, nvcc: dict[str, str]) -> None:
 def test_a_log_that_nvcc_once_wrote_reads_the_same(name: str) -> None:
     log, text = (GOLDEN / f"{Path(name).stem}.nvcc.log").read_text(), (GOLDEN / name).read_text()
     assert compile_message(log, f'#line 1 "{name}"\n{text}', AuthorsFile(name, text)) == golden(name, "nvcc")
+
+
+@pytest.mark.parametrize(("name", "could"), [("host_function", False), ("missing_stream_header", True)])
+def test_a_second_build_with_torchs_own_headers_is_tried_only_where_they_could_help(name: str, could: bool) -> None:
+    """It takes most of a minute."""
+    log = (GOLDEN / f"{name}.nvcc.log").read_text()
+    assert bool(WANTS_MORE.search(log)) == could
 
 
 # ------------------------------------------------------------------------------------------------- parts

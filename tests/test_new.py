@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Harness
+from conftest import ROOT, Finished
 
 from kernel_harness import find
 from kernel_harness.new import CannotWrite, new
@@ -25,22 +26,26 @@ def problem(name: str) -> find.Problem:
 
 
 @pytest.mark.parametrize("name", KERNELBENCH)
-def test_what_is_written_passes_as_it_stands(name: str, harness: Harness, tmp_path: Path) -> None:
+def test_what_is_written_passes_as_it_stands(name: str, typed: Callable[..., Finished], tmp_path: Path) -> None:
     kernels = [new(problem(name), "mine", tmp_path)]
     if name in IN_CUDA:
         kernels.append(new(problem(name), "plain", tmp_path, cu=True))
     words = [word for kernel in kernels for word in ("--kernel", kernel)]
-    finished = harness.run("--problem", HERE / f"{name}.py", "--device", "cpu", "--rounds", "1", *words, "--json")
+    finished = typed("--problem", HERE / f"{name}.py", *words, *judged_briefly(tmp_path), "--json")
 
     assert finished.code == 0, finished.stdout
     assert {r["status"] for r in finished.results.values()} == {"PASSED"}
 
 
-def test_what_is_written_for_a_shipped_problem_passes(harness: Harness, tmp_path: Path) -> None:
+def judged_briefly(folder: Path) -> list[str | Path]:
+    return ["--device", "cpu", "--rounds", "1", "--results", folder / "results"]
+
+
+def test_what_is_written_for_a_shipped_problem_passes(typed: Callable[..., Finished], tmp_path: Path) -> None:
     shipped = find.problem("matmul_tt_relu", ROOT)
     kernels = [new(shipped, "mine", tmp_path), new(shipped, "plain.cu", tmp_path)]
     words = [word for kernel in kernels for word in ("--kernel", kernel)]
-    finished = harness.run("--problem", "matmul_tt_relu", "--device", "cpu", "--rounds", "1", *words)
+    finished = typed("--problem", "matmul_tt_relu", *words, *judged_briefly(tmp_path))
 
     assert finished.code == 0, finished.stdout
 

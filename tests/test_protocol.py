@@ -346,9 +346,8 @@ class Forger:
 
 @pytest.mark.parametrize("name", ["../x.so", "/tmp/x.so", "x", "", None, 7, "x.so\n"])
 def test_a_library_is_filed_under_no_name_that_leaves_its_folder(
-    name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: Any, stocked_cache: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path / "cache"))
     descriptor = os.open(__file__, os.O_RDONLY)
     shop = Workshop(Forger({"ok": {"name": name}}, [descriptor]), Emulated(), Limits())  # type: ignore[arg-type]
     failed = False
@@ -362,8 +361,7 @@ def test_a_library_is_filed_under_no_name_that_leaves_its_folder(
     assert not list(tmp_path.glob("**/x.so"))
 
 
-def test_what_is_no_plain_file_is_not_filed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path / "cache"))
+def test_what_is_no_plain_file_is_not_filed(stocked_cache: Path) -> None:
     shop = Workshop(Forger({"ok": {"name": "x.so"}}, [os.open("/dev/zero", os.O_RDONLY)]), Emulated(), Limits())  # type: ignore[arg-type]
 
     with pytest.raises(WorkerFailed, match="no library"):

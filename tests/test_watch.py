@@ -17,12 +17,21 @@ KERNELS = ROOT / "kernels" / "matmul_tt"
 SHAPE = "M=8,K=16,N=8"
 
 
-@pytest.fixture
-def watched(harness: Harness, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[Path]]]:
-    """A watch over copies of two kernels, once it has judged both."""
-    files = [Path(shutil.copy(KERNELS / f"{name}.py", tmp_path)) for name in ("naive", "tiled")]
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Harness:
+    """Where the watch is."""
+    return Harness(tmp_path_factory.mktemp("watch"))
+
+
+@pytest.fixture(scope="module")
+def watched(
+    house: Harness, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[subprocess.Popen[str], list[Path]]]:
+    """A watch over copies of two kernels, once it has judged both: each is one test's to change."""
+    folder = tmp_path_factory.mktemp("kernels")
+    files = [Path(shutil.copy(KERNELS / f"{name}.py", folder)) for name in ("naive", "tiled")]
     kernels = [word for file in files for word in ("--kernel", str(file))]
-    process = harness.start(
+    process = house.start(
         "--problem", "matmul_tt", *kernels, "--device", "cpu", "--shape", SHAPE, "--quick", "--rounds", "8", "--watch"
     )
     until(process, "watching")
@@ -43,13 +52,13 @@ def until(process: subprocess.Popen[str], word: str) -> str:
     raise AssertionError("".join(lines) + process.communicate()[1])
 
 
-def test_a_saved_kernel_is_judged_again_and_only_that_one(watched, harness):
+def test_a_saved_kernel_is_judged_again_and_only_that_one(watched, house):
     process, (naive, _) = watched
-    before = len(harness.journal("matmul_tt"))
+    before = len(house.journal("matmul_tt"))
     naive.write_text(naive.read_text().replace("sum += ", "sum -= ", 1))
     text = until(process, "watching")
     assert "WRONG_VALUES" in text
-    assert {record["kernel"] for record in harness.journal("matmul_tt")[before:]} == {"naive"}
+    assert {record["kernel"] for record in house.journal("matmul_tt")[before:]} == {"naive"}
 
 
 def test_a_mistake_is_told_and_mended_without_leaving(watched):

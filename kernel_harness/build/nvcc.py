@@ -24,9 +24,9 @@ from kernel_harness.build.sources import Sources
 _load_inline = cpp_extension.load_inline
 # Messages that the real headers could silence. Any other failure is the source's own and is shown at once.
 WANTS_MORE = re.compile(
-    r"has no member|is undefined|incomplete type|no instance of|cannot open source file|No such file|must be a class"
-    r"|not a template|is not a member|has not been declared|was not declared|does not name|no matching function"
-    rf"|undefined (?:reference|symbol)|{bindings.UNSUPPORTED_TYPE}"
+    r"has no member|is undefined(?! in device code)|incomplete type|no instance of|cannot open source file|No such file"
+    r"|must be a class|not a template|is not a member|has not been declared|was not declared|does not name"
+    rf"|no matching function|undefined (?:reference|symbol)|{bindings.UNSUPPORTED_TYPE}"
 )
 
 # A toolkit without an installer, from CUDA 13 on: NVIDIA's list of wheels that belong together. The compiler, and what
