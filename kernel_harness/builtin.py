@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
+from kernel_harness.cohort import BASELINE, SENTINEL
 from kernel_harness.problem import Problem
-from kernel_harness.race import BASELINE, SENTINEL
 
 # What torch.compile is asked for, by the name of the arm.
 COMPILED = {"torch.compile": "default", "torch.compile:max-autotune": "max-autotune"}

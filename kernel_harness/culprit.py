@@ -20,13 +20,12 @@ import numpy as np
 
 from kernel_harness.cases import Packed, Reference, pack
 from kernel_harness.channel import SharedBuffer
+from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort, Start, stopped_again
+from kernel_harness.evidence import FACTOR, Evidence
 from kernel_harness.examine import Fault, Refused, buffer_of
-from kernel_harness.race import BASELINE, SENTINEL, Arm, Cohort, Inputs, Start, stopped_again
+from kernel_harness.inputs import Inputs
 from kernel_harness.status import Status
 from kernel_harness.timing import Round
-
-FACTOR = 1.25
-"""How much longer the sentinel must take beside somebody. A process that merely exists makes no such difference."""
 
 TRIALS = 7
 """Readings beside a suspect, and as many beside the reference in its place, in random order.
@@ -44,28 +43,6 @@ _SUSPICIOUS = 4.0
 
 Reading = Callable[[bool], float]
 """The sentinel's time in ms beside a fresh process of the suspect, or (False) of the reference in its place."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What the sentinel took, in ms, beside a suspect and without it."""
-
-    beside_ms: tuple[float, ...] = ()
-    without_ms: tuple[float, ...] = ()
-
-    @property
-    def convinces(self) -> bool:
-        """Whether every time beside it is longer by FACTOR than every time without."""
-        return all(beside > FACTOR * without for beside in self.beside_ms for without in self.without_ms)
-
-    @property
-    def sentence(self) -> str:
-        """For whoever wrote the candidate."""
-        return (
-            "It leaves work behind that goes on after its call has returned and slows down what is timed next: a "
-            f"fixed piece of work took {median(self.beside_ms):.4g} ms beside it and {median(self.without_ms):.4g} ms "
-            f"without it, in {len(self.beside_ms)} trials each. Wait for all work before you return."
-        )
 
 
 def tried(read: Reading, rng: random.Random) -> Evidence:

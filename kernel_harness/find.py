@@ -14,10 +14,10 @@ from kernel_harness import device as devices
 from kernel_harness import problem as problems
 from kernel_harness.builtin import BASELINES
 from kernel_harness.candidate import Candidate
+from kernel_harness.cohort import SENTINEL
 from kernel_harness.device import Device
 from kernel_harness.errors import UserError
 from kernel_harness.problem import Problem
-from kernel_harness.race import SENTINEL
 
 # Names that no kernel may take: it would be shown the times of what has that name beside it.
 RESERVED = (*BASELINES, SENTINEL)

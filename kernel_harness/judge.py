@@ -19,13 +19,14 @@ import psutil
 from kernel_harness import builtin, culprit, launches, race, results
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Reference, plan
+from kernel_harness.cohort import BASELINE, COHORT, Arm, Cohort, cohorts
 from kernel_harness.device import Device
 from kernel_harness.errors import UserError
 from kernel_harness.examine import Fault, Finding, Refused, Subject, examine, file_name
 from kernel_harness.paths import PROBLEMS
 from kernel_harness.problem import Problem
 from kernel_harness.process import Template
-from kernel_harness.race import BASELINE, Arm, Cohort, Stop, cohorts
+from kernel_harness.race import Stop
 from kernel_harness.results import Journal, Result
 from kernel_harness.sanitizer import sanitize
 from kernel_harness.settings import Settings
@@ -116,7 +117,7 @@ class Session:
             settled.append(result)
             self.observer.settled(result)
 
-        turn, series = _Turn(self), _Series(-(-len(candidates) // race.COHORT) if len(candidates) > MOST_AT_ONCE else 0)
+        turn, series = _Turn(self), _Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0)
         try:
             for batch in _batches(candidates, self.settings.baseline):
                 for candidate, subject, finding in _examined(self, batch, turn):
@@ -331,9 +332,7 @@ def _groups(run: Session, passed: Collection[str]) -> list[list[str]]:
     baseline = run.settings.baseline
     if baseline not in passed:
         return cohorts(list(passed))
-    return [
-        [baseline, *group] for group in cohorts([name for name in passed if name != baseline], race.COHORT - 1) or [[]]
-    ]
+    return [[baseline, *group] for group in cohorts([name for name in passed if name != baseline], COHORT - 1) or [[]]]
 
 
 def _stop(run: Session, groups: int) -> Stop:

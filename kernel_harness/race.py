@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import math
 import random
-import secrets
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
 
 from kernel_harness import clock
-from kernel_harness.cases import Packed, Reference, pack
+from kernel_harness.cases import Packed, Reference
 from kernel_harness.channel import SharedBuffer
-from kernel_harness.clock import Hold
-from kernel_harness.device import Device, Steady
+from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort, Start, stopped_again
+from kernel_harness.device import Steady
 from kernel_harness.examine import Answer, Fault, Refused, Subject, compare
-from kernel_harness.status import Status
-from kernel_harness.tensors import write
-from kernel_harness.timing import LOOKS, Round, decided, order_of_round, reject_rounds
+from kernel_harness.inputs import LEADS_BYTES, Inputs
+from kernel_harness.timing import LOOKS, Round, decided, order_of_round
 
-if TYPE_CHECKING:
-    from kernel_harness.culprit import Evidence
-
-BASELINE, SENTINEL = "torch", "(sentinel)"
-COHORT = 8
 LEAST_WARMUP, MOST_WARMUP = 2, 24
 # Warm is where the sentinel's last three times differ by less; a device that was idle speeds up for a second.
 _FLAT = 0.02
@@ -48,19 +39,6 @@ _SHORT_MS = 0.02
 AUDITED_ROUNDS = 32
 AUDIT_TIME_SHARE = 0.3
 AUDIT_SHARE = 0.1
-# Inputs come to lie where earlier ones lay, and elsewhere: whoever goes by addresses is wrong about both.
-_LEADS_BYTES = (0, 4096)
-
-
-@dataclass
-class Arm:
-    """One of the things timed against each other. A trusted one holds no candidate; not all are reported."""
-
-    name: str
-    subject: Subject
-    trusted: bool = False
-    reported: bool = True
-    fault: Fault | None = None
 
 
 @dataclass(frozen=True)
@@ -70,48 +48,6 @@ class Stop:
     budget_s: float
     half_width: float
     rounds: int | None = None
-
-
-@dataclass
-class Cohort:
-    """What was measured: it is kept up to date round by round, so that an interruption loses nothing.
-
-    `states` are the device's, one after each round; `processes` is how many an arm has had, one after the other;
-    `warm_ms`, `steady` and `peak_bytes` are information by arm, and so are `trials`: what culprit tried on those whom
-    it suspected.
-    """
-
-    arms: list[Arm]
-    device: Device
-    warmup: list[Round] = field(default_factory=list)
-    rounds: list[Round] = field(default_factory=list)
-    states: list[dict[str, Any]] = field(default_factory=list)
-    hold: Hold = field(default_factory=Hold)
-    processes: Counter[str] = field(default_factory=Counter)
-    audits: int = 0
-    calls_s: float = 0.0
-    audits_s: float = 0.0
-    warm_ms: dict[str, list[float]] = field(default_factory=dict)
-    steady: dict[str, Steady | str] = field(default_factory=dict)
-    peak_bytes: dict[str, int] = field(default_factory=dict)
-    trials: dict[str, list[Evidence]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.processes.update(arm.name for arm in self.arms)
-
-    def resolution_ms(self, arm: str, other: str) -> float:
-        """What remains of what two processes of one kernel differ by, over all that the two arms have had."""
-        return self.device.resolution_ms * math.sqrt((1 / self.processes[arm] + 1 / self.processes[other]) / 2)
-
-    @property
-    def accepted(self) -> tuple[Round, ...]:
-        """All rounds, those marked rejected in which the sentinel stood out; times bounded by the judge's clock."""
-        candidates = [arm.name for arm in self.arms if not arm.trusted]
-        return clock.bounded(reject_rounds(self.rounds, SENTINEL), candidates, BASELINE)
-
-
-Start = Callable[[str], Subject]
-"""Another process of an arm, ready to be called. Raises Fault or Refused."""
 
 
 def race(
@@ -218,7 +154,7 @@ def _renew(cohort: Cohort, inputs: Inputs, start: Start) -> None:
 
 def _round(cohort: Cohort, inputs: Inputs, rng: random.Random, kept: list[Round]) -> None:
     """Every running arm once, in a fresh random order, on inputs drawn now. `kept` gets the round."""
-    packed, buffer = inputs.draw(rng.choice(_LEADS_BYTES))
+    packed, buffer = inputs.draw(rng.choice(LEADS_BYTES))
     running = {arm.name: arm for arm in cohort.arms if arm.fault is None}
     order = order_of_round(list(running), rng)
     answers: dict[str, Answer] = {}
@@ -234,33 +170,6 @@ def _round(cohort: Cohort, inputs: Inputs, rng: random.Random, kept: list[Round]
     cohort.audits_s += time.monotonic() - called
     # A round that an arm dropped out of still holds the others' times.
     kept.append(_as_round({n: answers[n] for n in order if n in answers and running[n].fault is None}, cohort))
-
-
-class Inputs:
-    """Inputs that nobody has seen, and the memory from which all who are called get the same bytes.
-
-    A device with memory of its own copies from one buffer, which its processes pin once: to pin it for each call is
-    noise in the judge's clock. Where calls work on the buffer itself, each drawing has one of its own.
-    """
-
-    def __init__(self, reference: Reference, device: Device) -> None:
-        self.reference, self._in_place = reference, device.in_place
-        self._buffer: SharedBuffer | None = None
-
-    def draw(self, lead_bytes: int = 0) -> tuple[Packed, SharedBuffer]:
-        """New ones; those before are gone."""
-        packed = pack(self.reference.problem.inputs(secrets.randbits(48)), lead_bytes)
-        if self._buffer is None or self._in_place or self._buffer.size < packed.size:
-            self.close()
-            self._buffer = SharedBuffer(packed.size + max(_LEADS_BYTES) - lead_bytes)
-        write(self._buffer.memory, packed.leaves, packed.tensors, packed.size)
-        return packed, self._buffer
-
-    def close(self) -> None:
-        """Gives the memory back."""
-        if self._buffer is not None:
-            self._buffer.close()
-        self._buffer = None
 
 
 def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
@@ -284,19 +193,6 @@ def _call(cohort: Cohort, arm: Arm, packed: Packed, buffer: SharedBuffer, *, war
             cohort.warm_ms.setdefault(arm.name, []).append(ms)
         return answer
     return None
-
-
-@contextmanager
-def stopped_again(arm: Arm) -> Iterator[None]:
-    """An arm's process may be asked, and is stopped afterwards; a fault of it becomes the arm's."""
-    try:
-        yield
-    except Refused as refusal:
-        arm.fault = Fault(Status.RUNTIME_ERROR, f"A timed call failed: {refusal}")
-    except Fault as fault:
-        arm.fault = Fault(fault.status, f"A timed call failed: {fault.reason}", fault.log)
-    finally:
-        arm.subject.worker.pause()
 
 
 def _replay_short_calls(cohort: Cohort, inputs: Inputs) -> None:
@@ -342,9 +238,3 @@ def _audit(
         check = compare(answers[name], structure, expectation)
         if not check.passed:
             running[name].fault = Fault(check.status, f"The output of a timed call is wrong: {check.detail}")
-
-
-def cohorts(names: Sequence[str], size: int = COHORT) -> list[list[str]]:
-    """Candidates in groups of at most `size`, as even as they can be."""
-    count = -(-len(names) // size)
-    return [list(names[i::count]) for i in range(count)]

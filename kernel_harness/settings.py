@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
+from kernel_harness.cohort import BASELINE
 from kernel_harness.precision import Precision
 from kernel_harness.process import Limits
-from kernel_harness.race import BASELINE
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from kernel_harness import remarks
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case
 from kernel_harness.clock import beyond
+from kernel_harness.cohort import BASELINE, Cohort
 from kernel_harness.device import Device, Steady
 from kernel_harness.examine import Finding, file_name
 from kernel_harness.paths import PROBLEMS
 from kernel_harness.problem import Problem, shape_text
 from kernel_harness.process import Limits
-from kernel_harness.race import BASELINE, Cohort
 from kernel_harness.results import Result
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status

@@ -25,7 +25,7 @@ from kernel_harness.timing import Round
 
 # Whoever finds that nothing was left has not waited for torch.
 if TYPE_CHECKING:
-    from kernel_harness.race import Cohort
+    from kernel_harness.cohort import Cohort
     from kernel_harness.summary import Terms
 
 _LOG = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ def _taken_in(path: Path, text: bytes, journal: Journal) -> list[dict[str, Any]]
 
 def _summed_up(text: bytes) -> Iterator[dict[str, Any]]:
     """The records that the run would have written had it been interrupted instead. Raises ValueError and the like."""
-    from kernel_harness.race import Arm, Cohort
+    from kernel_harness.cohort import Arm, Cohort
     from kernel_harness.summary import Terms, timed
 
     first, *rest = text.decode(errors="replace").split("\n")
@@ -162,8 +162,8 @@ def _lists(cohort: Cohort) -> dict[str, Sequence[Any]]:
 
 def _learn(cohort: Cohort, news: Mapping[str, Any]) -> None:
     """What `note` wrote down."""
-    from kernel_harness.culprit import Evidence
     from kernel_harness.device import Steady
+    from kernel_harness.evidence import Evidence
     from kernel_harness.examine import Fault
 
     for name, items in news["more"].items():

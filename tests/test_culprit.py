@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from kernel_harness import culprit, race
 from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
-from kernel_harness.culprit import FACTOR, TRIALS, Evidence, suspects, tried
+from kernel_harness.cohort import SENTINEL, Arm, Cohort
+from kernel_harness.culprit import TRIALS, suspects, tried
 from kernel_harness.device.cpu import Emulated
+from kernel_harness.evidence import FACTOR, Evidence
 from kernel_harness.examine import Subject
+from kernel_harness.inputs import Inputs
 from kernel_harness.judge import Nobody, Session, new_subject
-from kernel_harness.race import SENTINEL, Arm, Cohort
 from kernel_harness.results import Result, to_json
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
@@ -204,7 +206,7 @@ def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
     same_every_time = HONEST.replace("A, B", "*_").replace("torch.matmul(A.T, B.T)", "torch.ones(1)")
     sentinel = Arm(SENTINEL, session_arm(session, same_every_time), trusted=True)
     cohort = Cohort([sentinel, Arm("torch", sentinel.subject, trusted=True)], session.device)
-    with closing(sentinel.subject), closing(race.Inputs(session.reference, session.device)) as inputs:
+    with closing(sentinel.subject), closing(Inputs(session.reference, session.device)) as inputs:
         bench = culprit._Bench(cohort, inputs.draw(), lambda name: session_arm(session, DIES_THE_THIRD_TIME))
 
         assert bench.beside_or_without_ms("dies", 0.0, there=True) > 0

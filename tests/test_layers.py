@@ -15,15 +15,16 @@ import pytest
 from conftest import ROOT
 
 import kernel_harness
-from kernel_harness import builtin, examine, process, race, tensors, tree, wall
+from kernel_harness import builtin, examine, inputs, process, race, tensors, tree, wall
 from kernel_harness import problem as problems
 from kernel_harness.cases import Reference, plan
 from kernel_harness.channel import SharedBuffer
+from kernel_harness.cohort import Arm, Cohort
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.examine import Answer, Finding, Subject
 from kernel_harness.process import Limits, Template
-from kernel_harness.race import Arm, Cohort, Stop
+from kernel_harness.race import Stop
 from kernel_harness.status import Status
 from kernel_harness.timing import Round
 from kernel_harness.wall import Kind, best
@@ -110,7 +111,7 @@ def moving_below(pid: int) -> int:
 
 
 def same_inputs(patch: Patch) -> None:
-    patch.setattr(race.secrets, "randbits", lambda bits: 1)
+    patch.setattr(inputs.secrets, "randbits", lambda bits: 1)
 
 
 def no_audits(patch: Patch) -> None:

@@ -10,7 +10,7 @@ from conftest import ROOT, Harness
 
 from kernel_harness import candidate, find
 from kernel_harness.builtin import BASELINES
-from kernel_harness.race import SENTINEL
+from kernel_harness.cohort import SENTINEL
 
 RIGHT = (ROOT / "tests" / "cheats" / "control_right.py").read_text()
 PROBLEM = ROOT / "tests" / "candidates" / "problem" / "product.py"

@@ -17,11 +17,12 @@ from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Reference
 from kernel_harness.channel import SharedBuffer
+from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.examine import Fault, Subject
 from kernel_harness.glimpse import POSITIONS, Glimpse
+from kernel_harness.inputs import Inputs
 from kernel_harness.judge import Nobody, Session
-from kernel_harness.race import BASELINE, SENTINEL, Arm, Cohort, Inputs
 from kernel_harness.results import Result
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status

@@ -20,11 +20,11 @@ from conftest import ROOT, Harness, until
 
 from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
+from kernel_harness.cohort import Arm, Cohort
 from kernel_harness.culprit import Evidence
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.examine import Fault
 from kernel_harness.judge import Nobody, Session
-from kernel_harness.race import Arm, Cohort
 from kernel_harness.results import Journal, Result, to_json
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
