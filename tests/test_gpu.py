@@ -121,3 +121,50 @@ def test_who_leaves_a_kernel_running_is_found_and_the_others_are_timed_again(tmp
     assert found["leaves"]["status"] == "CHEATED", (found["leaves"]["reason"], done.stderr)
     assert "leaves work behind" in found["leaves"]["reason"]
     assert all(found[name]["timing"] for name in ("first", "last", "torch"))
+
+
+READS_IN_TURNS = """
+import importlib.util, json, statistics, sys
+import torch
+from kernel_harness.device import cuda
+from kernel_harness.tensors import layout, write
+
+def ops():
+    spec = importlib.util.spec_from_file_location("cheat", sys.argv[1])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.ops
+
+device = cuda.Cuda("cuda")
+device.open()
+x = torch.rand(5_000_000)  # 20 MB: less than what the cache can keep
+leaves, size = layout([x])
+memory = bytearray(size)
+write(memory, leaves, [x], size)
+keep, reset = ops().keep, cuda._reset_persisting_l2
+
+def median_ms(kept):
+    times = []
+    for _ in range(40):
+        (placed,) = device.place(memory, leaves).tensors
+        call = lambda: (keep(placed) if kept else None, placed.sum())
+        times.append(device.timed(call, hold=1 << 20, cold=True)[1].device_ms)
+    return statistics.median(times)
+
+found = {"plain": median_ms(False), "kept": median_ms(True)}
+cuda._reset_persisting_l2 = lambda: None
+found["kept and not given back"] = median_ms(True)
+print(json.dumps(found))
+"""
+
+
+def test_a_cache_that_was_asked_to_keep_the_inputs_is_cold_all_the_same():
+    """And is not where what is kept is not given back."""
+    cheat = ROOT / "tests" / "cheats" / "keeps_its_inputs_in_l2.py"
+    done = subprocess.run(
+        [sys.executable, "-c", READS_IN_TURNS, cheat], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    ms = json.loads(done.stdout.splitlines()[-1])
+
+    assert ms["kept"] > 0.95 * ms["plain"], ms
+    assert ms["kept and not given back"] < 0.8 * ms["plain"], ms
