@@ -109,13 +109,26 @@ def _slower(samples: Samples, environment: Mapping[str, Any]) -> list[tuple[str,
         if not re.fullmatch(r"[\d.]+%", name):
             continue
         dose = float(name.rstrip("%"))
-        found = [100 * (1 / ratio_interval(rounds_of(run), name, "plain").estimate - 1) for run in samples[DOSE]]
+        found = [_percent_slower(rounds_of(run), name) for run in samples[DOSE]]
         worst = max(abs(f - dose) for f in found)
-        text = f"{statistics.mean(found):.3f}% (worst of {len(found)} sets of fresh processes off by {worst:.3f})"
+        text = f"{statistics.mean(found):.3f}% (worst of {len(found)} runs off by {worst:.3f})"
         rows.append((f"slowed by {name}", "within 0.2 points", text))
-        spread = max(found) - min(found)
-        rows.append(("  fresh processes agree on it", "within 0.5%", f"within {spread:.3f}%"))
+        each = [_percent_slower(part, name) for run in samples[DOSE] for part in _by_process(run)]
+        text = f"within {max(each) - min(each):.3f}%, {len(each)} of them"
+        rows.append(("  fresh processes agree on it", "within 0.5%", text))
     return rows
+
+
+def _percent_slower(rounds: Sequence[Round], name: str) -> float:
+    return 100 * (1 / ratio_interval(rounds, name, "plain").estimate - 1)
+
+
+def _by_process(run: Mapping[str, Any]) -> Iterator[tuple[Round, ...]]:
+    """The rounds that one process of each kernel ran, and those of the next: all have run as many."""
+    rounds = rounds_of(run)
+    size = len(rounds) // run.get("processes", {}).get("plain", 1)
+    for start in range(0, len(rounds), size):
+        yield rounds[start : start + size]
 
 
 def _clock(samples: Samples, environment: Mapping[str, Any]) -> list[tuple[str, str, str]]:

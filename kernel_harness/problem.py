@@ -126,6 +126,8 @@ def _execute(name: str, path: Path, source: str, shape: Shape) -> Problem:
         tree = ast.parse(source, str(path))
     except SyntaxError as error:
         raise ProblemError(f"{path}:{error.lineno}: {error.msg}") from None
+    except ValueError as error:  # what Python before 3.11.4 says of a null byte
+        raise ProblemError(f"{path}: {error}") from None
     constants = _constants(tree)
     for wanted in shape:
         if wanted not in constants:

@@ -137,18 +137,20 @@ def ops():
 
 device = cuda.Cuda("cuda")
 device.open()
-x = torch.rand(5_000_000)  # 20 MB: less than what the cache can keep
+x = torch.rand(1_000_000)  # 4 MB: less than what the cache can keep
 leaves, size = layout([x])
 memory = bytearray(size)
 write(memory, leaves, [x], size)
 keep, reset = ops().keep, cuda._reset_persisting_l2
 
 def median_ms(kept):
-    times = []
+    times, where = [], None
     for _ in range(40):
         (placed,) = device.place(memory, leaves).tensors
-        call = lambda: (keep(placed) if kept else None, placed.sum())
-        times.append(device.timed(call, hold=1 << 20, cold=True)[1].device_ms)
+        if kept and where != placed.data_ptr():
+            where = placed.data_ptr()
+            keep(placed)
+        times.append(device.timed(placed.sum, hold=1 << 20, cold=True)[1].device_ms)
     return statistics.median(times)
 
 found = {"plain": median_ms(False), "kept": median_ms(True)}
@@ -166,5 +168,5 @@ def test_a_cache_that_was_asked_to_keep_the_inputs_is_cold_all_the_same():
     )
     ms = json.loads(done.stdout.splitlines()[-1])
 
-    assert ms["kept"] > 0.95 * ms["plain"], ms
-    assert ms["kept and not given back"] < 0.8 * ms["plain"], ms
+    assert ms["kept"] > 0.97 * ms["plain"], ms
+    assert ms["kept and not given back"] < 0.95 * ms["plain"], ms
