@@ -49,6 +49,7 @@ MICROSECONDS = (5.0, 20.0, 200.0)
 PROCESSES = 8
 DOSES = (0.5, 1.0, 2.0)  # percent slower, on a GPU
 CPU_DOSE = 10.0
+BUDGET_S = 60.0  # of a run that is not done before
 CYCLES_PER_US = 1980.0  # of an H200 under load; other devices spin a little longer or shorter
 
 
@@ -177,7 +178,7 @@ class Stand:
         """One run of the harness's own timing. Raises RuntimeError where an arm failed."""
         arms = [Arm(name, subject) for name, subject in self.subjects.items()]
         cohort = Cohort([*arms, *self._bench.beside], self._bench.device)
-        stop = Stop(600 if rounds else self._bench.device.budget_s, 0.005, rounds)
+        stop = Stop(BUDGET_S, self._bench.device.half_width, rounds)
         race(cohort, self._bench.session.reference, stop, lambda text: None, self._another)
         for arm in cohort.arms:
             if arm.fault is not None:
@@ -201,7 +202,7 @@ class Stand:
 def same(bench: Bench, stand: Stand) -> None:
     """Copies of one kernel at several durations: on a GPU eight; on the CPU two, beside one that is 10% slower."""
     emulated = bench.device.emulated
-    rounds, copies = (64, 2) if emulated else (None, PROCESSES)
+    copies = 2 if emulated else PROCESSES
     for microseconds in (4000.0,) if emulated else MICROSECONDS:
         kernels = {f"copy_{i + 1}": kernel(bench, microseconds) for i in range(copies)}
         if emulated:
@@ -209,8 +210,9 @@ def same(bench: Bench, stand: Stand) -> None:
         what = f"{SAME}, {microseconds:g} us"
         stand.take(kernels)
         for _ in bench.repeat(bench.runs):
-            stand.race(what, rounds)
-            bench.samples.setdefault(what + IN_A_ROW, []).append(stand.one_after_the_other(rounds or 32))
+            cohort = stand.race(what)
+            in_a_row = stand.one_after_the_other(len(cohort.rounds) if emulated else 32)
+            bench.samples.setdefault(what + IN_A_ROW, []).append(in_a_row)
 
 
 def slower(bench: Bench, stand: Stand) -> None:
