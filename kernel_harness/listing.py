@@ -8,7 +8,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from kernel_harness import candidate
+from kernel_harness import candidate, underway
 from kernel_harness.problem import Problem, shape_text
 from kernel_harness.results import Journal
 from kernel_harness.terminal import Terminal
@@ -35,7 +35,7 @@ def _last_results(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """The latest record of each kernel on each device, the newest first."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for path in sorted(folder.glob("*/runs.jsonl")):
-        for record in Journal(path.parent).read():
+        for record in underway.read(Journal(path.parent)):
             found[record["kernel"], path.parent.name] = {**record, "label": path.parent.name}
     by_kernel: dict[str, list[dict[str, Any]]] = {}
     for (kernel, _), record in sorted(found.items(), key=lambda item: item[1]["measured_at"], reverse=True):

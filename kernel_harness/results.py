@@ -191,14 +191,7 @@ class Journal:
         return path
 
     def read(self) -> list[dict[str, Any]]:
-        """Every result, oldest first. What a run that was cut short left of its timing is made results of before."""
-        from kernel_harness import underway  # which imports this
-
-        unwritten = underway.take_in(self)
-        return [*self.lines(), *unwritten]
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Every whole line, oldest first."""
+        """Every whole line, oldest first. `underway.read` also has what runs that were cut short left."""
         records = []
         try:
             lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernel_harness import explain, find, leaderboard
+from kernel_harness import explain, find, leaderboard, underway
 from kernel_harness.builtin import BASELINES, COMPILED
 from kernel_harness.candidate import Candidate
 from kernel_harness.device import Device
@@ -98,7 +98,7 @@ def _judged(
 
     try:
         with screen:
-            session.judge(longest_build_first(chosen, journal.read()), keep)
+            session.judge(longest_build_first(chosen, underway.read(journal)), keep)
     finally:
         if screen.finished or kept:
             _conclude(options, session.problem, usual, journal, screen.finished)
@@ -167,7 +167,7 @@ def _conclude(
         for result in finished:
             print(f"{result.kernel}: {result.status}  {options.case}", file=sys.stderr if options.json else sys.stdout)
     else:
-        table = leaderboard.rank(journal.read(), timed.shape)
+        table = leaderboard.rank(underway.read(journal), timed.shape)
         stem = leaderboard.file_stem(timed.shape, usual.shape)
         title = f"{timed.name}, {shape_text(timed.shape)}"
         path = leaderboard.save(journal.path.parent, stem, title, table)

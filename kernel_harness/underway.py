@@ -87,7 +87,13 @@ class UnderWay:
             self._file.close()
 
 
-def take_in(journal: Journal) -> list[dict[str, Any]]:
+def read(journal: Journal) -> list[dict[str, Any]]:
+    """Every result, oldest first. What a run that was cut short left of its timing is made results of before."""
+    unwritten = _take_in(journal)
+    return [*journal.read(), *unwritten]
+
+
+def _take_in(journal: Journal) -> list[dict[str, Any]]:
     """Adds to a journal what runs that are no more noted beside it, a sentence for each; returns what cannot be added.
 
     A file that cannot be read stays where it is, and is named.
@@ -107,7 +113,7 @@ def take_in(journal: Journal) -> list[dict[str, Any]]:
 
 
 def _taken_in(path: Path, text: bytes, journal: Journal) -> list[dict[str, Any]]:
-    kept = journal.lines()
+    kept = journal.read()
     new = [record for record in _summed_up(text) if not any(_same_rounds(record, other) for other in kept)]
     if new:
         timed = ", ".join(record["kernel"] for record in new if record["kind"] == "candidate")

@@ -19,10 +19,11 @@ import pytest
 from conftest import ROOT, Harness, until
 
 from kernel_harness import problem as problems
+from kernel_harness import underway
 from kernel_harness.candidate import Candidate
 from kernel_harness.cohort import Arm, Cohort
-from kernel_harness.culprit import Evidence
 from kernel_harness.device.cpu import Emulated
+from kernel_harness.evidence import Evidence
 from kernel_harness.examine import Fault
 from kernel_harness.judge import Nobody, Session
 from kernel_harness.results import Journal, Result, to_json
@@ -203,10 +204,10 @@ def test_results_that_cannot_be_written_show_it_all_the_same(left: Harness) -> N
     journal = Journal(path.parent)
     before = journal.path.read_bytes()
     with longest_file(len(before) + 100):
-        run = journal.read()[-1]["run"]
-        assert set(timed(journal.read(), run)) == {"good", "slow", "torch"}
+        run = underway.read(journal)[-1]["run"]
+        assert set(timed(underway.read(journal), run)) == {"good", "slow", "torch"}
     assert path.exists() and journal.path.read_bytes() == before
-    assert set(timed(journal.read(), run)) == {"good", "slow", "torch"}
+    assert set(timed(underway.read(journal), run)) == {"good", "slow", "torch"}
     assert not path.exists()
 
 
@@ -318,7 +319,7 @@ def test_it_is_what_the_run_would_have_written(session: Session, monkeypatch: py
     monkeypatch.setattr(UnderWay, "done", lambda self: None)
     assert session.journal
     written = {r.kernel: json.loads(json.dumps(to_json(r, ""))) for r in session.judge(CANDIDATES, lambda result: None)}
-    found = {record["kernel"]: record for record in session.journal.read()}
+    found = {record["kernel"]: record for record in underway.read(session.journal)}
 
     assert (found["fails"]["status"], found["good"]["status"]) == ("RUNTIME_ERROR", "PASSED")
     assert "tired" in found["fails"]["reason"] and len(found["fails"]["settings"]["orders"]) == 24
@@ -347,11 +348,11 @@ def test_what_the_run_had_come_to_write_itself_is_not_written_again(
     monkeypatch.setattr(UnderWay, "done", lambda self: None)
     assert session.journal
     session.judge(CANDIDATES, lambda result: None if result.kernel == "torch" else session.journal.append(result))
-    written = session.journal.lines()
-    read = session.journal.read()
+    written = session.journal.read()
+    read = underway.read(session.journal)
 
     assert [record["kernel"] for record in read[len(written) :]] == ["torch"]
-    assert session.journal.read() == read == session.journal.lines()
+    assert underway.read(session.journal) == read == session.journal.read()
     assert caplog.text.count("Kept") == 1
 
 
@@ -378,7 +379,7 @@ def test_what_a_gpu_tells_beside_the_rounds_is_kept_too(tmp_path: Path) -> None:
     cohort.steady["k"] = "it cannot be captured as a graph: no"
     noted.note()
     del noted
-    k, torch = journal.read()
+    k, torch = underway.read(journal)
 
     assert (k["status"], torch["status"]) == ("CHEATED", "PASSED")
     assert "0.25 ms is less than the 0.5 ms that the 3 bytes" in k["reason"]
@@ -414,7 +415,7 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing_once_it_is_not(
     cohort.arms[0].fault = Fault(Status.TIMEOUT, "too late", "a log")
     noted.note()
     del noted
-    (record,) = journal.read()
+    (record,) = underway.read(journal)
 
     assert record["settings"]["own_clock_ms"] == [1.0, 2.0, 3.0]
     assert (record["status"], record["reason"], record["log"]) == ("TIMEOUT", "too late", "a log")
@@ -422,8 +423,9 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing_once_it_is_not(
 
 def test_two_that_read_at_once_take_it_in_once(left: Harness) -> None:
     (path,) = under_way(left)
-    reads = "import sys; from pathlib import Path; from kernel_harness.results import Journal\n"
-    reads += "import torch; print(flush=True); input(); Journal(Path(sys.argv[1])).read()"
+    reads = "import sys; from pathlib import Path; from kernel_harness import underway\n"
+    reads += "from kernel_harness.results import Journal\n"
+    reads += "import torch; print(flush=True); input(); underway.read(Journal(Path(sys.argv[1])))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     readers = [
         subprocess.Popen(

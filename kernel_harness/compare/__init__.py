@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kernel_harness import underway
 from kernel_harness.candidate import Candidate
 from kernel_harness.compare import sides
 from kernel_harness.compare.sides import Incomparable, Outcome, Side
@@ -60,7 +61,7 @@ def stored(word: str, results: Path, problem: str | None = None, kernels: Sequen
         places = ", ".join(f"{name} in {folder}" for folder, name in found)
         raise Incomparable(f"{word!r} may be {places}; name a run in full, or the problem with --problem")
     for folder, name in found:
-        records = [r for r in Journal(folder).read() if r["run"] == name]
+        records = [r for r in underway.read(Journal(folder)) if r["run"] == name]
         return _side(f"run {name}", records, kernels, folder.parent.name)
     return None
 
@@ -73,7 +74,7 @@ def _in_file(path: Path, results: Path, kernels: Sequence[str]) -> Side:
         raise Incomparable(f"there is no {file}")
     problem = file.resolve().parent.parent
     known = problem.name if problem.parent == results.resolve() else None
-    return _side(str(path), Journal(file.parent, file.name).read(), kernels, known)
+    return _side(str(path), underway.read(Journal(file.parent, file.name)), kernels, known)
 
 
 def _side(label: str, records: Sequence[sides.Record], kernels: Sequence[str], problem: str | None) -> Side:
@@ -88,7 +89,7 @@ def _runs(word: str, results: Path, problem: str | None) -> list[tuple[Path, str
     """(folder, run) of every stored run that the word may mean."""
     found = []
     for path in sorted(results.glob(f"{Path(problem).stem if problem else '*'}/*/runs.jsonl")):
-        names = list(dict.fromkeys(r["run"] for r in Journal(path.parent).read()))
+        names = list(dict.fromkeys(r["run"] for r in underway.read(Journal(path.parent))))
         place = {NEWEST: -1, BEFORE_NEWEST: -2}.get(word)
         if place is not None:
             found += [(path.parent, names[place])] if len(names) >= -place else []

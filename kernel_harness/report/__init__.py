@@ -13,7 +13,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from kernel_harness import find, leaderboard
+from kernel_harness import find, leaderboard, underway
 from kernel_harness.candidate import Candidate, files, read
 from kernel_harness.errors import UserError
 from kernel_harness.files import replace_text
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace, root: Path) -> int:
 
 def write(problem: Problem, folder: Path, root: Path) -> list[Path]:
     """A page per shape that the folder holds results of. Their paths; raises results.Unwritable."""
-    records = Journal(folder).read()
+    records = underway.read(Journal(folder))
     usual = _default(problem, folder.name)
     shapes = list({tuple(r["shape"].items()): r["shape"] for r in records}.values())
     stems = {_stem(shape, usual.shape): shape for shape in shapes}
@@ -98,7 +98,7 @@ def render(
 
 def _table(results: Path, name: str, device: str, root: Path) -> str:
     problem = _default(find.problem(name, root), device)
-    records = Journal(results / problem.name / device).read()
+    records = underway.read(Journal(results / problem.name / device))
     table = leaderboard.rank(records, problem.shape)
     if table.empty:
         raise UserError(f"no results of {name} on {device} in {results}; a run there makes them")
