@@ -77,12 +77,16 @@ def derive(seed: int, purpose: str) -> int:
 
 @dataclass(frozen=True)
 class Packed:
-    """Inputs as they travel: their structure, where each tensor lies, and the tensors themselves."""
+    """Inputs as they travel: their structure, where each tensor lies, and the tensors themselves.
+
+    With a key their bytes lie masked.
+    """
 
     structure: Any
     tensors: tuple[torch.Tensor, ...]
     leaves: tuple[Leaf, ...]
     size: int
+    key: int | None = None
 
 
 def pack(inputs: Any, lead_bytes: int = 0) -> Packed:
@@ -97,7 +101,7 @@ class Reference:
 
     def __init__(self, problem: Problem, device: str, allowed: Precision | None) -> None:
         self.problem = problem
-        self._device, self._allowed = device, allowed
+        self.device, self._allowed = device, allowed
         self._problems: dict[tuple[tuple[str, int], ...], Problem] = {}
         self._inputs: dict[Case, Packed] = {}
         self._expectations: dict[Case, tuple[Any, Expectation]] = {}
@@ -123,7 +127,7 @@ class Reference:
 
     def expect(self, problem: Problem, packed: Packed, name: str, distribution: str) -> tuple[Any, Expectation]:
         """The same for inputs that belong to no case, such as a timed round's."""
-        model = problem.model(self._device)
+        model = problem.model(self.device)
         structure, expected = self._run(model, packed, None)
         oracle = self._oracle(model, packed)
         scale = None
@@ -158,6 +162,6 @@ class Reference:
     def _placed(self, packed: Packed, dtype: torch.dtype | None) -> Any:
         """The inputs on the reference's device, floating ones in another dtype if asked; never the originals."""
         moved = [
-            t.to(self._device, dtype if dtype and t.is_floating_point() else t.dtype, copy=True) for t in packed.tensors
+            t.to(self.device, dtype if dtype and t.is_floating_point() else t.dtype, copy=True) for t in packed.tensors
         ]
         return tensors.unflatten(packed.structure, moved)

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernel_harness import clock
@@ -67,10 +67,23 @@ class Cohort:
         return self.device.resolution_ms * math.sqrt((1 / self.processes[arm] + 1 / self.processes[other]) / 2)
 
     @property
+    def broken(self) -> Fault | None:
+        """Why nobody can be timed any more: who all are measured against, or the sentinel, failed."""
+        return next(
+            (arm.fault for arm in self.arms if arm.trusted and arm.name in (BASELINE, SENTINEL) and arm.fault), None
+        )
+
+    @property
     def accepted(self) -> tuple[Round, ...]:
-        """All rounds, those marked rejected in which the sentinel stood out; times bounded by the judge's clock."""
+        """All rounds, those marked rejected in which the sentinel stood out; times bounded by the judge's clock.
+
+        Without torch or the sentinel a round bounds nobody, and does not count.
+        """
+        needed = {arm.name for arm in self.arms} & {BASELINE, SENTINEL}
+        lacking = [replace(r, rejected=r.rejected or "torch or the sentinel failed") for r in self.rounds]
+        rounds = [r if needed <= r.samples_ms.keys() else bad for r, bad in zip(self.rounds, lacking, strict=True)]
         candidates = [arm.name for arm in self.arms if not arm.trusted]
-        return clock.bounded(reject_rounds(self.rounds, SENTINEL), candidates, BASELINE)
+        return clock.bounded(reject_rounds(rounds, SENTINEL), candidates, BASELINE)
 
 
 @contextmanager

@@ -109,7 +109,11 @@ class Subject:
         start = {
             "do": "start", "device": device, "output_size": self._output.size, "path": [str(KERNELS)],
         }  # fmt: skip
-        self._ask(start, [self._output.descriptor])
+        try:
+            self._ask(start, [self._output.descriptor])
+        except BaseException:
+            self.close()
+            raise
 
     def load(self, file: str, source: str, name: str) -> None:
         """Runs the file, which builds it; `builds` is what that took."""
@@ -347,6 +351,7 @@ def _described(packed: Packed) -> Message:
         "size": packed.size,
         "leaves": [leaf.to_json() for leaf in packed.leaves],
         "structure": packed.structure,
+        "key": packed.key,
     }
 
 

@@ -284,14 +284,16 @@ def _timed_together(
                 innocent = {arm.name: held[arm.name] for arm in arms if arm.fault is None}
         except KeyboardInterrupt as interrupt:
             interruption = interrupt
+        finally:
+            for arm in arms:
+                arm.subject.close()
     for arm in cohort.arms:
-        arm.subject.close()
         arm.reported &= not innocent or arm.fault is not None
     yield from timed(untimed(run.context, cohort, seen), cohort, terms, time.perf_counter() - started)
     under_way.done()  # not before the last result is kept
     if innocent:
         yield from _timed_together(run, innocent, series, groups, before=cohort)
-    elif series.baseline_ms is None and cohort.rounds:
+    elif series.baseline_ms is None and any(r.rejected is None for r in cohort.accepted):
         series.baseline_ms = summarize(cohort.accepted, BASELINE, None).time_ms
     if interruption:
         raise interruption

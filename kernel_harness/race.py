@@ -18,6 +18,7 @@ from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort, Start, stoppe
 from kernel_harness.device import Steady
 from kernel_harness.examine import Answer, Fault, Refused, Subject, compare
 from kernel_harness.inputs import LEADS_BYTES, Inputs
+from kernel_harness.status import Status
 from kernel_harness.timing import LOOKS, Round, decided, order_of_round
 
 LEAST_WARMUP, MOST_WARMUP = 2, 24
@@ -99,7 +100,8 @@ def _warm(cohort: Cohort, spent: float) -> bool:
 
 
 def _running(cohort: Cohort) -> list[Arm]:
-    return [arm for arm in cohort.arms if not arm.trusted and arm.fault is None]
+    """Candidates that can be timed."""
+    return [] if cohort.broken else [arm for arm in cohort.arms if not arm.trusted and arm.fault is None]
 
 
 def _done(cohort: Cohort, stop: Stop, elapsed_s: float) -> bool:
@@ -144,12 +146,17 @@ def _renew(cohort: Cohort, inputs: Inputs, start: Start) -> None:
 
     def again(arm: Arm) -> None:
         with stopped_again(arm):
-            arm.subject = start(arm.name)
+            try:
+                arm.subject = start(arm.name)
+            except RuntimeError as error:
+                raise Fault(Status.RUNTIME_ERROR, str(error)) from None
             cohort.processes[arm.name] += 1
             arm.subject.call(*drawn, hold=cohort.hold.cycles)
 
+    arms.sort(key=lambda arm: not arm.trusted)
+    again(arms[0])  # before any candidate is there to take what torch needs
     with ThreadPoolExecutor(len(arms)) as pool:
-        list(pool.map(again, arms))
+        list(pool.map(again, arms[1:]))
 
 
 def _round(cohort: Cohort, inputs: Inputs, rng: random.Random, kept: list[Round]) -> None:

@@ -143,6 +143,8 @@ def timed(results: Iterable[Result], cohort: Cohort, terms: Terms, seconds: floa
                 rounds, arm.name, against, scale=scale, scale_ms=terms.scale_ms, resolution_ms=resolution_ms
             )
             result = _with_timing(terms, result, timing)
+        elif cohort.broken and result.status is Status.PASSED:
+            result = replace(result, reason=f"{result.reason} It was not timed: {cohort.broken.reason}".strip())
         yield result
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import os
 import secrets
 import time
 from collections import Counter
@@ -103,7 +104,8 @@ def _take_in(journal: Journal) -> list[dict[str, Any]]:
         try:
             with path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if text := file.read():  # or it is just being begun
+                # Or it is just being begun, or its run has only now removed it.
+                if (text := file.read()) and os.fstat(file.fileno()).st_nlink:
                     unwritten += _taken_in(path, text, journal)
         except (BlockingIOError, FileNotFoundError):
             continue  # its run lives, or is done with it
@@ -151,7 +153,8 @@ def _summed_up(text: bytes) -> Iterator[dict[str, Any]]:
     results = timed(map(_result, header["results"]), cohort, Terms(**header["terms"]), seconds)
     for result, before in zip(results, header["results"], strict=True):
         if result.timing is not None and result.kind == "candidate":
-            reason = f"{result.reason} The run was cut short when it had timed {_rounds(cohort.rounds)}."
+            reason = f"{result.reason} The run was cut short when it had timed {_rounds(cohort.rounds)}; who may have "
+            reason += "disturbed the others had not been looked for."
             result = replace(result, reason=reason.strip())
         yield {**to_json(result, at), **{key: before[key] for key in _OF_CHECKS}}
 

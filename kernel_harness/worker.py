@@ -178,7 +178,8 @@ class Worker:
         """What a call begins with: its inputs on the device, the generator as the reference has it."""
         self._stage, self._last = "call", None
         memory = self._map(descriptors[0], message)
-        placed = self._device.place(memory, tensors.read_leaves(message["leaves"], message["size"]))
+        leaves = tensors.read_leaves(message["leaves"], message["size"])
+        placed = self._device.place(memory, leaves, message["key"])
         torch.manual_seed(message["seed"])
         self._launched = self._device.launches()
         return placed, tensors.unflatten(message["structure"], placed.tensors)

@@ -18,6 +18,7 @@ import torch
 from kernel_harness.device import cuda
 from kernel_harness.device.cuda import Cuda
 from kernel_harness.emulator import compile as emulator, torch_cuda
+from kernel_harness.mask import mask_
 from kernel_harness.tensors import layout, write
 
 torch_cuda.install(emulator.runtime())
@@ -55,10 +56,16 @@ write(memory, leaves, [tensor.t()], size)
 read_only = memoryview(memory).toreadonly()
 device.place(read_only, leaves)
 device.place(read_only, leaves)
+mask_(torch.frombuffer(memory, dtype=torch.int64), 12345)
+(masked,) = device.place(read_only, leaves).tensors
+(unmasked,) = device.place(read_only, leaves, 12345).tensors
+mask_(torch.frombuffer(memory, dtype=torch.int64), 12345)
 placed = device.place(memory, leaves)
 (on_device,) = placed.tensors
 seen = {"device": str(on_device.device), "stride": on_device.stride()}
 seen["equal"] = torch.equal(on_device.cpu(), tensor.t())
+seen["masked"] = not torch.equal(masked.cpu(), tensor.t())
+seen["unmasked"] = torch.equal(unmasked.cpu(), tensor.t())
 on_device.zero_()
 placed.write_back()
 seen["written_back"] = leaves[0].view(memory).abs().sum().item() == 0
@@ -91,6 +98,10 @@ def seen():
 
 def test_inputs_are_copied_to_the_device(seen):
     assert seen["device"] == "cuda:0" and seen["equal"]
+
+
+def test_masked_inputs_are_what_they_were_to_who_knows_the_key(seen):
+    assert seen["masked"] and seen["unmasked"]
 
 
 def test_inputs_keep_their_strides(seen):

@@ -23,6 +23,7 @@ from kernel_harness.examine import Fault, Subject
 from kernel_harness.glimpse import POSITIONS, Glimpse
 from kernel_harness.inputs import Inputs
 from kernel_harness.judge import Nobody, Session
+from kernel_harness.mask import mask_
 from kernel_harness.results import Result
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
@@ -99,6 +100,35 @@ def test_who_does_not_start_again_leaves_and_the_others_go_on(
     assert found["goes_on"].timing and found["goes_on"].timing.rounds == session.settings.rounds
 
 
+@pytest.mark.parametrize("rounds", [0, 8])
+def test_without_torch_nobody_is_timed_any_more(
+    session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    """It is what the judge's clock measures others against."""
+    call = race._call
+
+    def failing(cohort: Cohort, arm: Arm, *arguments: object, **how: object) -> object:
+        if arm.name == BASELINE and len(cohort.rounds) == rounds:
+            arm.fault = Fault(Status.RUNTIME_ERROR, "out of memory")
+            return None
+        return call(cohort, arm, *arguments, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(race, "_call", failing)
+    found = judged(session, "only")
+
+    assert found["only"].status is Status.PASSED
+    if rounds:
+        assert found["only"].timing and len(found["only"].timing.samples_ms) == rounds
+        assert "torch or the sentinel failed" in found["only"].settings["rejected"].values()
+    else:
+        assert found["only"].timing is None
+        assert "not timed: out of memory" in found["only"].reason
+        assert (
+            "torch or the sentinel failed" in str(found["only"].settings["rejected"])
+            or not found["only"].settings["orders"]
+        )
+
+
 def test_what_processes_differ_by_shrinks_with_their_number(coarse: None) -> None:
     arms = [Arm(name, SimpleNamespace(), trusted=True) for name in ("arm", BASELINE, SENTINEL)]  # type: ignore[arg-type]
     cohort = Cohort(arms, Emulated())
@@ -124,7 +154,13 @@ def test_a_device_with_memory_of_its_own_reads_every_round_from_the_same() -> No
     with closing(Inputs(Reference(PROBLEM, "cpu", None), Apart())) as inputs:
         drawn = [inputs.draw(lead) for lead in (0, 4096, 0)]
 
+        lies = torch.frombuffer(drawn[-1][1].memory, dtype=torch.uint8)
+        leaf, tensor, key = drawn[-1][0].leaves[0], drawn[-1][0].tensors[0], drawn[-1][0].key
+        masked = leaf.of(leaf.bytes(lies.numpy()).clone())
+        unmasked = leaf.of(leaf.bytes(mask_(lies.view(torch.int64), key).numpy()).clone())
+
     assert len({id(buffer) for _, buffer in drawn}) == 1
+    assert torch.equal(unmasked, tensor) and not torch.equal(masked, tensor)
     assert all(not torch.equal(a.tensors[0], b.tensors[0]) for (a, _), (b, _) in itertools.pairwise(drawn))
 
 
@@ -176,6 +212,41 @@ def test_a_hundredth_that_was_filled_in_later_is_nearly_always_seen(output: tupl
 
     assert POSITIONS >= 1024
     assert missed < 40  # one byte in four is changed, and so one in 400: 15 in 200 are expected to be missed
+
+
+def test_a_small_tensor_beside_a_large_one_is_looked_at() -> None:
+    tensors = [torch.randn(1_000_000), torch.zeros(())]
+    leaves, size = layout(tensors)
+    with closing(SharedBuffer(size)) as buffer:
+        write(buffer.memory, leaves, tensors, size)
+        glimpse = Glimpse(leaves, buffer.memory)
+        leaves[1].view(buffer.memory).fill_(1.5)
+
+        assert not glimpse.agrees([leaf.bytes(buffer.memory).clone() for leaf in leaves])
+
+
+def test_keys_make_masks_that_share_nothing() -> None:
+    masks = [mask_(torch.zeros(5_000_000, dtype=torch.int64), key) for key in (1, 2, 1 << 61)]
+    bits = torch.cat([(mask[:100_000].unsqueeze(1) >> torch.arange(64)) & 1 for mask in masks]).double().mean(0)
+
+    assert all((a == b).sum() == 0 for a, b in itertools.combinations(masks, 2))
+    assert all(mask.unique().numel() == mask.numel() for mask in masks)
+    assert (bits - 0.5).abs().max() < 0.01
+    assert all(mask_(mask, key).count_nonzero() == 0 for mask, key in zip(masks, (1, 2, 1 << 61), strict=True))
+
+
+def test_a_mask_is_what_its_formula_says() -> None:
+    key, all_bits = 123456789012345678, (1 << 64) - 1
+
+    def split_mix(counter: int) -> int:
+        z = counter * 0x9E3779B97F4A7C15 & all_bits
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & all_bits
+        z = (z ^ z >> 27) * 0x94D049BB133111EB & all_bits
+        return z ^ z >> 31
+
+    words = mask_(torch.zeros(100, dtype=torch.int64), key)
+
+    assert [int(word) & all_bits for word in words] == [split_mix(key + i) for i in range(100)]
 
 
 def test_outputs_without_a_byte_agree() -> None:

@@ -77,8 +77,8 @@ class Device(Protocol):
     def open(self) -> None:
         """What each worker does for itself, before its candidate."""
 
-    def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
-        """The tensors of a shared buffer, on the device."""
+    def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
+        """The tensors of a shared buffer, on the device. With a key it lies masked, which no device in place sees."""
 
     def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
         """Copies what a call returned to where its leaves lie in `memory`."""

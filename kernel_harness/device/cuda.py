@@ -18,6 +18,7 @@ from kernel_harness.build import bindings, compiler, nvcc
 from kernel_harness.build.sources import Sources
 from kernel_harness.device import Clocked, Placed, Steady, ceilings, nvml, pinned
 from kernel_harness.device.peaks import Peaks, of
+from kernel_harness.mask import mask_
 from kernel_harness.tensors import Leaf
 
 _FLUSHES = 2  # times the L2 size; a buffer of just its size leaves lines behind
@@ -77,7 +78,7 @@ class Cuda:
         """Compiles for this device. Raises BuildFailed."""
         nvcc.build(sources, mark, folder)
 
-    def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
+    def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
         """A copy of the whole buffer on the device, canaries included; tensors are views of it."""
         host = pinned.as_bytes(memory)
         if memory is not self._inputs:
@@ -85,6 +86,8 @@ class Cuda:
             self._inputs_pinned.enter_context(pinned.pinned(host, written=not memoryview(memory).readonly))
             self._inputs = memory
         arena = host.to(self.torch_device)
+        if key is not None:
+            mask_(arena.view(torch.int64), key)
         views = []
         for leaf in leaves:
             flat = arena[leaf.offset : leaf.offset + leaf.nbytes].view(leaf.dtype)
@@ -99,6 +102,9 @@ class Cuda:
             self._outputs_pinned.close()
             self._outputs_pinned.enter_context(pinned.pinned(pinned.as_bytes(memory)[:size], written=True))
             self._pinned_bytes = size
+        elif size > _MOST_PINNED_BYTES:  # what is pinned in part cannot be copied to
+            self._outputs_pinned.close()
+            self._pinned_bytes = 0
         for leaf, tensor in zip(leaves, tensors, strict=True):
             leaf.view(memory).copy_(tensor)
 

@@ -68,7 +68,7 @@ class Sanitized(Emulated):
         if self._sanitizer:
             self._sanitizer.name_arrays(library)
 
-    def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
+    def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
         """Each input in memory of its own, with room around it."""
         assert self._sanitizer
         placed = []
@@ -103,6 +103,6 @@ class SanitizedCuda(Cuda):
         os.environ["NVCC_APPEND_FLAGS"] = "-lineinfo"  # this process builds, and nothing else
         super().build(sources, mark, folder)
 
-    def place(self, memory: Any, leaves: Sequence[Leaf]) -> Placed:
+    def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
         """Each input in an allocation of its own."""
         return Placed([leaf.view(memory).to(self.torch_device) for leaf in leaves], lambda: None)
