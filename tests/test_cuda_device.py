@@ -74,7 +74,10 @@ memory = bytearray(2 * size)
 device.fetch([on_device], leaves, memory)
 seen["fetched"] = torch.equal(leaves[0].view(memory), on_device.cpu())
 device.fetch([on_device], leaves, memory)
-seen["pinning"] = {"calls": runtime.calls, "left": len(runtime.pinned)}
+seen["pinning"] = {"calls": list(runtime.calls), "left": len(runtime.pinned)}
+cuda._MOST_PINNED_BYTES = 8
+device.fetch([on_device], leaves, memory)
+seen["pinned of what is too large"] = len(runtime.pinned)
 
 result, cold = device.timed(lambda: on_device + 1, hold=1 << 20, cold=True)
 seen["cold"] = vars(cold)
@@ -119,6 +122,10 @@ def test_outputs_are_fetched_to_where_the_judge_reads_them(seen):
 def test_each_memory_of_inputs_or_outputs_is_pinned_once_even_where_the_driver_refuses(seen):
     read_only, written = 8, 0
     assert seen["pinning"] == {"calls": [read_only, written, written], "left": 1}  # the inputs that are gone are not
+
+
+def test_outputs_that_are_too_large_to_be_pinned_are_not_pinned_in_part(seen):
+    assert seen["pinned of what is too large"] == 0
 
 
 def test_a_timed_call_is_launched_behind_a_sleep_and_has_a_time(seen):
