@@ -137,8 +137,7 @@ class Subject:
         """One forward on a buffer that holds the packed inputs.
 
         `writable`, `poison` and `hold` (cycles; None: the call is not timed) say how; `keep` the inputs for what
-        is asked `again`. The bracket opens before a process that was stopped goes on, as it may know where the inputs
-        lie; it closes on a sample of the output's bytes, which the copy must hold.
+        is asked `again`. The bracket closes on a sample of the output's bytes, which the copy must hold.
         """
         how = {"writable": False, "poison": False, "hold": None, "keep": False, **how}
         descriptor = buffer.descriptor if how["writable"] else buffer.read_only()

@@ -304,7 +304,7 @@ def _arm(run: Session, candidate: Candidate, subject: Subject, finding: Finding,
     fault = None
     if subject.closed:
         try:
-            subject = _loaded(run, file_name(candidate), candidate.source, "ModelNew")
+            subject = loaded(run, file_name(candidate), candidate.source, "ModelNew")
         except (Fault, Refused) as error:
             fault = error if isinstance(error, Fault) else Fault(Status.RUNTIME_ERROR, str(error))
     return Arm(candidate.name, subject, reported=reported, fault=fault)
@@ -313,13 +313,16 @@ def _arm(run: Session, candidate: Candidate, subject: Subject, finding: Finding,
 def _fresh(run: Session, held: Mapping[str, _Held], name: str) -> Subject:
     """Another process of a candidate, or of the reference."""
     if name == BASELINE:
-        return _loaded(run, str(run.problem.path), run.problem.text, "Model")
-    return _loaded(run, file_name(held[name][0]), held[name][0].source, "ModelNew")
+        return loaded(run, str(run.problem.path), run.problem.text, "Model")
+    return loaded(run, file_name(held[name][0]), held[name][0].source, "ModelNew")
 
 
-def _loaded(run: Session, file: str, source: str, name: str, compiled: str | None = None) -> Subject:
+def loaded(run: Session, file: str, source: str, name: str, compiled: str | None = None) -> Subject:
     """A new process, ready to be called. Raises Fault or Refused."""
-    subject = new_subject(run)
+    try:
+        subject = new_subject(run)
+    except RuntimeError as error:  # what others hold of the device may be what it lacks
+        raise Fault(Status.RUNTIME_ERROR, str(error)) from None
     try:
         subject.load(file, source, name)
         subject.make(run.problem, compiled=compiled)
@@ -362,7 +365,7 @@ def companions(run: Session) -> Iterator[list[Arm]]:
             run.problem, run.device.emulated, run.settings.baseline
         ):
             run.observer.stage("", f"starting {name}")
-            subject = _loaded(run, file, source, class_name, builtin.COMPILED.get(name))
+            subject = loaded(run, file, source, class_name, builtin.COMPILED.get(name))
             arms.append(Arm(name, subject, trusted=True, reported=name in builtin.BASELINES))
         yield arms
     finally:

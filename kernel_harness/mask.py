@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-WORD_BYTES = 8
 # Of 64-bit words at a time: what mixing them takes is then some 100 MB, however large the inputs are.
 _CHUNK = 1 << 22
 

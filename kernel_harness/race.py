@@ -18,7 +18,6 @@ from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort, Start, stoppe
 from kernel_harness.device import Steady
 from kernel_harness.examine import Answer, Fault, Refused, Subject, compare
 from kernel_harness.inputs import LEADS_BYTES, Inputs
-from kernel_harness.status import Status
 from kernel_harness.timing import LOOKS, Round, decided, order_of_round
 
 LEAST_WARMUP, MOST_WARMUP = 2, 24
@@ -146,10 +145,7 @@ def _renew(cohort: Cohort, inputs: Inputs, start: Start) -> None:
 
     def again(arm: Arm) -> None:
         with stopped_again(arm):
-            try:
-                arm.subject = start(arm.name)
-            except RuntimeError as error:
-                raise Fault(Status.RUNTIME_ERROR, str(error)) from None
+            arm.subject = start(arm.name)
             cohort.processes[arm.name] += 1
             arm.subject.call(*drawn, hold=cohort.hold.cycles)
 
@@ -191,8 +187,7 @@ def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
 
 def _call(cohort: Cohort, arm: Arm, packed: Packed, buffer: SharedBuffer, *, warm: bool) -> Answer | None:
     with stopped_again(arm):
-        if cohort.device.in_place:
-            arm.subject.ping()  # awake before the clock runs; elsewhere it would see the inputs before
+        arm.subject.ping()  # awake before the clock runs
         answer = arm.subject.call(packed, buffer, hold=cohort.hold.cycles, keep=warm)
         if answer.clocked.peak_bytes is not None:
             cohort.peak_bytes[arm.name] = max(cohort.peak_bytes.get(arm.name, 0), answer.clocked.peak_bytes)
