@@ -21,7 +21,7 @@ from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from kernel_harness.timing import Comparison, Interval, Round, compare, ratio_interval
+from kernel_harness.timing import Comparison, Interval, Round, compare, ratio_interval, remaining_ms
 
 SAME, DOSE, ITSELF = "the same twice", "slowed by a known dose", "times itself"
 EMPTY = "0 us"
@@ -61,8 +61,8 @@ def _ratio(run: Mapping[str, Any], arm: str, baseline: str, resolution_ms: float
     rounds = rounds_of(run)
     typical_ms = statistics.median(r.samples_ms[arm] for r in rounds)
     processes = run.get("processes", {})
-    resolution_ms *= math.sqrt((1 / processes.get(arm, 1) + 1 / processes.get(baseline, 1)) / 2)
-    return ratio_interval(rounds, arm, baseline).widened(resolution_ms / typical_ms)
+    left_ms = remaining_ms(resolution_ms, processes.get(arm, 1), processes.get(baseline, 1))
+    return ratio_interval(rounds, arm, baseline).widened(left_ms / typical_ms)
 
 
 def _same(what: str, samples: Samples, resolution_ms: float) -> list[tuple[str, str, str]]:

@@ -38,7 +38,7 @@ from kernel_harness import device as devices  # noqa: E402
 from kernel_harness.cases import pack  # noqa: E402
 from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort  # noqa: E402
 from kernel_harness.examine import Subject, buffer_of  # noqa: E402
-from kernel_harness.judge import Nobody, Session, companions, new_subject  # noqa: E402
+from kernel_harness.judge import Nobody, Session, companions, loaded, new_subject  # noqa: E402
 from kernel_harness.problem import load as load_problem  # noqa: E402
 from kernel_harness.race import Stop, race  # noqa: E402
 from kernel_harness.results import environment  # noqa: E402
@@ -109,13 +109,6 @@ class Bench:
         with closing(Stand(self, processes)) as stand:
             yield stand
 
-    def reference(self) -> Subject:
-        """A new process of the baseline."""
-        subject = new_subject(self.session)
-        subject.load(str(self.session.problem.path), self.session.problem.text, "Model")
-        subject.make(self.session.problem)
-        return subject
-
     def repeat(self, times: int, least: int = 2) -> Iterator[int]:
         """Counts runs, as far as there is time for them."""
         for number in range(times):
@@ -167,11 +160,11 @@ class Stand:
         self.subjects[name].make(self._bench.session.problem)
 
     def _another(self, name: str) -> Subject:
+        session = self._bench.session
         if name == BASELINE:
-            return self._bench.reference()
+            return loaded(session, str(session.problem.path), session.problem.text, "Model")
         self.before.append((name, self.subjects[name]))
-        self.subjects[name] = new_subject(self._bench.session)
-        self._load(name)
+        self.subjects[name] = loaded(session, f"{name}.py", self._kernels[name], "ModelNew")
         return self.subjects[name]
 
     def race(self, what: str, rounds: int | None = None) -> Cohort:

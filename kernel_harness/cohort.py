@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from kernel_harness.device import Device, Steady
 from kernel_harness.evidence import Evidence
 from kernel_harness.examine import Fault, Refused, Subject
 from kernel_harness.status import Status
-from kernel_harness.timing import Round, reject_rounds
+from kernel_harness.timing import Round, reject_rounds, remaining_ms
 
 BASELINE, SENTINEL = "torch", "(sentinel)"
 COHORT = 8
@@ -63,8 +62,8 @@ class Cohort:
         self.processes.update(arm.name for arm in self.arms)
 
     def resolution_ms(self, arm: str, other: str) -> float:
-        """What remains of what two processes of one kernel differ by, over all that the two arms have had."""
-        return self.device.resolution_ms * math.sqrt((1 / self.processes[arm] + 1 / self.processes[other]) / 2)
+        """What remains of the device's, over all processes that the two arms have had."""
+        return remaining_ms(self.device.resolution_ms, self.processes[arm], self.processes[other])
 
     @property
     def broken(self) -> Fault | None:
@@ -80,8 +79,8 @@ class Cohort:
         Without torch or the sentinel a round bounds nobody, and does not count.
         """
         needed = {arm.name for arm in self.arms} & {BASELINE, SENTINEL}
-        lacking = [replace(r, rejected=r.rejected or "torch or the sentinel failed") for r in self.rounds]
-        rounds = [r if needed <= r.samples_ms.keys() else bad for r, bad in zip(self.rounds, lacking, strict=True)]
+        why = "torch or the sentinel failed"
+        rounds = [r if needed <= r.samples_ms.keys() else replace(r, rejected=r.rejected or why) for r in self.rounds]
         candidates = [arm.name for arm in self.arms if not arm.trusted]
         return clock.bounded(reject_rounds(rounds, SENTINEL), candidates, BASELINE)
 

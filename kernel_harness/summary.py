@@ -133,7 +133,7 @@ def timed(results: Iterable[Result], cohort: Cohort, terms: Terms, seconds: floa
             result = replace(result, phases_s={**result.phases_s, "timing": seconds})
             if arm.fault is not None:
                 result = replace(result, status=arm.fault.status, reason=arm.fault.reason, log=arm.fault.log)
-        extra = {**result.settings, **_measured(cohort, arm.name)}
+        extra = {**result.settings, **_measured(cohort, rounds, arm.name)}
         result = replace(result, settings=extra, information={**result.information, **_information(cohort, arm.name)})
         own = [r for r in rounds if arm.name in r.samples_ms]
         if arm.fault is None and any(r.rejected is None for r in own):
@@ -162,13 +162,13 @@ def _of_baseline(context: Context, name: str) -> Result:
     )  # fmt: skip
 
 
-def _measured(cohort: Cohort, arm: str) -> dict[str, Any]:
+def _measured(cohort: Cohort, accepted: Sequence[Round], arm: str) -> dict[str, Any]:
     """What the record holds of the rounds beside the samples that count, so that nothing is dropped silently."""
     return {
         "warmup_ms": [r.samples_ms.get(arm) for r in cohort.warmup],
         "own_clock_ms": [r.samples_ms.get(arm) for r in cohort.rounds],
         "brackets_ms": [r.brackets_ms.get(arm) for r in cohort.rounds],
-        "rejected": {str(i): r.rejected for i, r in enumerate(cohort.accepted) if r.rejected},
+        "rejected": {str(i): r.rejected for i, r in enumerate(accepted) if r.rejected},
         "orders": [r.order for r in cohort.rounds],
         "device_states": cohort.states, "hold_cycles": cohort.hold.cycles,
         "processes": cohort.processes[arm], "waits_for_the_device": arm in cohort.hold.waiting, "audits": cohort.audits,

@@ -293,6 +293,11 @@ def decided(
     return all(width is not None and width < half_width for width in widths)
 
 
+def remaining_ms(resolution_ms: float, processes: int, others: int) -> float:
+    """What remains of what two processes of one kernel differ by, over so many of the one and of the other."""
+    return resolution_ms * math.sqrt((1 / processes + 1 / others) / 2)
+
+
 def compare(interval: Interval, margin: float = HALF_WIDTH) -> Comparison:
     """What a speedup's interval says; a difference that lies wholly within `margin` is none.
 
