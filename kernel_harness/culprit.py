@@ -127,7 +127,9 @@ def _one_by_one(bench: _Bench) -> dict[str, tuple[float, ...]]:
 
 
 def _typical_ms(cohort: Cohort, name: str) -> float:
-    return median(r.brackets_ms.get(name, r.samples_ms[name]) for r in cohort.rounds if name in r.samples_ms)
+    """By the judge's clock; zero for who failed before it was timed."""
+    rounds = (*cohort.warmup, *cohort.rounds)
+    return median([r.brackets_ms.get(name, r.samples_ms[name]) for r in rounds if name in r.samples_ms] or [0.0])
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import ROOT
 
-from kernel_harness import judge, race
+from kernel_harness import culprit, judge, race
 from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Reference
@@ -100,11 +100,13 @@ def test_who_does_not_start_again_leaves_and_the_others_go_on(
     assert found["goes_on"].timing and found["goes_on"].timing.rounds == session.settings.rounds
 
 
+@pytest.mark.parametrize("suspected", [False, True], ids=["nobody is suspected", "all are suspected"])
 @pytest.mark.parametrize("rounds", [0, 8])
 def test_without_torch_nobody_is_timed_any_more(
-    session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch, rounds: int
+    session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch, rounds: int, suspected: bool
 ) -> None:
     """It is what the judge's clock measures others against."""
+    monkeypatch.setattr(culprit, "suspects", lambda readings, _: list(readings) if suspected else [])
     call = race._call
 
     def failing(cohort: Cohort, arm: Arm, *arguments: object, **how: object) -> object:
