@@ -37,7 +37,8 @@ from timing_goals import BY_ITSELF, DOSE, IN_A_ROW, ITSELF, SAME, table  # noqa:
 from kernel_harness import device as devices  # noqa: E402
 from kernel_harness.cases import pack  # noqa: E402
 from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort  # noqa: E402
-from kernel_harness.examine import Subject, buffer_of  # noqa: E402
+from kernel_harness.examine import Subject  # noqa: E402
+from kernel_harness.inputs import buffer_of  # noqa: E402
 from kernel_harness.judge import Nobody, Session, companions, loaded, new_subject  # noqa: E402
 from kernel_harness.problem import load as load_problem  # noqa: E402
 from kernel_harness.race import Stop, race  # noqa: E402

@@ -22,8 +22,8 @@ from kernel_harness.cases import Packed, Reference, pack
 from kernel_harness.channel import SharedBuffer
 from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort, Start, stopped_again
 from kernel_harness.evidence import FACTOR, Evidence
-from kernel_harness.examine import Fault, Refused, buffer_of
-from kernel_harness.inputs import Inputs
+from kernel_harness.examine import Fault, Refused
+from kernel_harness.inputs import Inputs, buffer_of
 from kernel_harness.status import Status
 from kernel_harness.timing import Round
 

@@ -23,6 +23,7 @@ from kernel_harness.cases import FORWARD_SEED, Case, Packed, Reference, pack
 from kernel_harness.channel import Message, SharedBuffer
 from kernel_harness.device import Clocked, Steady
 from kernel_harness.glimpse import Glimpse
+from kernel_harness.inputs import buffer_of
 from kernel_harness.paths import KERNELS, shown
 from kernel_harness.problem import WEIGHT_SEED, Problem
 from kernel_harness.process import Limits, Template, Worker, WorkerFailed, WorkerTimedOut
@@ -336,13 +337,6 @@ def _inputs_intact(packed: Packed, buffer: SharedBuffer, check: Check) -> Check:
     for i in tensors.damaged(buffer.memory, packed.leaves, buffer.size):
         return Check(check.case, Status.MUTATED_INPUT, detail=f"Memory just beside input {i + 1} was written to.")
     return check
-
-
-def buffer_of(packed: Packed) -> SharedBuffer:
-    """Shared memory that holds the inputs, with canaries between them."""
-    buffer = SharedBuffer(packed.size)
-    tensors.write(buffer.memory, packed.leaves, packed.tensors, packed.size)
-    return buffer
 
 
 def _described(packed: Packed) -> Message:

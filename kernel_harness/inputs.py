@@ -1,7 +1,8 @@
-"""What timed calls are given."""
+"""What calls are given: bytes in shared memory."""
 
 from __future__ import annotations
 
+import mmap
 import secrets
 from dataclasses import replace
 
@@ -17,37 +18,52 @@ from kernel_harness.tensors import write
 LEADS_BYTES = (0, 4096)
 
 
+def buffer_of(packed: Packed) -> SharedBuffer:
+    """Shared memory that holds the inputs, with canaries between them."""
+    buffer = SharedBuffer(packed.size)
+    write(buffer.memory, packed.leaves, packed.tensors, packed.size)
+    return buffer
+
+
 class Inputs:
     """Inputs that nobody has seen, and the memory from which all who are called get the same bytes.
 
     A device with memory of its own copies from one buffer, which its processes pin once: to pin it for each call is
-    noise in the judge's clock. What lies there before a call is masked, or work that a candidate left waiting on the
-    device could begin with it. Where calls work on the buffer itself, each drawing has one of its own.
+    noise in the judge's clock. What comes to lie there is masked before it does, or work that a candidate left waiting
+    on the device could begin with it. Where calls work on the buffer itself, each drawing has one of its own.
     """
 
     def __init__(self, reference: Reference, device: Device) -> None:
         self.reference, self._in_place = reference, device.in_place
         self._buffer: SharedBuffer | None = None
+        self._unmasked = bytearray()  # nobody else's; kept, as new pages take longer than what is written to them
 
     def draw(self, lead_bytes: int = 0) -> tuple[Packed, SharedBuffer]:
         """New ones; those before are gone."""
         packed = pack(self.reference.problem.inputs(secrets.randbits(48)), lead_bytes)
-        if self._buffer is None or self._in_place or self._buffer.size < packed.size:
+        if self._in_place:
+            self.close()
+            self._buffer = buffer_of(packed)
+            return packed, self._buffer
+        if self._buffer is None or self._buffer.size < packed.size:
             self.close()
             self._buffer = SharedBuffer(packed.size + max(LEADS_BYTES) - lead_bytes)
-        write(self._buffer.memory, packed.leaves, packed.tensors, packed.size)
-        if not self._in_place:
-            packed = replace(packed, key=secrets.randbits(62))
-            self._mask(packed)
+            self._unmasked = bytearray(self._buffer.size)
+        packed = replace(packed, key=secrets.randbits(62))
+        write(self._unmasked, packed.leaves, packed.tensors, packed.size)
+        _words(self._buffer.memory, packed.size).copy_(self._masked(packed))
         return packed, self._buffer
 
-    def _mask(self, packed: Packed) -> None:
-        assert self._buffer is not None and packed.key is not None
-        words = torch.frombuffer(self._buffer.memory, dtype=torch.int64)
-        words.copy_(mask_(words.to(self.reference.device, copy=True), packed.key))
+    def _masked(self, packed: Packed) -> torch.Tensor:
+        assert packed.key is not None
+        return mask_(_words(self._unmasked, packed.size).to(self.reference.device, copy=True), packed.key)
 
     def close(self) -> None:
         """Gives the memory back."""
         if self._buffer is not None:
             self._buffer.close()
         self._buffer = None
+
+
+def _words(memory: mmap.mmap | bytearray, size: int) -> torch.Tensor:
+    return torch.frombuffer(memory, dtype=torch.int64, count=size // 8)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Reference
-from kernel_harness.examine import Fault, Finding, Refused, Subject, buffer_of
+from kernel_harness.examine import Fault, Finding, Refused, Subject
+from kernel_harness.inputs import buffer_of
 from kernel_harness.status import Status
 
 

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import torch
 
-# Of 64-bit words at a time: what mixing them takes is then some 100 MB, however large the inputs are.
-_CHUNK = 1 << 22
+# Of 64-bit words at a time: what is drawn for them takes 8 MB, however large the inputs are.
+_CHUNK = 1 << 20
+_LEAST = -(1 << 63)
 
 
 def mask_(words: torch.Tensor, key: int) -> torch.Tensor:
-    """Flips bits of int64 words in place, on whatever device they are; done twice it is undone.
+    """Flips bits of int64 words in place, on whatever device they are; done twice on the same device it is undone.
 
-    Word i is xored with SplitMix64 of key + i (Steele, Lea and Flood 2014, doi:10.1145/2660193.2660195): whoever does
-    not know the key cannot guess inputs before the clock runs, and has no use for them after.
+    They are xored with what the device's generator draws from the key: on CUDA, Philox (Salmon et al. 2011,
+    doi:10.1145/2063384.2063405). Whoever knows some words, as those between the inputs, has no known way to tell the
+    key and thereby the others from them.
     """
-    for start in range(0, words.numel(), _CHUNK):
-        part = words[start : start + _CHUNK]
-        part.bitwise_xor_(_mixed(torch.arange(start, start + part.numel(), device=words.device).add_(key)))
+    drawn = torch.empty(_CHUNK, dtype=torch.int64, device=words.device)
+    generator = torch.Generator(words.device).manual_seed(key)
+    for part in words.split(_CHUNK):
+        # As many each time, or what the first words get would depend on how many there are.
+        part.bitwise_xor_(drawn.random_(_LEAST, None, generator=generator)[: part.numel()])
     return words
-
-
-def _mixed(counters: torch.Tensor) -> torch.Tensor:
-    z = counters.mul_(_signed(0x9E3779B97F4A7C15))
-    z.bitwise_xor_(_shifted(z, 30)).mul_(_signed(0xBF58476D1CE4E5B9))
-    z.bitwise_xor_(_shifted(z, 27)).mul_(_signed(0x94D049BB133111EB))
-    return z.bitwise_xor_(_shifted(z, 31))
-
-
-def _shifted(z: torch.Tensor, bits: int) -> torch.Tensor:
-    """To the right, as a number without a sign."""
-    return (z >> bits).bitwise_and_((1 << (64 - bits)) - 1)
-
-
-def _signed(constant: int) -> int:
-    """As torch takes a number of 64 bits."""
-    return constant - (1 << 64)

@@ -14,7 +14,8 @@ from kernel_harness.cases import pack, plan
 from kernel_harness.device import Device
 from kernel_harness.device.profiled import note_of
 from kernel_harness.errors import UserError
-from kernel_harness.examine import Fault, Refused, Subject, buffer_of, file_name
+from kernel_harness.examine import Fault, Refused, Subject, file_name
+from kernel_harness.inputs import buffer_of
 from kernel_harness.judge import results_folder
 from kernel_harness.problem import Problem, shape_text
 from kernel_harness.process import Limits, Template

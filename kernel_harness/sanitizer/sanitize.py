@@ -18,7 +18,8 @@ from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Packed, Reference, plan
 from kernel_harness.channel import SharedBuffer
 from kernel_harness.errors import EnvironmentLacking, UserError
-from kernel_harness.examine import Answer, Fault, Refused, Subject, buffer_of, file_name
+from kernel_harness.examine import Answer, Fault, Refused, Subject, file_name
+from kernel_harness.inputs import buffer_of
 from kernel_harness.problem import Problem
 from kernel_harness.process import Limits, Template
 from kernel_harness.sanitizer import TOOLS, compute_sanitizer
