@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import ROOT, Harness
 
 from kernel_harness import build
@@ -134,7 +135,12 @@ def nvcc(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         return {name: message for name, (message, _) in zip(COMPILED, said, strict=True)}
 
 
-@pytest.mark.skipif(not nvcc_release(), reason="nvcc is not on the PATH")
+def nvcc_is_torchs() -> bool:
+    """Whether it is there, of the CUDA that torch was built for, if torch says of which."""
+    return bool(nvcc_release()) and nvcc_release().split(".")[0] == (torch.version.cuda or nvcc_release()).split(".")[0]
+
+
+@pytest.mark.skipif(not nvcc_is_torchs(), reason="nvcc is not on the PATH, or of another CUDA than torch")
 @pytest.mark.parametrize("name", COMPILED)
 def test_a_mistake_is_told_by_nvcc(name: str, nvcc: dict[str, str]) -> None:
     same(nvcc[name], golden(name, "nvcc"), nvcc_release() == NVCC)
