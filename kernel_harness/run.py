@@ -45,8 +45,7 @@ def run(options: argparse.Namespace, root: Path, template: Template) -> list[Res
     with Session(timed, device, _settings(options), screen, template, [options.results], journal) as session:
         results = _judged(session, chosen, options, usual, journal, screen)
         while options.watch:
-            changed = _wait_for_change(options, usual.name, root, chosen)
-            chosen = find.kernels(options.kernel, usual.name, root)
+            chosen, changed = _wait_for_change(options, usual.name, root, chosen)
             results = _judged(session, changed, options, usual, journal, screen)
     return results
 
@@ -119,8 +118,8 @@ def longest_build_first(chosen: Sequence[Candidate], records: Sequence[Mapping[s
 
 def _wait_for_change(
     options: argparse.Namespace, problem: str, root: Path, known: Sequence[Candidate]
-) -> list[Candidate]:
-    """The candidates whose source is new or not what it was, once they are."""
+) -> tuple[list[Candidate], list[Candidate]]:
+    """All candidates, and those whose source is new or not what it was, once there are any."""
     before = {candidate.name: candidate.source for candidate in known}
     while True:
         time.sleep(_POLL_S)
@@ -130,7 +129,7 @@ def _wait_for_change(
             continue  # an editor that replaces the file has it gone for a moment
         changed = [c for c in now_there if c.source.strip() and before.get(c.name) != c.source]
         if changed:
-            return changed
+            return now_there, changed
 
 
 def _settings(options: argparse.Namespace) -> Settings:

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, Harness
 
+from kernel_harness import find
+
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on the PATH")
 
 KERNELS = ROOT / "kernels" / "matmul_tt"
 SHAPE = "M=8,K=16,N=8"
+QUICK = ("--device", "cpu", "--shape", SHAPE, "--quick", "--rounds", "8", "--watch")
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +34,7 @@ def watched(
     folder = tmp_path_factory.mktemp("kernels")
     files = [Path(shutil.copy(KERNELS / f"{name}.py", folder)) for name in ("naive", "tiled")]
     kernels = [word for file in files for word in ("--kernel", str(file))]
-    process = house.start(
-        "--problem", "matmul_tt", *kernels, "--device", "cpu", "--shape", SHAPE, "--quick", "--rounds", "8", "--watch"
-    )
+    process = house.start("--problem", "matmul_tt", *kernels, *QUICK)
     until(process, "watching")
     yield process, files
     process.send_signal(signal.SIGINT)
@@ -69,3 +70,23 @@ def test_a_mistake_is_told_and_mended_without_leaving(watched):
     tiled.write_text(right)
     table = until(process, "watching")
     assert "BUILD_ERROR" not in table and "tiled" in table
+
+
+def test_what_is_saved_right_after_it_was_read_is_judged_too(typed, harness, tmp_path, monkeypatch):
+    kernel = Path(shutil.copy(KERNELS / "naive.py", tmp_path))
+    text = kernel.read_text()
+    read, saves = find.kernels, iter([f"{text}# saved\n", *[f"{text}# saved again\n"] * 2])
+
+    def saved_once_read(*arguments):
+        found = read(*arguments)
+        kernel.write_text(next(saves, None) or interrupt())
+        return found
+
+    monkeypatch.setattr(find, "kernels", saved_once_read)
+    typed("--problem", "matmul_tt", "--kernel", kernel, *QUICK, "--results", harness.results)
+
+    assert len({record["source_sha256"] for record in harness.journal("matmul_tt") if record["kernel"] == "naive"}) == 3
+
+
+def interrupt():
+    raise KeyboardInterrupt
