@@ -160,24 +160,24 @@ def _check_baseline(name: str, chosen: Sequence[Candidate], device: Device) -> N
 def _conclude(
     options: argparse.Namespace, timed: Problem, usual: Problem, journal: Any, finished: Sequence[Any]
 ) -> None:
-    """The leaderboard on disk brought up to date; the table, or nothing with --json, on stdout."""
+    """The table, or nothing with --json, on stdout; then the leaderboard on disk, where there may be no room for it."""
     failures = [r for r in finished if not r.passed]
     if options.case is not None:
         for result in finished:
             print(f"{result.kernel}: {result.status}  {options.case}", file=sys.stderr if options.json else sys.stdout)
     else:
         table = leaderboard.rank(underway.read(journal), timed.shape)
-        stem = leaderboard.file_stem(timed.shape, usual.shape)
         title = f"{timed.name}, {shape_text(timed.shape)}"
-        path = leaderboard.save(journal.path.parent, stem, title, table)
         if not options.json:
             print(title, leaderboard.render(table), sep="\n\n")
     out = sys.stderr if options.json else sys.stdout
     for result in failures:
         log = journal.keep_log(result)
         print("", explain.failure(result, terminal(out), shown(log) if log else ""), sep="\n", file=out)
-    if options.case is None and not options.json:
-        print(f"\n{_seconds(finished)}\n{shown(path)}")
+    if options.case is None:
+        path = leaderboard.save(journal.path.parent, leaderboard.file_stem(timed.shape, usual.shape), title, table)
+        if not options.json:
+            print(f"\n{_seconds(finished)}\n{shown(path)}")
 
 
 def _seconds(finished: Sequence[Any]) -> str:

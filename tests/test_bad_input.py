@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import mmap
+import re
 import shlex
 import shutil
 import signal
@@ -283,6 +284,16 @@ def test_results_that_cannot_be_kept_are_a_clear_error(harness: Harness) -> None
     assert finished.code == 4, finished.stderr
     assert str(harness.results) in finished.stderr
     assert "Traceback" not in finished.stderr
+
+
+def test_a_leaderboard_that_cannot_be_written_is_shown_all_the_same(harness: Harness) -> None:
+    harness.leaderboard("product").mkdir(parents=True)  # a folder, where a file should be
+    finished = harness.run(*EMULATED, *kernels("good", "wrong_shape"))
+
+    assert finished.code == 4, finished.stderr
+    assert f"{harness.leaderboard('product')} cannot be written" in finished.stderr
+    assert re.search(r"good +PASSED", finished.stdout)
+    assert "has shape (48, 32)" in finished.stdout  # why the other failed
 
 
 class Disk:
