@@ -50,9 +50,8 @@ class Harness:
         )
 
     def candidates_processes(self) -> list[psutil.Process]:
-        """What workers are and what they have started, by where they stand: nothing else is in that folder."""
-        inside = f"{self.temporary.resolve()}/"
-        return [p for p in psutil.process_iter(["cwd"]) if (p.info["cwd"] or "").startswith(inside)]
+        """What workers are and what they have started: nothing else stands in that folder."""
+        return standing_in(self.temporary)
 
     def journal(self, problem: str) -> list[dict[str, Any]]:
         """Every line of runs.jsonl, which must all be whole; none where there is no file."""
@@ -89,6 +88,12 @@ def finished(process: subprocess.Popen[str]) -> Finished:
         process.communicate()
         raise
     return Finished(process.returncode, stdout, stderr)
+
+
+def standing_in(folder: Path) -> list[psutil.Process]:
+    """Processes whose working directory lies in a folder, as `info["cwd"]` says."""
+    inside = f"{folder.resolve()}/"
+    return [p for p in psutil.process_iter(["cwd"]) if (p.info["cwd"] or "").startswith(inside)]
 
 
 def until(condition: Callable[[], Any], what: str, deadline_s: float = 60) -> Any:

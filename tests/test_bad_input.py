@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT, Finished, Harness, until
+from conftest import LONGEST_S, ROOT, Finished, Harness, standing_in, until
 
 HERE = ROOT / "tests" / "candidates"
 PROBLEM = HERE / "problem" / "product.py"
@@ -446,3 +446,20 @@ def test_ctrl_c_while_timing_keeps_the_checks(harness: Harness) -> None:
 
     assert process.returncode == 130, stderr
     assert status_of_row(harness, "good") == "PASSED"
+
+
+def test_ctrl_c_ends_the_first_run_s_compilers(harness: Harness, own_cache: Path) -> None:
+    """Sent to the process alone, not, as a terminal does, to all that it has started."""
+    process = harness.start(*EMULATED, *kernels("good"))
+    try:
+        until(lambda: len({p.info["cwd"] for p in standing_in(own_cache)}) == 3, "all that is shared was under way")
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=LONGEST_S)
+    finally:
+        process.kill()
+        process.communicate()
+
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert not standing_in(own_cache)
+    assert not list(own_cache.rglob("manifest.json"))  # nobody waited for anything to be done

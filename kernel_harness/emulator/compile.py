@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
+import psutil
+
+from kernel_harness import tree
 from kernel_harness.build import bindings, cache, compiler, light
 from kernel_harness.build.errors import BuildFailed, UnsupportedConstruct
 from kernel_harness.build.sources import Sources
@@ -40,6 +45,7 @@ _SANITIZED_FLAGS = (
 # Counted code calls before every access of memory, too; the library itself counts.
 _COUNTED = ("-O1", "-fno-peel-loops", "-fsanitize=thread")
 _COUNTING = _HERE / "counting" / "count_accesses.cpp"
+_TICK_S = 0.05
 _ROOM = 1024  # bytes behind every shared variable: whoever overruns one would else meet the next
 # torch gives nvcc these (its COMMON_NVCC_FLAGS), and a source that wants half's operators takes them back.
 _TORCH_S_OWN = (
@@ -113,10 +119,26 @@ def prelude(sanitized: bool = False) -> Path:
 
 
 def prepare(sanitized: bool = False) -> None:
-    """Builds what all candidates share, side by side."""
+    """Builds what all candidates share, side by side. Whoever interrupts it waits for no compiler."""
     with ThreadPoolExecutor() as pool:
-        for future in [pool.submit(prelude, sanitized), pool.submit(runtime), pool.submit(bindings.library)]:
-            future.result()
+        builds = [pool.submit(prelude, sanitized), pool.submit(runtime), pool.submit(bindings.library)]
+        try:
+            while wait(builds, _TICK_S).not_done:
+                pass  # an interruption that comes right before a wait is felt after it
+        except BaseException:
+            while wait(builds, _TICK_S).not_done:  # where one compiler ends another may begin
+                _end_compilers()
+            raise
+    for build in builds:
+        build.result()
+
+
+def _end_compilers() -> None:
+    """Those below this process, by where they stand: nothing else does in the cache."""
+    for process in tree.below(os.getpid()):
+        with suppress(psutil.Error):
+            if Path(process.cwd()).is_relative_to(cache.root().resolve()):
+                process.kill()
 
 
 def extension(sources: Sources, mark: Mark, watch: Watch = Watch.NOTHING) -> tuple[Path, bool]:
