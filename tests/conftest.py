@@ -55,8 +55,16 @@ class Harness:
 
     def journal(self, problem: str) -> list[dict[str, Any]]:
         """Every line of runs.jsonl, which must all be whole; none where there is no file."""
-        path = self._folder(problem) / "runs.jsonl"
+        path = self.runs(problem)
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def runs(self, problem: str) -> Path:
+        """The file of the emulated device's journal."""
+        return self._folder(problem) / "runs.jsonl"
+
+    def under_way(self) -> list[Path]:
+        """The files of cohorts that are being timed, or were when their run was killed."""
+        return sorted(self.results.rglob("runs-under-way-*"))
 
     def leaderboard(self, problem: str) -> Path:
         """The main leaderboard of the emulated device."""
@@ -94,6 +102,20 @@ def standing_in(folder: Path) -> list[psutil.Process]:
     """Processes whose working directory lies in a folder, as `info["cwd"]` says."""
     inside = f"{folder.resolve()}/"
     return [p for p in psutil.process_iter(["cwd"]) if (p.info["cwd"] or "").startswith(inside)]
+
+
+def whole_lines(path: Path) -> list[dict[str, Any]]:
+    """What is on the disk of a file that its run may be writing to, or just now have removed."""
+    try:
+        lines = path.read_text().splitlines(keepends=True)
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def rounds_in(path: Path) -> list[dict[str, Any]]:
+    """Timed rounds that are on the disk, in the file of a cohort that is under way."""
+    return [one for news in whole_lines(path)[1:] for one in news["more"].get("rounds", ())]
 
 
 def until(condition: Callable[[], Any], what: str, deadline_s: float = 60) -> Any:

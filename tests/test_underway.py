@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Harness, until
+from conftest import ROOT, Harness, rounds_in, until
 
 from kernel_harness import problem as problems
 from kernel_harness import underway
@@ -40,16 +40,6 @@ GOOD = (HERE / "bad" / "good.py").read_text()
 SLOW = GOOD.replace("return ", "__import__('time').sleep(0.02); return ")
 
 Record = dict[str, Any]
-
-
-def under_way(harness: Harness) -> list[Path]:
-    """The files of cohorts that are being timed, or were when their run was killed."""
-    return sorted(harness.results.rglob("runs-under-way-*"))
-
-
-def rounds_in(path: Path) -> int:
-    """Timed rounds that are on the disk."""
-    return sum(len(news["more"].get("rounds", ())) for news in map(json.loads, path.read_text().splitlines()[1:]))
 
 
 def kernels(folder: Path, **sources: str) -> list[str | Path]:
@@ -76,8 +66,8 @@ def running(harness: Harness, *arguments: str | Path, rounds: int, cohort: int =
 
     def reached() -> bool:
         assert process.poll() is None, process.communicate()[1]
-        seen.update(under_way(harness))
-        return len(seen) == cohort and any(rounds_in(path) >= rounds for path in under_way(harness))
+        seen.update(harness.under_way())
+        return len(seen) == cohort and any(len(rounds_in(path)) >= rounds for path in harness.under_way())
 
     try:
         until(reached, f"{rounds} rounds of cohort {cohort} were on the disk", 240)
@@ -104,12 +94,6 @@ def left(killed: Path, tmp_path: Path) -> Harness:
     return Harness(tmp_path, Path(shutil.copytree(killed, tmp_path / "results")))
 
 
-def finished_rounds(harness: Harness) -> list[Record]:
-    """The rounds that a killed run left, from its file."""
-    (path,) = under_way(harness)
-    return [r for line in path.read_text().splitlines()[1:] for r in json.loads(line)["more"].get("rounds", ())]
-
-
 def listed(harness: Harness) -> str:
     """What `list` says on stderr."""
     finished = harness.run("list", "--problem", PROBLEM)
@@ -122,7 +106,7 @@ def listed(harness: Harness) -> str:
 
 
 def test_whoever_reads_next_has_every_round_that_was_finished(left: Harness) -> None:
-    rounds = finished_rounds(left)
+    rounds = rounds_in(*left.under_way())
     run = left.journal("product")[-1]["run"]
     assert not timed(left.journal("product"), run)
 
@@ -148,7 +132,7 @@ def test_whoever_reads_next_has_every_round_that_was_finished(left: Harness) -> 
 def test_it_is_taken_in_once(left: Harness) -> None:
     assert "Kept" in listed(left)
     records = left.journal("product")
-    assert under_way(left) == []
+    assert left.under_way() == []
     assert listed(left) == ""
     assert left.journal("product") == records
 
@@ -173,14 +157,14 @@ def test_a_report_shows_it(left: Harness) -> None:
 
 
 def test_a_line_cut_short_costs_itself_only(left: Harness) -> None:
-    (path,) = under_way(left)
-    count = rounds_in(path)
+    (path,) = left.under_way()
+    count = len(rounds_in(path))
     path.write_bytes(path.read_bytes()[:-20])
     assert f"Kept {count - 1} rounds" in listed(left)
 
 
 def test_a_file_of_another_version_stays_and_the_results_can_be_read(left: Harness) -> None:
-    (path,) = under_way(left)
+    (path,) = left.under_way()
     header, rest = path.read_text().split("\n", 1)
     path.write_text(json.dumps({**json.loads(header), "format": 0}) + "\n" + rest)
     before, records = path.read_bytes(), left.journal("product")
@@ -193,14 +177,14 @@ def test_a_file_of_another_version_stays_and_the_results_can_be_read(left: Harne
 
 @pytest.mark.parametrize("beginning", [b"\x00" * 50, b'{"format": 1, "ar', b'{"format": 1}\n', b"[]\n"])
 def test_a_file_whose_beginning_is_lost_stays_and_is_named(beginning: bytes, left: Harness) -> None:
-    (path,) = under_way(left)
+    (path,) = left.under_way()
     path.write_bytes(beginning)
     assert path.name in listed(left)
     assert path.read_bytes() == beginning
 
 
 def test_results_that_cannot_be_written_show_it_all_the_same(left: Harness) -> None:
-    (path,) = under_way(left)
+    (path,) = left.under_way()
     journal = Journal(path.parent)
     before = journal.path.read_bytes()
     with longest_file(len(before) + 100):
@@ -227,11 +211,11 @@ def longest_file(size: int) -> Iterator[None]:
 
 def test_nobody_takes_in_what_a_living_run_is_timing(harness: Harness, tmp_path: Path) -> None:
     with running(harness, *kernels(tmp_path, good=GOOD), "--rounds", "100000", rounds=3) as process:
-        (path,) = under_way(harness)
+        (path,) = harness.under_way()
         assert listed(harness) == ""
         other = harness.run("--problem", PROBLEM, "--device", "cpu", "--rounds", "1", *kernels(tmp_path, another=GOOD))
         assert (other.code, other.stderr) == (0, "")
-        assert under_way(harness) == [path]
+        assert harness.under_way() == [path]
         process.kill()
         process.wait()
         assert "while it timed good." in listed(harness)
@@ -241,7 +225,7 @@ def test_a_run_that_is_interrupted_leaves_no_file(harness: Harness, tmp_path: Pa
     with running(harness, *kernels(tmp_path, good=GOOD), "--rounds", "100000", rounds=3) as process:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
-    assert under_way(harness) == []
+    assert harness.under_way() == []
     (record,) = timed(harness.journal("product"), harness.journal("product")[-1]["run"])["good"]
     assert len(record["timing"]["samples_ms"]) >= 3 and "cut short" not in record["reason"]
 
@@ -250,12 +234,12 @@ def test_a_watch_that_is_killed_loses_no_round_of_what_it_was_timing(harness: Ha
     with running(harness, *kernels(tmp_path, good=GOOD), "--rounds", "40", "--watch", rounds=1) as process:
         assert process.stdout
         assert any("watching" in line for line in process.stdout)
-        assert under_way(harness) == []
+        assert harness.under_way() == []
         (tmp_path / "good.py").write_text(SLOW)
-        until(lambda: any(rounds_in(path) >= 3 for path in under_way(harness)), "what was saved was being timed")
+        until(lambda: any(len(rounds_in(path)) >= 3 for path in harness.under_way()), "what was saved was being timed")
         process.kill()
         process.wait()
-    count = len(finished_rounds(harness))
+    count = len(rounds_in(*harness.under_way()))
     assert f"Kept {count} rounds" in listed(harness)
     runs = dict.fromkeys(record["run"] for record in harness.journal("product"))
     whole, cut = (timed(harness.journal("product"), run)["good"][0] for run in runs)
@@ -273,7 +257,7 @@ def test_of_several_cohorts_the_last_is_on_the_scale_of_the_first(harness: Harne
         process.kill()
         process.wait()
         whole = timed(harness.journal("product"), harness.journal("product")[-1]["run"])
-        count = len(finished_rounds(harness))
+        count = len(rounds_in(*harness.under_way()))
         said = listed(harness)
     records = timed(harness.journal("product"), harness.journal("product")[-1]["run"])
 
@@ -424,7 +408,7 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing_once_it_is_not(
 
 
 def test_two_that_read_at_once_take_it_in_once(left: Harness) -> None:
-    (path,) = under_way(left)
+    (path,) = left.under_way()
     reads = "import sys; from pathlib import Path; from kernel_harness import underway\n"
     reads += "from kernel_harness.results import Journal\n"
     reads += "import torch; print(flush=True); input(); underway.read(Journal(Path(sys.argv[1])))"
