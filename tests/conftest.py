@@ -154,9 +154,16 @@ def stocked_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Emulated().prepare()
     passing = shutil.ignore_patterns("building-*", "*.lock")  # of whoever builds beside
     for kind in ("emulator", "shared"):
-        shutil.copytree(cache.root() / kind, tmp_path / "cache" / kind, copy_function=os.link, ignore=passing)
+        shutil.copytree(cache.root() / kind, tmp_path / "cache" / kind, copy_function=_link, ignore=passing)
     monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # of another file system, or another user's
+        shutil.copy2(source, target)
 
 
 @pytest.fixture

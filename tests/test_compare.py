@@ -344,5 +344,5 @@ def test_every_result_of_a_run_bears_its_name(typed, tmp_path):
     asked = ["--problem", PROBLEM, "--kernel", tmp_path / "mine.py", "--rounds", "8", "--results", results]
     printed = [typed(*asked).stdout for _ in range(2)]
     runs = list(dict.fromkeys(r["run"] for r in Journal(results / "product" / "cpu-emulated").read()))
-    assert len(runs) == 2 and sorted(runs) == runs
+    assert len(runs) == 2
     assert all(f"run {name}" in text for name, text in zip(runs, printed, strict=True))
