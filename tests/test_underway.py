@@ -232,14 +232,17 @@ def test_a_run_that_is_interrupted_leaves_no_file(harness: Harness, tmp_path: Pa
 
 
 def test_a_watch_that_is_killed_loses_no_round_of_what_it_was_timing(harness: Harness, tmp_path: Path) -> None:
-    with running(harness, *kernels(tmp_path, good=GOOD), "--rounds", "40", "--watch", rounds=1) as process:
+    good = kernels(tmp_path, good=GOOD)
+    process = harness.start("--problem", PROBLEM, "--device", "cpu", *good, "--rounds", "40", "--watch")
+    try:
         assert process.stdout
         assert any("watching" in line for line in process.stdout)
         assert harness.under_way() == []
-        (tmp_path / "good.py").write_text(SLOW)
+        kernels(tmp_path, good=SLOW.replace("0.02", "0.2"))
         until(lambda: any(len(rounds_in(path)) >= 3 for path in harness.under_way()), "what was saved was being timed")
+    finally:
         process.kill()
-        process.wait()
+        process.communicate()
     count = len(rounds_in(*harness.under_way()))
     assert f"Kept {count} rounds" in listed(harness)
     runs = dict.fromkeys(record["run"] for record in harness.journal("product"))
