@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 # More than a cold cache needs; a run that takes longer hangs.
@@ -22,6 +23,9 @@ LONGEST_S = 300
 # Tests run beside each other, and each process of a run waits busily for a second thread of torch's.
 # test_command.py runs the command without it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# How long an example takes says how busy the machine is.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 
 class Harness:

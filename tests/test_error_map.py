@@ -58,7 +58,7 @@ def test_cells_and_rows_that_are_alike_are_one() -> None:
         assert len({id(part) for part in parts}) == len(set(parts)) > 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHAPES, st.floats(0, 1), st.integers(0, 9))
 def test_a_cell_holds_the_share_of_its_rows_and_columns(shape: list[int], density: float, seed: int) -> None:
     mask = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < density

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -211,7 +211,6 @@ def shown_in(text: str) -> list[list[str]]:
     return [[token.content if token.type == "text" else f"({token.type})" for token in found] for found in inline]
 
 
-@settings(deadline=None)
 @given(LINES, LINES)
 def test_names_and_reasons_are_nothing_but_text_in_markdown(name, reason):
     failed = record(name, status=Status.CRASHED, reason=reason)

@@ -160,7 +160,7 @@ def test_one_wrong_element_has_no_pattern() -> None:
     assert edited(lambda t: t[3, 3].zero_()) == ""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**31),
     shape=st.sampled_from([(64,), (64, 64), (33, 7), (1000, 4), (4, 9, 16), (1, 200)]),
@@ -174,7 +174,7 @@ def test_random_errors_have_no_pattern(seed: int, shape: tuple[int, ...], share:
     assert describe(Wrong(torch.where(mask, expected + noise, expected), expected, mask)).text == ""
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**31), shape=st.sampled_from([(64,), (33, 7), (4, 9, 16)]))
 def test_an_answer_wrong_everywhere_has_no_pattern(seed: int, shape: tuple[int, ...]) -> None:
     got, expected = answer(*shape, seed=seed), answer(*shape, seed=seed + 1)

@@ -113,7 +113,7 @@ def worker_of(end: socket.socket, folder: Path) -> Worker:
     return Worker(NoTemplate(), no_process, no_process, end, read, folder, Limits())  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(MOVES)
 def test_whatever_is_answered_the_judge_has_an_answer_to_its_question_or_a_failed_worker(moves):
     before = open_descriptors()

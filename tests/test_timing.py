@@ -131,7 +131,7 @@ def test_too_few_rounds_to_spare_one_are_all_kept() -> None:
     assert not any(r.rejected for r in reject_rounds(rounds_of(sentinel=sentinel), "sentinel"))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 200))
 def test_rejecting_twice_rejects_no_more(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
@@ -160,7 +160,7 @@ def test_an_arm_against_itself_is_one() -> None:
     assert ratio_interval(rounds, "base", "base") == Interval(1.0, 1.0, 1.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(8, 200))
 def test_swapping_arm_and_baseline_inverts_the_interval(seed: int, count: int) -> None:
     rounds = rounds_of(a=noisy(1.0, 0.1, count, seed), b=noisy(2.0, 0.1, count, seed + 1))

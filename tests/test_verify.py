@@ -580,7 +580,7 @@ def test_bytes_are_compared() -> None:
 floats = st.floats(width=32, allow_nan=True, allow_infinity=True)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     values=st.lists(floats, min_size=1, max_size=40),
     distribution=st.sampled_from(["own", "normal", "integers"]),
@@ -591,7 +591,7 @@ def test_an_exact_answer_always_passes(values: list[float], distribution: str) -
     assert verify([x.clone()], expectation).passed
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     values=st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40),
     data=st.data(),
