@@ -47,7 +47,7 @@ _BODIES = (
 
 @dataclass(frozen=True)
 class Held:
-    """What this process holds: memory in bytes, its template's too, descriptors, processes, segments, files."""
+    """What this process holds: memory in bytes, its template's too, descriptors, processes, shared memory, files."""
 
     memory: int
     template: int
@@ -62,7 +62,7 @@ def held() -> Held:
     me = psutil.Process()
     return Held(
         me.memory_info().rss, sum(child.memory_info().rss for child in me.children()), me.num_fds(),
-        len(me.children(recursive=True)), len(list(Path("/dev/shm").iterdir())),
+        len(me.children(recursive=True)), Path("/proc/self/maps").read_text().count("/memfd:"),
         len(list(Path(tempfile.gettempdir()).iterdir())),
     )  # fmt: skip
 
