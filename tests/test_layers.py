@@ -89,6 +89,7 @@ def judged(template: Template, name: str, *, timed: bool = True) -> Outcome:
         fault = arms[0].fault
         if fault is not None:
             return Outcome(fault.status, fault.reason)
+        assert cohort.broken is None, cohort.broken
         return Outcome(Status.PASSED, "", min(r.samples_ms[name] for r in cohort.rounds), moving)
     except examine.Fault as fault:
         return Outcome(fault.status, fault.reason)
