@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT
+from conftest import ROOT, stopped_by_the_machine
 
 import kernel_harness
 from kernel_harness import builtin, examine, inputs, process, race, tensors, tree, wall
@@ -30,6 +30,7 @@ from kernel_harness.wall import Kind, best
 
 PROBLEM = problems.load("product", ROOT / "tests" / "candidates" / "problem" / "product.py")
 ROUNDS = 8
+A_WALL = pytest.mark.skipif(best() is Kind.NONE, reason="no wall on this machine")
 
 Patch = pytest.MonkeyPatch
 
@@ -234,14 +235,20 @@ BEHIND_THE_WALL = (
 )  # fmt: skip
 
 
+@A_WALL
 @pytest.mark.parametrize("cheat", BEHIND_THE_WALL)
 def test_a_cheat_gains_where_there_is_no_wall_and_only_there(
     cheat: str, walled: Template, open_template: Template
 ) -> None:
-    assert judged(open_template, cheat, timed=False).gained
+    without = judged(open_template, cheat, timed=False)
+    # A process that may not read another's memory file may not ask the kernel for that memory either.
+    if not without.gained and stopped_by_the_machine(cheat.replace("asks_the_kernel_instead", "reads_the_judge")):
+        pytest.skip("this machine stops it by itself")
+    assert without.gained
     assert not judged(walled, cheat, timed=False).gained
 
 
+@A_WALL
 def test_a_note_is_found_only_where_there_is_no_wall(walled: Template, open_template: Template) -> None:
     found = []
     try:
@@ -359,7 +366,7 @@ def test_more_tasks_than_allowed_run_only_where_nobody_counts_them(walled: Templ
     assert not_counted.moving > 40
 
 
-@pytest.mark.skipif(best() is Kind.NONE, reason="no wall on this machine")
+@A_WALL
 def test_more_is_kept_in_files_than_there_is_room_for_only_where_there_is_no_limit(
     monkeypatch: Patch, tmp_path: Path
 ) -> None:
