@@ -14,15 +14,29 @@ from kernel_harness.timing import Round
 
 def lengthened(hold: Hold, dispatch: Mapping[str, int], rounds: int = 40) -> list[str | None]:
     """A fake device: an arm is exposed where enqueuing it takes more cycles than the hold. Why each round was void."""
-    return [hold.after([arm for arm, cycles in dispatch.items() if cycles > hold.cycles]) for _ in range(rounds)]
+    return [
+        hold.after([arm for arm, cycles in dispatch.items() if cycles > hold.cycles], {"torch"}) for _ in range(rounds)
+    ]
 
 
 def test_the_hold_is_lengthened_until_every_launch_is_hidden() -> None:
     hold = Hold()
-    reasons = lengthened(hold, {"quick": 1000, "slow": 5 << 20})
+    reasons = lengthened(hold, {"quick": 1000, "torch": 5 << 20})
     assert hold.cycles == 8 << 20
-    assert reasons[:4] == ["the launch gap of slow was not hidden"] * 3 + [None]
+    assert reasons[:4] == ["the launch gap of torch was not hidden"] * 3 + [None]
     assert not hold.waiting
+
+
+def test_a_candidate_is_granted_two_milliseconds_and_what_torch_needs() -> None:
+    """It is free to work while the others wait."""
+    hold = Hold()
+    lengthened(hold, {"torch": 1000, "liar": 1 << 40, "slow": 3 << 20})
+    assert hold.waiting == {"liar"}
+    assert hold.cycles == 4 << 20
+    beside_torch = Hold()
+    lengthened(beside_torch, {"torch": 5 << 20, "liar": 1 << 40, "slow": 6 << 20})
+    assert beside_torch.waiting == {"liar"}
+    assert beside_torch.cycles == 8 << 20
 
 
 def test_an_arm_that_waits_for_the_device_is_let_be_and_the_others_keep_their_hold() -> None:

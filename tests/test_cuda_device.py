@@ -59,13 +59,16 @@ device.place(read_only, leaves)
 mask_(torch.frombuffer(memory, dtype=torch.int64), 12345)
 (masked,) = device.place(read_only, leaves).tensors
 (unmasked,) = device.place(read_only, leaves, 12345).tensors
+device.receive(read_only)
+(received,) = device.place(memoryview(bytes(size)), leaves, 12345).tensors
+(copied,) = device.place(read_only, leaves, 12345).tensors
 mask_(torch.frombuffer(memory, dtype=torch.int64), 12345)
 placed = device.place(memory, leaves)
 (on_device,) = placed.tensors
 seen = {"device": str(on_device.device), "stride": on_device.stride()}
 seen["equal"] = torch.equal(on_device.cpu(), tensor.t())
 seen["masked"] = not torch.equal(masked.cpu(), tensor.t())
-seen["unmasked"] = torch.equal(unmasked.cpu(), tensor.t())
+seen["unmasked"] = all(torch.equal(each.cpu(), tensor.t()) for each in (unmasked, received, copied))
 on_device.zero_()
 placed.write_back()
 seen["written_back"] = leaves[0].view(memory).abs().sum().item() == 0
