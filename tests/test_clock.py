@@ -67,6 +67,22 @@ def rounds(honest: float, hidden: float, noise: float = 0.3, count: int = 64) ->
     return made
 
 
+def test_who_works_in_the_hold_hides_no_more_than_that_and_cannot_lengthen_it() -> None:
+    """Says that it was exposed while nothing counts, and later what it likes: 12 ms are done, 0.1 ms are told."""
+    rng, hold, made = random.Random(2), Hold(), []
+    for number in range(64):
+        held_ms = hold.cycles / 2e6
+        samples = {"torch": 2.8 + rng.gauss(0, 0.01), "liar": 0.1}
+        brackets = {"torch": held_ms + samples["torch"], "liar": max(held_ms + samples["liar"], 12)}
+        brackets = {name: 1 + ms + abs(rng.gauss(0, 0.1)) for name, ms in brackets.items()}
+        reason = hold.after({"liar"} if number < 6 else (), {"torch"})
+        made.append(Round(samples, ("torch", "liar"), reason, brackets_ms=brackets))
+    counted = [r for r in bounded(made, ["liar"], "torch") if r.rejected is None]
+
+    assert len(counted) > 40
+    assert all(r.samples_ms["liar"] > 12 - 0.6 - 0.5 for r in counted)
+
+
 def test_work_hidden_from_the_device_s_clock_is_seen_by_the_judge_s() -> None:
     interval = beyond(rounds(2.0, hidden=5.0), "arm", "torch")
     assert interval is not None and interval.low is not None and interval.high is not None
