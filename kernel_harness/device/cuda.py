@@ -235,19 +235,18 @@ class Cuda:
         if self._flush is None:
             size = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
             self._flush = torch.empty(max(_FLUSHES * size, 1 << 20) // 4, dtype=torch.float32, device=self.torch_device)
-        _reset_persisting_l2()
+        self._give_back_l2()
         self._flush.fill_(1.0)
         self._flush.sum()
+
+    def _give_back_l2(self) -> None:
+        """The lines that a kernel asked to be kept: they would survive a flush."""
+        error = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
+        if error and error != _NOT_SUPPORTED:  # where none can be kept none is
+            raise RuntimeError(f"CUDA error: the L2 cache's kept lines cannot be given back (driver error {error})")
 
 
 def names_on(kind: torch.autograd.DeviceType, profiler: torch.profiler.profile) -> list[str]:
     """Of all that ran on one kind of device."""
     # Equal, not identical: each of these is an object of its own.
     return [event.name for event in profiler.events() or () if event.device_type == kind]
-
-
-def _reset_persisting_l2() -> None:
-    """Gives back the lines that a kernel asked to be kept: they would survive a flush."""
-    error = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
-    if error and error != _NOT_SUPPORTED:  # where none can be kept none is
-        raise RuntimeError(f"CUDA error: the L2 cache's kept lines cannot be given back (driver error {error})")
