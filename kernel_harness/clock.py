@@ -22,15 +22,17 @@ class Hold:
 
     The same for every arm, or the judge's brackets could not be compared. It is lengthened until no arm is exposed.
     An arm that stays exposed however long the hold waits for the device itself: then the gap is part of its time.
+    Only for a trusted arm it gets as long as that takes: whoever does not wait can work meanwhile, unseen.
     """
 
     cycles: int = 1 << 20  # half a millisecond
     longest: int = 1 << 26
+    longest_on_request: int = 1 << 22
     waiting: set[str] = field(default_factory=set)
     _enough: int = 1 << 20
     _exposed: frozenset[str] = frozenset()
 
-    def after(self, exposed: Collection[str]) -> str | None:
+    def after(self, exposed: Collection[str], trusted: Collection[str] = ()) -> str | None:
         """Takes in which arms of a round were exposed. Why the round does not count, None where it does."""
         leaking = frozenset(exposed) - self.waiting
         if self._exposed - leaking:  # somebody was helped by the last lengthening
@@ -38,7 +40,7 @@ class Hold:
         self._exposed = leaking
         if not leaking:
             return None
-        if self.cycles < self.longest:
+        if self.cycles < (self.longest if leaking & set(trusted) else self.longest_on_request):
             self.cycles *= 2
         else:
             self.waiting |= leaking

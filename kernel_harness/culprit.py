@@ -156,7 +156,8 @@ class _Bench:
 
     def after_ms(self, arm: Arm) -> float:
         """After an arm's calls, where its process can leave work behind that a stop does not reach."""
-        return self._reading(lambda: self.cohort.device.emulated or self._called(arm, *self.inputs))
+        still = self.cohort.device.emulated or arm.fault is not None
+        return self._reading(lambda: still or self._called(arm, *self.inputs))
 
     def beside_or_without_ms(self, name: str, longer_s: float, there: bool) -> float:
         """Beside a new process that is called again and again, and stopped: a suspect's, or the reference's.
@@ -193,6 +194,5 @@ class _Bench:
 
     def _called(self, arm: Arm, packed: Packed, buffer: SharedBuffer) -> float:
         with stopped_again(arm):
-            arm.subject.ping()  # awake before the clock runs
             return arm.subject.call(packed, buffer, hold=self.cohort.hold.cycles).bracket_ms
         return math.nan

@@ -134,18 +134,24 @@ class Subject:
         finally:
             buffer.close()
 
-    def call(self, packed: Packed, buffer: SharedBuffer, **how: Any) -> Answer:
+    def call(self, packed: Packed, buffer: SharedBuffer, *, patience: int = 1, **how: Any) -> Answer:
         """One forward on a buffer that holds the packed inputs.
 
         `writable`, `poison` and `hold` (cycles; None: the call is not timed) say how; `keep` the inputs for what
-        is asked `again`. The bracket closes on a sample of the output's bytes, which the copy must hold.
+        is asked `again`; `patience` is by how much the time limit is longer than usual. The bracket opens when inputs
+        become readable, to a process that is awake and has the masked ones; it closes on a sample of the output's
+        bytes, which the copy must hold.
         """
         how = {"writable": False, "poison": False, "hold": None, "keep": False, **how}
         descriptor = buffer.descriptor if how["writable"] else buffer.read_only()
         message = {"do": "call", **_described(packed), "seed": FORWARD_SEED, **how}
         try:
+            if packed.key is None:
+                self.ping()
+            else:
+                self._ask({"do": "receive", "size": packed.size, "writable": False}, [descriptor])
             start = time.perf_counter()
-            reply = self._ask(message, [descriptor])
+            reply = self._ask(message, [descriptor], timeout_s=patience * self._limits.call_s)
             leaves = self._leaves(reply)
             glimpse = Glimpse(leaves, self._output.memory)
             bracket_ms = (time.perf_counter() - start) * 1e3

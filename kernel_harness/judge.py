@@ -15,13 +15,14 @@ from types import TracebackType
 from typing import Protocol
 
 import psutil
+import torch
 
 from kernel_harness import builtin, culprit, launches, race, results
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.cohort import BASELINE, COHORT, Arm, Cohort, cohorts
 from kernel_harness.device import Device
-from kernel_harness.errors import UserError
+from kernel_harness.errors import EnvironmentLacking, UserError
 from kernel_harness.examine import Fault, Finding, Refused, Subject, examine, file_name
 from kernel_harness.paths import PROBLEMS
 from kernel_harness.problem import Problem
@@ -122,6 +123,8 @@ class Session:
             for batch in _batches(candidates, self.settings.baseline):
                 for candidate, subject, finding in _examined(self, batch, turn):
                     if subject is not None and finding.status is Status.PASSED and self.settings.case is None:
+                        if len(passed) >= COHORT:
+                            subject.close()  # what it holds of the device's memory others may need meanwhile
                         passed[candidate.name] = (candidate, subject, finding)
                         keep(of_candidate(self.context, candidate, finding))
                     else:
@@ -131,6 +134,11 @@ class Session:
                 for result in _timed(self, passed, series):
                     settle(result)
                 passed = {name: held for name, held in passed.items() if name == self.settings.baseline}
+        except torch.OutOfMemoryError as error:  # the judge's own: a worker's is that candidate's fault
+            raise EnvironmentLacking(
+                f"There is not enough memory on the device to work out the right answer: {error}\nEnd what else uses "
+                "the device, or run the candidates one by one with --kernel. What had been measured is kept."
+            ) from None
         finally:
             for _, subject, _ in passed.values():
                 subject.close()

@@ -32,6 +32,8 @@ def look(
                 finding.failed_case = case
                 reason = f"{case.name}: it refuses this shape, but launches {names[0]} first; refuse before that."
                 return Fault(Status.RUNTIME_ERROR, reason)
+        if finding.refused:
+            subject.make(reference.problem)  # it may be called again
     except (Fault, Refused):
         pass
     finally:

@@ -6,7 +6,9 @@ import ast
 import difflib
 import math
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -21,6 +23,7 @@ Shape = Mapping[str, int]
 
 # KernelBench seeds with this before it builds either model, so that both have the same weights.
 WEIGHT_SEED = 42
+_GENERATOR = threading.Lock()
 
 
 class ProblemError(UserError):
@@ -75,9 +78,9 @@ class Problem:
 
     def inputs(self, seed: int, distribution: str = "own") -> Any:
         """What get_inputs returns, drawn with `seed`; its floating tensors redrawn from another distribution."""
-        torch.manual_seed(seed)
         try:
-            inputs = self.module.get_inputs()
+            with _seeded(seed):
+                inputs = self.module.get_inputs()
         except Exception as error:
             where = f"{self.path}: get_inputs() at {shape_text(self.shape)}"
             raise ProblemError(f"{where}: {type(error).__name__}: {error}") from error
@@ -89,14 +92,13 @@ class Problem:
 
     def init_inputs(self) -> Any:
         """What get_init_inputs returns; nothing where the file has none."""
-        torch.manual_seed(WEIGHT_SEED)
-        return getattr(self.module, "get_init_inputs", list)()
+        with _seeded(WEIGHT_SEED):
+            return getattr(self.module, "get_init_inputs", list)()
 
     def model(self, device: str) -> Any:
         """The reference on a device, its weights seeded as the candidate's are."""
         init = self.init_inputs()
-        torch.manual_seed(WEIGHT_SEED)
-        with torch.no_grad():
+        with _seeded(WEIGHT_SEED), torch.no_grad():
             return self.module.Model(*init).to(device)
 
     def number(self, name: str) -> float | None:
@@ -119,6 +121,14 @@ def load(name: str, path: Path) -> Problem:
     except UnicodeDecodeError as error:
         raise ProblemError(f"{path} is no text: {error}") from None
     return _execute(name, path, source, {})
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """torch's own generator, which all threads share, for this one alone."""
+    with _GENERATOR:
+        torch.manual_seed(seed)
+        yield
 
 
 def _execute(name: str, path: Path, source: str, shape: Shape) -> Problem:

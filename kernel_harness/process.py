@@ -307,6 +307,7 @@ class Worker:
         if not self._alive:
             return
         self._alive = False
+        self._fault = self._fault or WorkerCrashed("The process has been ended.", self.output)
         end = time.monotonic() + 10
         while tree.group(self.pid) and time.monotonic() < end:
             self._stopped()  # or who starts others without end would be ahead

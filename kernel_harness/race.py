@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
@@ -143,16 +143,30 @@ def _renew(cohort: Cohort, inputs: Inputs, start: Start) -> None:
         arm.subject.close()
     drawn = inputs.draw()
 
-    def again(arm: Arm) -> None:
+    def started(arm: Arm) -> Subject:
+        subject = start(arm.name)
+        try:
+            # What compiles in its first call has to share the machine with the others here.
+            subject.call(*drawn, hold=cohort.hold.cycles, patience=len(arms))
+        except BaseException:
+            subject.close()
+            raise
+        return subject
+
+    def take(arm: Arm, subject: Future[Subject]) -> None:
         with stopped_again(arm):
-            arm.subject = start(arm.name)
+            arm.subject = subject.result()
             cohort.processes[arm.name] += 1
-            arm.subject.call(*drawn, hold=cohort.hold.cycles)
 
     arms.sort(key=lambda arm: not arm.trusted)
-    again(arms[0])  # before any candidate is there to take what torch needs
-    with ThreadPoolExecutor(len(arms)) as pool:
-        list(pool.map(again, arms[1:]))
+    pool = ThreadPoolExecutor(len(arms))
+    try:
+        # Before any candidate is there to take what torch needs.
+        take(arms[0], pool.submit(started, arms[0]))
+        for arm, subject in [(arm, pool.submit(started, arm)) for arm in arms[1:]]:
+            take(arm, subject)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # who interrupts does not wait for what is starting
 
 
 def _round(cohort: Cohort, inputs: Inputs, rng: random.Random, kept: list[Round]) -> None:
@@ -182,12 +196,12 @@ def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
     samples = {n: told[n] if n in clocked else a.bracket_ms for n, a in answers.items()}
     brackets = {name: answer.bracket_ms for name, answer in clocked.items()}
     exposed = [name for name, answer in clocked.items() if answer.clocked.exposed]
-    return Round(samples, tuple(answers), cohort.hold.after(exposed), brackets)
+    trusted = {arm.name for arm in cohort.arms if arm.trusted}
+    return Round(samples, tuple(answers), cohort.hold.after(exposed, trusted), brackets)
 
 
 def _call(cohort: Cohort, arm: Arm, packed: Packed, buffer: SharedBuffer, *, warm: bool) -> Answer | None:
     with stopped_again(arm):
-        arm.subject.ping()  # awake before the clock runs
         answer = arm.subject.call(packed, buffer, hold=cohort.hold.cycles, keep=warm)
         if answer.clocked.peak_bytes is not None:
             cohort.peak_bytes[arm.name] = max(cohort.peak_bytes.get(arm.name, 0), answer.clocked.peak_bytes)

@@ -143,9 +143,14 @@ def timed(results: Iterable[Result], cohort: Cohort, terms: Terms, seconds: floa
                 rounds, arm.name, against, scale=scale, scale_ms=terms.scale_ms, resolution_ms=resolution_ms
             )
             result = _with_timing(terms, result, timing)
-        elif cohort.broken and result.status is Status.PASSED:
-            result = replace(result, reason=f"{result.reason} It was not timed: {cohort.broken.reason}".strip())
+        elif result.status is Status.PASSED and (why := cohort.broken.reason if cohort.broken else _left_out(own)):
+            result = replace(result, reason=f"{result.reason} It was not timed: {why}".strip())
         yield result
+
+
+def _left_out(rounds: Sequence[Round]) -> str:
+    """Why none of some rounds counts; nothing where there is none."""
+    return f"none of {len(rounds)} rounds counts; in the last {rounds[-1].rejected}." if rounds else ""
 
 
 def _beside(timed: Sequence[Round], name: str) -> str | None:

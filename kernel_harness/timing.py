@@ -289,6 +289,9 @@ def decided(
         return True
     if len(rounds) not in LOOKS:
         return False
+    counted = [r.samples_ms.keys() for r in rounds if r.rejected is None]
+    if not all(any({arm, baseline} <= names for names in counted) for arm in arms):
+        return False
     widths = (ratio_interval(rounds, arm, baseline, confidence).half_width for arm in arms)
     return all(width is not None and width < half_width for width in widths)
 

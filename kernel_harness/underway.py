@@ -58,7 +58,11 @@ class UnderWay:
         with writing(path):
             self._file = path.open("xb", buffering=0)
             fcntl.flock(self._file, fcntl.LOCK_EX)
-            write_whole(self._file, _line(header), sync=True)
+            try:
+                write_whole(self._file, _line(header), sync=True)
+            except OSError:
+                self.done()  # or a file that tells nothing would stay
+                raise
 
     def note(self) -> None:
         """Writes down what the cohort has learned since the last time. Where that fails it will be tried again."""

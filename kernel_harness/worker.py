@@ -35,6 +35,7 @@ def main(end: channel.Channel) -> int:
         "start": worker.start,
         "load": worker.load,
         "make": worker.make,
+        "receive": worker.receive,
         "call": worker.call,
         "sanitize": worker.sanitize,
         "kernels": worker.kernels,
@@ -145,6 +146,12 @@ class Worker:
         if message["compile"]:
             self._model = torch.compile(self._model, mode=message["compile"])
         self._device.synchronize()
+        return {}
+
+    def receive(self, message: Message, descriptors: list[int]) -> Message:
+        """Inputs that the next call brings the key to, where the device has memory of its own."""
+        self._stage, self._last = "call", None
+        self._device.receive(self._map(descriptors[0], message))  # type: ignore[attr-defined]
         return {}
 
     def call(self, message: Message, descriptors: list[int]) -> Message:

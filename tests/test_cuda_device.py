@@ -16,12 +16,12 @@ SCRIPT = """
 import json
 import torch
 from kernel_harness.device import cuda
-from kernel_harness.device.cuda import Cuda
-from kernel_harness.emulator import compile as emulator, torch_cuda
+from kernel_harness.device.rehearsal import Rehearsal
 from kernel_harness.mask import mask_
 from kernel_harness.tensors import layout, write
 
-torch_cuda.install(emulator.runtime())
+device = Rehearsal()
+device.prepare()
 
 class Runtime:  # the calls that pin memory; the second is refused, as a driver may
     class cudaError:
@@ -45,8 +45,6 @@ runtime = Runtime()
 torch.cuda.cudart = lambda: runtime
 slept = []
 torch.cuda._sleep = slept.append
-cuda._reset_persisting_l2 = lambda: None  # it asks the driver, and there is none
-device = Cuda("cuda")
 device.open()
 
 tensor = torch.arange(6, dtype=torch.float32).reshape(2, 3)
@@ -59,13 +57,16 @@ device.place(read_only, leaves)
 mask_(torch.frombuffer(memory, dtype=torch.int64), 12345)
 (masked,) = device.place(read_only, leaves).tensors
 (unmasked,) = device.place(read_only, leaves, 12345).tensors
+device.receive(read_only)
+(received,) = device.place(memoryview(bytes(size)), leaves, 12345).tensors
+(copied,) = device.place(read_only, leaves, 12345).tensors
 mask_(torch.frombuffer(memory, dtype=torch.int64), 12345)
 placed = device.place(memory, leaves)
 (on_device,) = placed.tensors
 seen = {"device": str(on_device.device), "stride": on_device.stride()}
 seen["equal"] = torch.equal(on_device.cpu(), tensor.t())
 seen["masked"] = not torch.equal(masked.cpu(), tensor.t())
-seen["unmasked"] = torch.equal(unmasked.cpu(), tensor.t())
+seen["unmasked"] = all(torch.equal(each.cpu(), tensor.t()) for each in (unmasked, received, copied))
 on_device.zero_()
 placed.write_back()
 seen["written_back"] = leaves[0].view(memory).abs().sum().item() == 0
@@ -79,7 +80,7 @@ cuda._MOST_PINNED_BYTES = 8
 device.fetch([on_device], leaves, memory)
 seen["pinned of what is too large"] = len(runtime.pinned)
 
-result, cold = device.timed(lambda: on_device + 1, hold=1 << 20, cold=True)
+result, cold = cuda.Cuda.timed(device, lambda: on_device + 1, hold=1 << 20, cold=True)
 seen["cold"] = vars(cold)
 _, warm = device.timed(lambda: on_device + 1, hold=7, cold=False)
 seen["warm"] = vars(warm)
@@ -87,7 +88,7 @@ seen["slept"] = slept
 with device.memory(poisoned=True):
     seen["poisoned"] = torch.are_deterministic_algorithms_enabled()
 seen["restored"] = not torch.are_deterministic_algorithms_enabled()
-seen["label"] = device.label
+seen["label"] = cuda.Cuda("cuda").label
 print(json.dumps(seen))
 """
 

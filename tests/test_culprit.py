@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from kernel_harness import culprit, race
 from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
-from kernel_harness.cohort import SENTINEL, Arm, Cohort
+from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort
 from kernel_harness.culprit import TRIALS, suspects, tried
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.evidence import FACTOR, Evidence
-from kernel_harness.examine import Subject
+from kernel_harness.examine import Fault, Subject
 from kernel_harness.inputs import Inputs
 from kernel_harness.judge import Nobody, Session, new_subject
 from kernel_harness.results import Result, to_json
@@ -210,6 +210,26 @@ def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
 
         assert bench.beside_or_without_ms("dies", 0.0, there=True) > 0
         assert sentinel.fault is None
+
+
+class NotReachedByAStop(Emulated):
+    """What runs on it goes on while its process stands, as on a GPU."""
+
+    emulated = False
+
+
+def test_an_arm_that_has_failed_is_not_called_once_more(session: Session) -> None:
+    arms = [Arm(name, session_arm(session, HONEST)) for name in (BASELINE, "arm")]
+    same_every_time = HONEST.replace("A, B", "*_").replace("torch.matmul(A.T, B.T)", "torch.ones(1)")
+    arms.append(Arm(SENTINEL, session_arm(session, same_every_time), trusted=True))
+    arms[0].subject.close()
+    arms[0].trusted, arms[0].fault = True, Fault(Status.RUNTIME_ERROR, "out of memory")
+    cohort = Cohort(arms, NotReachedByAStop())
+    with closing(arms[2].subject), closing(Inputs(session.reference, session.device)) as inputs:
+        readings = culprit._one_by_one(culprit._Bench(cohort, inputs.draw(), lambda name: arms[1].subject))
+
+    assert all(ms > 0 for ms in readings["arm"]) and len(readings["arm"]) == 3
+    assert [arm.fault and arm.fault.reason for arm in arms] == ["out of memory", None, None]
 
 
 def session_arm(session: Session, source: str) -> Subject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,15 @@ def test_what_is_optional_is_absent_in_a_file_of_kernel_bench(tmp_path):
 def test_a_file_without_get_init_inputs_has_none(tmp_path):
     source = "class Model: pass\ndef get_inputs(): return []\n"
     assert problem(tmp_path, source).init_inputs() == []
+
+
+def test_threads_that_draw_at_once_draw_the_same(tmp_path):
+    """Candidates are started side by side, and torch has one generator for all."""
+    source = KERNEL_BENCH.replace("return [in_features, out_features]", "return [torch.randn(500) for _ in range(20)]")
+    drawn = problem(tmp_path, source).init_inputs
+    expected = torch.cat(drawn())
+    with ThreadPoolExecutor(8) as pool:
+        assert all(torch.equal(torch.cat(found), expected) for found in pool.map(lambda _: drawn(), range(200)))
 
 
 def test_the_tolerance_is_the_file_s_own_or_the_dtype_s(tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +20,10 @@ from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Reference
 from kernel_harness.channel import SharedBuffer
-from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort
+from kernel_harness.clock import Hold
+from kernel_harness.cohort import BASELINE, COHORT, SENTINEL, Arm, Cohort
 from kernel_harness.device.cpu import Emulated
+from kernel_harness.errors import EnvironmentLacking
 from kernel_harness.examine import Fault, Subject
 from kernel_harness.glimpse import POSITIONS, Glimpse
 from kernel_harness.inputs import Inputs
@@ -99,6 +103,83 @@ def test_who_does_not_start_again_leaves_and_the_others_go_on(
     assert found["fails"].status is Status.LOAD_ERROR
     assert "no second time" in found["fails"].reason
     assert found["goes_on"].timing and found["goes_on"].timing.rounds == session.settings.rounds
+
+
+class Started:
+    """A process that has nothing to do."""
+
+    def __init__(self) -> None:
+        self.worker = SimpleNamespace(pause=lambda: None)
+        self.closed, self.patience = False, 0
+
+    def call(self, *_: object, patience: int, **how: object) -> None:
+        self.patience = patience
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def renewed(session: Session, start: Callable[[str], Started]) -> list[Arm]:
+    arms = [Arm(name, Started(), trusted=name in (BASELINE, SENTINEL)) for name in ("a", BASELINE, SENTINEL, "b")]  # type: ignore[arg-type]
+    with closing(Inputs(session.reference, session.device)) as inputs:
+        race._renew(Cohort(arms, Emulated()), inputs, start)  # type: ignore[arg-type]
+    return arms
+
+
+def test_who_starts_beside_others_may_take_longer_for_its_first_call(session: Session) -> None:
+    arms = renewed(session, lambda name: Started())
+
+    assert {arm.name: arm.subject.patience for arm in arms} == {"a": 3, BASELINE: 3, SENTINEL: 0, "b": 3}  # type: ignore[attr-defined]
+
+
+def test_who_interrupts_does_not_wait_for_what_is_starting(session: Session) -> None:
+    let_go, main = threading.Event(), threading.get_ident()
+
+    def hanging(name: str) -> Started:
+        if name == "a":
+            signal.pthread_kill(main, signal.SIGINT)
+            assert let_go.wait(600)
+        return Started()
+
+    with pytest.raises(KeyboardInterrupt):
+        renewed(session, hanging)
+    assert not let_go.is_set()
+    let_go.set()
+
+
+def test_no_more_processes_are_held_than_are_timed_together(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+
+    def timing(run: Session, passed: dict, series: object) -> list[Result]:
+        held.append(sum(not subject.closed for _, subject, _ in passed.values()))
+        return []
+
+    monkeypatch.setattr(judge, "_timed", timing)
+    judged(session, *(f"kernel{i}" for i in range(COHORT + 2)))
+
+    assert held == [COHORT]
+
+
+def test_where_the_answer_does_not_fit_in_the_device_s_memory_a_sentence_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(Reference, "expect", full)
+    with (
+        Session(PROBLEM, Emulated(), Settings(rounds=1), Nobody()) as session,
+        pytest.raises(EnvironmentLacking, match=r"not enough memory on the device .* CUDA out of memory"),
+    ):
+        judged(session, "only")
+
+
+def test_where_no_round_counts_the_reason_says_why(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hold, "after", lambda *_: "the launch gap of everybody was not hidden")
+    found = judged(session, "only")
+
+    assert found["only"].status is Status.PASSED and found["only"].timing is None
+    assert "not timed: none of 32 rounds counts; in the last the launch gap" in found["only"].reason
 
 
 @pytest.mark.parametrize("suspected", [False, True], ids=["nobody is suspected", "all are suspected"])

@@ -253,6 +253,12 @@ def test_stopping_at_a_look_once_every_arm_is_known(count: int, sd: float, stop:
     assert decided(rounds, ["quiet", "loud"], "base") is stop
 
 
+def test_nothing_is_decided_by_rounds_that_do_not_count() -> None:
+    rounds = [Round({"arm": 1.0, "base": 1.0}, ("arm", "base"), "not quiet")] * 32
+    assert not decided(rounds, ["arm"], "base")
+    assert not decided([*rounds[1:], Round({"base": 1.0}, ("base",))], ["arm"], "base")
+
+
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
     [

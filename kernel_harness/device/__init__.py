@@ -119,7 +119,7 @@ class Device(Protocol):
 
 def named(name: str) -> Device:
     """The device for `cpu`, `cpu-strict`, `cuda` or `cuda:N`; with `-sanitized` or `-profiled` behind, as those verbs
-    use it, taking no time.
+    use it, taking no time; `rehearsal`.
     """
     if name in ("cpu", "cpu-strict"):
         from kernel_harness.device.cpu import Emulated, Strict
@@ -129,6 +129,10 @@ def named(name: str) -> Device:
         from kernel_harness.device.profiled import Profiled
 
         return Profiled()
+    if name == "rehearsal":
+        from kernel_harness.device.rehearsal import Rehearsal
+
+        return Rehearsal()
     if name.endswith("-sanitized"):
         from kernel_harness.device.sanitized import Sanitized, SanitizedCuda
 

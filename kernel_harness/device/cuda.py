@@ -26,6 +26,7 @@ _MOST_PINNED_BYTES = 1 << 30
 _GRAPH_LAUNCHES = (1, 2, 4, 8, 16)
 _GRAPH_REPLAYS = 20
 _GRAPH_HOLD = 1 << 18  # cycles: longer than enqueuing a graph takes
+_NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED
 
 
 class Cuda:
@@ -44,6 +45,7 @@ class Cuda:
         self.torch_device = name if ":" in name else "cuda:0"
         self._flush: torch.Tensor | None = None
         self._inputs: Any = None
+        self._received: torch.Tensor | None = None
         self._inputs_pinned, self._outputs_pinned = contextlib.ExitStack(), contextlib.ExitStack()
         self._pinned_bytes = 0
 
@@ -78,14 +80,16 @@ class Cuda:
         """Compiles for this device. Raises BuildFailed."""
         nvcc.build(sources, mark, folder)
 
+    def receive(self, memory: Any) -> None:
+        """Copies the whole buffer to the device, ahead of the call that brings the key to it."""
+        self._received = None
+        self._received = self._copied(memory)
+        torch.cuda.synchronize()
+
     def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
         """A copy of the whole buffer on the device, canaries included; tensors are views of it."""
         host = pinned.as_bytes(memory)
-        if memory is not self._inputs:
-            self._inputs_pinned.close()
-            self._inputs_pinned.enter_context(pinned.pinned(host, written=not memoryview(memory).readonly))
-            self._inputs = memory
-        arena = host.to(self.torch_device)
+        arena, self._received = self._copied(memory) if self._received is None else self._received, None
         if key is not None:
             mask_(arena.view(torch.int64), key)
         views = []
@@ -94,6 +98,15 @@ class Cuda:
             views.append(flat.as_strided(leaf.shape, leaf.stride, flat.storage_offset()))
         torch.cuda.synchronize()
         return Placed(views, lambda: host.copy_(arena))
+
+    def _copied(self, memory: Any) -> torch.Tensor:
+        """From memory that is pinned once."""
+        host = pinned.as_bytes(memory)
+        if memory is not self._inputs:
+            self._inputs_pinned.close()
+            self._inputs_pinned.enter_context(pinned.pinned(host, written=not memoryview(memory).readonly))
+            self._inputs = memory
+        return host.to(self.torch_device)
 
     def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
         """Copies into memory that is pinned once, as far as outputs reach."""
@@ -222,19 +235,18 @@ class Cuda:
         if self._flush is None:
             size = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
             self._flush = torch.empty(max(_FLUSHES * size, 1 << 20) // 4, dtype=torch.float32, device=self.torch_device)
-        _reset_persisting_l2()
+        self._give_back_l2()
         self._flush.fill_(1.0)
         self._flush.sum()
+
+    def _give_back_l2(self) -> None:
+        """The lines that a kernel asked to be kept: they would survive a flush."""
+        error = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
+        if error and error != _NOT_SUPPORTED:  # where none can be kept none is
+            raise RuntimeError(f"CUDA error: the L2 cache's kept lines cannot be given back (driver error {error})")
 
 
 def names_on(kind: torch.autograd.DeviceType, profiler: torch.profiler.profile) -> list[str]:
     """Of all that ran on one kind of device."""
     # Equal, not identical: each of these is an object of its own.
     return [event.name for event in profiler.events() or () if event.device_type == kind]
-
-
-def _reset_persisting_l2() -> None:
-    """Gives back the lines that a kernel asked to be kept: they would survive a flush."""
-    error = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
-    if error:
-        raise RuntimeError(f"CUDA error: the L2 cache's kept lines cannot be given back (driver error {error})")

@@ -21,8 +21,10 @@ _host_storage = torch._C.StorageBase.__new__
 
 
 def install(library: Path) -> None:
-    """Loads the emulator's runtime and lets `torch.cuda` answer for it."""
+    """Loads the emulator's runtime and lets `torch.cuda` answer for it, if it does not yet."""
     global _runtime
+    if _runtime is not None:
+        return
     torch.ops.load_library(str(library))
     _runtime = ctypes.CDLL(str(library))
     _runtime.emulator_failure.restype = ctypes.c_char_p
@@ -148,7 +150,7 @@ def _properties(device: Any = None) -> SimpleNamespace:
         total_memory=2**33, max_threads_per_multi_processor=2048, max_threads_per_block=1024,
         shared_memory_per_block=48 * 1024, shared_memory_per_block_optin=227 * 1024,
         shared_memory_per_multiprocessor=228 * 1024, regs_per_multiprocessor=65536, L2_cache_size=2**25,
-        is_integrated=False, is_multi_gpu_board=False, gcnArchName="",
+        uuid="emulated", is_integrated=False, is_multi_gpu_board=False, gcnArchName="",
     )  # fmt: skip
 
 
@@ -190,6 +192,9 @@ def _answers() -> dict[str, Any]:
     answers = {name: _gives(value) for value, names in _CONSTANTS.items() for name in names.split()}
     answers |= {name: _context() for name in ("device", "device_of", "stream")}
     default = Stream()
+    # All host memory is as good as pinned.
+    pins = {"cudaHostRegister": _gives(0), "cudaHostUnregister": _gives(0)}
+    runtime = SimpleNamespace(cudaError=SimpleNamespace(success=0), **pins)
     return answers | {
         "device_count": _gives(1),
         "get_device_name": _gives(_NAME),
@@ -202,6 +207,7 @@ def _answers() -> dict[str, Any]:
         "ExternalStream": Stream,
         "is_current_stream_capturing": _gives(False),
         "can_device_access_peer": _gives(False),
+        "cudart": lambda: runtime,
         "memory_stats": lambda device=None: {},
         "memory_summary": _gives(""),
         "Event": Event,
