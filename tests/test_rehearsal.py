@@ -117,10 +117,12 @@ def test_where_torch_does_not_start_again_what_was_timed_stands() -> None:
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict[str, Any]]:
-    """One run with all of them, as in test_cheats."""
+    """All of them, as in test_cheats. Only in more rounds is it sure, on a busy machine, that a told time is forged."""
+    timed = [path for path in CHEATS if cheats.wanted(path).takes_ms]
+    others = [path for path in [*CHEATS, *HONEST] if path not in timed]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNEL_HARNESS_TEST_SECRET", "a user's")
-        return cheats.judged([*CHEATS, *HONEST], "rehearsal")
+        return cheats.judged(others, "rehearsal") | cheats.judged(timed, "rehearsal", rounds=32)
 
 
 @pytest.mark.parametrize("path", cases([*CHEATS, *HONEST]))
