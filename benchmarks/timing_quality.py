@@ -39,10 +39,11 @@ from kernel_harness.cases import pack  # noqa: E402
 from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort  # noqa: E402
 from kernel_harness.examine import Subject  # noqa: E402
 from kernel_harness.inputs import buffer_of  # noqa: E402
-from kernel_harness.judge import Nobody, Session, companions, loaded, new_subject  # noqa: E402
+from kernel_harness.judge import Nobody, Session  # noqa: E402
 from kernel_harness.problem import load as load_problem  # noqa: E402
 from kernel_harness.race import Stop, race  # noqa: E402
 from kernel_harness.results import environment  # noqa: E402
+from kernel_harness.series import companions  # noqa: E402
 from kernel_harness.settings import Settings  # noqa: E402
 
 BENCHMARKS = Path(__file__).resolve().parent
@@ -106,7 +107,7 @@ class Bench:
     def stand(self) -> Iterator[Stand]:
         """Fresh processes."""
         with ThreadPoolExecutor() as pool:
-            processes = list(pool.map(lambda _: new_subject(self.session), range(PROCESSES)))
+            processes = list(pool.map(lambda _: self.session.new_subject(), range(PROCESSES)))
         with closing(Stand(self, processes)) as stand:
             yield stand
 
@@ -163,9 +164,9 @@ class Stand:
     def _another(self, name: str) -> Subject:
         session = self._bench.session
         if name == BASELINE:
-            return loaded(session, str(session.problem.path), session.problem.text, "Model")
+            return session.loaded(str(session.problem.path), session.problem.text, "Model")
         self.before.append((name, self.subjects[name]))
-        self.subjects[name] = loaded(session, f"{name}.py", self._kernels[name], "ModelNew")
+        self.subjects[name] = session.loaded(f"{name}.py", self._kernels[name], "ModelNew")
         return self.subjects[name]
 
     def race(self, what: str, rounds: int | None = None) -> Cohort:

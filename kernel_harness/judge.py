@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -17,33 +15,27 @@ from typing import Protocol
 import psutil
 import torch
 
-from kernel_harness import builtin, culprit, launches, race, results
+from kernel_harness import results
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import Case, Reference, plan
-from kernel_harness.cohort import BASELINE, COHORT, Arm, Cohort, cohorts
+from kernel_harness.cohort import COHORT
 from kernel_harness.device import Device
 from kernel_harness.errors import EnvironmentLacking, UserError
 from kernel_harness.examine import Fault, Finding, Refused, Subject, examine, file_name
 from kernel_harness.paths import PROBLEMS
 from kernel_harness.problem import Problem
 from kernel_harness.process import Template
-from kernel_harness.race import Stop
 from kernel_harness.results import Journal, Result
 from kernel_harness.sanitizer import sanitize
+from kernel_harness.series import Held, Series, cohort_by_cohort
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
-from kernel_harness.summary import Context, of_candidate, timed, untimed
-from kernel_harness.timing import summarize
-from kernel_harness.underway import UnderWay
+from kernel_harness.summary import Context, of_candidate
 
 # One nvcc with torch's headers takes 3 GB; the emulator's units take less than one.
 _BUILD_BYTES = {True: 1 << 30, False: 3 << 30}
 # Each that has been checked holds a process until it is timed: of a thousand candidates not all at once.
 MOST_AT_ONCE = 32
-
-
-# A candidate that passed its checks, and the process that did.
-_Held = tuple[Candidate, Subject, Finding]
 
 
 class Observer(Protocol):
@@ -110,7 +102,7 @@ class Session:
     def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None]) -> list[Result]:
         """Builds, checks and times the candidates. `keep` gets every result as soon as it is final."""
         self.context = replace(self.context, run=results.new_run_id())
-        passed: dict[str, _Held] = {}
+        passed: dict[str, Held] = {}
         settled: list[Result] = []
 
         def settle(result: Result) -> None:
@@ -118,7 +110,7 @@ class Session:
             settled.append(result)
             self.observer.settled(result)
 
-        turn, series = _Turn(self), _Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0)
+        turn, series = _Turn(self), Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0)
         try:
             for batch in _batches(candidates, self.settings.baseline):
                 for candidate, subject, finding in _examined(self, batch, turn):
@@ -131,7 +123,7 @@ class Session:
                         settle(of_candidate(self.context, candidate, finding))
                 if passed:
                     turn.take()
-                for result in _timed(self, passed, series):
+                for result in cohort_by_cohort(self, passed, series):
                     settle(result)
                 passed = {name: held for name, held in passed.items() if name == self.settings.baseline}
         except torch.OutOfMemoryError as error:  # the judge's own: a worker's is that candidate's fault
@@ -145,6 +137,24 @@ class Session:
             turn.close()
         return settled
 
+    def new_subject(self) -> Subject:
+        """A worker on the device that holds nothing yet. Raises Fault."""
+        try:
+            return Subject(self.template, self.device.name, self.settings.limits)
+        except RuntimeError as error:  # what others hold of the device may be what it lacks
+            raise Fault(Status.RUNTIME_ERROR, str(error)) from None
+
+    def loaded(self, file: str, source: str, name: str, compiled: str | None = None) -> Subject:
+        """A new process, ready to be called. Raises Fault or Refused."""
+        subject = self.new_subject()
+        try:
+            subject.load(file, source, name)
+            subject.make(self.problem, compiled=compiled)
+        except BaseException:
+            subject.close()
+            raise
+        return subject
+
 
 def judge(
     problem: Problem,
@@ -157,15 +167,6 @@ def judge(
     """One Session that judges once."""
     with Session(problem, device, settings, observer) as session:
         return session.judge(candidates, keep)
-
-
-@dataclass
-class _Series:
-    """Cohorts that are compared: how many there will be (0: as many as the batch has), and what links them."""
-
-    expected: int
-    timed: int = 0
-    baseline_ms: float | None = None
 
 
 def _batches(candidates: Sequence[Candidate], baseline: str) -> Iterator[Sequence[Candidate]]:
@@ -219,7 +220,7 @@ def _build(run: Session, candidate: Candidate, queued: float) -> tuple[Subject |
     run.observer.stage(candidate.name, "building")
     subject = None
     try:
-        subject = new_subject(run)
+        subject = run.new_subject()
         subject.load(file_name(candidate), candidate.source, "ModelNew")
     except Fault as fault:
         finding.status, finding.reason, finding.log = fault.status, fault.reason, fault.log
@@ -254,136 +255,6 @@ def _add_remark(run: Session, candidate: Candidate, finding: Finding) -> None:
         run.observer.stage(candidate.name, "looking for its mistake")
         finding.remark = sanitize.remark(run.template, run.problem, candidate, finding.failed_case, run.settings.seed)
         finding.reason += f"\nSanitizer: {finding.remark}" if finding.remark else ""
-
-
-def _timed(run: Session, passed: Mapping[str, _Held], series: _Series) -> Iterator[Result]:
-    """Cohort after cohort. Who is not of the first has no process meanwhile: it could disturb the others."""
-    groups = _groups(run, passed)
-    for name in chain(*groups[1:]):
-        passed[name][1].close()
-    for group in groups:
-        yield from _timed_together(run, {name: passed[name] for name in group}, series, len(groups))
-        series.timed += 1
-
-
-def _timed_together(
-    run: Session, held: Mapping[str, _Held], series: _Series, groups: int, before: Cohort | None = None
-) -> Iterator[Result]:
-    """One cohort; again without those who disturbed the others. What an interruption leaves is still summed up."""
-    started = time.perf_counter()
-    # A kernel that all are measured against runs with every cohort, and is reported with the first.
-    arms = [_arm(run, *held[name], reported=name != run.settings.baseline or not series.timed) for name in held]
-    seen = {name: (candidate, finding) for name, (candidate, _, finding) in held.items()}
-    innocent: dict[str, _Held] = {}
-    interruption: KeyboardInterrupt | None = None
-    terms = run.context.terms(series.baseline_ms)
-    with companions(run) as beside:
-        cohort = Cohort([*arms, *beside], run.device, trials=before.trials if before else {})
-        under_way = UnderWay(run.journal, cohort, list(untimed(run.context, cohort, seen)), terms)
-        tell = _teller(run, held)
-        start = partial(_fresh, run, held)
-        try:
-            race.race(cohort, run.reference, _stop(run, series.expected or groups), tell, start, under_way.note)
-            for arm in arms:
-                if not run.device.emulated and arm.fault is None:
-                    arm.fault = launches.look(arm.subject, *seen[arm.name], run.reference, run.cases)
-            under_way.note()
-            if culprit.convict(cohort, run.reference, start, tell, under_way.note):
-                innocent = {arm.name: held[arm.name] for arm in arms if arm.fault is None}
-        except KeyboardInterrupt as interrupt:
-            interruption = interrupt
-        finally:
-            for arm in arms:
-                arm.subject.close()
-    for arm in cohort.arms:
-        arm.reported &= not innocent or arm.fault is not None
-    yield from timed(untimed(run.context, cohort, seen), cohort, terms, time.perf_counter() - started)
-    under_way.done()  # not before the last result is kept
-    if innocent:
-        yield from _timed_together(run, innocent, series, groups, before=cohort)
-    elif series.baseline_ms is None and any(r.rejected is None for r in cohort.accepted):
-        series.baseline_ms = summarize(cohort.accepted, BASELINE, None).time_ms
-    if interruption:
-        raise interruption
-
-
-def _arm(run: Session, candidate: Candidate, subject: Subject, finding: Finding, *, reported: bool) -> Arm:
-    """With the candidate's process, or a new one in place of one that has ended."""
-    fault = None
-    if subject.closed:
-        try:
-            subject = loaded(run, file_name(candidate), candidate.source, "ModelNew")
-        except (Fault, Refused) as error:
-            fault = error if isinstance(error, Fault) else Fault(Status.RUNTIME_ERROR, str(error))
-    return Arm(candidate.name, subject, reported=reported, fault=fault)
-
-
-def _fresh(run: Session, held: Mapping[str, _Held], name: str) -> Subject:
-    """Another process of a candidate, or of the reference."""
-    if name == BASELINE:
-        return loaded(run, str(run.problem.path), run.problem.text, "Model")
-    return loaded(run, file_name(held[name][0]), held[name][0].source, "ModelNew")
-
-
-def loaded(run: Session, file: str, source: str, name: str, compiled: str | None = None) -> Subject:
-    """A new process, ready to be called. Raises Fault or Refused."""
-    try:
-        subject = new_subject(run)
-    except RuntimeError as error:  # what others hold of the device may be what it lacks
-        raise Fault(Status.RUNTIME_ERROR, str(error)) from None
-    try:
-        subject.load(file, source, name)
-        subject.make(run.problem, compiled=compiled)
-    except BaseException:
-        subject.close()
-        raise
-    return subject
-
-
-def _groups(run: Session, passed: Collection[str]) -> list[list[str]]:
-    """Who is timed together; nobody, where nobody passed."""
-    baseline = run.settings.baseline
-    if baseline not in passed:
-        return cohorts(list(passed))
-    return [[baseline, *group] for group in cohorts([name for name in passed if name != baseline], COHORT - 1) or [[]]]
-
-
-def _stop(run: Session, groups: int) -> Stop:
-    settings = run.settings
-    default = run.device.budget_s / 4 if settings.quick else run.device.budget_s
-    return Stop((settings.budget_s or default) / groups, run.device.half_width, settings.rounds)
-
-
-def _teller(run: Session, names: Collection[str]) -> Callable[[str], None]:
-    """Tells of something that all of them do."""
-
-    def tell(text: str) -> None:
-        for name in names:
-            run.observer.stage(name, text)
-
-    return tell
-
-
-@contextmanager
-def companions(run: Session) -> Iterator[list[Arm]]:
-    """The baselines and the sentinel, running."""
-    arms: list[Arm] = []
-    try:
-        for name, file, source, class_name in builtin.companions(
-            run.problem, run.device.emulated, run.settings.baseline
-        ):
-            run.observer.stage("", f"starting {name}")
-            subject = loaded(run, file, source, class_name, builtin.COMPILED.get(name))
-            arms.append(Arm(name, subject, trusted=True, reported=name in builtin.BASELINES))
-        yield arms
-    finally:
-        for arm in arms:
-            arm.subject.close()
-
-
-def new_subject(run: Session) -> Subject:
-    """A worker on the run's device that holds nothing yet."""
-    return Subject(run.template, run.device.name, run.settings.limits)
 
 
 def _chosen(cases: list[Case], wanted: str | None) -> list[Case]:

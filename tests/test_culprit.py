@@ -23,7 +23,7 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.evidence import FACTOR, Evidence
 from kernel_harness.examine import Fault, Subject
 from kernel_harness.inputs import Inputs
-from kernel_harness.judge import Nobody, Session, new_subject
+from kernel_harness.judge import Nobody, Session
 from kernel_harness.results import Result, to_json
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
@@ -233,7 +233,7 @@ def test_an_arm_that_has_failed_is_not_called_once_more(session: Session) -> Non
 
 
 def session_arm(session: Session, source: str) -> Subject:
-    subject = new_subject(session)
+    subject = session.new_subject()
     subject.load("arm.py", source, "ModelNew")
     subject.make(PROBLEM)
     return subject

@@ -14,7 +14,7 @@ from kernel_harness.cases import Case, Reference
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.examine import Finding, Subject
 from kernel_harness.inputs import buffer_of
-from kernel_harness.judge import Nobody, Session, new_subject
+from kernel_harness.judge import Nobody, Session
 from kernel_harness.launches import base_name, own
 from kernel_harness.settings import Settings
 
@@ -82,7 +82,7 @@ def test_after_the_look_a_candidate_is_called_at_its_own_shape_again(
     path.write_text(LINEAR)
     problem = problems.load("linear", path)
     source = LINEAR.replace("class Model", "class ModelNew")
-    with Session(problem, Emulated(), Settings(), Nobody()) as session, closing(new_subject(session)) as subject:
+    with Session(problem, Emulated(), Settings(), Nobody()) as session, closing(session.new_subject()) as subject:
         subject.load("linear.py", source, "ModelNew")
         subject.make(problem)
         timed, other = session.cases[0], session.cases[-1]

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from conftest import ROOT
 
-from kernel_harness import culprit, judge, race
+from kernel_harness import culprit, judge, race, series
 from kernel_harness import inputs as inputs_module
 from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
@@ -90,14 +91,14 @@ def test_calls_longer_than_that_are_timed_in_one(session: Session) -> None:
 def test_who_does_not_start_again_leaves_and_the_others_go_on(
     session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = judge._fresh
+    start = series._fresh
 
     def failing(run: Session, held: dict, name: str) -> Subject:
         if name == "fails":
             raise Fault(Status.LOAD_ERROR, "no second time")
         return start(run, held, name)
 
-    monkeypatch.setattr(judge, "_fresh", failing)
+    monkeypatch.setattr(series, "_fresh", failing)
     found = judged(session, "fails", "goes_on")
 
     assert found["fails"].status is Status.LOAD_ERROR
@@ -154,7 +155,7 @@ def test_no_more_processes_are_held_than_are_timed_together(session: Session, mo
         held.append(sum(not subject.closed for _, subject, _ in passed.values()))
         return []
 
-    monkeypatch.setattr(judge, "_timed", timing)
+    monkeypatch.setattr(judge, "cohort_by_cohort", timing)
     judged(session, *(f"kernel{i}" for i in range(COHORT + 2)))
 
     assert held == [COHORT]
@@ -180,6 +181,43 @@ def test_where_no_round_counts_the_reason_says_why(session: Session, monkeypatch
 
     assert found["only"].status is Status.PASSED and found["only"].timing is None
     assert "not timed: none of 32 rounds counts; in the last the launch gap" in found["only"].reason
+
+
+def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+
+    class NoneLeftForTheFirst(Subject):
+        def __init__(self, *arguments: Any) -> None:
+            started.append("one")
+            if len(started) == 1:
+                raise RuntimeError("The worker could not start: CUDA out of memory")
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(judge, "Subject", NoneLeftForTheFirst)
+    found = judged(session, "first", "last")
+    failed, fine = sorted((found["first"], found["last"]), key=lambda result: result.status is Status.PASSED)
+
+    assert failed.status is Status.RUNTIME_ERROR and "could not start: CUDA out of memory" in failed.reason
+    assert fine.timing
+
+
+def test_where_torch_cannot_be_started_what_was_checked_stands(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = Session.loaded
+
+    def failing(run: Session, file: str, source: str, name: str, compiled: str | None = None) -> Subject:
+        if name == "Model":
+            raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
+        return load(run, file, source, name, compiled)
+
+    monkeypatch.setattr(Session, "loaded", failing)
+    found = judged(session, "only")
+
+    assert found["only"].status is Status.PASSED and found["only"].checks and found["only"].timing is None
+    assert found["only"].reason.endswith("It was not timed: torch cannot be started: CUDA out of memory")
 
 
 @pytest.mark.parametrize("suspected", [False, True], ids=["nobody is suspected", "all are suspected"])

@@ -18,7 +18,7 @@ from benchmarks import cheats
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from kernel_harness import judge, problem as problems
+from kernel_harness import problem as problems, series
 from kernel_harness.candidate import Candidate
 from kernel_harness.cohort import BASELINE
 from kernel_harness.device.rehearsal import Rehearsal
@@ -30,14 +30,14 @@ from kernel_harness.status import Status
 
 Rehearsal.resolution_ms = 1.0  # so much may processes differ by: each gives way to a new one
 torch_starts_again = sys.argv[1] == "torch starts again"
-start = judge._fresh
+start = series._fresh
 
 def fresh(run, held, name):
     if name == BASELINE and not torch_starts_again:
         raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
     return start(run, held, name)
 
-judge._fresh = fresh
+series._fresh = fresh
 right = '''
 import torch
 
