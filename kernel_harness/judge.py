@@ -36,6 +36,7 @@ from kernel_harness.summary import Context, of_candidate
 _BUILD_BYTES = {True: 1 << 30, False: 3 << 30}
 # Each that has been checked holds a process until it is timed: of a thousand candidates not all at once.
 MOST_AT_ONCE = 32
+_TICK_S = 0.05
 
 
 class Observer(Protocol):
@@ -204,7 +205,8 @@ def _examined(
         waiting = {pool.submit(_build, run, c, queued): c for c in candidates}
         try:
             while waiting:
-                for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                # In ticks: an interruption that comes just before a longer wait would be felt after it.
+                for future in wait(waiting, _TICK_S, FIRST_COMPLETED).done:
                     candidate = waiting.pop(future)
                     turn.take()
                     yield _check(run, candidate, future)
