@@ -26,7 +26,8 @@ from kernel_harness.glimpse import Glimpse
 from kernel_harness.inputs import buffer_of
 from kernel_harness.paths import KERNELS, shown
 from kernel_harness.problem import WEIGHT_SEED, Problem
-from kernel_harness.process import Limits, Template, Worker, WorkerFailed, WorkerTimedOut
+from kernel_harness.process import Limits, Worker, WorkerFailed, WorkerTimedOut
+from kernel_harness.spawn import Template
 from kernel_harness.status import Status
 from kernel_harness.terminal import printable
 from kernel_harness.verify import Check, Expectation, same, unchanged, verify

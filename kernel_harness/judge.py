@@ -24,11 +24,11 @@ from kernel_harness.errors import EnvironmentLacking, UserError
 from kernel_harness.examine import Fault, Finding, Refused, Subject, examine, file_name
 from kernel_harness.paths import PROBLEMS
 from kernel_harness.problem import Problem
-from kernel_harness.process import Template
 from kernel_harness.results import Journal, Result
 from kernel_harness.sanitizer import sanitize
 from kernel_harness.series import Held, Series, cohort_by_cohort
 from kernel_harness.settings import Settings
+from kernel_harness.spawn import Template
 from kernel_harness.status import Status
 from kernel_harness.summary import Context, of_candidate
 

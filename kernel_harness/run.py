@@ -20,10 +20,11 @@ from kernel_harness.judge import Session, results_folder
 from kernel_harness.paths import shown
 from kernel_harness.precision import Precision
 from kernel_harness.problem import Problem, shape_text
-from kernel_harness.process import Limits, Template
+from kernel_harness.process import Limits
 from kernel_harness.progress import Progress
 from kernel_harness.results import Journal, Result, now, to_json
 from kernel_harness.settings import Settings
+from kernel_harness.spawn import Template
 from kernel_harness.terminal import terminal
 
 _POLL_S = 0.1

@@ -17,7 +17,8 @@ from kernel_harness.build.sources import Sources
 from kernel_harness.channel import Message
 from kernel_harness.device import Device
 from kernel_harness.errors import EnvironmentLacking
-from kernel_harness.process import Limits, Template, WorkerMisbehaved
+from kernel_harness.process import Limits, WorkerMisbehaved
+from kernel_harness.spawn import Template
 
 _LARGEST_LIBRARY = 1 << 30
 _LIBRARY = re.compile(r"[A-Za-z_]\w{0,199}\.so", re.ASCII)

@@ -20,10 +20,11 @@ from kernel_harness import device as devices
 from kernel_harness.cases import plan
 from kernel_harness.errors import EnvironmentLacking
 from kernel_harness.examine import Subject
-from kernel_harness.process import Limits, Template
+from kernel_harness.process import Limits
 from kernel_harness.sanitizer import compute_sanitizer
 from kernel_harness.sanitizer.findings import Finding, Kind, Place
 from kernel_harness.sanitizer.sanitize import one_per_shape, sanitize_on_gpu
+from kernel_harness.spawn import Template
 
 SOURCE = [f"line {number};" for number in range(1, 100)]
 

@@ -19,7 +19,8 @@ from kernel_harness.cases import pack
 from kernel_harness.channel import SharedBuffer
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.examine import Subject
-from kernel_harness.process import Limits, Template
+from kernel_harness.process import Limits
+from kernel_harness.spawn import Template
 from kernel_harness.tensors import write
 
 

@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT, stopped_by_the_machine
 
 import kernel_harness
-from kernel_harness import builtin, examine, inputs, process, race, tensors, tree, wall
+from kernel_harness import builtin, examine, inputs, process, race, spawn, tensors, tree, wall
 from kernel_harness import problem as problems
 from kernel_harness.cases import Reference, plan
 from kernel_harness.channel import SharedBuffer
@@ -22,8 +22,9 @@ from kernel_harness.cohort import Arm, Cohort
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.examine import Answer, Finding, Subject
-from kernel_harness.process import Limits, Template
+from kernel_harness.process import Limits
 from kernel_harness.race import Stop
+from kernel_harness.spawn import Template
 from kernel_harness.status import Status
 from kernel_harness.timing import Round
 from kernel_harness.wall import Kind, best
@@ -218,8 +219,8 @@ def test_an_answer_sent_before_its_question_counts_only_where_numbers_are_not_co
 def test_the_users_environment_is_seen_only_where_the_list_allows_it(monkeypatch: Patch) -> None:
     monkeypatch.setenv("KERNEL_HARNESS_TEST_SECRET", "a user's")
     outcomes = []
-    for allowed in (process._ALLOWED, (*process._ALLOWED, "KERNEL_HARNESS_TEST_SECRET")):
-        monkeypatch.setattr(process, "_ALLOWED", allowed)
+    for allowed in (spawn._ALLOWED, (*spawn._ALLOWED, "KERNEL_HARNESS_TEST_SECRET")):
+        monkeypatch.setattr(spawn, "_ALLOWED", allowed)
         for template in template_of(None):
             outcomes.append(judged(template, "reads_the_users_environment", timed=False).gained)
 
@@ -264,8 +265,8 @@ def test_a_note_is_found_only_where_there_is_no_wall(walled: Template, open_temp
 
 def template_that_starts_with(patch: Patch, variables: dict[str, str], kind: Kind | None = None) -> Iterator[Template]:
     """What is switched off there must be so from the template's start on: it is a process of its own."""
-    honest = process.environment
-    patch.setattr(process, "environment", lambda home: {**honest(home), **variables})
+    honest = spawn.environment
+    patch.setattr(spawn, "environment", lambda home: {**honest(home), **variables})
     yield from template_of(kind)
 
 

@@ -17,10 +17,10 @@ from conftest import ROOT, Harness
 
 from kernel_harness import find, profile
 from kernel_harness.build import cache
-from kernel_harness.process import Template
 from kernel_harness.profile import ncu
 from kernel_harness.profile.resources import Assembled, Launched, Resources, base_name, occupancy, ptxas
 from kernel_harness.profile.show import launches, resources, tables
+from kernel_harness.spawn import Template
 from kernel_harness.terminal import Terminal
 
 PROBLEM = ROOT / "tests" / "candidates" / "new" / "softmax.py"

@@ -25,7 +25,8 @@ from kernel_harness.channel import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, SharedBuf
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.errors import EnvironmentLacking
 from kernel_harness.examine import Answer, Fault, Subject
-from kernel_harness.process import Limits, Template, Worker, WorkerCrashed, WorkerFailed
+from kernel_harness.process import Limits, Worker, WorkerCrashed, WorkerFailed
+from kernel_harness.spawn import Template
 from kernel_harness.status import Status
 from kernel_harness.tensors import write
 from kernel_harness.workshop import Workshop

@@ -21,9 +21,9 @@ from kernel_harness import device as devices
 from kernel_harness.candidate import Candidate
 from kernel_harness.cases import plan
 from kernel_harness.problem import Problem
-from kernel_harness.process import Template
 from kernel_harness.sanitizer import findings
 from kernel_harness.sanitizer.sanitize import Report, one_per_shape, sanitize
+from kernel_harness.spawn import Template
 
 CORRECT = sorted((ROOT / "tests" / "emulated" / "kernels").glob("*.py"))
 SHIPPED = sorted((ROOT / "kernels").glob("*/*.py"))

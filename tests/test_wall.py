@@ -17,7 +17,8 @@ from conftest import ROOT, stopped_by_the_machine
 from kernel_harness import tree
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.examine import Fault, Subject
-from kernel_harness.process import Limits, Template, TemplateGone, WorkerCrashed
+from kernel_harness.process import Limits, WorkerCrashed
+from kernel_harness.spawn import Template, TemplateGone
 from kernel_harness.status import Status
 from kernel_harness.wall import Kind, best, bubblewrap, landlock, namespaces
 

@@ -121,7 +121,7 @@ def _measured(words: Sequence[str], options: argparse.Namespace, root: Path) -> 
 
 def _raced(versions: Sequence[Candidate], options: argparse.Namespace, root: Path) -> list[sides.Record]:
     # Imported here: stored results are compared without torch.
-    from kernel_harness.process import Template
+    from kernel_harness.spawn import Template
 
     with Template() as template:
         from kernel_harness.run import measured

@@ -18,9 +18,10 @@ from kernel_harness.examine import Fault, Refused, Subject, file_name
 from kernel_harness.inputs import buffer_of
 from kernel_harness.judge import results_folder
 from kernel_harness.problem import Problem, shape_text
-from kernel_harness.process import Limits, Template
+from kernel_harness.process import Limits
 from kernel_harness.profile import ncu, show
 from kernel_harness.profile.resources import Assembled, Launched
+from kernel_harness.spawn import Template
 from kernel_harness.terminal import terminal
 
 

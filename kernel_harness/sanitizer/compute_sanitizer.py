@@ -19,8 +19,9 @@ from pathlib import Path
 from kernel_harness import channel
 from kernel_harness.errors import EnvironmentLacking
 from kernel_harness.paths import ROOT
-from kernel_harness.process import Limits, Template, Worker, environment
+from kernel_harness.process import Limits, Worker
 from kernel_harness.sanitizer.findings import Finding, Kind, Place, source_line
+from kernel_harness.spawn import Template, environment
 
 _LAST_WORDS_S = 120
 # Where an access stands, innermost first: what the compiler put in from a header, then what that stands in.

@@ -21,9 +21,10 @@ from kernel_harness.errors import EnvironmentLacking, UserError
 from kernel_harness.examine import Answer, Fault, Refused, Subject, file_name
 from kernel_harness.inputs import buffer_of
 from kernel_harness.problem import Problem
-from kernel_harness.process import Limits, Template
+from kernel_harness.process import Limits
 from kernel_harness.sanitizer import TOOLS, compute_sanitizer
 from kernel_harness.sanitizer.findings import Finding, Kind, read
+from kernel_harness.spawn import Template
 from kernel_harness.verify import same
 
 _LOG = logging.getLogger(__name__)

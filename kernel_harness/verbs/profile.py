@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Raises UserError."""
-    from kernel_harness.process import Template
+    from kernel_harness.spawn import Template
 
     with Template() as template:
         from kernel_harness.profile import profile

@@ -57,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Raises UserError, KeyboardInterrupt."""
     # torch takes two seconds to import: the process that workers come from imports it meanwhile.
-    from kernel_harness.process import Template
+    from kernel_harness.spawn import Template
 
     with Template() as template:
         from kernel_harness import run

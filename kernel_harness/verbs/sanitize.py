@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Raises UserError. 0 where nothing is found, 1 where something is."""
-    from kernel_harness.process import Template
+    from kernel_harness.spawn import Template
 
     with Template() as template:
         from kernel_harness.sanitizer import sanitize
