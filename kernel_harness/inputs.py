@@ -49,14 +49,12 @@ class Inputs:
             self.close()
             self._buffer = SharedBuffer(packed.size + max(LEADS_BYTES) - lead_bytes)
             self._unmasked = bytearray(self._buffer.size)
-        packed = replace(packed, key=secrets.randbits(62))
+        key = secrets.randbits(62)
         write(self._unmasked, packed.leaves, packed.tensors, packed.size)
-        _words(self._buffer.memory, packed.size).copy_(self._masked(packed))
-        return packed, self._buffer
-
-    def _masked(self, packed: Packed) -> torch.Tensor:
-        assert packed.key is not None
-        return mask_(_words(self._unmasked, packed.size).to(self.reference.device, copy=True), packed.key)
+        # All of the buffer, as its readers unmask it.
+        masked = mask_(_words(self._unmasked).to(self.reference.device, copy=True), key)
+        _words(self._buffer.memory).copy_(masked)
+        return replace(packed, key=key), self._buffer
 
     def close(self) -> None:
         """Gives the memory back."""
@@ -65,5 +63,5 @@ class Inputs:
         self._buffer = None
 
 
-def _words(memory: mmap.mmap | bytearray, size: int) -> torch.Tensor:
-    return torch.frombuffer(memory, dtype=torch.int64, count=size // 8)
+def _words(memory: mmap.mmap | bytearray) -> torch.Tensor:
+    return torch.frombuffer(memory, dtype=torch.int64)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-# Of 64-bit words at a time: what is drawn for them takes 8 MB, however large the inputs are.
-_CHUNK = 1 << 20
+# Of 64-bit words at a time: what is drawn for them takes 32 MB at most, however large the inputs are.
+_CHUNK = 1 << 22
 _LEAST = -(1 << 63)
 
 
@@ -14,11 +14,9 @@ def mask_(words: torch.Tensor, key: int) -> torch.Tensor:
 
     They are xored with what the device's generator draws from the key: on CUDA, Philox (Salmon et al. 2011,
     doi:10.1145/2063384.2063405). Whoever knows some words, as those between the inputs, has no known way to tell the
-    key and thereby the others from them.
+    key and thereby the others from them. What is drawn for a word depends on how many there are.
     """
-    drawn = torch.empty(_CHUNK, dtype=torch.int64, device=words.device)
     generator = torch.Generator(words.device).manual_seed(key)
     for part in words.split(_CHUNK):
-        # As many each time, or what the first words get would depend on how many there are.
-        part.bitwise_xor_(drawn.random_(_LEAST, None, generator=generator)[: part.numel()])
+        part.bitwise_xor_(torch.empty_like(part).random_(_LEAST, None, generator=generator))
     return words

@@ -375,12 +375,6 @@ def test_keys_make_masks_that_share_nothing() -> None:
     assert all(mask_(mask, key).count_nonzero() == 0 for mask, key in zip(masks, (1, 2, 1 << 61), strict=True))
 
 
-def test_how_much_is_masked_does_not_change_what_is() -> None:
-    few, many = (mask_(torch.zeros(count, dtype=torch.int64), 1) for count in (1_500_001, 3_000_000))
-
-    assert torch.equal(few, many[: few.numel()])
-
-
 def test_outputs_without_a_byte_agree() -> None:
     leaves, size = layout([torch.empty(0)])
     with closing(SharedBuffer(size)) as buffer:
