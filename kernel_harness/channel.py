@@ -147,6 +147,7 @@ class SharedBuffer:
     def close(self) -> None:
         """Gives the memory back once nobody else maps it."""
         os.close(self.descriptor)
+        self.descriptor = -1  # or who is late would open whatever gets its number next
         # A tensor that still looks at it keeps the mapping; its end frees it.
         with contextlib.suppress(BufferError):
             self.memory.close()

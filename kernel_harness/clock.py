@@ -32,7 +32,7 @@ class Hold:
     _enough: int = 1 << 20
     _exposed: frozenset[str] = frozenset()
 
-    def after(self, exposed: Collection[str], trusted: Collection[str] = ()) -> str | None:
+    def after(self, exposed: Collection[str], trusted: Collection[str]) -> str | None:
         """Takes in which arms of a round were exposed. Why the round does not count, None where it does."""
         leaking = frozenset(exposed) - self.waiting
         if self._exposed - leaking:  # somebody was helped by the last lengthening

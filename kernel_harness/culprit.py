@@ -24,6 +24,7 @@ from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort, Start, stoppe
 from kernel_harness.evidence import FACTOR, Evidence
 from kernel_harness.examine import Fault, Refused
 from kernel_harness.inputs import Inputs, buffer_of
+from kernel_harness.race import WARM_EVERY
 from kernel_harness.status import Status
 from kernel_harness.timing import Round
 
@@ -37,7 +38,7 @@ top, whatever noise there is (Fisher's permutation test): that is how rarely an 
 # Of the sentinel in one reading: calls in a row, and how often that; fewer where they take long, as on a busy machine.
 _CALLS, _TIMES, _ENOUGH_MS = 3, 5, 100.0
 # For how long a suspect is called at most before a reading: who waits for its own work is slow enough by itself.
-_CALLING_S = 2.0
+_CALLING_S = 5.0
 # Of a rank sum, in standard deviations: of innocent arms one in 30,000 is looked at.
 _SUSPICIOUS = 4.0
 
@@ -100,7 +101,7 @@ def convict(
     """
     convicted = False
     with closing(Inputs(reference, cohort.device)) as inputs:
-        bench = _Bench(cohort, inputs.draw(), start)
+        bench = _Bench(cohort, inputs, start)
         for name in suspects(_one_by_one(bench), cohort.rounds):
             tell("looking for who slows down the others")
             longer_s = max(0.0, _typical_ms(cohort, name) - _typical_ms(cohort, BASELINE)) / 1e3
@@ -115,13 +116,13 @@ def convict(
 def _one_by_one(bench: _Bench) -> dict[str, tuple[float, ...]]:
     """What `suspects` goes by: the candidates end in turn."""
     readings: dict[str, tuple[float, ...]] = {}
-    baseline = bench.arms[BASELINE]
-    last_ms = bench.after_ms(baseline)
+    baseline, drawn = bench.arms[BASELINE], bench.inputs.draw()
+    last_ms = bench.after_ms(baseline, drawn)
     for arm in [arm for arm in bench.arms.values() if not arm.trusted and arm.fault is None]:
         # Where a stop reaches all of its work, another call would show nothing more.
-        called_ms = () if bench.cohort.device.emulated else (bench.after_ms(arm),)
+        called_ms = () if bench.cohort.device.emulated else (bench.after_ms(arm, drawn),)
         arm.subject.close()
-        before_ms, last_ms = last_ms, bench.after_ms(baseline)
+        before_ms, last_ms = last_ms, bench.after_ms(baseline, drawn)
         readings[arm.name] = (before_ms, *called_ms, last_ms)
     return readings
 
@@ -141,7 +142,7 @@ class _Bench:
     """
 
     cohort: Cohort
-    inputs: tuple[Packed, SharedBuffer]
+    inputs: Inputs
     start: Start
 
     @cached_property
@@ -154,13 +155,13 @@ class _Bench:
         """Of a suspect before a reading: what it does only later must show, too."""
         return (len(self.cohort.warmup) + len(self.cohort.rounds)) // self.cohort.processes[BASELINE]
 
-    def after_ms(self, arm: Arm) -> float:
+    def after_ms(self, arm: Arm, drawn: tuple[Packed, SharedBuffer]) -> float:
         """After an arm's calls, where its process can leave work behind that a stop does not reach."""
         still = self.cohort.device.emulated or arm.fault is not None
-        return self._reading(lambda: still or self._called(arm, *self.inputs))
+        return self._reading(lambda: still or self._called(arm, *drawn))
 
     def beside_or_without_ms(self, name: str, longer_s: float, there: bool) -> float:
-        """Beside a new process that is called again and again, and stopped: a suspect's, or the reference's.
+        """Beside a new process that is called as in a race, and stopped: a suspect's, or the reference's.
 
         After the reference's call nothing is done for as long as the suspect's takes `longer_s`: a machine that stood
         idle is slow at first, whoever let it.
@@ -172,14 +173,14 @@ class _Bench:
             return math.nan  # convinces nobody
 
         def call_it() -> None:
-            self._called(arm, *self.inputs)
+            self._called_as_in_a_race(arm)
             time.sleep(0.0 if there else longer_s)
 
         with closing(arm.subject):
             until = time.monotonic() + _CALLING_S
             for _ in range(self.calls - _TIMES):
                 if time.monotonic() < until:
-                    self._called(arm, *self.inputs)
+                    self._called_as_in_a_race(arm)
             return self._reading(call_it)
 
     def _reading(self, before: Callable[[], Any]) -> float:
@@ -191,6 +192,15 @@ class _Bench:
                 before()
                 means_ms.append(mean(self._called(self.arms[SENTINEL], nothing, empty) for _ in range(_CALLS)))
         return median(means_ms)
+
+    def _called_as_in_a_race(self, arm: Arm) -> None:
+        """Or who can tell the two apart would be innocent here: on new inputs, sometimes on a warm cache, too."""
+        warm = not self.cohort.device.emulated and random.random() < 1 / WARM_EVERY
+        packed, buffer = self.inputs.draw()
+        with stopped_again(arm):
+            arm.subject.call(packed, buffer, hold=self.cohort.hold.cycles, keep=warm)
+            if warm:
+                arm.subject.warm(self.cohort.hold.cycles)
 
     def _called(self, arm: Arm, packed: Packed, buffer: SharedBuffer) -> float:
         with stopped_again(arm):

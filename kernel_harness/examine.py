@@ -39,6 +39,8 @@ _LONGEST_SOURCE = 1 << 20
 _MOST_BUILDS, _MOST_BUILT_BYTES = 64, 1 << 30
 # Of what a worker says: a structure as JSON, a sentence of an error, a compiler's log, in characters.
 _LONGEST_STRUCTURE, _LONGEST_TEXT, _LONGEST_LOG = 1 << 16, 20_000, 1 << 20
+_MOST_KERNELS, _LONGEST_NAME = 1000, 1000
+_MAY_BE_REFUSED = ("receive", "call", "kernels", "warm", "steady")
 # What can be a call's time in ms, and the bytes that it takes.
 _SHORTEST_MS, _LONGEST_MS, _MOST_BYTES = 1e-6, 1e9, 1 << 50
 _STATUS_OF_KIND = {
@@ -56,6 +58,10 @@ class Fault(Exception):
     def __init__(self, status: Status, reason: str, log: str = "") -> None:
         super().__init__(reason)
         self.status, self.reason, self.log = status, reason, log
+
+
+class CannotStart(RuntimeError):
+    """A process that holds no candidate yet could not open the device."""
 
 
 class Refused(Exception):
@@ -174,7 +180,9 @@ class Subject:
         finally:
             os.close(descriptor)
         names = told.get("kernels")
-        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+        if not isinstance(names, list):
+            return []
+        return [name[:_LONGEST_NAME] for name in names[:_MOST_KERNELS] if isinstance(name, str)]
 
     def warm(self, hold: int) -> Clocked:
         """The last call again, with its inputs still in the device's cache."""
@@ -236,7 +244,7 @@ class Subject:
         if isinstance(reply.get("ok"), dict):
             result: Message = reply["ok"]
             return result
-        raise self._fault(reply.get("error"))
+        raise self._fault(message["do"], reply.get("error"))
 
     def _built(self, asked: Any, timeout_s: float) -> Message:
         """Builds for the worker, which stands still meanwhile: nobody watches what it does."""
@@ -252,17 +260,19 @@ class Subject:
         self.builds.append({"name": str(name)[:200], "seconds": time.perf_counter() - start, "cached": cached})
         return answer
 
-    def _fault(self, error: Any) -> Exception:
-        if not isinstance(error, dict) or str(error.get("kind")) not in {*_STATUS_OF_KIND, "start"}:
+    def _fault(self, asked: str, error: Any) -> Exception:
+        """What was asked decides what may come of it: a worker's word on that is its candidate's."""
+        kinds = {"start"} if asked == "start" else set(_STATUS_OF_KIND)
+        if not isinstance(error, dict) or str(error.get("kind")) not in kinds:
             return Fault(Status.CRASHED, "The process answered with something that is no answer.")
         text = printable(str(error.get("message", ""))[:_LONGEST_TEXT])
         log, kind = printable(str(error.get("log", ""))[:_LONGEST_LOG]), printable(str(error.get("type", ""))[:100])
         if error["kind"] == "start":
-            return RuntimeError(f"The worker could not start: {text}\n{log}")
+            return CannotStart(f"The worker could not start: {text}\n{log}")
         if error["kind"] not in ("build", "unsupported"):
             where = f"{self._file}:{error['line']}: " if isinstance(error.get("line"), int) else ""
             text = f"{where}{kind}: {_first_lines(text)}"
-        if error["kind"] == "call" and error.get("refusal") is True:
+        if asked in _MAY_BE_REFUSED and error["kind"] == "call" and error.get("refusal") is True:
             return Refused(text, log)
         return Fault(_STATUS_OF_KIND[error["kind"]], text, log)
 

@@ -63,11 +63,9 @@ def kernels(wanted: Sequence[str], problem_name: str, root: Path) -> list[Candid
 
 
 def device(name: str, *, strict: bool = False) -> Device:
-    """The device of `--device`, `rehearsal` among them for tests. Raises UserError for one that is not there."""
+    """The device of `--device`. Raises UserError for one that is not there."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "rehearsal":
-        return devices.named(name)
     kind, _, index = name.partition(":")
     if kind not in ("cpu", "cuda") or (index and not index.isdigit()) or name.startswith("cpu:"):
         raise UserError(f"no device {name!r}; there are auto, cpu, cuda and cuda:N")

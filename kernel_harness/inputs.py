@@ -38,8 +38,9 @@ class Inputs:
         self._buffer: SharedBuffer | None = None
         self._unmasked = bytearray()  # nobody else's; kept, as new pages take longer than what is written to them
 
-    def draw(self, lead_bytes: int = 0) -> tuple[Packed, SharedBuffer]:
-        """New ones; those before are gone."""
+    def draw(self, lead_bytes: int | None = None) -> tuple[Packed, SharedBuffer]:
+        """New ones, at an address that is drawn, too, if none is named; those before are gone."""
+        lead_bytes = secrets.choice(LEADS_BYTES) if lead_bytes is None else lead_bytes
         packed = pack(self.reference.problem.inputs(secrets.randbits(48)), lead_bytes)
         if self._in_place:
             self.close()

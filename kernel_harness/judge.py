@@ -21,7 +21,7 @@ from kernel_harness.cases import Case, Reference, plan
 from kernel_harness.cohort import COHORT
 from kernel_harness.device import Device
 from kernel_harness.errors import EnvironmentLacking, UserError
-from kernel_harness.examine import Fault, Finding, Refused, Subject, examine, file_name
+from kernel_harness.examine import CannotStart, Fault, Finding, Refused, Subject, examine, file_name
 from kernel_harness.paths import PROBLEMS
 from kernel_harness.problem import Problem
 from kernel_harness.results import Journal, Result
@@ -142,7 +142,7 @@ class Session:
         """A worker on the device that holds nothing yet. Raises Fault."""
         try:
             return Subject(self.template, self.device.name, self.settings.limits)
-        except RuntimeError as error:  # what others hold of the device may be what it lacks
+        except CannotStart as error:  # what others hold of the device may be what it lacks
             raise Fault(Status.RUNTIME_ERROR, str(error)) from None
 
     def loaded(self, file: str, source: str, name: str, compiled: str | None = None) -> Subject:
@@ -237,7 +237,15 @@ def _check(
 ) -> tuple[Candidate, Subject | None, Finding]:
     subject, finding = future.result()
     if subject is not None and finding.status is Status.PASSED:
-        examine(subject, finding, run.reference, run.cases, lambda text: run.observer.stage(candidate.name, text))
+        try:
+            examine(subject, finding, run.reference, run.cases, lambda text: run.observer.stage(candidate.name, text))
+        except torch.OutOfMemoryError:
+            subject.close()
+            torch.cuda.empty_cache()
+            assert finding.failed_case
+            run.reference.expectation(finding.failed_case)  # raises where it is not the candidate that takes the memory
+            finding.status = Status.RUNTIME_ERROR
+            finding.reason = "It leaves too little of the device's memory to work out the right answer."
         _add_remark(run, candidate, finding)
         if finding.status is Status.PASSED and run.settings.case is None:
             try:

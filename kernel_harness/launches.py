@@ -49,12 +49,10 @@ def _kernels(subject: Subject, reference: Reference, case: Case) -> list[str]:
 
 def own(kernels: Sequence[str], source: str, libraries: Sequence[Path]) -> list[str]:
     """Those of the kernels that a candidate's text names, or a library that was built for it."""
+    written = set(re.findall(r"\w+", source))
     built = [library.read_bytes() for library in libraries]
     names = [name for kernel in kernels if (name := base_name(kernel))]
-    return [
-        name for name in names
-        if re.search(rf"\b{re.escape(name)}\b", source) or any(_mangled(name) in each for each in built)
-    ]  # fmt: skip
+    return [name for name in names if name in written or any(_mangled(name) in each for each in built)]
 
 
 def _mangled(name: str) -> bytes:

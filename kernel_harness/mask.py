@@ -14,7 +14,8 @@ def mask_(words: torch.Tensor, key: int) -> torch.Tensor:
 
     They are xored with what the device's generator draws from the key: on CUDA, Philox (Salmon et al. 2011,
     doi:10.1145/2063384.2063405). Whoever knows some words, as those between the inputs, has no known way to tell the
-    key and thereby the others from them. What is drawn for a word depends on how many there are.
+    key and thereby the others from them; of a CPU's generator, which a rehearsal draws from, that cannot be said.
+    What is drawn for a word depends on how many there are.
     """
     generator = torch.Generator(words.device).manual_seed(key)
     for part in words.split(_CHUNK):

@@ -17,7 +17,7 @@ from kernel_harness.channel import SharedBuffer
 from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort, Start, stopped_again
 from kernel_harness.device import Steady
 from kernel_harness.examine import Answer, Fault, Refused, Subject, compare
-from kernel_harness.inputs import LEADS_BYTES, Inputs
+from kernel_harness.inputs import Inputs
 from kernel_harness.timing import LOOKS, Round, decided, order_of_round
 
 LEAST_WARMUP, MOST_WARMUP = 2, 24
@@ -30,7 +30,7 @@ LEAST_ROUNDS = 8
 _RESOLUTION_SHARE = 0.5
 ROUNDS_OF_A_PROCESS, MOST_PROCESSES = 8, 16
 # Of the rounds, how many also time every arm on a warm cache: that is information, and costs a call each.
-_WARM_EVERY = 4
+WARM_EVERY = 4
 # Below this a launch is a large part of a call, and a graph says what is left without it.
 _SHORT_MS = 0.02
 # Timed outputs are compared with the answer: all of the first rounds, then all while that takes no longer than this
@@ -171,11 +171,11 @@ def _renew(cohort: Cohort, inputs: Inputs, start: Start) -> None:
 
 def _round(cohort: Cohort, inputs: Inputs, rng: random.Random, kept: list[Round]) -> None:
     """Every running arm once, in a fresh random order, on inputs drawn now. `kept` gets the round."""
-    packed, buffer = inputs.draw(rng.choice(LEADS_BYTES))
+    packed, buffer = inputs.draw()
     running = {arm.name: arm for arm in cohort.arms if arm.fault is None}
     order = order_of_round(list(running), rng)
     answers: dict[str, Answer] = {}
-    warm = kept is cohort.rounds and not cohort.device.emulated and len(kept) % _WARM_EVERY == 0
+    warm = kept is cohort.rounds and not cohort.device.emulated and len(kept) % WARM_EVERY == 0
     start = time.monotonic()
     for name in order:
         answer = _call(cohort, running[name], packed, buffer, warm=warm)

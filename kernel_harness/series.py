@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -47,14 +47,7 @@ def cohort_by_cohort(run: Session, passed: Mapping[str, Held], series: Series) -
     for name in chain(*groups[1:]):
         passed[name][1].close()
     for group in groups:
-        held = {name: passed[name] for name in group}
-        try:
-            yield from _timed_together(run, held, series, len(groups))
-        except NoCompanion as missing:
-            for candidate, subject, finding in held.values():
-                subject.close()
-                result = of_candidate(run.context, candidate, finding)
-                yield replace(result, reason=f"{result.reason} It was not timed: {missing}".strip())
+        yield from _timed_together(run, {name: passed[name] for name in group}, series, len(groups))
         series.timed += 1
 
 
@@ -63,30 +56,29 @@ def _timed_together(
 ) -> Iterator[Result]:
     """One cohort; again without those who disturbed the others. What an interruption leaves is still summed up."""
     started = time.perf_counter()
-    # A kernel that all are measured against runs with every cohort, and is reported with the first.
-    arms = [_arm(run, *held[name], reported=name != run.settings.baseline or not series.timed) for name in held]
     seen = {name: (candidate, finding) for name, (candidate, _, finding) in held.items()}
     innocent: dict[str, Held] = {}
     interruption: KeyboardInterrupt | None = None
     terms = run.context.terms(series.baseline_ms)
-    with companions(run) as beside:
+    with ExitStack() as processes:
+        for _, subject, _ in held.values():
+            processes.callback(subject.close)
+        try:
+            beside = processes.enter_context(companions(run))
+        except NoCompanion as missing:
+            yield from _left_untimed(run, held, str(missing))
+            return
+        # A kernel that all are measured against runs with every cohort, and is reported with the first.
+        arms = [
+            _arm(run, processes, *held[name], reported=name != run.settings.baseline or not series.timed)
+            for name in held
+        ]
         cohort = Cohort([*arms, *beside], run.device, trials=before.trials if before else {})
         under_way = UnderWay(run.journal, cohort, list(untimed(run.context, cohort, seen)), terms)
-        tell = _teller(run, held)
-        start = partial(_fresh, run, held)
         try:
-            race.race(cohort, run.reference, _stop(run, series.expected or groups), tell, start, under_way.note)
-            for arm in arms:
-                if not run.device.emulated and arm.fault is None:
-                    arm.fault = launches.look(arm.subject, *seen[arm.name], run.reference, run.cases)
-            under_way.note()
-            if culprit.convict(cohort, run.reference, start, tell, under_way.note):
-                innocent = {arm.name: held[arm.name] for arm in arms if arm.fault is None}
+            innocent = _measured(run, cohort, held, _stop(run, series.expected or groups), under_way)
         except KeyboardInterrupt as interrupt:
             interruption = interrupt
-        finally:
-            for arm in arms:
-                arm.subject.close()
     for arm in cohort.arms:
         arm.reported &= not innocent or arm.fault is not None
     yield from timed(untimed(run.context, cohort, seen), cohort, terms, time.perf_counter() - started)
@@ -99,15 +91,43 @@ def _timed_together(
         raise interruption
 
 
-def _arm(run: Session, candidate: Candidate, subject: Subject, finding: Finding, *, reported: bool) -> Arm:
-    """With the candidate's process, or a new one in place of one that has ended."""
+def _measured(
+    run: Session, cohort: Cohort, held: Mapping[str, Held], stop: Stop, under_way: UnderWay
+) -> dict[str, Held]:
+    """Fills the cohort in: times, launches, who disturbed the others. Where somebody did, those who did not."""
+    tell, start = _teller(run, held), partial(_fresh, run, held)
+    candidates = [arm for arm in cohort.arms if not arm.trusted]
+    race.race(cohort, run.reference, stop, tell, start, under_way.note)
+    for arm in candidates:
+        if not run.device.emulated and arm.fault is None:
+            candidate, _, finding = held[arm.name]
+            arm.fault = launches.look(arm.subject, candidate, finding, run.reference, run.cases)
+    under_way.note()
+    if not culprit.convict(cohort, run.reference, start, tell, under_way.note):
+        return {}
+    return {arm.name: held[arm.name] for arm in candidates if arm.fault is None}
+
+
+def _left_untimed(run: Session, held: Mapping[str, Held], why: str) -> Iterator[Result]:
+    """What is known of those who passed without it."""
+    for candidate, _, finding in held.values():
+        result = of_candidate(run.context, candidate, finding)
+        yield replace(result, reason=f"{result.reason} It was not timed: {why}".strip())
+
+
+def _arm(
+    run: Session, processes: ExitStack, candidate: Candidate, subject: Subject, finding: Finding, *, reported: bool
+) -> Arm:
+    """With the candidate's process, or a new one in place of one that has ended; its last one ends with `processes`."""
     fault = None
     if subject.closed:
         try:
             subject = run.loaded(file_name(candidate), candidate.source, "ModelNew")
         except (Fault, Refused) as error:
             fault = error if isinstance(error, Fault) else Fault(Status.RUNTIME_ERROR, str(error))
-    return Arm(candidate.name, subject, reported=reported, fault=fault)
+    arm = Arm(candidate.name, subject, reported=reported, fault=fault)
+    processes.callback(lambda: arm.subject.close())
+    return arm
 
 
 def _fresh(run: Session, held: Mapping[str, Held], name: str) -> Subject:

@@ -151,7 +151,7 @@ class Worker:
     def receive(self, message: Message, descriptors: list[int]) -> Message:
         """Inputs that the next call brings the key to, where the device has memory of its own."""
         self._stage, self._last = "call", None
-        self._device.receive(self._map(descriptors[0], message))  # type: ignore[attr-defined]
+        self._device.receive(self._map(descriptors[0], message))
         return {}
 
     def call(self, message: Message, descriptors: list[int]) -> Message:

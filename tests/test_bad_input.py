@@ -31,7 +31,10 @@ BAD = HERE / "bad"
 # Judged in runs of their own: with a short limit on calls, with other limits, and where only each other can suffer.
 SHORT_CALLS = ("endless_python", "endless_kernel", "good")
 OTHER_LIMITS = ("endless_import", "endless_init", "memory_growth", "fork_bomb")
-HOSTILE = ("no_answer", "odd_words", "unreadable_structure", "unprintable_exception")
+HOSTILE = (
+    "no_answer", "odd_words", "unreadable_structure", "unprintable_exception",
+    "did_not_start_on_import", "did_not_start_in_a_timed_call", "refuses_to_be_made",
+)  # fmt: skip
 ALL = sorted(path.stem for path in BAD.glob("*.py"))
 TOGETHER = [name for name in ALL if name not in {*SHORT_CALLS, *OTHER_LIMITS, *HOSTILE} or name == "good"]
 EMULATED = ("--problem", PROBLEM, "--device", "cpu", "--rounds", "1", "--seed", "1")

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kernel_harness import culprit, race
 from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
+from kernel_harness.cases import Packed
 from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort
 from kernel_harness.culprit import TRIALS, suspects, tried
 from kernel_harness.device.cpu import Emulated
@@ -206,10 +207,30 @@ def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
     sentinel = Arm(SENTINEL, session_arm(session, same_every_time), trusted=True)
     cohort = Cohort([sentinel, Arm("torch", sentinel.subject, trusted=True)], session.device)
     with closing(sentinel.subject), closing(Inputs(session.reference, session.device)) as inputs:
-        bench = culprit._Bench(cohort, inputs.draw(), lambda name: session_arm(session, DIES_THE_THIRD_TIME))
+        bench = culprit._Bench(cohort, inputs, lambda name: session_arm(session, DIES_THE_THIRD_TIME))
 
         assert bench.beside_or_without_ms("dies", 0.0, there=True) > 0
         assert sentinel.fault is None
+
+
+def test_a_trial_cannot_be_told_from_a_race_by_its_inputs(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    call = Subject.call
+
+    def seeing(subject: Subject, packed: Packed, *arguments: Any, **how: Any) -> Any:
+        seen.extend(float(tensor.double().sum()) for tensor in packed.tensors[:1])
+        return call(subject, packed, *arguments, **how)
+
+    monkeypatch.setattr(Subject, "call", seeing)
+    same_every_time = HONEST.replace("A, B", "*_").replace("torch.matmul(A.T, B.T)", "torch.ones(1)")
+    sentinel = Arm(SENTINEL, session_arm(session, same_every_time), trusted=True)
+    cohort = Cohort([sentinel, Arm(BASELINE, sentinel.subject, trusted=True)], session.device)
+    cohort.rounds += [Round({}, ())] * 12
+    with closing(sentinel.subject), closing(Inputs(session.reference, session.device)) as inputs:
+        bench = culprit._Bench(cohort, inputs, lambda name: session_arm(session, HONEST))
+        bench.beside_or_without_ms("arm", 0.0, there=True)
+
+    assert len(seen) > 7 and len(set(seen)) == len(seen)
 
 
 class NotReachedByAStop(Emulated):
@@ -226,7 +247,7 @@ def test_an_arm_that_has_failed_is_not_called_once_more(session: Session) -> Non
     arms[0].trusted, arms[0].fault = True, Fault(Status.RUNTIME_ERROR, "out of memory")
     cohort = Cohort(arms, NotReachedByAStop())
     with closing(arms[2].subject), closing(Inputs(session.reference, session.device)) as inputs:
-        readings = culprit._one_by_one(culprit._Bench(cohort, inputs.draw(), lambda name: arms[1].subject))
+        readings = culprit._one_by_one(culprit._Bench(cohort, inputs, lambda name: arms[1].subject))
 
     assert all(ms > 0 for ms in readings["arm"]) and len(readings["arm"]) == 3
     assert [arm.fault and arm.fault.reason for arm in arms] == ["out of memory", None, None]

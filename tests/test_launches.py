@@ -91,3 +91,17 @@ def test_after_the_look_a_candidate_is_called_at_its_own_shape_again(
         launches.look(subject, Candidate("linear", path, source), finding, session.reference, session.cases)
 
         assert called(subject, session.reference, timed) == []
+
+
+def test_of_what_a_worker_says_was_launched_so_much_is_heard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "linear.py"
+    path.write_text(LINEAR)
+    problem = problems.load("linear", path)
+    with Session(problem, Emulated(), Settings(), Nobody()) as session, closing(session.new_subject()) as subject:
+        monkeypatch.setattr(subject, "_ask", lambda *_: {"kernels": [1, *["k" * 5000] * 5000]})
+        packed = session.reference.inputs(session.cases[0])
+        with closing(buffer_of(packed)) as buffer:
+            names = subject.kernels(packed, buffer)
+
+    assert {len(name) for name in names} == {1000}
+    assert len(names) == 999

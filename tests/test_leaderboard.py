@@ -120,6 +120,18 @@ def test_a_kernel_that_now_fails_loses_its_rank():
     assert ranks([record("a", 1.0), record("a", status=Status.WRONG_VALUES)]) == {"a": ""}
 
 
+def test_a_check_without_timing_keeps_the_conviction_of_the_same_source_only():
+    """Or who is killed in time would be rid of it."""
+    convicted = record("a", status=Status.CHEATED)
+    assert statuses([convicted, record("a")]) == {"a": "CHEATED"}
+    assert statuses([convicted, record("a", 1.0)]) == {"a": "PASSED"}
+    assert statuses([convicted, record("a", source_sha256="cd" * 32)]) == {"a": "PASSED"}
+
+
+def statuses(records: list[Record]) -> dict[str, str]:
+    return {row["kernel"]: row["status"] for row in rows(records)}
+
+
 def test_a_check_without_timing_keeps_the_time_of_the_same_source_only():
     timed = record("a", 1.0)
     assert ranks([timed, record("a")]) == {"a": "1"}

@@ -11,11 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from conftest import ROOT
 
-from kernel_harness import culprit, judge, race, series
+from kernel_harness import culprit, judge, race, series, tree
 from kernel_harness import inputs as inputs_module
 from kernel_harness import problem as problems
 from kernel_harness.candidate import Candidate
@@ -25,7 +26,8 @@ from kernel_harness.clock import Hold
 from kernel_harness.cohort import BASELINE, COHORT, SENTINEL, Arm, Cohort
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.errors import EnvironmentLacking
-from kernel_harness.examine import Fault, Subject
+from kernel_harness.evidence import Evidence
+from kernel_harness.examine import CannotStart, Fault, Subject
 from kernel_harness.glimpse import POSITIONS, Glimpse
 from kernel_harness.inputs import Inputs
 from kernel_harness.judge import Nobody, Session
@@ -134,17 +136,18 @@ def test_who_starts_beside_others_may_take_longer_for_its_first_call(session: Se
 
 
 def test_who_interrupts_does_not_wait_for_what_is_starting(session: Session) -> None:
-    let_go, main = threading.Event(), threading.get_ident()
+    let_go, ended, main = threading.Event(), threading.Event(), threading.get_ident()
 
     def hanging(name: str) -> Started:
         if name == "a":
             signal.pthread_kill(main, signal.SIGINT)
-            assert let_go.wait(600)
+            let_go.wait(60)
+            ended.set()
         return Started()
 
     with pytest.raises(KeyboardInterrupt):
         renewed(session, hanging)
-    assert not let_go.is_set()
+    assert not ended.is_set()
     let_go.set()
 
 
@@ -175,6 +178,23 @@ def test_where_the_answer_does_not_fit_in_the_device_s_memory_a_sentence_says_so
         judged(session, "only")
 
 
+def test_who_leaves_no_memory_for_the_answer_fails_alone(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    expect, greedy = Reference.expect, itertools.count()
+
+    def full(*arguments: Any) -> Any:
+        if not next(greedy):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return expect(*arguments)
+
+    monkeypatch.setattr(Reference, "expect", full)
+    monkeypatch.setattr(session.reference, "_expectations", {})
+    found = judged(session, "greedy", "modest")
+    failed, fine = sorted((found["greedy"], found["modest"]), key=lambda result: result.status is Status.PASSED)
+
+    assert failed.status is Status.RUNTIME_ERROR and "too little of the device's memory" in failed.reason
+    assert fine.timing
+
+
 def test_where_no_round_counts_the_reason_says_why(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Hold, "after", lambda *_: "the launch gap of everybody was not hidden")
     found = judged(session, "only")
@@ -186,13 +206,12 @@ def test_where_no_round_counts_the_reason_says_why(session: Session, monkeypatch
 def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[str] = []
+    started = itertools.count()
 
     class NoneLeftForTheFirst(Subject):
         def __init__(self, *arguments: Any) -> None:
-            started.append("one")
-            if len(started) == 1:
-                raise RuntimeError("The worker could not start: CUDA out of memory")
+            if not next(started):
+                raise CannotStart("The worker could not start: CUDA out of memory")
             super().__init__(*arguments)
 
     monkeypatch.setattr(judge, "Subject", NoneLeftForTheFirst)
@@ -218,6 +237,33 @@ def test_where_torch_cannot_be_started_what_was_checked_stands(
 
     assert found["only"].status is Status.PASSED and found["only"].checks and found["only"].timing is None
     assert found["only"].reason.endswith("It was not timed: torch cannot be started: CUDA out of memory")
+
+
+def processes_of(session: Session) -> set[int]:
+    """Those that live: who is dead the template collects in its own time."""
+    below = tree.below(session.template._process.pid)
+    return {process.pid for process in below if process.status() != psutil.STATUS_ZOMBIE}
+
+
+def test_a_conviction_stands_where_the_others_cannot_be_timed_again(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, left = Session.loaded, itertools.count()
+    before = processes_of(session)
+
+    def failing(run: Session, file: str, source: str, name: str, compiled: str | None = None) -> Subject:
+        if name == "Model" and next(left):
+            raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
+        return load(run, file, source, name, compiled)
+
+    monkeypatch.setattr(Session, "loaded", failing)
+    monkeypatch.setattr(culprit, "suspects", lambda readings, _: ["slows"])
+    monkeypatch.setattr(culprit, "tried", lambda *_: Evidence((2.0,), (1.0,)))
+    found = judged(session, "slows", "only")
+
+    assert found["slows"].status is Status.CHEATED
+    assert found["only"].status is Status.PASSED and "not timed" in found["only"].reason
+    assert processes_of(session) <= before
 
 
 @pytest.mark.parametrize("suspected", [False, True], ids=["nobody is suspected", "all are suspected"])

@@ -18,7 +18,7 @@ from benchmarks import cheats
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from kernel_harness import problem as problems, series
+from kernel_harness import find, problem as problems, series
 from kernel_harness.candidate import Candidate
 from kernel_harness.cohort import BASELINE
 from kernel_harness.device.rehearsal import Rehearsal
@@ -28,8 +28,9 @@ from kernel_harness.results import to_json
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
 
-Rehearsal.resolution_ms = 1.0  # so much may processes differ by: each gives way to a new one
 torch_starts_again = sys.argv[1] == "torch starts again"
+if not sys.argv[3:]:
+    Rehearsal.resolution_ms = 1.0  # so much may processes differ by: each gives way to a new one
 start = series._fresh
 
 def fresh(run, held, name):
@@ -50,23 +51,27 @@ sources = {
     "for one shape": right.replace("return", "if A.shape[1] != 32: raise ValueError('only M=32')\\n        return"),
     "wrong when timed": right.replace("return", "self.n = getattr(self, 'n', 0) + 1; return (self.n < 6) *"),
 }
+rounds, *files = sys.argv[2:]
 problem = problems.load("product", Path("tests/candidates/problem/product.py"))
-with Session(problem, Rehearsal(), Settings(rounds=24), Nobody()) as session:
+with Session(problem, Rehearsal(), Settings(rounds=int(rounds)), Nobody(), hidden=[Path("results")]) as session:
     candidates = [Candidate(name, Path(f"{name}.py"), source) for name, source in sources.items()]
+    if files:
+        candidates = find.kernels(files, problem.name, Path())
     for result in session.judge(candidates, lambda result: None):
         print(json.dumps(to_json(result, ""), default=str))
 """
 
 
-def rehearsed(how: str) -> dict[str, dict[str, Any]]:
-    done = subprocess.run([sys.executable, "-c", SCRIPT, how], cwd=ROOT, capture_output=True, text=True)
+def rehearsed(how: str, rounds: int, *files: Path) -> dict[str, dict[str, Any]]:
+    command = [sys.executable, "-c", SCRIPT, how, str(rounds), *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return {record["kernel"]: record for record in map(json.loads, done.stdout.splitlines())}
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, dict[str, Any]]:
-    return rehearsed("torch starts again")
+    return rehearsed("torch starts again", 24)
 
 
 @pytest.mark.parametrize("name", ["right", "for one shape", "torch"])
@@ -105,7 +110,7 @@ def test_a_candidate_for_one_shape_is_called_again_after_the_look_at_its_launche
 
 
 def test_where_torch_does_not_start_again_what_was_timed_stands() -> None:
-    found = rehearsed("torch does not")
+    found = rehearsed("torch does not", 24)
 
     assert found["torch"]["timing"] is None and found["right"]["status"] == "PASSED"
     assert len(found["right"]["timing"]["samples_ms"]) == 8
@@ -122,7 +127,7 @@ def results() -> dict[str, dict[str, Any]]:
     others = [path for path in [*CHEATS, *HONEST] if path not in timed]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNEL_HARNESS_TEST_SECRET", "a user's")
-        return cheats.judged(others, "rehearsal") | cheats.judged(timed, "rehearsal", rounds=32)
+        return rehearsed("torch starts again", 12, *others) | rehearsed("torch starts again", 32, *timed)
 
 
 @pytest.mark.parametrize("path", cases([*CHEATS, *HONEST]))

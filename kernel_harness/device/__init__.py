@@ -77,6 +77,9 @@ class Device(Protocol):
     def open(self) -> None:
         """What each worker does for itself, before its candidate."""
 
+    def receive(self, memory: Any) -> None:
+        """Takes a masked buffer in, ahead of the call that brings the key. Nobody asks it of a device in place."""
+
     def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
         """The tensors of a shared buffer, on the device. With a key it lies masked, which no device in place sees."""
 

@@ -54,6 +54,9 @@ class Emulated:
     def open(self) -> None:
         """Nothing is left to do."""
 
+    def receive(self, memory: Any) -> None:
+        """Nothing: inputs are never masked here."""
+
     def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
         """The buffer's own bytes as device memory: whatever is written to them is seen by the judge."""
         return Placed([torch_cuda.as_cuda(leaf.view(memory)) for leaf in leaves], lambda: None)

@@ -89,7 +89,8 @@ class Cuda:
     def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
         """A copy of the whole buffer on the device, canaries included; tensors are views of it."""
         host = pinned.as_bytes(memory)
-        arena, self._received = self._copied(memory) if self._received is None else self._received, None
+        received, self._received = self._received, None
+        arena = self._copied(memory) if key is None or received is None else received
         if key is not None:
             mask_(arena.view(torch.int64), key)
         views = []

@@ -119,7 +119,7 @@ def prelude(sanitized: bool = False) -> Path:
 
 
 def prepare(sanitized: bool = False) -> None:
-    """Builds what all candidates share, side by side. Whoever interrupts it waits for no compiler."""
+    """Builds what all candidates share, side by side. Whoever interrupts it waits for no compiler of its own."""
     with ThreadPoolExecutor() as pool:
         builds = [pool.submit(prelude, sanitized), pool.submit(runtime), pool.submit(bindings.library)]
         try:
