@@ -43,11 +43,12 @@ AUDIT_SHARE = 0.1
 
 @dataclass(frozen=True)
 class Stop:
-    """When a cohort is done: every candidate's ratio known to `half_width`, or the seconds or rounds spent."""
+    """When a cohort is done: every candidate's ratio to the baseline known to `half_width`, or all is spent."""
 
     budget_s: float
     half_width: float
     rounds: int | None = None
+    baseline: str = BASELINE
 
 
 def race(
@@ -115,8 +116,14 @@ def _done(cohort: Cohort, stop: Stop, elapsed_s: float) -> bool:
     return (
         count in LOOKS
         and not _unresolved(cohort, stop)
-        and decided(cohort.accepted, [arm.name for arm in running], BASELINE, half_width=stop.half_width)
+        and decided(cohort.accepted, [arm.name for arm in running], _against(cohort, stop), half_width=stop.half_width)
     )
+
+
+def _against(cohort: Cohort, stop: Stop) -> str:
+    """Torch, where what was asked for is not there, or not any more."""
+    there = any(arm.name == stop.baseline and arm.fault is None for arm in cohort.arms)
+    return stop.baseline if there else BASELINE
 
 
 def _unresolved(cohort: Cohort, stop: Stop) -> bool:

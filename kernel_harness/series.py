@@ -148,7 +148,7 @@ def _groups(run: Session, passed: Collection[str]) -> list[list[str]]:
 def _stop(run: Session, groups: int) -> Stop:
     settings = run.settings
     default = run.device.budget_s / 4 if settings.quick else run.device.budget_s
-    return Stop((settings.budget_s or default) / groups, run.device.half_width, settings.rounds)
+    return Stop((settings.budget_s or default) / groups, run.device.half_width, settings.rounds, settings.baseline)
 
 
 def _teller(run: Session, names: Collection[str]) -> Callable[[str], None]:

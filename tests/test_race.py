@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -32,10 +33,12 @@ from kernel_harness.glimpse import POSITIONS, Glimpse
 from kernel_harness.inputs import Inputs
 from kernel_harness.judge import Nobody, Session
 from kernel_harness.mask import mask_
+from kernel_harness.race import Stop
 from kernel_harness.results import Result
 from kernel_harness.settings import Settings
 from kernel_harness.status import Status
 from kernel_harness.tensors import layout, write
+from kernel_harness.timing import Round
 
 PROBLEM = problems.load("product", ROOT / "tests" / "candidates" / "problem" / "product.py")
 RIGHT = """
@@ -264,6 +267,18 @@ def test_a_conviction_stands_where_the_others_cannot_be_timed_again(
     assert found["slows"].status is Status.CHEATED
     assert found["only"].status is Status.PASSED and "not timed" in found["only"].reason
     assert processes_of(session) <= before
+
+
+@pytest.mark.parametrize(("against", "done"), [("steady", False), (BASELINE, True), ("not there", True)])
+def test_timing_ends_once_the_ratio_to_what_was_asked_for_is_known(against: str, done: bool) -> None:
+    rng = random.Random(1)
+    cohort = Cohort([Arm(name, None, trusted=name == BASELINE) for name in ("a", "steady", BASELINE)], Emulated())  # type: ignore[arg-type]
+    for _ in range(32):
+        with_torch = rng.uniform(1, 2)  # what disturbs both alike
+        cohort.rounds.append(Round({"a": with_torch, BASELINE: with_torch, "steady": 1.0}, ("a", "steady", BASELINE)))
+    cohort.arms[1].trusted = True  # one that the others are measured against, and no candidate here
+
+    assert race._done(cohort, Stop(60, 0.05, baseline=against), 0) is done
 
 
 @pytest.mark.parametrize("suspected", [False, True], ids=["nobody is suspected", "all are suspected"])
