@@ -145,9 +145,10 @@ class SharedBuffer:
         return os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Gives the memory back once nobody else maps it."""
-        os.close(self.descriptor)
-        self.descriptor = -1  # or who is late would open whatever gets its number next
+        """Gives the memory back once nobody else maps it. Safe to call twice, as after an interruption of the first."""
+        descriptor, self.descriptor = self.descriptor, -1  # or who is late would open whatever gets its number next
+        if descriptor >= 0:
+            os.close(descriptor)
         # A tensor that still looks at it keeps the mapping; its end frees it.
         with contextlib.suppress(BufferError):
             self.memory.close()

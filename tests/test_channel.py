@@ -352,6 +352,17 @@ def test_the_owner_still_writes_to_what_others_may_only_read(buffer):
     os.close(descriptor)
 
 
+def test_a_buffer_is_closed_once_and_names_no_descriptor_then():
+    buffer = SharedBuffer(8)
+    descriptor = buffer.descriptor
+    buffer.close()
+    other = os.open(os.devnull, os.O_RDONLY)
+    buffer.close()
+    assert other == descriptor and os.fstat(other)  # whoever has its number now keeps it
+    assert buffer.descriptor == -1
+    os.close(other)
+
+
 def test_a_buffer_of_no_bytes_can_be_made_and_mapped():
     buffer = SharedBuffer(0)
     assert len(map_shared(buffer.descriptor, buffer.size)) == buffer.size
