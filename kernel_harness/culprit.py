@@ -196,13 +196,13 @@ class _Bench:
     def _called_as_in_a_race(self, arm: Arm) -> None:
         """Or who can tell the two apart would be innocent here: on new inputs, sometimes on a warm cache, too."""
         warm = not self.cohort.device.emulated and random.random() < 1 / WARM_EVERY
-        packed, buffer = self.inputs.draw()
-        with stopped_again(arm):
-            arm.subject.call(packed, buffer, hold=self.cohort.hold.cycles, keep=warm)
-            if warm:
-                arm.subject.warm(self.cohort.hold.cycles)
+        self._called(arm, *self.inputs.draw(), warm=warm)
 
-    def _called(self, arm: Arm, packed: Packed, buffer: SharedBuffer) -> float:
+    def _called(self, arm: Arm, packed: Packed, buffer: SharedBuffer, *, warm: bool = False) -> float:
+        hold = self.cohort.hold.cycles
         with stopped_again(arm):
-            return arm.subject.call(packed, buffer, hold=self.cohort.hold.cycles).bracket_ms
+            bracket_ms = arm.subject.call(packed, buffer, hold=hold, keep=warm).bracket_ms
+            if warm:
+                arm.subject.warm(hold)
+            return bracket_ms
         return math.nan

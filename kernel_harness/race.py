@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
@@ -160,18 +160,15 @@ def _renew(cohort: Cohort, inputs: Inputs, start: Start) -> None:
             raise
         return subject
 
-    def take(arm: Arm, subject: Future[Subject]) -> None:
-        with stopped_again(arm):
-            arm.subject = subject.result()
-            cohort.processes[arm.name] += 1
-
     arms.sort(key=lambda arm: not arm.trusted)
     pool = ThreadPoolExecutor(len(arms))
     try:
-        # Before any candidate is there to take what torch needs.
-        take(arms[0], pool.submit(started, arms[0]))
-        for arm, subject in [(arm, pool.submit(started, arm)) for arm in arms[1:]]:
-            take(arm, subject)
+        # Torch before any candidate is there to take what it needs.
+        for side_by_side in (arms[:1], arms[1:]):
+            for arm, subject in [(arm, pool.submit(started, arm)) for arm in side_by_side]:
+                with stopped_again(arm):
+                    arm.subject = subject.result()
+                    cohort.processes[arm.name] += 1
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # who interrupts does not wait for what is starting
 

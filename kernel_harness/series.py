@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from kernel_harness.examine import Fault, Finding, Refused, Subject, file_name
 from kernel_harness.race import Stop
 from kernel_harness.results import Result
 from kernel_harness.status import Status
-from kernel_harness.summary import of_candidate, timed, untimed
+from kernel_harness.summary import left_untimed, of_candidate, timed, untimed
 from kernel_harness.timing import summarize
 from kernel_harness.underway import UnderWay
 
@@ -66,11 +66,12 @@ def _timed_together(
         try:
             beside = processes.enter_context(companions(run))
         except NoCompanion as missing:
-            yield from _left_untimed(run, held, str(missing))
+            for candidate, finding in seen.values():
+                yield left_untimed(of_candidate(run.context, candidate, finding), str(missing))
             return
         # A kernel that all are measured against runs with every cohort, and is reported with the first.
         arms = [
-            _arm(run, processes, *held[name], reported=name != run.settings.baseline or not series.timed)
+            _arm(run, held, name, processes, reported=name != run.settings.baseline or not series.timed)
             for name in held
         ]
         cohort = Cohort([*arms, *beside], run.device, trials=before.trials if before else {})
@@ -108,24 +109,15 @@ def _measured(
     return {arm.name: held[arm.name] for arm in candidates if arm.fault is None}
 
 
-def _left_untimed(run: Session, held: Mapping[str, Held], why: str) -> Iterator[Result]:
-    """What is known of those who passed without it."""
-    for candidate, _, finding in held.values():
-        result = of_candidate(run.context, candidate, finding)
-        yield replace(result, reason=f"{result.reason} It was not timed: {why}".strip())
-
-
-def _arm(
-    run: Session, processes: ExitStack, candidate: Candidate, subject: Subject, finding: Finding, *, reported: bool
-) -> Arm:
+def _arm(run: Session, held: Mapping[str, Held], name: str, processes: ExitStack, *, reported: bool) -> Arm:
     """With the candidate's process, or a new one in place of one that has ended; its last one ends with `processes`."""
-    fault = None
+    fault, subject = None, held[name][1]
     if subject.closed:
         try:
-            subject = run.loaded(file_name(candidate), candidate.source, "ModelNew")
+            subject = _fresh(run, held, name)
         except (Fault, Refused) as error:
             fault = error if isinstance(error, Fault) else Fault(Status.RUNTIME_ERROR, str(error))
-    arm = Arm(candidate.name, subject, reported=reported, fault=fault)
+    arm = Arm(name, subject, reported=reported, fault=fault)
     processes.callback(lambda: arm.subject.close())
     return arm
 

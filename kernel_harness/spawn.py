@@ -62,8 +62,7 @@ class Template:
 
         What is `hidden` workers find empty. A wall that does not stand here gives way to the next.
         """
-        kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
-        self._ask({"do": "prepare", "device": device, "environment": kept}, timeout_s=300)
+        self._ask({"do": "prepare", "device": device, "environment": _allowed()}, timeout_s=300)
         while True:
             self._ask({"do": "wall", "kind": self._kind, "hidden": [str(p.absolute()) for p in hidden]})
             try:
@@ -144,11 +143,14 @@ class Template:
                 ) from None
 
 
+def _allowed() -> dict[str, str]:
+    return {name: os.environ[name] for name in _ALLOWED if name in os.environ}
+
+
 def environment(home: Path) -> dict[str, str]:
     """What a worker sees of the user's environment, with a folder of its own for HOME and TMPDIR."""
-    kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
     return {
-        **kept,
+        **_allowed(),
         "HOME": str(home),
         "TMPDIR": str(home),
         "KERNEL_HARNESS_CACHE": str(cache.root().absolute()),

@@ -144,8 +144,13 @@ def timed(results: Iterable[Result], cohort: Cohort, terms: Terms, seconds: floa
             )
             result = _with_timing(terms, result, timing)
         elif result.status is Status.PASSED and (why := cohort.broken.reason if cohort.broken else _left_out(own)):
-            result = replace(result, reason=f"{result.reason} It was not timed: {why}".strip())
+            result = left_untimed(result, why)
         yield result
+
+
+def left_untimed(result: Result, why: str) -> Result:
+    """A result that keeps its status, and says why it has no time."""
+    return replace(result, reason=f"{result.reason} It was not timed: {why}".strip())
 
 
 def _left_out(rounds: Sequence[Round]) -> str:

@@ -144,6 +144,7 @@ class ModelNew(torch.nn.Module):
     def forward(self, A, B):
         return torch.matmul(A.T, B.T)
 """
+SAME_EVERY_TIME = HONEST.replace("A, B", "*_").replace("torch.matmul(A.T, B.T)", "torch.ones(1)")
 LEAVES_WORK_BEHIND = """
 import os
 import torch
@@ -203,8 +204,7 @@ DIES_THE_THIRD_TIME = HONEST.replace(
 
 
 def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
-    same_every_time = HONEST.replace("A, B", "*_").replace("torch.matmul(A.T, B.T)", "torch.ones(1)")
-    sentinel = Arm(SENTINEL, session_arm(session, same_every_time), trusted=True)
+    sentinel = Arm(SENTINEL, session_arm(session, SAME_EVERY_TIME), trusted=True)
     cohort = Cohort([sentinel, Arm("torch", sentinel.subject, trusted=True)], session.device)
     with closing(sentinel.subject), closing(Inputs(session.reference, session.device)) as inputs:
         bench = culprit._Bench(cohort, inputs, lambda name: session_arm(session, DIES_THE_THIRD_TIME))
@@ -222,8 +222,7 @@ def test_a_trial_cannot_be_told_from_a_race_by_its_inputs(session: Session, monk
         return call(subject, packed, *arguments, **how)
 
     monkeypatch.setattr(Subject, "call", seeing)
-    same_every_time = HONEST.replace("A, B", "*_").replace("torch.matmul(A.T, B.T)", "torch.ones(1)")
-    sentinel = Arm(SENTINEL, session_arm(session, same_every_time), trusted=True)
+    sentinel = Arm(SENTINEL, session_arm(session, SAME_EVERY_TIME), trusted=True)
     cohort = Cohort([sentinel, Arm(BASELINE, sentinel.subject, trusted=True)], session.device)
     cohort.rounds += [Round({}, ())] * 12
     with closing(sentinel.subject), closing(Inputs(session.reference, session.device)) as inputs:
@@ -241,8 +240,7 @@ class NotReachedByAStop(Emulated):
 
 def test_an_arm_that_has_failed_is_not_called_once_more(session: Session) -> None:
     arms = [Arm(name, session_arm(session, HONEST)) for name in (BASELINE, "arm")]
-    same_every_time = HONEST.replace("A, B", "*_").replace("torch.matmul(A.T, B.T)", "torch.ones(1)")
-    arms.append(Arm(SENTINEL, session_arm(session, same_every_time), trusted=True))
+    arms.append(Arm(SENTINEL, session_arm(session, SAME_EVERY_TIME), trusted=True))
     arms[0].subject.close()
     arms[0].trusted, arms[0].fault = True, Fault(Status.RUNTIME_ERROR, "out of memory")
     cohort = Cohort(arms, NotReachedByAStop())

@@ -88,7 +88,6 @@ class Cuda:
 
     def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
         """A copy of the whole buffer on the device, canaries included; tensors are views of it."""
-        host = pinned.as_bytes(memory)
         received, self._received = self._received, None
         arena = self._copied(memory) if key is None or received is None else received
         if key is not None:
@@ -98,7 +97,7 @@ class Cuda:
             flat = arena[leaf.offset : leaf.offset + leaf.nbytes].view(leaf.dtype)
             views.append(flat.as_strided(leaf.shape, leaf.stride, flat.storage_offset()))
         torch.cuda.synchronize()
-        return Placed(views, lambda: host.copy_(arena))
+        return Placed(views, lambda: pinned.as_bytes(memory).copy_(arena))
 
     def _copied(self, memory: Any) -> torch.Tensor:
         """From memory that is pinned once."""

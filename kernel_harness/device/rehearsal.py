@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ class Rehearsal(Cuda):
     def prepare(self) -> None:
         """Builds the emulator, and gives this process its device. Raises NoCompiler."""
         emulator.prepare()
-        torch_cuda.install(emulator.runtime())
+        self.prepare_worker()
 
     def prepare_worker(self) -> None:
         """Turns the process into one with a CUDA device."""
@@ -61,7 +60,7 @@ class Rehearsal(Cuda):
         """What the emulator launches, and torch's operators in place of their kernels."""
         torch_cuda.profile_begin()
         activities = [torch.profiler.ProfilerActivity.CPU]
-        with torch.profiler.profile(activities=activities) as profiler, contextlib.suppress(Exception):
+        with torch.profiler.profile(activities=activities) as profiler, suppress(Exception):
             call()
         launched = [launch["kernel"] for launch in torch_cuda.profile_end()]
         # A kernel of torch's is not named as the operator is, which a candidate's text may name.
