@@ -249,6 +249,20 @@ def test_runs_are_named_by_id_or_by_age(stored, words):
     assert "slower or broken: down" in finished.stderr
 
 
+def test_runs_named_by_age_are_those_on_the_device_that_was_used_last(stored):
+    elsewhere = stored.results / "p" / "cpu-emulated"
+    keep(elsewhere, record("up", 1.0, "20251230-older"), record("up", 1.0, "20251231-old"))
+    assert "A: run 20260101-before" in stored.run("compare", "previous", "latest").stdout
+    keep(elsewhere, record("up", 1.0, "20260103-newest"))
+    assert "A: run 20251231-old" in stored.run("compare", "previous", "latest").stdout
+
+
+def test_runs_of_several_problems_named_by_age_are_refused(stored):
+    keep(stored.results / "q" / "cpu-emulated", record("up", 1.0, "20260104-other"))
+    finished = stored.run("compare", "20260101", "latest")
+    assert finished.code == 2 and "the problem with --problem" in finished.stderr
+
+
 @pytest.mark.parametrize(("limit", "code"), [("3%", 3), ("11%", 0), ("9.5", 3)])
 def test_fail_over_says_how_much_slower_is_too_much(stored, limit, code):
     assert stored.run("compare", "previous", "latest", "--fail-over", limit).code == code

@@ -86,16 +86,18 @@ def _side(label: str, records: Sequence[sides.Record], kernels: Sequence[str], p
 
 
 def _runs(word: str, results: Path, problem: str | None) -> list[tuple[Path, str]]:
-    """(folder, run) of every stored run that the word may mean."""
-    found = []
-    for path in sorted(results.glob(f"{Path(problem).stem if problem else '*'}/*/runs.jsonl")):
-        names = list(dict.fromkeys(r["run"] for r in underway.read(Journal(path.parent))))
-        place = {NEWEST: -1, BEFORE_NEWEST: -2}.get(word)
-        if place is not None:
-            found += [(path.parent, names[place])] if len(names) >= -place else []
-        elif len(word) >= 4:
-            found += [(path.parent, name) for name in names if name.startswith(word)]
-    return found
+    """(folder, run) of every stored run that the word may mean. By age: on the device that a problem last ran on."""
+    named = {}
+    for path in results.glob(f"{Path(problem).stem if problem else '*'}/*/runs.jsonl"):
+        if names := list(dict.fromkeys(r["run"] for r in underway.read(Journal(path.parent)))):
+            named[path.parent] = names
+    place = {NEWEST: -1, BEFORE_NEWEST: -2}.get(word)
+    if place is None:
+        runs = [(folder, name) for folder, names in named.items() for name in names if name.startswith(word)]
+        return sorted(runs) if len(word) >= 4 else []
+    # A run's name begins with when it was begun.
+    last = {folder.parent: folder for folder in sorted(named, key=lambda folder: named[folder][-1])}
+    return [(folder, named[folder][place]) for folder in sorted(last.values()) if len(named[folder]) >= -place]
 
 
 # ------------------------------------------------------------------- versions, measured side by side
