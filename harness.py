@@ -1,6 +1,6 @@
-"""The command: `python harness.py --problem matmul_tt`. Everything it does is in kernel_harness."""
+"""The command in a checkout: `python harness.py --problem matmul_tt`. An installation has `kernel-harness`."""
 
-# PYTHON_ARGCOMPLETE_OK: a shell may ask this file how a word goes on.
+# PYTHON_ARGCOMPLETE_OK: this marker tells argcomplete that a shell may complete the arguments of this command.
 import sys
 
 from kernel_harness.cli import main

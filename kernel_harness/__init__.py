@@ -1,26 +1,50 @@
-"""Is a GPU kernel right, and how fast is it? A harness whose answer can be believed.
+"""A harness that checks whether a GPU kernel computes the right answer and measures how fast the kernel is.
 
-As a library: `kernel_harness.evaluate(problem, source)`.
+Programs call `kernel_harness.evaluate(problem, source)`, or create an `Evaluator` for many kernels of one problem.
 """
 
 from __future__ import annotations
 
+import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kernel_harness.library import evaluate as evaluate
+    from kernel_harness.api import Evaluator as Evaluator
+    from kernel_harness.api import evaluate as evaluate
+    from kernel_harness.compile.errors import NoCompiler as NoCompiler
+    from kernel_harness.core.errors import EnvironmentLacking as EnvironmentLacking
+    from kernel_harness.core.errors import UserError as UserError
+    from kernel_harness.core.status import Status as Status
+    from kernel_harness.problem.lookup import NotFound as NotFound
+    from kernel_harness.problem.problem import ProblemError as ProblemError
+    from kernel_harness.results.record import Result as Result
 
 __version__ = "0.1.0"
 
-# torch warns on import where there is a CUDA toolkit and no GPU, which is what the emulation is for.
+_MODULES = {
+    "evaluate": "api",
+    "Evaluator": "api",
+    "Result": "results.record",
+    "Status": "core.status",
+    "UserError": "core.errors",
+    "EnvironmentLacking": "core.errors",
+    "NotFound": "problem.lookup",
+    "ProblemError": "problem.problem",
+    "NoCompiler": "compile.errors",
+}
+__all__ = [*_MODULES]
+
+# On a machine with a CUDA toolkit and without a GPU, torch logs a warning on import. Emulation usually runs there.
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
 
 
 def __getattr__(name: str) -> Any:
-    """`evaluate`, imported when it is asked for: workers import this package and must not load the judge."""
-    if name == "evaluate":
-        from kernel_harness.library import evaluate
+    """Imports the module that defines the public name `name`, and returns the object of that name.
 
-        return evaluate
+    The import is lazy because worker processes import this package and must not load the judge.
+    Raises AttributeError for a name that is not public.
+    """
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"kernel_harness.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

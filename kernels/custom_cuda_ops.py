@@ -1,6 +1,6 @@
-"""One helper for kernel files: compile CUDA source held in a string into callable functions.
+"""A helper for kernel files: compiles CUDA source in a string into callable functions.
 
-A kernel file imports it as `from custom_cuda_ops import create_cuda_op`; how to build is torch's business.
+A kernel file imports it with `from custom_cuda_ops import create_cuda_op`. torch's load_inline does the build.
 """
 
 from types import ModuleType

@@ -1,9 +1,9 @@
 """Product of two transposed matrices: C = Aᵀ Bᵀ in float32, with A of shape (K, M) and B of shape (N, K).
 
 KernelBench (level 1, problem 18, "Matmul with transposed both") documents A as (M, K) and B as (K, N),
-but its inputs are torch.rand(K, M) and torch.rand(N, K). The inputs are right: A.T is then (M, K) and
-B.T is (K, N), which multiply to C of shape (M, N). With the documented shapes A.T would be (K, M) and B.T
-(N, K), which do not multiply at all unless M = N.
+but its inputs are torch.rand(K, M) and torch.rand(N, K). The inputs are right: then A.T is (M, K) and B.T is
+(K, N), and their product C is (M, N). With the documented shapes, A.T would be (K, M) and B.T would be (N, K),
+which can be multiplied only if M = N.
 """
 
 import math
@@ -13,8 +13,8 @@ import torch.nn as nn
 
 M, K, N = 2048, 8192, 4096
 
-# A single element, primes, K = 1, one below and one above multiples of common tiles (32, 64, 128), a long
-# sum, tall, and wide with more columns than the y and z dimensions of a CUDA grid can count (65535).
+# A single element; primes; K = 1; sizes one below and one above multiples of common tiles (32, 64, 128); a long
+# sum; a tall output; a wide output with more columns than the y and z dimensions of a CUDA grid allow (65535).
 CHECK_SHAPES = [
     dict(M=1, K=1, N=1),
     dict(M=7, K=13, N=11),
@@ -28,7 +28,7 @@ CHECK_SHAPES = [
 ]
 CPU_SHAPE = dict(M=48, K=256, N=64)
 TOLERANCE = dict(rtol=1e-4, atol=1e-4)
-# K * limit^2 <= 2^24 keeps every partial sum of the integer case exact in float32, in any order.
+# With K * limit^2 <= 2^24, each partial sum of the integer case is exact in float32, in any order.
 STRESS = {
     "normal": {},
     "integers": {"limit": min(8, math.isqrt(2**24 // K))},
@@ -55,7 +55,7 @@ def get_init_inputs() -> list:
 
 
 def flops() -> int:
-    """Count the operations of the definition: one multiplication and one addition per term."""
+    """Count the operations of the definition: one multiplication and one addition for each term."""
     return 2 * M * N * K
 
 
@@ -65,24 +65,25 @@ def bytes_moved() -> int:
 
 
 def min_flops() -> int:
-    """Bound from below the operations of any correct kernel, for conviction and not for display.
+    """Return a lower bound on the operations of any correct kernel. A faster time than it allows is CHEATED.
 
-    2MNK is no such bound: Strassen's algorithm and its successors use fewer. What is proven is that a
-    bilinear algorithm needs max(MK, NK, MN) multiplications. Beyond that, (MNK)^0.9 is the count of an
-    algorithm of exponent 2.7 that adds nothing: Strassen's has 2.81, the best found by search for small
-    blocks (3x3x6 with 40 products) 2.774, and all of them add far more than they multiply.
+    2MNK is not a lower bound: Strassen's algorithm and its successors need fewer operations. It is proven that a
+    bilinear algorithm needs at least max(MK, NK, MN) multiplications. The other bound, (MNK)^0.9, is the number of
+    multiplications of an algorithm with exponent 2.7. No known practical algorithm is that good: Strassen's has
+    2.81, and the best one found by search for small blocks (3x3x6 with 40 products) has 2.774. All of them need
+    far more additions than multiplications, which the bound does not count.
     """
     return max(M * K, N * K, M * N, int((M * N * K) ** 0.9))
 
 
 def min_bytes() -> int:
-    """Count the bytes that must come from memory when the caches start cold: A and B, once each.
+    """Count the bytes that must be read from memory if the caches start cold: A and B, once each.
 
-    C is left out on purpose: it may still lie in the L2 cache when the clock stops.
+    C does not count, because it may still be in the L2 cache when the clock stops.
     """
     return 4 * (M * K + N * K)
 
 
 def error_scale(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Return |A|ᵀ|B|ᵀ of shape (M, N), in the inputs' dtype: the scale of each sum's rounding error."""
+    """Return |A|ᵀ|B|ᵀ of shape (M, N), in the inputs' dtype: the scale of the rounding error of each sum."""
     return torch.matmul(A.abs().T, B.abs().T)

@@ -1,4 +1,4 @@
-"""What this very device reaches: a copy for memory, a matrix product for each number format. Sheets are in peaks."""
+"""Measures the speed that a GPU reaches: the memory bandwidth of a copy, and the FLOP/s of matrix products."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from typing import Any
 
 import torch
 
-from kernel_harness.build import cache
+from kernel_harness.compile import cache
 
 _COPY_BYTES = 1 << 30
-_SIZE = 8192
+_SIZE = 8192  # rows and columns of each matrix
 _SAMPLES = 10
 _FORMATS = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 def measured(device: str, identity: Mapping[str, Any]) -> dict[str, float]:
-    """`bytes_per_s` of a copy (bytes read and written), `<format>_flops_per_s` of a product of random numbers.
+    """Returns the speed that the GPU `device` reaches: `bytes_per_s`, and `<format>_flops_per_s` per number format.
 
-    Measured once for an `identity` (the device and its clocks) and kept beside what was built.
+    `bytes_per_s` is the bandwidth of a copy: the bytes read and the bytes written. `<format>_flops_per_s` is the FLOP/s
+    of a product of random matrices. The speeds are measured once for each `identity` (device, driver, torch) and kept
+    in the build cache.
     """
 
     def build(folder: Path) -> None:
@@ -58,7 +60,7 @@ def _product_s(device: str, dtype: torch.dtype, *, tf32: bool) -> float:
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """The median of some calls between events, after two that warm up."""
+    """Returns the median time of a call in seconds, measured with CUDA events after two warm-up calls."""
     samples: list[float] = []
     for _ in range(_SAMPLES + 2):
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

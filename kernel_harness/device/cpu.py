@@ -1,4 +1,4 @@
-"""The emulated device: CUDA on the CPU. Its times are the emulation's own."""
+"""The emulated device: it runs CUDA kernels on the CPU. Its times say nothing about a GPU."""
 
 from __future__ import annotations
 
@@ -10,121 +10,151 @@ from typing import Any
 
 import torch
 
-from kernel_harness.build import compiler
-from kernel_harness.build.sources import Sources
-from kernel_harness.device import Clocked, Placed, Steady
+from kernel_harness.compile import host_compiler
+from kernel_harness.compile.sources import Sources
 from kernel_harness.device.peaks import Peaks
-from kernel_harness.emulator import compile as emulator
-from kernel_harness.emulator import strict, torch_cuda
-from kernel_harness.tensors import Leaf
+from kernel_harness.device.protocol import Clocked, Placed, Steady
+from kernel_harness.emulator import extension, shared_parts, strict, torch_cuda
+from kernel_harness.emulator.keys import extension_key
+from kernel_harness.ipc.tensors import Leaf
 
 
 class Emulated:
-    """`--device cpu`."""
+    """The emulated device, which `--device cpu` selects."""
 
     name = "cpu"
     label = "cpu-emulated"
     torch_device = "cuda"
     emulated = True
     in_place = True
-    # Emulated times predict nothing: a rough figure is all they are worth waiting for.
+    # Emulated times do not predict the times of a GPU, so a rough measurement is enough.
     budget_s = 2.0
     half_width = 0.05
     resolution_ms = 0.0
 
     def build_key(self, sources: Sources, /) -> str:
-        """By the sources, this machine and the emulator's own code."""
-        return emulator.key(sources)
+        """Returns the build cache's key of the candidate's library.
 
-    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
-        """Compiles for this processor. Raises BuildFailed, UnsupportedConstruct, NoCompiler."""
-        emulator.build(sources, mark, folder)
+        The key is a hash of the sources, this machine and the emulator's code.
+        """
+        return extension_key(sources)
+
+    def build(self, sources: Sources, folder: Path, /) -> None:
+        """Compiles the candidate's library for this machine's CPU, into the empty folder `folder`.
+
+        Raises BuildFailed, UnsupportedConstruct, NoCompiler.
+        """
+        extension.build(sources, folder)
 
     def built(self, library: Path) -> None:
-        """Nothing has to know of it."""
+        """Does nothing: this device makes no preparation before a library is loaded."""
 
     def prepare(self) -> None:
-        """Builds the emulator. Raises NoCompiler."""
-        emulator.prepare()
+        """Builds the parts of the emulator that all candidates share. Raises BuildFailed, NoCompiler."""
+        shared_parts.prepare()
+
+    def prepare_full_headers(self) -> None:
+        """Builds the precompiled form of torch's full headers. Raises NoCompiler, OSError."""
+        shared_parts.full_prelude()
 
     def prepare_worker(self) -> None:
-        """Turns the process into one with a CUDA device."""
-        torch_cuda.install(emulator.runtime())
+        """Installs the emulated CUDA device in the torch of this process, which is the fork server."""
+        torch_cuda.install(shared_parts.runtime())
 
     def open(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing: a worker inherits the emulated CUDA device from the fork server."""
 
     def receive(self, memory: Any) -> None:
-        """Nothing: inputs are never masked here."""
+        """Does nothing: calls work on the shared memory itself, so there is no copy to make before a call."""
 
     def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
-        """The buffer's own bytes as device memory: whatever is written to them is seen by the judge."""
+        """Returns the inputs as tensors over the shared buffer `memory` itself, without a copy.
+
+        The judge therefore sees every write to an input. `leaves` describe the inputs: dtype, shape, strides and
+        offset. `key` is not used, because the inputs of this device are never masked.
+        """
         return Placed([torch_cuda.as_cuda(leaf.view(memory)) for leaf in leaves], lambda: None)
 
     def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
-        """Plain copies."""
+        """Copies each output tensor of a call into the shared buffer `memory`.
+
+        `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`.
+        """
         for leaf, tensor in zip(leaves, tensors, strict=True):
             leaf.view(memory).copy_(tensor)
 
     def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
-        """The emulation has no clock of its own: the judge's bracket is the time."""
+        """Makes the call and waits for its kernels. Returns the call's result, and a Clocked without a time.
+
+        The emulated device has no clock, so the judge times the call by its own clock. `hold` and `cold` are not used.
+        """
         result = call()
         self.synchronize()
         return result, Clocked(None)
 
     def steady(self, call: Callable[[], Any]) -> Steady | None:
-        """There are no graphs."""
+        """Returns None: the emulated device has no CUDA graphs."""
         return None
 
     @contextmanager
     def memory(self, *, poisoned: bool) -> Iterator[None]:
-        """Device memory starts as NaN here always."""
+        """Returns a context that does nothing: memory allocated on the emulated device is always filled with NaN."""
         yield
 
     def peaks(self) -> Peaks | None:
-        """An emulation has none."""
+        """Returns None: the emulated device has no data sheet."""
         return None
 
     def ceilings(self) -> dict[str, float]:
-        """Nothing that an emulation reaches says anything."""
+        """Returns an empty dict: the speed of the emulation says nothing about a GPU."""
         return {}
 
     def state(self) -> dict[str, Any]:
-        """How busy the machine is."""
+        """Returns the machine's load average over the last minute, under the key `load`."""
         return {"load": os.getloadavg()[0]}
 
     def exclusive(self, waiting: Callable[[], None]) -> AbstractContextManager[Any]:
-        """Whoever evaluates thousands runs many at once: an emulation is nobody's alone."""
+        """Returns a context that does nothing: several runs may use the emulated device at the same time."""
         return nullcontext()
 
-    def launches(self) -> int | None:
-        """Kernels launched so far in this process."""
+    def launches(self) -> int:
+        """Returns the number of kernels that this process has launched so far."""
         return torch_cuda.launches()
 
+    def skip_kernels(self, skip: bool) -> None:
+        """If `skip`, later kernel launches of this process succeed and run nothing. Otherwise they run their kernel."""
+        torch_cuda.skip_kernels(skip)
+
     def synchronize(self) -> None:
-        """Raises RuntimeError once a kernel has failed."""
+        """Raises RuntimeError if a kernel of this process has failed."""
         torch_cuda.synchronize()
 
     def environment(self) -> dict[str, Any]:
-        """The machine the emulation runs on."""
-        return {"device": "CUDA emulated on the CPU", "threads": torch.get_num_threads(), **compiler.identity()}
+        """Returns facts about the machine that the emulator runs on."""
+        return {"device": "CUDA emulated on the CPU", "threads": torch.get_num_threads(), **host_compiler.identity()}
 
 
 class Strict(Emulated):
-    """`--device cpu --strict`: nvcc has to take a source, too, before it runs."""
+    """The emulated device with `--strict`: nvcc must also compile a source before the emulator runs it."""
 
     name = "cpu-strict"
 
     def build_key(self, sources: Sources, /) -> str:
-        """What nvcc has taken is another product."""
+        """Returns a key of the build cache that differs from Emulated's, because nvcc has also compiled the source."""
         return strict.key(super().build_key(sources))
 
-    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
-        """As without --strict, after nvcc. Raises what it raises, and NoCompiler without nvcc."""
-        strict.check(sources, mark, folder)
-        super().build(sources, mark, folder)
+    def build(self, sources: Sources, folder: Path, /) -> None:
+        """Compiles the source with nvcc, and then builds the candidate's library for the CPU.
+
+        Raises BuildFailed, UnsupportedConstruct, and NoCompiler if there is no nvcc or no C++ compiler.
+        """
+        strict.check(sources, folder)
+        super().build(sources, folder)
 
     def prepare(self) -> None:
-        """Builds the emulator. Raises NoCompiler, also where there is no nvcc."""
+        """Builds the parts of the emulator that all candidates share.
+
+        Raises BuildFailed, and NoCompiler if there is no nvcc or no C++ compiler.
+        """
         strict.require()
         super().prepare()

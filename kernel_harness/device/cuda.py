@@ -1,4 +1,8 @@
-"""A real CUDA device: events around a call whose launch gap is hidden, and an L2 cache emptied before it."""
+"""A real CUDA device, which times a call with CUDA events.
+
+The device sleeps while the call is enqueued, so that the launch latency is not part of the time. Before a call that is
+to start with a cold L2 cache, this cache is emptied.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +18,31 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from kernel_harness.build import bindings, compiler, nvcc
-from kernel_harness.build.sources import Sources
-from kernel_harness.device import Clocked, Placed, Steady, ceilings, nvml, pinned
+from kernel_harness.compile import bindings, host_compiler, nvcc
+from kernel_harness.compile.sources import Sources
+from kernel_harness.device import ceilings, nvml, pinned
 from kernel_harness.device.peaks import Peaks, of
-from kernel_harness.mask import mask_
-from kernel_harness.tensors import Leaf
+from kernel_harness.device.protocol import Clocked, Placed, Steady
+from kernel_harness.ipc.packed import mask_
+from kernel_harness.ipc.tensors import Leaf
 
-_FLUSHES = 2  # times the L2 size; a buffer of just its size leaves lines behind
+_FLUSHES = 2  # the size of the buffer in sizes of the L2 cache; a buffer of one size leaves old lines in the cache
 _MOST_PINNED_BYTES = 1 << 30
 _GRAPH_LAUNCHES = (1, 2, 4, 8, 16)
 _GRAPH_REPLAYS = 20
-_GRAPH_HOLD = 1 << 18  # cycles: longer than enqueuing a graph takes
+_GRAPH_HOLD = 1 << 18  # clock cycles; enqueuing a graph takes less time
 _NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED
 
 
 class Cuda:
-    """`--device cuda` or `cuda:N`."""
+    """A CUDA device, which `--device cuda` or `--device cuda:N` selects."""
 
     emulated = False
     in_place = False
     budget_s = 60.0
     half_width = 0.005
-    # Two copies of one kernel, each in a process of its own, kept 0.1 to 0.2 us apart on an H200, at 5, 20 and 200 us
-    # alike: benchmarks/measured has the samples.
+    # On an H200, the times of one kernel in two processes differed by 0.1 to 0.2 us, for kernels of 5, 20 and 200 us.
+    # The samples are in benchmarks/measured.
     resolution_ms = 2e-4
 
     def __init__(self, name: str) -> None:
@@ -51,43 +56,57 @@ class Cuda:
 
     @property
     def label(self) -> str:
-        """The folder results go to: the device's name, without what a path cannot hold."""
+        """Returns the name of the folder for results from this device, made from its name, such as `nvidia-h200`."""
         name = torch.cuda.get_device_name(self.torch_device)
         return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
 
     def built(self, library: Path) -> None:
-        """Nothing has to know of it."""
+        """Does nothing: this device makes no preparation before a library is loaded."""
 
     def prepare(self) -> None:
-        """Finds the toolkit, and builds what all candidates share. Raises NoCompiler where none serves."""
-        compiler.path()
+        """Selects the CUDA toolkit, and builds the library that makes C++ functions of candidates callable from Python.
+
+        Raises BuildFailed, NoCompiler.
+        """
+        host_compiler.path()
         nvcc.use_toolkit()
         bindings.library()
 
+    def prepare_full_headers(self) -> None:
+        """Does nothing: nvcc cannot use precompiled headers."""
+
     def prepare_worker(self) -> None:
-        """Nothing: a CUDA context does not survive a fork."""
+        """Does nothing: the fork server must not use CUDA, because a CUDA context does not survive a fork."""
 
     def open(self) -> None:
-        """Starts the context on this device."""
+        """Creates the CUDA context of this process, a worker, on the device."""
         torch.cuda.set_device(self.torch_device)
         torch.cuda.synchronize()
 
     def build_key(self, sources: Sources, /) -> str:
-        """By the sources, the toolkit and the device's compute capability."""
+        """Returns the build cache's key of the candidate's library: a hash of sources, tools and compute capability."""
         return nvcc.key(sources, torch.cuda.get_device_capability(self.torch_device))
 
-    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
-        """Compiles for this device. Raises BuildFailed."""
-        nvcc.build(sources, mark, folder)
+    def build(self, sources: Sources, folder: Path, /) -> None:
+        """Compiles the candidate's library for this device, into the empty folder `folder`. Raises BuildFailed."""
+        nvcc.build(sources, folder)
 
     def receive(self, memory: Any) -> None:
-        """Copies the whole buffer to the device, ahead of the call that brings the key to it."""
+        """Copies the shared buffer `memory` to the device while the inputs in it are masked.
+
+        Masked inputs are combined (exclusive or) with random bits, whose key comes only with the call.
+        """
         self._received = None
         self._received = self._copied(memory)
         torch.cuda.synchronize()
 
     def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
-        """A copy of the whole buffer on the device, canaries included; tensors are views of it."""
+        """Returns the inputs as views of one copy, on the device, of the whole shared buffer `memory`.
+
+        `leaves` describe the inputs: dtype, shape, strides and offset. The copy includes the known bytes around each
+        input, in which the judge finds writes out of bounds. If `key` is given, removes with it the random bits that
+        mask the inputs, from the copy that `receive` has made.
+        """
         received, self._received = self._received, None
         arena = self._copied(memory) if key is None or received is None else received
         if key is not None:
@@ -100,7 +119,7 @@ class Cuda:
         return Placed(views, lambda: pinned.as_bytes(memory).copy_(arena))
 
     def _copied(self, memory: Any) -> torch.Tensor:
-        """From memory that is pinned once."""
+        """Returns a copy, on the device, of the shared buffer `memory`. Pins the buffer at its first copy."""
         host = pinned.as_bytes(memory)
         if memory is not self._inputs:
             self._inputs_pinned.close()
@@ -109,20 +128,28 @@ class Cuda:
         return host.to(self.torch_device)
 
     def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
-        """Copies into memory that is pinned once, as far as outputs reach."""
+        """Copies each output tensor of a call into the shared buffer `memory`.
+
+        `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`. The part of `memory` that
+        the outputs fill is pinned once, unless it is larger than 1 GiB.
+        """
         size = max((leaf.offset + leaf.nbytes for leaf in leaves), default=0)
         if self._pinned_bytes < size <= _MOST_PINNED_BYTES:
             self._outputs_pinned.close()
             self._outputs_pinned.enter_context(pinned.pinned(pinned.as_bytes(memory)[:size], written=True))
             self._pinned_bytes = size
-        elif size > _MOST_PINNED_BYTES:  # what is pinned in part cannot be copied to
+        elif size > _MOST_PINNED_BYTES:  # CUDA cannot copy to memory of which only a part is pinned
             self._outputs_pinned.close()
             self._pinned_bytes = 0
         for leaf, tensor in zip(leaves, tensors, strict=True):
             leaf.view(memory).copy_(tensor)
 
     def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
-        """Milliseconds between events around the call, which is enqueued while the device sleeps."""
+        """Makes the call between two CUDA events. Returns the call's result and its time.
+
+        The device first sleeps for `hold` clock cycles, so that the call is enqueued before its first kernel starts. If
+        `cold`, the L2 cache is emptied before that. Raises RuntimeError if a kernel has failed.
+        """
         if cold:
             self._empty_l2()
         before = torch.cuda.memory_allocated()
@@ -132,13 +159,17 @@ class Cuda:
         start.record()
         result = call()
         stop.record()
-        # Had the sleep ended before all of the call was enqueued, the gap would be in its time.
+        # If the sleep ended before the whole call was enqueued, the measured time contains launch latency.
         exposed = start.query()
         self.synchronize()
         return result, Clocked(start.elapsed_time(stop), exposed, torch.cuda.max_memory_allocated() - before)
 
     def steady(self, call: Callable[[], Any]) -> Steady | None:
-        """From graphs of 1 to 16 calls: the slope is the interval, the intercept the overhead."""
+        """Times CUDA graphs of 1 to 16 calls, and fits a line to the time as a function of the number of calls.
+
+        The slope of the line is the interval between two calls, and its intercept is the overhead of a replay. Raises
+        RuntimeError for a call that cannot be captured.
+        """
         medians = []
         for count in _GRAPH_LAUNCHES:
             graph = torch.cuda.CUDAGraph()
@@ -152,10 +183,10 @@ class Cuda:
 
     @contextmanager
     def memory(self, *, poisoned: bool) -> Iterator[None]:
-        """torch's deterministic mode fills `torch.empty` with NaN.
+        """Returns a context. If `poisoned`, torch's deterministic mode fills memory that is allocated in it with NaN.
 
-        Set as a mode for debugging: `torch.use_deterministic_algorithms` first imports all of inductor, which each
-        process would spend seconds on.
+        `torch.set_deterministic_debug_mode` switches this mode on. `torch.use_deterministic_algorithms` would first
+        import all of inductor, which takes seconds in each process.
         """
         before = torch.get_deterministic_debug_mode()
         if poisoned:
@@ -167,20 +198,23 @@ class Cuda:
             torch.set_deterministic_debug_mode(before)
 
     def peaks(self) -> Peaks | None:
-        """The data sheet's, for the devices that are listed."""
+        """Returns the bandwidth and FLOP/s in the device's data sheet, or None if no data sheet is known."""
         return of(torch.cuda.get_device_name(self.torch_device))
 
     def ceilings(self) -> dict[str, float]:
-        """Measured once for this device, driver and torch."""
+        """Returns the bandwidth and FLOP/s that the device reaches, measured once per device, driver and torch."""
         return ceilings.measured(self.torch_device, {"uuid": self._uuid, "torch": torch.__version__, **nvml.driver()})
 
     def state(self) -> dict[str, Any]:
-        """What NVML says now."""
+        """Returns the present clocks, temperature and load of the device, or an empty dict if NVML is missing."""
         return nvml.state(self._uuid)
 
     @contextmanager
     def exclusive(self, waiting: Callable[[], None]) -> Iterator[None]:
-        """A lock that every user of the machine can take, one per device."""
+        """Holds the lock file of this device within the context, so that other runs of the harness wait.
+
+        Calls `waiting` once if another run holds the lock. Every user of the machine can take the lock.
+        """
         lock = FileLock(Path(tempfile.gettempdir()) / f"kernel-harness-{self._uuid}.lock", mode=0o666)
         try:
             lock.acquire(timeout=0)
@@ -192,34 +226,36 @@ class Cuda:
         finally:
             lock.release()
 
-    def launches(self) -> int | None:
-        """Not known without a profiler."""
-        return None
+    def kernels(self, call: Callable[[], Any]) -> list[tuple[str, float]]:
+        """Makes the call, and returns the names of the kernels that it launches, each with its time in microseconds.
 
-    def kernels(self, call: Callable[[], Any]) -> list[str]:
-        """What a call launches, by name, whether or not it ends well."""
+        Copies and fills of device memory are among them. Drops an exception of the call.
+        """
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
             with contextlib.suppress(Exception):
                 call()
             self.synchronize()
-        return names_on(torch.autograd.DeviceType.CUDA, profiler)
+        return times_on(torch.autograd.DeviceType.CUDA, profiler)
 
     def synchronize(self) -> None:
-        """Raises RuntimeError once a kernel has failed."""
+        """Waits until the device has no work left. Raises RuntimeError if a kernel has failed."""
         torch.cuda.synchronize()
 
     def environment(self) -> dict[str, Any]:
-        """The GPU, its driver and clocks, and the toolkit."""
+        """Returns facts about the GPU, its driver and clocks, and the toolkit, and the time of an empty kernel."""
         properties = torch.cuda.get_device_properties(self.torch_device)
         return {
             "device": properties.name, "capability": [properties.major, properties.minor],
             "multiprocessors": properties.multi_processor_count, "memory_bytes": properties.total_memory,
             "l2_bytes": properties.L2_cache_size, "cuda": torch.version.cuda, "nvcc": nvcc.version(),
-            **compiler.identity(), **nvml.driver(), **self.state(), "null_call_ms": self._null_call_ms(),
+            **host_compiler.identity(), **nvml.driver(), **self.state(), "null_call_ms": self._null_call_ms(),
         }  # fmt: skip
 
     def _null_call_ms(self) -> float:
-        """What the events see of a kernel that ends at once: it is in every time, and is never taken off."""
+        """Returns the time in milliseconds that CUDA events report for a kernel that ends at once.
+
+        The time of every call contains this overhead, which is never subtracted.
+        """
         with torch.cuda.device(self.torch_device):
             calls = [
                 self.timed(lambda: torch.cuda._sleep(0), hold=_GRAPH_HOLD, cold=False) for _ in range(_GRAPH_REPLAYS)
@@ -231,22 +267,33 @@ class Cuda:
         return f"GPU-{torch.cuda.get_device_properties(self.torch_device).uuid}"
 
     def _empty_l2(self) -> None:
-        """Writes and then reads twice the cache: a flush that only writes leaves dirty lines to write back."""
+        """Replaces the contents of the L2 cache: writes and then reads a buffer of twice the cache's size.
+
+        Without the read, the cache would hold modified lines, which would be written back during the timed call.
+        """
         if self._flush is None:
             size = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
             self._flush = torch.empty(max(_FLUSHES * size, 1 << 20) // 4, dtype=torch.float32, device=self.torch_device)
-        self._give_back_l2()
+        self._release_persisting_l2()
         self._flush.fill_(1.0)
         self._flush.sum()
 
-    def _give_back_l2(self) -> None:
-        """The lines that a kernel asked to be kept: they would survive a flush."""
+    def _release_persisting_l2(self) -> None:
+        """Makes all lines of the L2 cache normal that a kernel has marked as persisting.
+
+        Persisting lines would stay in the cache when it is filled with other data.
+        """
         error = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
-        if error and error != _NOT_SUPPORTED:  # where none can be kept none is
-            raise RuntimeError(f"CUDA error: the L2 cache's kept lines cannot be given back (driver error {error})")
+        if error and error != _NOT_SUPPORTED:  # a device without persisting lines gives this error
+            raise RuntimeError(f"CUDA error: the L2 cache's persisting lines cannot be reset (driver error {error})")
 
 
-def names_on(kind: torch.autograd.DeviceType, profiler: torch.profiler.profile) -> list[str]:
-    """Of all that ran on one kind of device."""
-    # Equal, not identical: each of these is an object of its own.
-    return [event.name for event in profiler.events() or () if event.device_type == kind]
+def times_on(kind: torch.autograd.DeviceType, profiler: torch.profiler.profile) -> list[tuple[str, float]]:
+    """Returns names and times, in microseconds, of the recorded events that ran on a device of type `kind`.
+
+    An event is a kernel, for example. A range that the profiled code has named itself, with `record_function`, is left
+    out, because its time is the time of the kernels in it.
+    """
+    # `==` and not `is`: the profiler makes a new object for each event.
+    events = [event for event in profiler.events() or () if event.device_type == kind]
+    return [(event.name, event.time_range.elapsed_us()) for event in events if not event.is_user_annotation]

@@ -1,20 +1,20 @@
-"""What NVML says of a GPU without disturbing it: clocks, heat, why it was slowed down, and who else computes on it."""
+"""Reads the clocks, temperature, throttling and processes of a GPU from NVML, without any work on the GPU."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-# Reasons that make a device slower than its own settings would: too hot, or too little power from outside.
+# Bits of NVML's throttle reasons that mean a clock below the device's settings: too hot, or too little power.
 _SLOWED = {0x8: "hardware slowdown", 0x20: "too hot", 0x40: "much too hot", 0x80: "power brake"}
 
 
 class Unavailable(Exception):
-    """NVML cannot say; the message tells why."""
+    """The error raised if NVML, the library that reports the state of GPUs, cannot be used. The message says why."""
 
 
 def driver() -> dict[str, Any]:
-    """The driver's version, or why it cannot be told."""
+    """Returns the driver's version under the key `driver`. Without NVML, returns the reason under the key `nvml`."""
     try:
         return {"driver": _library().nvmlSystemGetDriverVersion()}
     except Unavailable as error:
@@ -22,7 +22,11 @@ def driver() -> dict[str, Any]:
 
 
 def state(uuid: str) -> dict[str, Any]:
-    """Clocks (MHz), temperature (Celsius), why it is slowed down, computing processes; empty if it cannot say."""
+    """Returns the present state of the GPU with this UUID, or an empty dict if NVML cannot report it.
+
+    The state holds clocks in MHz, the temperature in degrees Celsius, the reasons for throttling, and the number of
+    processes that compute on the GPU.
+    """
     try:
         nvml = _library()
         handle = _handle(uuid)
@@ -34,7 +38,7 @@ def state(uuid: str) -> dict[str, Any]:
             "slowed": ", ".join(text for bit, text in _SLOWED.items() if bits & bit),
             "computing_processes": len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
         }
-    except Exception:  # information only, and every driver lacks something else
+    except Exception:  # the state is only for information, and some drivers lack a function
         return {}
 
 
@@ -44,7 +48,7 @@ def _library() -> Any:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception as error:  # not installed, or no driver: each has exceptions of its own
+    except Exception as error:  # no pynvml, or no driver; each cause has its own exception class
         raise Unavailable(f"{type(error).__name__}: {error}") from None
     return pynvml
 

@@ -1,4 +1,7 @@
-"""What a device can do at most, from its data sheet. Only known devices are here: a guess must convict nobody."""
+"""The memory bandwidth and FLOP/s of known GPUs, from their data sheets.
+
+A kernel that would need a higher speed gets the verdict CHEATED, so no number here is a guess.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Peaks:
-    """Bytes per second of memory, dense FLOP/s by number format, and FLOP/s of the fastest unit of all."""
+    """The highest speeds of one GPU, according to its data sheet.
+
+    `bytes_per_s` is the memory bandwidth. `flops_per_s` maps each number format to its dense FLOP/s.
+    `fastest_flops_per_s` is that of the GPU's fastest number format.
+    """
 
     bytes_per_s: float
     flops_per_s: Mapping[str, float]
@@ -17,8 +24,8 @@ class Peaks:
 
 _HOPPER = {"float64": 34e12, "float32": 67e12, "tf32": 494.7e12, "float16": 989.4e12, "bfloat16": 989.4e12}
 _AMPERE = {"float64": 9.7e12, "float32": 19.5e12, "tf32": 156e12, "float16": 312e12, "bfloat16": 312e12}
-# https://www.nvidia.com/en-us/data-center/h200/ and the data sheets of the others, without sparsity; float64
-# without tensor cores.
+# From https://www.nvidia.com/en-us/data-center/h200/ and the data sheets of the other devices, without sparsity.
+# float64 is without tensor cores.
 _SHEETS = {
     "H200": Peaks(4.8e12, _HOPPER, 1979e12),
     "H100 80GB HBM3": Peaks(3.35e12, _HOPPER, 1979e12),
@@ -27,5 +34,5 @@ _SHEETS = {
 
 
 def of(name: str) -> Peaks | None:
-    """The data sheet of a device by the name its driver gives; None for one not listed."""
+    """Returns the data sheet's speeds of the GPU that its driver calls `name`, or None for a GPU that is not listed."""
     return next((peaks for key, peaks in _SHEETS.items() if key in name), None)

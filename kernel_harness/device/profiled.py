@@ -1,57 +1,76 @@
-"""The emulated device where everything is counted and nothing is timed; where nvcc is, its word on the kernels too."""
+"""The emulated device for the command `profile`, which counts the memory accesses and barriers of kernels.
+
+If nvcc is installed, the device also records what ptxas reports about each kernel, such as its registers.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kernel_harness.build import cache, nvcc
-from kernel_harness.build.errors import BuildFailed
-from kernel_harness.build.sources import Sources
+from kernel_harness.compile import cache, nvcc
+from kernel_harness.compile.errors import BuildFailed, NoCompiler
+from kernel_harness.compile.sources import Sources
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.emulator import compile as emulator
-from kernel_harness.emulator import torch_cuda
+from kernel_harness.emulator import extension, torch_cuda
+from kernel_harness.emulator.flags import Instrumentation
+from kernel_harness.emulator.keys import extension_key
 
-# Before what is noted behind a library's end, where loaders do not read: a build gives one file.
+# A build returns one file. So ptxas's report is appended to the library, after this mark. Loaders do not read there.
 _NOTE = b"\0kernel_harness.assembled\0"
 
 
 class Profiled(Emulated):
-    """`cpu` as the verb `profile` runs it."""
+    """The emulated device, which counts the memory accesses and barriers of each kernel launch."""
 
     name = "cpu-profiled"
 
     def build_key(self, sources: Sources, /) -> str:
-        """As the emulated device's, with what nvcc is."""
-        return cache.key(counted=emulator.key(sources, emulator.Watch.COUNTED), nvcc=str(nvcc.toolkit()))
+        """Returns the build cache's key of the candidate's library with counters. nvcc's path is a part of the key."""
+        return cache.key(counted=extension_key(sources, Instrumentation.COUNTED), nvcc=str(nvcc.toolkit()))
 
-    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
-        """Compiles with a call before every access, and notes what nvcc says. Raises as Emulated.build."""
-        emulator.build(sources, mark, folder, emulator.Watch.COUNTED)
+    def build(self, sources: Sources, folder: Path, /) -> None:
+        """Compiles the library with a counting call before each memory access, and appends ptxas's report to the file.
+
+        Raises BuildFailed, UnsupportedConstruct, NoCompiler.
+        """
+        extension.build(sources, folder, Instrumentation.COUNTED)
         with (folder / f"{sources.name}.so").open("ab") as library:
-            library.write(_NOTE + json.dumps(assembled(sources, mark)).encode())
+            library.write(_NOTE + json.dumps(assembled(sources)).encode())
 
-    def profile(self, step: str) -> dict[str, Any]:
-        """One step, as the judge asks for it: `begin` to count, or `end` with what was counted."""
-        if step == "begin":
-            torch_cuda.profile_begin()
-            return {}
-        return {"launches": torch_cuda.profile_end()}
+    def begin_profile(self) -> None:
+        """Starts to count the memory accesses and barriers of kernels."""
+        torch_cuda.profile_begin()
+
+    def end_profile(self) -> list[dict[str, Any]]:
+        """Stops counting. Returns one dict for each kernel launched since `begin_profile`, in order.
+
+        A dict holds the sizes of the launch, and the numbers of memory accesses and barriers.
+        """
+        return torch_cuda.profile_end()
 
 
 def note_of(library: Path) -> dict[str, str]:
-    """What `build` noted of a library's kernels."""
+    """Returns the report of ptxas that `Profiled.build` appended to the file `library`.
+
+    The report is a dict in the form that `assembled` returns: ptxas's text, or the reason why there is none.
+    """
     said = json.loads(library.read_bytes().rpartition(_NOTE)[2])
     return said if isinstance(said, dict) else {}
 
 
-def assembled(sources: Sources, mark: Callable[[str], str], arch: str = "sm_90") -> dict[str, str]:
-    """`ptxas`: what the assembler says of the CUDA source's kernels; or `missing`: why it says nothing."""
+def assembled(sources: Sources, arch: str = "sm_90") -> dict[str, str]:
+    """Returns what ptxas reports about the kernels of the CUDA source, as text under the key `ptxas`.
+
+    If there is no report, returns the reason under the key `missing`. `arch` is the architecture that nvcc compiles
+    for.
+    """
     if nvcc.toolkit() is None:
         return {"missing": "there is no nvcc"}
     try:
-        return {"ptxas": nvcc.assembler_says(sources, mark, arch)}
+        return {"ptxas": nvcc.assembler_report(sources, arch)}
+    except NoCompiler as lacking:
+        return {"missing": str(lacking)}
     except BuildFailed as failure:
-        return {"missing": f"nvcc does not compile this: {failure}"}
+        return {"missing": f"nvcc does not compile the source: {failure}"}

@@ -1,29 +1,32 @@
-"""Devices whose every access is looked at: the emulated one by its own sanitizer, CUDA by a tool around the worker.
+"""Devices for the command `sanitize`, which check each memory access of kernels and do not time calls.
 
-Nothing is timed on them.
+The emulated device uses the emulator's sanitizer. On a CUDA device, the worker runs under the tool compute-sanitizer.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kernel_harness.build import cache
-from kernel_harness.build.sources import Sources
-from kernel_harness.device import Placed
+from kernel_harness.compile import cache
+from kernel_harness.compile.candidate_file import CandidateFile
+from kernel_harness.compile.sources import Sources
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.cuda import Cuda
-from kernel_harness.emulator import compile as emulator
+from kernel_harness.device.protocol import Placed
+from kernel_harness.emulator import extension, shared_parts
+from kernel_harness.emulator.flags import Instrumentation
+from kernel_harness.emulator.keys import extension_key
 from kernel_harness.emulator.sanitize import Sanitizer
-from kernel_harness.tensors import Leaf
+from kernel_harness.ipc.tensors import Leaf
 
 
 class Sanitized(Emulated):
-    """`cpu` as the verb `sanitize` runs it."""
+    """The emulated device with the emulator's sanitizer."""
 
     name = "cpu-sanitized"
 
@@ -32,44 +35,60 @@ class Sanitized(Emulated):
         self._outputs: list[torch.Tensor] = []
 
     def prepare(self) -> None:
-        """Builds the emulator, and the headers as sanitized code needs them. Raises NoCompiler."""
-        emulator.prepare(sanitized=True)
+        """Builds the emulator, and the precompiled header for code with calls of the sanitizer.
 
-    def sanitize(self, message: dict[str, Any]) -> dict[str, Any]:
-        """One step, as the judge asks for it.
-
-        watch: switches the sanitizer on, for a candidate's file.
-        begin: what the next call is: the order of its threads, and whether accesses are looked at.
-        findings: of the last call; `blame` names an output and its element that another order changes.
+        Raises BuildFailed, NoCompiler.
         """
-        if message["step"] == "watch":
-            self._sanitizer = Sanitizer(emulator.runtime(), message["file"], message["source"])
-            return {}
+        shared_parts.prepare(sanitized=True)
+
+    def begin_sanitizing(self, file: CandidateFile) -> None:
+        """Switches the sanitizer on, in a worker. `file` is the candidate's file, which reports refer to."""
+        self._sanitizer = Sanitizer(shared_parts.runtime(), file)
+
+    def sanitize_next_call(self, order: int, *, checks: bool) -> None:
+        """Prepares the sanitizer for the next call, whose memory accesses are checked if `checks` is true.
+
+        `order` is the order in which the threads of a kernel run: 0 is forward, 1 is reverse, and any other number is
+        the seed of a random order.
+        """
         assert self._sanitizer
-        if message["step"] == "begin":
-            self._outputs = []
-            self._sanitizer.begin(message["order"], checks=message["checks"])
-            return {}
-        if message["blame"] is not None:
-            output, element = message["blame"]
-            self._sanitizer.blame(self._outputs[output], element)
-        return {"findings": self._sanitizer.findings()}
+        self._outputs = []
+        self._sanitizer.begin(order, checks=checks)
+
+    def findings(self, blame: tuple[int, ...] | None) -> list[dict[str, Any]]:
+        """Returns the faults that the sanitizer found in the last call, such as accesses out of bounds.
+
+        If `blame` is given, the sanitizer also reports that one element of an output depends on the order of the
+        threads. `blame` then holds the index of the output and the row-major index of the element.
+        """
+        assert self._sanitizer
+        if blame is not None:
+            output, element = blame
+            self._sanitizer.report_order_dependence(self._outputs[output], element)
+        return self._sanitizer.findings()
 
     def build_key(self, sources: Sources, /) -> str:
-        """Sanitized code is other code."""
-        return emulator.key(sources, emulator.Watch.SANITIZED)
+        """Returns the build cache's key of the candidate's emulated library with calls of the sanitizer."""
+        return extension_key(sources, Instrumentation.SANITIZED)
 
-    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
-        """Compiles with a call before every access. Raises BuildFailed, UnsupportedConstruct, NoCompiler."""
-        emulator.build(sources, mark, folder, emulator.Watch.SANITIZED)
+    def build(self, sources: Sources, folder: Path, /) -> None:
+        """Compiles the candidate's library with a call of the sanitizer before each memory access.
+
+        Raises BuildFailed, UnsupportedConstruct, NoCompiler.
+        """
+        extension.build(sources, folder, Instrumentation.SANITIZED)
 
     def built(self, library: Path) -> None:
-        """Its shared arrays get their names."""
+        """Tells the sanitizer the names of the `__shared__` arrays in `library`, which is loaded next."""
         if self._sanitizer:
             self._sanitizer.name_arrays(library)
 
     def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
-        """Each input in memory of its own, with room around it."""
+        """Copies each input into an allocation of its own on the device, and returns the copies.
+
+        The sanitizer then finds accesses out of bounds, because unused bytes surround each allocation. `leaves`
+        describe the inputs in `memory`: dtype, shape, strides and offset. `key` is not used.
+        """
         assert self._sanitizer
         placed = []
         for i, leaf in enumerate(leaves, 1):
@@ -80,7 +99,10 @@ class Sanitized(Emulated):
         return Placed(placed, lambda: None)
 
     def fetch(self, outputs: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
-        """A look at what the call left, before the judge gets it."""
+        """Ends the sanitizer's checks of the call, and then copies each output tensor into the shared buffer `memory`.
+
+        `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`.
+        """
         assert self._sanitizer
         self._outputs = list(outputs)
         self._sanitizer.end(self._outputs)
@@ -88,21 +110,25 @@ class Sanitized(Emulated):
 
 
 class SanitizedCuda(Cuda):
-    """`cuda` or `cuda:N` in a worker that compute-sanitizer watches, which knows bounds by the allocation."""
+    """A CUDA device for a worker that runs under compute-sanitizer."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = f"{name}-sanitized"
 
     def build_key(self, sources: Sources, /) -> str:
-        """A build that knows its lines is another one."""
+        """Returns the build cache's key of the candidate's library with line numbers, for a CUDA device."""
         return cache.key(with_lines=super().build_key(sources))
 
-    def build(self, sources: Sources, mark: Callable[[str], str], folder: Path, /) -> None:
-        """Compiles with line numbers. Raises BuildFailed."""
-        os.environ["NVCC_APPEND_FLAGS"] = "-lineinfo"  # this process builds, and nothing else
-        super().build(sources, mark, folder)
+    def build(self, sources: Sources, folder: Path, /) -> None:
+        """Compiles the candidate's library with line numbers for compute-sanitizer. Raises BuildFailed."""
+        os.environ["NVCC_APPEND_FLAGS"] = "-lineinfo"  # this process makes no other build
+        super().build(sources, folder)
 
     def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
-        """Each input in an allocation of its own."""
+        """Copies each input into an allocation of its own on the device, and returns the copies.
+
+        compute-sanitizer checks the bounds of allocations, and so those of each input. `leaves` describe the inputs in
+        `memory`: dtype, shape, strides and offset. `key` is not used.
+        """
         return Placed([leaf.view(memory).to(self.torch_device) for leaf in leaves], lambda: None)

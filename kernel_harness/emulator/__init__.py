@@ -1,1 +1,17 @@
-"""CUDA on the CPU: the same `.cu` string, compiled for this processor and run. Judging happens elsewhere."""
+"""CUDA on the CPU: a candidate's CUDA source is compiled for the host's processor and run there.
+
+1. rewrite.py and launches.py rewrite CUDA syntax that g++ cannot parse as C++. They edit the tokens of tokens.py.
+2. ptx.py and ptx_instructions.py translate inline PTX. unsupported.py marks constructs that only a GPU can run (some
+   PTX, some headers), and finds them with their line in the compiler's log.
+3. units.py makes translation units of the rewritten source. g++ compiles them with the flags of flags.py and the
+   headers in include/: include/cuda has headers with CUDA's names, include/emulator implements them, and include/light
+   has a small torch/extension.h.
+4. extension.py links the candidate's library. shared_memory_limit.py checks the compiled objects. keys.py makes the
+   library's cache key.
+5. shared_parts.py builds the parts that all candidates share: the runtime library and the precompiled header.
+6. runtime/ runs a launch: the cores divide the blocks, and the threads of a block are switched contexts on one core, so
+   that barriers, shared memory, shuffles and atomics work as on a GPU. counting/ counts accesses for a profile.
+7. torch_cuda.py gives the emulated device to the torch of a worker process. sanitize.py reads the sanitizer's findings.
+
+If the user passes --strict, strict.py compiles the source with nvcc, too. No module here judges a kernel.
+"""

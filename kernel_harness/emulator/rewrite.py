@@ -1,244 +1,236 @@
-"""CUDA C++ that g++ cannot read, said in C++ it can: launches and dynamic shared memory.
+"""Rewrites CUDA syntax that g++ cannot parse: launches, `extern __shared__`, kernels as values, and some qualifiers.
 
-Everything else is done by headers. Every edit keeps its line, so that messages name the author's own lines.
+The emulator's headers define all other CUDA syntax as macros, types and functions. What the emulator cannot run is
+marked, so that the compiler reports it. Each rewrite is one pass over the
+tokens of the source. It keeps the number of lines, so that a compiler's message names the author's own line.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from pathlib import Path
-
-_HEADERS = Path(__file__).parent / "include" / "cuda"
-# Families of CUDA's headers; those of them that lie in our folder are ours.
-_CUDA_HEADERS = re.compile(
-    r"^[ \t]*#[ \t]*include[ \t]*[<\"]("
-    r"cuda_fp\w+\.h(?:pp)?|cuda_pipeline\w*\.h|cuda_awbarrier\w*\.h|mma\.h|cooperative_groups[\w/]*\.h|cub/[\w/.]+|thrust/[\w/.]+"
-    r"|cuda/[\w/.]+|nv/\w+|cute/[\w/.]+|cutlass/[\w/.]+|curand\w*\.h|cufft\w*\.h|cusparse\w*\.h|cusolver\w*\.h|cudnn\w*\.h|nvrtc\.h"
-    r")[>\"]",
-    re.MULTILINE,
+from kernel_harness.emulator.launches import rewrite_launches
+from kernel_harness.emulator.tokens import (
+    Kind,
+    Token,
+    argument_end,
+    closing_of,
+    joined,
+    line_breaks,
+    next_code,
+    on_one_line,
+    places_of,
+    previous_code,
+    text_at,
+    tokenize,
 )
-_INLINE_PTX = re.compile(r"\b(?:asm|__asm__|__asm)\b(?=\s*(?:volatile|__volatile__)?\s*\()")
-_DYNAMIC_SHARED = re.compile(r"\b(?:extern\b[^;{}]*\b__shared__|__shared__\s+extern)\b[^;{}]*;")
-_COMMENT_OR_CONTINUATION = re.compile(r"//[^\n]*|/\*.*?\*/|\\\n", re.DOTALL)
-_ALIGNMENT = re.compile(r"\b(?:__align__|alignas)\s*\([^()]*(?:\([^()]*\))?[^()]*\)|__attribute__\s*\(\([^;]*?\)\)")
-_ARRAY = re.compile(r"^(?P<type>.*?)\s*\b(?P<name>\w+)\s*\[\s*\](?P<rest>(?:\s*\[[^\]]*\])*)\s*;$", re.DOTALL)
-# `__shared__ alignas(16) T x` and `static __shared__ T x`, which nvcc reads and C++ does not.
-_WORDS = re.compile(
-    r"\b__shared__\s+(?P<align>alignas\s*\([^()]*(?:\([^()]*\))?[^()]*\))|\bstatic\s+__shared__\b"
-    r"|(?<!\()\b__noinline__\b"
-)
-_TAKES_KERNEL = re.compile(r"\b(?P<call>cudaFuncSetAttribute|cudaLaunchKernel|cudaLaunchCooperativeKernel)\s*\(")
-_VOID = r"(?:const\s+)?void\s*(?:const\s*)?\*"
-_VOID_CAST = re.compile(
-    rf"\s*(?:\(\s*{_VOID}\s*\)(?P<rest>.*)|(?:reinterpret_cast|static_cast)\s*<\s*{_VOID}\s*>\s*\((?P<inner>.*)\)\s*)$",
-    re.DOTALL,
-)
-_KERNEL = re.compile(r"\b__global__\b[^;{}]*?\b(\w+)\s*\((?![^()]*\)\s*\w+\s*\()")
+from kernel_harness.emulator.unsupported import mark
 
-
-@dataclass(frozen=True)
-class Unsupported:
-    """A construct the emulation cannot run. `line` counts from 1 within the source given."""
-
-    construct: str
-    line: int
-
-
-def unsupported(source: str) -> Unsupported | None:
-    """The first construct of a CUDA source that only a GPU can run, or None."""
-    code = blank(source)
-    found = [(m.start(), "inline PTX (asm)") for m in _INLINE_PTX.finditer(code)]
-    # A header's name may be in quotes, which blanking removes: look it up where the directive itself is code.
-    found += [
-        (m.start(1), f"the header {m[1]}")
-        for m in _CUDA_HEADERS.finditer(source)
-        if not (_HEADERS / m[1]).is_file() and code[m.start() : m.start(1)].strip()
-    ]
-    if not found:
-        return None
-    at, construct = min(found)
-    return Unsupported(construct, source.count("\n", 0, at) + 1)
+_ALIGNMENT = ("__align__", "alignas", "__attribute__")
+_TAKES_KERNEL = ("cudaFuncSetAttribute", "cudaLaunchKernel", "cudaLaunchCooperativeKernel")
+_VOID_POINTERS = (["void", "*"], ["const", "void", "*"], ["void", "const", "*"])
 
 
 def rewrite(source: str) -> str:
-    """The source as g++ reads it against the emulator's headers; as many lines, each with its own content.
+    """Returns the CUDA source as C++ that g++ compiles with the emulator's headers.
 
-    Raises ValueError where a launch is not balanced.
+    Raises MalformedLaunch for a kernel launch with an unmatched bracket or without arguments.
     """
-    return _rewrite_launches(_rewrite_calls(_rewrite_words(_rewrite_dynamic_shared(source))))
+    tokens = list(tokenize(source))
+    mark(tokens)
+    _rewrite_dynamic_shared(tokens)
+    _rewrite_qualifiers(tokens)
+    kernels = _kernels(tokens)
+    _rewrite_calls(tokens, kernels)
+    rewrite_launches(tokens, kernels)
+    return joined(tokens)
 
 
-def blank(source: str) -> str:
-    """The source with comments, literals and continuations as spaces: same length, same lines, only code left."""
-    pattern = re.compile(
-        r"""//(?:[^\n\\]|\\.)*|/\*.*?\*/|R"(?P<tag>[^()\s\\]{0,16})\(.*?\)(?P=tag)"|"(?:[^"\\\n]|\\.)*"|(?<![0-9a-fA-F])'(?:[^'\\\n]|\\.)*'""",
-        re.DOTALL,
-    )
-    return pattern.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), source).replace("\\\n", " \n")
+def _rewrite_dynamic_shared(tokens: list[Token]) -> None:
+    """Edits `tokens` in place: makes a pointer of each array `extern __shared__ T name[];`.
+
+    The pointer points to the dynamic shared memory that the emulator provides for the running block.
+    """
+    for start in places_of(tokens, "extern", "__shared__"):
+        end = _dynamic_shared_end(tokens, start)
+        declared = _pointer_to(tokens[start:end]) if end else None
+        if end and declared:
+            pointer, cast = declared
+            breaks = line_breaks(tokens[start:end])
+            text = f"{pointer} = reinterpret_cast<{cast}>(::emulator::dynamic_shared);{breaks}"
+            tokens[start : end + 1] = tokenize(text)
 
 
-def _rewrite_dynamic_shared(source: str) -> str:
-    """`extern __shared__ T name[];` becomes a pointer to the block's dynamic shared memory."""
-    code = blank(source)
-    for match in reversed(list(_DYNAMIC_SHARED.finditer(code))):
-        text = source[match.start() : match.end()]
-        plain = _ALIGNMENT.sub(" ", text)
-        plain = re.sub(r"\b(?:extern|__shared__)\b", " ", plain).strip()
-        array = _ARRAY.match(plain)
-        if not array:
-            continue
-        element = " ".join(array["type"].split())
-        rest = array["rest"].strip()
-        pointer = f"{element} (*{array['name']}){rest}" if rest else f"{element} *{array['name']}"
-        cast = f"{element} (*){rest}" if rest else f"{element} *"
-        lines = "\n" * text.count("\n")
-        source = (
-            source[: match.start()]
-            + f"{pointer} = reinterpret_cast<{cast}>(::emulator::dynamic_shared);{lines}"
-            + source[match.end() :]
-        )
-    return source
+def _dynamic_shared_end(tokens: list[Token], start: int) -> int | None:
+    """Returns the index of the `;` that ends the declaration `extern __shared__ ...;` at index `start`.
 
-
-def _rewrite_words(source: str) -> str:
-    """Qualifiers that no macro can stand for: `alignas` goes first, `static` once, and libstdc++ has `__noinline__`."""
-    code = blank(source)
-    for match in reversed(list(_WORDS.finditer(code))):
-        if match["align"]:
-            edited = f"{source[match.start('align') : match.end('align')]} __shared__"
-        else:
-            edited = "__attribute__((noinline))" if match[0] == "__noinline__" else "__shared__"
-        source = source[: match.start()] + edited + _breaks(match[0]) + source[match.end() :]
-    return source
-
-
-def _rewrite_calls(source: str) -> str:
-    """Calls that take a kernel as a value get its name first, and the kernel as itself where a cast hid its type."""
-    code = blank(source)
-    for match in reversed(list(_TAKES_KERNEL.finditer(code))):
-        start = match.end()
-        end = _argument_end(code, start)
-        text = source[start:end]
-        cast = _VOID_CAST.match(text)
-        kernel = (cast["inner"] or cast["rest"]) if cast else text
-        if cast and text.count("\n") != kernel.count("\n"):
-            kernel += "\n" * (text.count("\n") - kernel.count("\n"))
-        name = re.sub(r"<.*", "", kernel.strip().lstrip("&(*").strip(), flags=re.DOTALL).split("::")[-1].strip(" )")
-        known = name if name in _kernels(code) else ""
-        opening = f'emulator_{match["call"]}{source[match.end("call") : start]}"{known}", '
-        source = source[: match.start()] + opening + kernel + source[end:]
-    return source
-
-
-def _kernels(code: str) -> set[str]:
-    """The names of the kernels that a source defines or declares."""
-    return set(_KERNEL.findall(code))
-
-
-def _argument_end(code: str, start: int) -> int:
-    """Where a call's argument ends: at its comma or bracket, template arguments being part of it."""
-    depth, angles = 0, 0
-    for i in range(start, len(code)):
-        if code[i] in "([{":
-            depth += 1
-        elif code[i] in ")]}":
-            if not depth:
-                return i
-            depth -= 1
-        elif code[i] == "<" and re.search(r"\w\s*$", code[start:i]):
-            angles += 1
-        elif code[i] == ">" and angles and code[i - 1] != "-":
-            angles -= 1
-        elif code[i] == "," and not depth and not angles:
-            return i
-    return len(code)
-
-
-def _rewrite_launches(source: str) -> str:
-    """`kernel<<<configuration>>>(arguments)` becomes a call that takes the same texts in the same order."""
-    code = blank(source)
-    at = code.rfind("<<<")
-    while at >= 0:
-        start = _kernel_start(code, at)
-        if start is not None:
-            close = _matching(code, at + 3, ">>>")
-            opening = close + 3 + len(code[close + 3 :]) - len(code[close + 3 :].lstrip())
-            if code[opening : opening + 1] != "(":
-                raise ValueError(f"line {source.count(chr(10), 0, at) + 1}: a launch without its arguments")
-            end = _matching(code, opening + 1, ")")
-            configuration, arguments = source[at + 3 : close], source[opening + 1 : end]
-            flat = " ".join(_COMMENT_OR_CONTINUATION.sub(" ", source[start:at]).split())
-            name = flat.replace("\\", "\\\\").replace('"', '\\"')
-            if "cudaFuncSetAttribute" in code and re.fullmatch(r"\w+", name) and name not in _kernels(code):
-                name = f"({name})"  # a variable: any kernel's name may be behind it
-            comma = ", " if code[opening + 1 : end].strip() else ""
-            before, between = _breaks(source[start:at]), _breaks(source[close + 3 : opening])
-            call = (
-                f"::emulator::Configuration({before}{configuration})({between}"
-                f'"{name}", [&](auto... emulator_arguments) {{ {flat}(emulator_arguments...); }}{comma}{arguments})'
-            )
-            source = source[:start] + call + source[end + 1 :]
-            # What stands before is untouched, so earlier positions still hold; only the text behind changed.
-            code = blank(source)
-        at = code.rfind("<<<", 0, at)
-    return source
-
-
-def _breaks(text: str) -> str:
-    """The line breaks of a text, those of a macro with their backslashes."""
-    return "".join(re.findall(r"\\?\n", text))
-
-
-def _kernel_start(code: str, at: int) -> int | None:
-    """Where the expression that names the kernel begins, reading backwards from `<<<`."""
-    i = at
-    while True:
-        i = len(code[:i].rstrip())
-        if i and code[i - 1] == ">":
-            i = _matching_back(code, i - 1, "<", ">")
-            continue
-        if i and code[i - 1] == ")":
-            return _matching_back(code, i - 1, "(", ")")
-        word = re.search(r"\w+$", code[:i])
-        if not word:
+    Returns None if no such declaration starts at `start`.
+    """
+    shared = tokens[start].text == "__shared__"
+    if shared and text_at(tokens, next_code(tokens, start + 1)) != "extern":
+        return None
+    if text_at(tokens, previous_code(tokens, start)) == "__shared__":  # the declaration starts one word earlier
+        return None
+    for i in range(start + 1, len(tokens)):
+        text = tokens[i].text
+        if text in ("{", "}"):
             return None
-        i = word.start()
-        before = code[:i].rstrip()
-        if before.endswith("::"):
-            i = len(before) - 2
-            if not re.search(r"[\w>]\s*$", code[:i]):
-                return i
-            continue
-        return i
+        if text == ";":
+            return i if shared else None
+        shared = shared or text == "__shared__"
+    return None
 
 
-def _matching_back(code: str, at: int, opening: str, closing: str) -> int:
-    depth = 0
-    i = at + 1
-    while i > 0:
-        i -= 1
-        if code[i] == ")" and closing == ">":
-            i = _matching_back(code, i, "(", ")")
-        elif code[i] == closing and not (closing == ">" and code[i - 1] == "-"):
-            depth += 1
-        elif code[i] == opening:
-            depth -= 1
-            if depth == 0:
-                return i
-    raise ValueError(f"line {code.count(chr(10), 0, at) + 1}: a '{closing}' without its '{opening}'")
+def _pointer_to(declaration: list[Token]) -> tuple[str, str] | None:
+    """Returns two texts: the declaration, and the type, of a pointer to the elements of a declared array.
 
-
-def _matching(code: str, start: int, closing: str) -> int:
-    """Where `closing` stands at the depth of `start`; brackets in between are balanced."""
-    depth = 0
-    i = start
-    while i < len(code):
-        if depth == 0 and code.startswith(closing, i):
-            return i
-        if code[i] in "([{":
-            depth += 1
-        elif code[i] in ")]}":
-            depth -= 1
+    `declaration` has the tokens of the array's declaration without the `;`. Example: `("float *name", "float *")` for
+    `extern __shared__ float name[]`. Returns None if the array has a size, or if no array is declared.
+    """
+    kept: list[Token] = []
+    i = 0
+    while i < len(declaration):
+        token = declaration[i]
+        if token.text in _ALIGNMENT:
+            argument = next_code(declaration, i + 1)
+            closing = closing_of(declaration, argument) if text_at(declaration, argument) == "(" else None
+            i = i if closing is None else closing
+        elif token.text not in ("extern", "__shared__"):
+            kept.append(token)
         i += 1
-    raise ValueError(f"line {code.count(chr(10), 0, start) + 1}: a launch that never ends with '{closing}'")
+    code = [i for i, token in enumerate(kept) if token.is_code]
+    texts = [kept[i].text for i in code]
+    if "[" not in texts:
+        return None
+    bracket = texts.index("[")
+    named = bracket > 0 and kept[code[bracket - 1]].kind is Kind.WORD
+    further = texts[bracket + 2 :]  # further dimensions, such as `[33]`
+    if not named or texts[bracket + 1 : bracket + 2] != ["]"] or further[:1] not in ([], ["["]):
+        return None
+    name = texts[bracket - 1]
+    element = on_one_line(kept[: code[bracket - 1]])
+    rest = on_one_line(kept[code[bracket + 1] + 1 :])
+    if rest:
+        return f"{element} (*{name}){rest}", f"{element} (*){rest}"
+    return f"{element} *{name}", f"{element} *"
+
+
+def _rewrite_qualifiers(tokens: list[Token]) -> None:
+    """Edits `tokens` in place: the qualifiers of declarations that a macro cannot replace.
+
+    `static` beside `__shared__` is removed, because the macro `__shared__` contains `static`. `alignas` moves before
+    `__shared__`, where C++ requires it. `__noinline__` becomes g++'s attribute; it cannot be a macro, because libstdc++
+    has this word in its own attributes.
+    """
+    for i in places_of(tokens, "__shared__"):
+        _order_shared(tokens, i)
+    for i in places_of(tokens, "__noinline__"):
+        if text_at(tokens, i - 1) != "(":
+            tokens[i : i + 1] = tokenize("__attribute__((noinline))")
+
+
+def _order_shared(tokens: list[Token], at: int) -> None:
+    before = previous_code(tokens, at)
+    start = before if text_at(tokens, before) == "static" else at
+    align = next_code(tokens, at + 1)
+    argument = next_code(tokens, align + 1)
+    aligned = text_at(tokens, align) == "alignas" and text_at(tokens, argument) == "("
+    closing = closing_of(tokens, argument) if aligned else None
+    if closing is not None:
+        text = f"{joined(tokens[align : closing + 1])} __shared__{line_breaks(tokens[start:align])}"
+        tokens[start : closing + 1] = tokenize(text)
+    elif start != at:
+        tokens[start : at + 1] = tokenize("__shared__" + line_breaks(tokens[start:at]))
+
+
+def _kernels(tokens: list[Token]) -> set[str]:
+    """Returns the names of the kernels that the source defines or declares."""
+    names = set()
+    for i, token in enumerate(tokens):
+        if token.text == "__global__":
+            name = _declared_name(tokens, i + 1)
+            if name:
+                names.add(name)
+    return names
+
+
+def _declared_name(tokens: list[Token], at: int) -> str:
+    """Returns the name of the function whose declaration continues at index `at`.
+
+    The name is the first word with a parameter list behind it. Returns an empty text if there is none before the end of
+    the declaration.
+    """
+    while at < len(tokens) and tokens[at].text not in (";", "{", "}"):
+        opening = next_code(tokens, at + 1)
+        if tokens[at].kind is Kind.WORD and text_at(tokens, opening) == "(":
+            closing = closing_of(tokens, opening)
+            if closing is None:
+                return tokens[at].text
+            after = next_code(tokens, closing + 1)
+            is_attribute = (
+                after < len(tokens)
+                and tokens[after].kind is Kind.WORD
+                and text_at(tokens, next_code(tokens, after + 1)) == "("
+            )
+            if not is_attribute:  # else `__launch_bounds__(256) name(`: the name follows
+                return tokens[at].text
+            at = closing
+        at += 1
+    return ""
+
+
+def _rewrite_calls(tokens: list[Token], kernels: set[str]) -> None:
+    """Edits `tokens` in place: calls of CUDA functions that take a kernel as first argument, as cudaLaunchKernel does.
+
+    Each becomes a call of the emulator's function of similar name. In place of the kernel, the call gets two arguments:
+    the kernel's name as text, and the kernel without a cast to `void*`, which would hide the kernel's type. The other
+    arguments stay.
+    """
+    for i in places_of(tokens, *_TAKES_KERNEL):
+        opening = next_code(tokens, i + 1)
+        if text_at(tokens, opening) != "(":
+            continue
+        end = argument_end(tokens, opening + 1)
+        argument = tokens[opening + 1 : end]
+        first, last = _without_void_cast(argument)
+        kernel, cast = argument[first:last], argument[:first] + argument[last:]
+        name = _named_kernel(kernel)
+        before = f'emulator_{tokens[i].text}{joined(tokens[i + 1 : opening + 1])}"{name if name in kernels else ""}", '
+        tokens[i:end] = [*tokenize(before), *kernel, *tokenize(line_breaks(cast))]
+
+
+def _without_void_cast(argument: list[Token]) -> tuple[int, int]:
+    """Returns where the kernel is in an argument: the index of its first token, and the index behind its last one.
+
+    If the argument is `(void*)kernel` or `reinterpret_cast<void*>(kernel)`, the cast is left out. Else the whole
+    argument is the kernel.
+    """
+    code = [i for i, token in enumerate(argument) if token.is_code]
+    texts = [argument[i].text for i in code]
+    for pointer in _VOID_POINTERS:
+        length = len(pointer)
+        if texts[: length + 2] == ["(", *pointer, ")"]:
+            return code[length + 1] + 1, len(argument)
+        opening = length + 3
+        if (
+            texts[:1] in (["reinterpret_cast"], ["static_cast"])
+            and texts[1 : opening + 1] == ["<", *pointer, ">", "("]
+            and texts[-1] == ")"
+        ):
+            return code[opening] + 1, code[-1]
+    return 0, len(argument)
+
+
+def _named_kernel(expression: list[Token]) -> str:
+    """Returns the unqualified name of the kernel that an expression names: `kernel` for `&space::kernel<float>`.
+
+    Returns an empty text if the expression does not name one function.
+    """
+    texts = [token.text for token in expression if token.is_code]
+    while texts and texts[0] in ("&", "(", "*"):
+        texts.pop(0)
+    if "<" in texts:
+        texts = texts[: texts.index("<")]
+    while texts and texts[-1] == ")":
+        texts.pop()
+    while "::" in texts:
+        texts = texts[texts.index("::") + 1 :]
+    return texts[0] if len(texts) == 1 else ""

@@ -1,6 +1,7 @@
-"""The sanitizer as the worker uses it: names for what kernels touch, and findings with files and lines.
+"""Lets a worker process use the sanitizer, which is a part of the emulator's runtime library (C++).
 
-What counts as a finding is decided in runtime/sanitize_check.cpp; who reads it, elsewhere.
+This module tells the sanitizer the names of buffers, and adds files and lines to its findings. The file
+runtime/sanitize_check.cpp decides which memory accesses are findings.
 """
 
 from __future__ import annotations
@@ -15,23 +16,31 @@ from typing import Any
 
 import torch
 
-from kernel_harness.emulator.rewrite import blank
+from kernel_harness.compile.candidate_file import CandidateFile
+from kernel_harness.emulator.tokens import start_of_line, tokenize
 
 _SYMBOL = re.compile(r"^\s*\d+:\s+([0-9a-f]+)\s+(\w+)\s+TLS\s+\w+\s+\w+\s+\d+\s+(\S+)", re.MULTILINE)
-_FORWARD, _REVERSE = 0, 1
+_FUNCTION_QUALIFIERS = ("__global__", "__device__")
 
 
 class Sanitizer:
-    """The runtime's sanitizer in this process, switched on when this is made. It cannot be switched off."""
+    """The sanitizer of the emulator's runtime library in this process.
 
-    def __init__(self, library: Path, file: str = "", source: str = "") -> None:
+    The constructor switches the sanitizer on, and it stays on until the process ends. `library` is the path of the
+    runtime library. `file` is the candidate's file, whose lines the findings name.
+    """
+
+    def __init__(self, library: Path, file: CandidateFile) -> None:
         self._runtime = ctypes.CDLL(str(library))
         self._runtime.emulator_sanitize_findings.restype = ctypes.c_char_p
-        self._file, self._code = file, blank(source).split("\n")
+        self._file, self._tokens = file, tokenize(file.text)
         self._runtime.emulator_sanitize_start()
 
     def name_arrays(self, library: Path) -> None:
-        """Tells the runtime where a library's `__shared__` variables lie and what they are called."""
+        """Tells the sanitizer the address, size and name of each `__shared__` variable in a candidate's library.
+
+        `library` is the path of the candidate's library.
+        """
         listed = subprocess.run(["readelf", "-sW", library], capture_output=True, text=True, check=True).stdout
         found = {(int(at, 16), int(size, 0), name) for at, size, name in _SYMBOL.findall(listed) if int(size, 0)}
         for at, size, name in sorted(found):
@@ -40,16 +49,27 @@ class Sanitizer:
             )
 
     def begin(self, order: int, *, checks: bool) -> None:
-        """Forgets all findings. Blocks and threads then run forward (0), in reverse (1), or shuffled by a seed."""
+        """Prepares for one call of the candidate: removes old findings, and sets the order of blocks and threads.
+
+        `order` is 0 for forward order, 1 for reverse order, and any other number is the seed of a random order. If
+        `checks` is false, the sanitizer does not check memory accesses in this call.
+        """
         self._runtime.emulator_sanitize_begin(ctypes.c_uint64(order), int(checks))
 
     def name(self, tensor: torch.Tensor, name: str, *, read_only: bool = False) -> None:
-        """What a finding calls the tensor's memory."""
-        words = f"{name} ({str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)})"
-        self._runtime.emulator_sanitize_buffer(_start(tensor), words.encode(), int(read_only))
+        """Gives a name to the memory of `tensor`. Findings about this memory use the name.
+
+        If `read_only`, a write to the memory is a finding.
+        """
+        label = f"{name} ({str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)})"
+        self._runtime.emulator_sanitize_buffer(_start(tensor), label.encode(), int(read_only))
 
     def end(self, outputs: Sequence[torch.Tensor]) -> None:
-        """Looks for launches whose failure nobody noticed, and for elements of the outputs that nobody wrote."""
+        """Ends the check of one call of the candidate. `outputs` are the tensors that the call returned.
+
+        Adds a finding for each launch error that the candidate did not read, and for elements of `outputs` that no
+        kernel wrote.
+        """
         self._runtime.emulator_sanitize_end()
         for i, output in enumerate(outputs, 1):
             if output.is_cuda and output.numel():
@@ -59,15 +79,23 @@ class Sanitizer:
                         _start(output), ctypes.c_uint64(output.numel()), ctypes.c_uint64(output.element_size())
                     )
 
-    def blame(self, output: torch.Tensor, element: int) -> None:
-        """Adds a finding for an element, counted in row-major order, whose value depends on the order of threads."""
+    def report_order_dependence(self, output: torch.Tensor, element: int) -> None:
+        """Adds a finding that names the thread which wrote one element of `output`.
+
+        The caller has found that the value of this element depends on the order in which threads run. `element` is the
+        row-major index of the element.
+        """
         index = torch.unravel_index(torch.tensor(element), output.shape)
         offset = sum(int(i) * stride for i, stride in zip(index, output.stride(), strict=True))
         address = output.data_ptr() + offset * output.element_size()
         self._runtime.emulator_sanitize_blame(ctypes.c_void_p(address))
 
     def findings(self) -> list[dict[str, Any]]:
-        """What was found since `begin`, each with the candidate's file and line where they are known."""
+        """Returns all findings since the last call of `begin`, each with the file and line of its accesses.
+
+        If the line of an access is unknown, the finding has the line of the kernel launch. An uninitialised read is
+        left out if a race is found at its line, too.
+        """
         raw = [
             json.loads(line)
             for line in self._runtime.emulator_sanitize_findings().decode(errors="replace").splitlines()
@@ -75,55 +103,65 @@ class Sanitizer:
         lines = _Lines(raw, self._file)
         found = []
         for each in raw:
+            each["launch_file"], each["launch_line"] = self._file.place(each["launch_file"], each["launch_line"])
             for side in ("here", "there"):
                 if side in each:
                     each[side]["file"], each[side]["line"] = lines.of(each, side)
-            if self._counts(each):
+            if self._is_real(each):
                 found.append(each)
         raced = {each["here"]["line"] for each in found if each["kind"] == "race"}
         return [f for f in found if f["kind"] != "uninitialised read" or f["here"]["line"] not in raced]
 
-    def _counts(self, found: dict[str, Any]) -> bool:
-        """A barrier copied by the compiler is one barrier; one that others left out may stand after an early return."""
-        if found["kind"] == "divergent barrier" and "there" in found:
-            return bool(found["here"]["line"] != found["there"]["line"])
-        if found["kind"] == "skipped barrier":
-            return found["here"]["file"] == self._file and not self._may_return_before(found["here"]["line"])
+    def _is_real(self, finding: dict[str, Any]) -> bool:
+        """Returns whether a finding is a mistake of the kernel. Only a finding about a barrier may be a false alarm.
+
+        If the compiler made two copies of one barrier, threads may wait at different copies. Both have the same line,
+        so this is correct code. A thread may also skip a barrier, because it has returned early.
+        """
+        if finding["kind"] == "divergent barrier" and "there" in finding:
+            return bool(finding["here"]["line"] != finding["there"]["line"])
+        if finding["kind"] == "skipped barrier":
+            return finding["here"]["file"] == self._file.name and not self._may_return_before(finding["here"]["line"])
         return True
 
     def _may_return_before(self, line: int) -> bool:
-        """Whether a `return` stands before a line in the function around it, read backwards to where that begins."""
+        """Returns whether the function that contains line `line` of the candidate has a `return` before this line."""
         depth = 0
-        for text in reversed(self._code[: line - 1]):
-            depth += text.count("}") - text.count("{")
-            if re.search(r"\breturn\b", text):
+        for token in reversed(self._tokens[: start_of_line(self._tokens, line)]):
+            if token.text == "return":
                 return True
-            if depth < 0 and re.search(r"__global__|__device__", text):
+            if depth < 0 and token.text in _FUNCTION_QUALIFIERS:
                 return False
+            depth += (token.text == "}") - (token.text == "{")
         return False
 
 
 class _Lines:
-    """Files and lines for addresses in the candidate's libraries, all looked up at once."""
+    """The source lines of the machine instructions that findings are about.
 
-    def __init__(self, raw: Iterable[dict[str, Any]], file: str) -> None:
+    `raw` are the findings, which have only addresses in a library. The constructor runs addr2line once per library to
+    look up all lines. `file` is the candidate's file.
+    """
+
+    def __init__(self, raw: Iterable[dict[str, Any]], file: CandidateFile) -> None:
         self._file = file
         self._known: dict[tuple[str, int], tuple[str, int]] = {}
         by_library: dict[str, set[int]] = {}
         for each in raw:
             for side in ("here", "there"):
                 if each.get(side, {}).get("site"):
-                    by_library.setdefault(each["library"], set()).add(
-                        each[side]["site"] - 1
-                    )  # the call, not its return
+                    call = each[side]["site"] - 1  # `site` is a return address, which may belong to the next line
+                    by_library.setdefault(each["library"], set()).add(call)
         for library, sites in by_library.items():
             self._look_up(library, sorted(sites))
 
-    def of(self, found: dict[str, Any], side: str) -> tuple[str, int]:
-        """File and line of one side of a finding; the launch's where the kernel's own is not known."""
-        return self._known.get(
-            (found["library"], found[side]["site"] - 1), (found["launch_file"], found["launch_line"])
-        )
+    def of(self, finding: dict[str, Any], side: str) -> tuple[str, int]:
+        """Returns file and line of one of the two accesses of a finding. `side` says which: "here" or "there".
+
+        If the line of the access is unknown, returns file and line of the kernel launch.
+        """
+        call = finding[side]["site"] - 1
+        return self._known.get((finding["library"], call), (finding["launch_file"], finding["launch_line"]))
 
     def _look_up(self, library: str, sites: Sequence[int]) -> None:
         command = ["addr2line", "-a", "-i", "-e", library, *map(hex, sites)]
@@ -132,10 +170,13 @@ class _Lines:
             if line.startswith("0x"):
                 site = int(line, 16)
                 continue
-            # Of the functions inlined there, innermost first, the first that the candidate wrote.
-            place = re.match(r"(.*):(\d+)", line)
-            if place and (place[1] == self._file or place[1].endswith("/" + self._file)):
-                self._known.setdefault((library, site), (self._file, int(place[2])))
+            # addr2line lists the functions inlined at the address, innermost first. The first one in the candidate's
+            # file gives the line. addr2line may add the compiler's working directory to the neutral name of a source.
+            place = re.match(r"(?:.*/)?(.*):(\d+)", line)
+            if place:
+                file, number = self._file.place(place[1], int(place[2]))
+                if file == self._file.name:
+                    self._known.setdefault((library, site), (file, number))
 
 
 def _start(tensor: torch.Tensor) -> ctypes.c_void_p:
@@ -143,7 +184,10 @@ def _start(tensor: torch.Tensor) -> ctypes.c_void_p:
 
 
 def _demangled(symbol: str) -> str:
-    """The variable's own name, `_ZZ4tilePfE3sum` -> `sum`; empty where it is the compiler's or the emulator's own."""
+    """Returns the name of a variable in the source: `sum` for the linker's symbol `_ZZ4tilePfE3sum`.
+
+    Returns an empty text for a variable that the compiler or the emulator made.
+    """
     if re.match(r"_ZGV|_ZZ?N8emulator", symbol):
         return ""
     local = re.search(r"E(\d+)(\w+)$", symbol)

@@ -1,8 +1,9 @@
-"""Makes this process's torch one that has a CUDA device. For the worker only: it cannot be undone."""
+"""Makes torch in this process use the emulated CUDA device. Only a worker process may do so: it cannot be undone."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import time
 from collections.abc import Callable
@@ -12,16 +13,22 @@ from typing import Any
 
 import torch
 
+from kernel_harness.emulator import cuda_operators
+
 _NAME = "emulated CUDA device"
 _CAPABILITY = (9, 0)
 _VERSION = "13.0"
 _CYCLES_PER_S = 1e9
 _runtime: ctypes.CDLL | None = None
 _host_storage = torch._C.StorageBase.__new__
+_torch_compile: Callable[..., Any] = torch.compile
 
 
 def install(library: Path) -> None:
-    """Loads the emulator's runtime and lets `torch.cuda` answer for it, if it does not yet."""
+    """Makes torch in this process use the emulated device: loads its library, replaces functions of `torch.cuda`.
+
+    `library` is the path of the emulator's runtime library. A second call does nothing.
+    """
     global _runtime
     if _runtime is not None:
         return
@@ -30,53 +37,73 @@ def install(library: Path) -> None:
     _runtime.emulator_failure.restype = ctypes.c_char_p
     _runtime.emulator_launches.restype = ctypes.c_uint64
     _runtime.emulator_profile_end.restype = ctypes.c_char_p
+    _runtime.emulator_skip_kernels.argtypes = [ctypes.c_bool]
     _runtime.emulator_install()
-    for name, value in _answers().items():
+    cuda_operators.register()
+    for name, value in _replacements().items():
         setattr(torch.cuda, name, value)
-    torch._C._cuda_getCurrentRawStream = _gives(0)  # torch.compile asks for it by this name
+    torch._C._cuda_getCurrentRawStream = _returns(0)  # torch.compile calls this function
     torch.backends.cudnn.enabled = False
     torch.version.cuda = _VERSION
-    torch.backends.cuda.is_built = _gives(True)
+    torch.compile = _compile
+    torch.backends.cuda.is_built = _returns(True)
     torch.Tensor.record_stream = lambda tensor, stream: None
     torch.UntypedStorage.__new__ = _storage
     for name in ("mark", "range_push", "range_pop", "range_start", "range_end"):
-        setattr(torch.cuda.nvtx, name, _gives(None))
+        setattr(torch.cuda.nvtx, name, _returns(None))
 
 
 def synchronize(device: Any = None) -> None:
-    """Raises RuntimeError, as `torch.cuda.synchronize` does, once a kernel has failed."""
+    """Replaces `torch.cuda.synchronize`. Raises RuntimeError if a kernel in this process has failed.
+
+    It never waits, because a launch on the emulated device returns only when the kernel has ended.
+    """
     assert _runtime is not None
     if _runtime.emulator_synchronize():
         raise RuntimeError(_runtime.emulator_failure().decode())
 
 
 def as_cuda(host: torch.Tensor) -> torch.Tensor:
-    """The same bytes as a tensor of the emulated device."""
+    """Returns a tensor on the emulated device that uses the same memory as `host`, a tensor on the CPU."""
     placed: torch.Tensor = torch.ops.emulator.as_cuda(host)
     return placed
 
 
 def launches() -> int:
-    """Kernels launched so far in this process."""
+    """Returns the number of kernel launches so far in this process."""
     assert _runtime is not None
     return int(_runtime.emulator_launches())
 
 
+def skip_kernels(skip: bool) -> None:
+    """If `skip`, later kernel launches of this process succeed and run nothing. Otherwise they run their kernel again.
+
+    While kernels are skipped, a launch after the first 10,000 raises an exception: host code that repeats a kernel
+    until its result is good enough would never end.
+    """
+    assert _runtime is not None
+    _runtime.emulator_skip_kernels(skip)
+
+
 def profile_begin() -> None:
-    """From here on, what kernels do is counted."""
+    """Starts to count what each kernel launch does: its memory accesses, barriers and warp operations."""
     assert _runtime is not None
     _runtime.emulator_profile_begin()
 
 
 def profile_end() -> list[dict[str, Any]]:
-    """Every launch since, with its sizes and counts."""
+    """Stops counting. Returns one mapping for each kernel launch since `profile_begin`.
+
+    It has the kernel's name, the sizes of grid and block, and the numbers of bytes accessed, barriers and warp
+    operations.
+    """
     assert _runtime is not None
     launched: list[dict[str, Any]] = json.loads(_runtime.emulator_profile_end().decode())
     return launched
 
 
 class Stream:
-    """Work on a stream is done before the call that asked for it returns."""
+    """Replaces `torch.cuda.Stream`. A stream never has pending work: a launch returns after its kernel ends."""
 
     def __init__(self, device: Any = None, priority: int = 0, *_: Any, **__: Any) -> None:
         self.device = torch.device("cuda", 0)
@@ -108,7 +135,7 @@ class Stream:
 
 
 class Event:
-    """An event is complete as soon as it is recorded."""
+    """Replaces `torch.cuda.Event`. A recorded event is complete at once and holds the time of the host's clock."""
 
     def __init__(self, enable_timing: bool = False, **_: Any) -> None:
         self._at: float | None = None
@@ -131,8 +158,8 @@ class Event:
         return (end._at - self._at) * 1e3
 
 
-class _Within:
-    """A context that changes nothing: there is one device and one order of work."""
+class _NoContext:
+    """A context manager that does nothing. Replaces `torch.cuda.device`, `device_of` and `stream`."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -155,12 +182,29 @@ def _properties(device: Any = None) -> SimpleNamespace:
 
 
 def _sleep(cycles: int) -> None:
-    """Keeps the device busy, for so many cycles of the 1 GHz that `clock64` counts in."""
+    """Replaces `torch.cuda._sleep`: sleeps for `cycles` of the emulated device's clock, which runs at 1 GHz."""
     time.sleep(max(cycles, 0) / _CYCLES_PER_S)
 
 
+@functools.wraps(_torch_compile)
+def _compile(
+    model: Any = None, *, backend: Any = None, mode: str | None = None, options: Any = None, **keywords: Any
+) -> Any:
+    """Replaces `torch.compile`: the backend `aot_eager` replaces inductor, which compiles for a real GPU only.
+
+    Inductor is the default backend. `mode` and `options` are settings of inductor, so they are left out with it.
+    `aot_eager` traces the model in the same way as inductor, and then runs torch's own operators.
+    """
+    if backend in (None, "inductor"):
+        backend, mode, options = "aot_eager", None, None
+    return _torch_compile(model, backend=backend, mode=mode, options=options, **keywords)
+
+
 def _storage(cls: type, *arguments: Any, device: Any = None, **keywords: Any) -> Any:
-    """A storage on the emulated device, which torch's own constructor knows in a CUDA build only."""
+    """Replaces the constructor of `torch.UntypedStorage`: returns a storage on `device`, which may be the emulated one.
+
+    torch's own constructor makes a storage on a CUDA device only if torch was built with CUDA.
+    """
     if device is None or torch.device(device).type != "cuda":
         return _host_storage(cls, *arguments, device=device, **keywords)
     if arguments and not isinstance(arguments[0], int):
@@ -169,13 +213,16 @@ def _storage(cls: type, *arguments: Any, device: Any = None, **keywords: Any) ->
     return torch.empty(*(arguments or (0,)), dtype=torch.uint8, device=device).untyped_storage()
 
 
-def _gives(value: Any) -> Callable[..., Any]:
-    """A function of its own each time: torch.compile tells functions apart by identity."""
+def _returns(value: Any) -> Callable[..., Any]:
+    """Returns a new function that takes any arguments and returns `value`.
+
+    Two attributes of torch must not share one such function, because torch.compile tells functions apart by identity.
+    """
     return lambda *_, **__: value
 
 
-def _context() -> type:
-    return type("Within", (_Within,), {})
+def _no_context() -> type:
+    return type("NoContext", (_NoContext,), {})
 
 
 _CONSTANTS: dict[Any, str] = {
@@ -187,33 +234,33 @@ _CONSTANTS: dict[Any, str] = {
 }
 
 
-def _answers() -> dict[str, Any]:
-    """What `torch.cuda` says and does on the emulated device."""
-    answers = {name: _gives(value) for value, names in _CONSTANTS.items() for name in names.split()}
-    answers |= {name: _context() for name in ("device", "device_of", "stream")}
+def _replacements() -> dict[str, Any]:
+    """Returns a mapping from the name of each attribute of `torch.cuda` that `install` replaces to its new value."""
+    replacements = {name: _returns(value) for value, names in _CONSTANTS.items() for name in names.split()}
+    replacements |= {name: _no_context() for name in ("device", "device_of", "stream")}
     default = Stream()
-    # All host memory is as good as pinned.
-    pins = {"cudaHostRegister": _gives(0), "cudaHostUnregister": _gives(0)}
+    # Pinning memory needs no work: the emulated device can read all host memory.
+    pins = {"cudaHostRegister": _returns(0), "cudaHostUnregister": _returns(0)}
     runtime = SimpleNamespace(cudaError=SimpleNamespace(success=0), **pins)
-    return answers | {
-        "device_count": _gives(1),
-        "get_device_name": _gives(_NAME),
-        "get_device_capability": _gives(_CAPABILITY),
+    return replacements | {
+        "device_count": _returns(1),
+        "get_device_name": _returns(_NAME),
+        "get_device_capability": _returns(_CAPABILITY),
         "get_device_properties": _properties,
-        "get_arch_list": _gives(["sm_90"]),
+        "get_arch_list": _returns(["sm_90"]),
         "synchronize": synchronize,
         "_sleep": _sleep,
         "Stream": Stream,
         "ExternalStream": Stream,
-        "is_current_stream_capturing": _gives(False),
-        "can_device_access_peer": _gives(False),
+        "is_current_stream_capturing": _returns(False),
+        "can_device_access_peer": _returns(False),
         "cudart": lambda: runtime,
         "memory_stats": lambda device=None: {},
-        "memory_summary": _gives(""),
+        "memory_summary": _returns(""),
         "Event": Event,
-        "current_stream": _gives(default),
-        "default_stream": _gives(default),
-        "mem_get_info": _gives((2**33, 2**33)),
+        "current_stream": _returns(default),
+        "default_stream": _returns(default),
+        "mem_get_info": _returns((2**33, 2**33)),
         "get_rng_state": lambda device="cuda": torch.get_rng_state(),
         "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
     }

@@ -1,11 +1,11 @@
-"""The verb `report`: stored results -> one page per problem, device and shape, or the leaderboards in a README."""
+"""Writes HTML pages from stored results, one per problem, device and shape. Updates leaderboards in a README."""
 
 from __future__ import annotations
 
-import argparse
 import base64
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,47 +13,64 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from kernel_harness import find, leaderboard, underway
-from kernel_harness.candidate import Candidate, files, read
-from kernel_harness.errors import UserError
-from kernel_harness.files import replace_text
-from kernel_harness.problem import Problem, shape_text
+from kernel_harness.core.atomic_file import replace_text
+from kernel_harness.core.errors import UserError
+from kernel_harness.core.paths import command
+from kernel_harness.problem import lookup
+from kernel_harness.problem.candidate import Candidate, read
+from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.report import highlight, page, readme
 from kernel_harness.report.page import Page
-from kernel_harness.results import Journal, writing
+from kernel_harness.results import failure_text, leaderboard
+from kernel_harness.results.journal import Journal, writing
+from kernel_harness.results.record import Result
 
-MOST_SOURCES = 100  # a listing takes 30 kB
+MOST_SOURCES = 100  # a page lists at most so many kernel sources: each listing takes 30 kB
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def run(options: argparse.Namespace, root: Path) -> int:
-    """Writes what was asked for and prints where it is. Raises UserError where there is nothing to write from."""
-    if options.readme is not None:
-        names = readme.rewrite(options.readme, lambda name, device: _table(options.results, name, device, root))
-        print(f"{options.readme}: {', '.join(names)}")
-        return 0
-    for name in options.problem or _with_results(options.results, root):
-        problem = find.problem(name, root)
-        folders = sorted(path.parent for path in (options.results / problem.name).glob("*/runs.jsonl"))
+def pages(problems: Sequence[str], results: Path, root: Path) -> list[Path]:
+    """Writes the HTML pages of the problems named in `problems`. Returns the paths of the pages.
+
+    If `problems` is empty, pages of all problems that have results are written. `results` is the folder of stored
+    results, `root` the folder with `problems/` and `kernels/`. Raises UserError if a problem has no results.
+    """
+    written = []
+    for name in problems or _with_results(results, root):
+        problem = lookup.problem(name, root)
+        folders = sorted(path.parent for path in (results / problem.name).glob("*/runs.jsonl"))
         if not folders:
-            raise UserError(f"no results of {problem.name} in {options.results}; a run makes them")
+            raise UserError(f"there are no results of {problem.name} in {results}; a run stores some")
         for folder in folders:
-            for path in write(problem, folder, root):
-                print(path)
-    return 0
+            written += write(problem, folder, root)
+    return written
+
+
+def rewrite_readme(path: Path, results: Path, root: Path) -> list[str]:
+    """Replaces each leaderboard in the file `path`. Returns their names, as `problem/device`.
+
+    A leaderboard is between two marker lines, HTML comments of which the first names problem and device. `results` is
+    the folder of stored results, `root` the folder with `problems/` and `kernels/`. Raises UserError if a marker is
+    wrong, or if there are no results of its problem and device.
+    """
+    return readme.rewrite(path, lambda name, device: _table(results, name, device, root))
 
 
 def write(problem: Problem, folder: Path, root: Path) -> list[Path]:
-    """A page per shape that the folder holds results of. Their paths; raises results.Unwritable."""
-    records = underway.read(Journal(folder))
-    usual = _default(problem, folder.name)
-    shapes = list({tuple(r["shape"].items()): r["shape"] for r in records}.values())
+    """Writes an HTML page for each shape at which there are results in `folder`. Returns the paths of the pages.
+
+    `folder` has the results of one problem on one device. `root` is the folder with `kernels/`. Raises Unwritable if a
+    page cannot be written.
+    """
+    results = Journal(folder).read()
+    usual = _at_usual_shape(problem, results)
+    shapes = list({tuple(r.shape.items()): r.shape for r in results}.values())
     stems = {_stem(shape, usual.shape): shape for shape in shapes}
-    sources = {c.name: c for c in map(read, files(root / "kernels" / problem.name))}
+    sources = {c.name: c for c in map(read, lookup.kernel_files(problem.name, root))}
     written = []
     for stem, shape in sorted(stems.items()):
         others = [(shape_text(s), f"{name}.html") for name, s in sorted(stems.items()) if name != stem]
-        html = render(Page(records, shape), problem, folder.name, sources, others)
+        html = render(Page(results, shape), problem, folder.name, sources, others)
         with writing(folder / f"{stem}.html"):
             replace_text(folder / f"{stem}.html", html)
         written.append(folder / f"{stem}.html")
@@ -63,11 +80,13 @@ def write(problem: Problem, folder: Path, root: Path) -> list[Path]:
 def render(
     one: Page, problem: Problem, device: str, sources: Mapping[str, Candidate], others: Sequence[tuple[str, str]]
 ) -> str:
-    """The page as text: everything is in it, and nothing in it may load or run anything else.
+    """Returns the page `one` as HTML text, with a security policy that forbids a browser to load other files for it.
 
-    Raises EnvironmentLacking where matplotlib is not installed.
+    `device` is the name of the folder with the device's results. `sources` has the kernel files by kernel name, as
+    these files are now. `others` has a link text and a file name for each page of another shape. Raises
+    EnvironmentLacking if matplotlib is not installed.
     """
-    from kernel_harness.report import pictures  # takes a second that a README does not need
+    from kernel_harness.report import pictures
 
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -80,9 +99,9 @@ def render(
     return environment.get_template("report.html").render(
         problem=problem.name, about=_first_line(problem), device=device, device_name=_device_name(one),
         shape=", ".join(f"{name} = {value}" for name, value in one.shape.items()), others=others,
-        measured_at=max((r["measured_at"] for r in one.records), default="")[:16].replace("T", " "),
+        measured_at=max((r.measured_at for r in one.results), default="")[:16].replace("T", " "),
         emulated=one.emulated, tiles=page.tiles(rows, one), rows=rows,
-        columns=page.columns(rows, one.baseline), baseline=one.baseline,
+        columns=page.columns(rows, one), baseline=one.baseline,
         most_rows=pictures.MOST_ROWS, order={row["kernel"]: i for i, row in enumerate(rows)},
         anchors={row["kernel"]: f"kernel-{i}" for i, row in enumerate(rows)},
         pictures={
@@ -90,31 +109,33 @@ def render(
             "samples": pictures.samples(one), "phases": pictures.phases(one),
             "history": pictures.history(one),
         },
-        failures=page.failures(one), map_spans=page.map_spans, kernels=_kernels(one, rows, sources),
-        runs=page.runs(one), environment=page.environment(one), script=script, script_hash=f"sha256-{digest}",
+        failures=page.failures(one), failed_checks=page.failed_checks, advice=failure_text.advice,
+        map_spans=page.map_spans,
+        kernels=_kernels(one, sources), runs=page.runs(one), environment=page.environment(one),
+        script=script, script_hash=f"sha256-{digest}",
         style=(TEMPLATES / "report.css").read_text(encoding="utf-8") + highlight.css(),
     )  # fmt: skip
 
 
-def _table(results: Path, name: str, device: str, root: Path) -> str:
-    problem = _default(find.problem(name, root), device)
-    records = underway.read(Journal(results / problem.name / device))
-    table = leaderboard.rank(records, problem.shape)
+def _table(folder: Path, name: str, device: str, root: Path) -> str:
+    problem = lookup.problem(name, root)
+    results = Journal(folder / problem.name / device).read()
+    table = leaderboard.rank(results, _at_usual_shape(problem, results).shape)
     if table.empty:
-        raise UserError(f"no results of {name} on {device} in {results}; a run there makes them")
+        raise UserError(f"there are no results of {name} on {device} in {folder}; a run on that device stores some")
     return leaderboard.render(table, "github")
 
 
 def _with_results(results: Path, root: Path) -> list[str]:
-    names = [name for name in find.problem_names(root) if any((results / name).glob("*/runs.jsonl"))]
+    names = [name for name in lookup.problem_names(root) if any((results / name).glob("*/runs.jsonl"))]
     if not names:
-        raise UserError(f"no results in {results}; a run makes them: python harness.py --problem NAME")
+        raise UserError(f"there are no results in {results}; a run stores some: {shlex.join(command())} --problem NAME")
     return names
 
 
-def _default(problem: Problem, device: str) -> Problem:
-    """At the shape that the device's main leaderboard is of."""
-    return problem.on(emulated=device == leaderboard.EMULATED)
+def _at_usual_shape(problem: Problem, results: Sequence[Result]) -> Problem:
+    """Returns the problem at its default shape on the device of these results, a GPU or the emulated device."""
+    return problem.on(emulated=any(result.emulated for result in results))
 
 
 def _stem(shape: Mapping[str, int], usual: Mapping[str, int]) -> str:
@@ -122,7 +143,7 @@ def _stem(shape: Mapping[str, int], usual: Mapping[str, int]) -> str:
 
 
 def _breakable(name: str) -> Markup:
-    """A name that may be broken after its underscores where it does not fit."""
+    """Returns the name as HTML in which a browser may break the line after each underscore."""
     return Markup("_<wbr>").join(str(name).split("_"))
 
 
@@ -131,28 +152,23 @@ def _first_line(problem: Problem) -> str:
 
 
 def _device_name(one: Page) -> str:
-    names = {str(r["environment"].get("device", "")) for r in one.latest.values()}
-    return " and ".join(sorted(names))
+    return " and ".join(sorted({result.device for result in one.latest.values()}))
 
 
-def _kernels(one: Page, rows: Sequence[Mapping[str, Any]], sources: Mapping[str, Candidate]) -> list[dict[str, Any]]:
+def _kernels(one: Page, sources: Mapping[str, Candidate]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    facts = {row["kernel"]: page.facts(row) for row in rows}
-    for name, record in one.latest.items():
-        if record["kind"] != "candidate":
+    for name, result in one.latest.items():
+        if result.is_baseline:
             continue
         source = sources.get(name)
         if len(found) >= MOST_SOURCES:
-            source, note = None, f"Only the first {MOST_SOURCES} kernels' sources are on the page."
+            source, note = None, f"The page shows the sources of the first {MOST_SOURCES} kernels only."
         elif source is None:
-            note = "The file is not among the problem's kernels."
+            note = "The folder of the problem's kernels has no file of this name."
         else:
-            note = "" if source.sha256 == record["source_sha256"] else " (changed since it was judged)"
+            note = "" if source.sha256 == result.source_sha256 else " (the file has changed since it was judged)"
         found.append({
-            "name": name, "title": record["title"], "status": record["status"], "facts": facts[name],
-            "checks": record["checks"],
-            "sha256": record["source_sha256"],
-            "remark": record["reason"] if record["status"] == "PASSED" else "", "source_note": note,
-            "listing": highlight.html(source.source, source.path.suffix) if source else "",
+            "result": result, "facts": page.facts(result), "remark": result.reason if result.passed else "",
+            "source_note": note, "listing": highlight.html(source.source, source.path.suffix) if source else "",
         })  # fmt: skip
     return found

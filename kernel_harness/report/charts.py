@@ -1,4 +1,4 @@
-"""Numbers -> pictures: SVG to stand in a page. What is worth a picture is decided by pictures."""
+"""Draws charts as SVG elements for a page. The module `pictures` decides which charts a page has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from kernel_harness.report.sheet import LETTER, WIDE, Rows, Sheet, angle, apart, colour, note, short
-from kernel_harness.timing import Interval
+from kernel_harness.timing.statistics import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ MOST_DOTS = 256
 
 @dataclass(frozen=True)
 class Bar:
-    """A row of a chart: a kernel, its value with what bounds it, the value as text, and its colour's name."""
+    """A row of a chart: a kernel's name, its time or speedup with an interval, that as text, and a colour's name."""
 
     name: str
     value: Interval
@@ -33,7 +33,10 @@ class Bar:
 
 
 def speedups(bars: Sequence[Bar], width: int, baseline: str) -> str:
-    """Bars from 1x to the speedup on a logarithmic axis, so that twice as fast and half as fast are as long."""
+    """Draws, as SVG, a bar from 1x to the speedup of each kernel over `baseline`. `width` is in pixels.
+
+    The axis is logarithmic, so 2x and 0.5x have bars of equal length.
+    """
     sheet = Rows([b.name for b in bars], [b.text for b in bars], width)
     axes = sheet.axes
     for y, bar in zip(sheet.middles, bars, strict=True):
@@ -47,17 +50,24 @@ def speedups(bars: Sequence[Bar], width: int, baseline: str) -> str:
 
 
 def times(bars: Sequence[Bar], width: int) -> str:
-    """A dot and its interval per kernel, in milliseconds on a logarithmic axis."""
+    """Draws, as SVG, the emulated time of each kernel as a dot with its confidence interval as a line.
+
+    The axis is logarithmic and in milliseconds. `width` is in pixels.
+    """
     sheet = Rows([b.name for b in bars], [b.text for b in bars], width)
     for y, bar in zip(sheet.middles, bars, strict=True):
         _whisker(sheet.axes, y, bar)
     _log_axis(sheet.axes, [b.value for b in bars], "{:g}")
-    sheet.label("ms per call (logarithmic)")
+    sheet.label("emulated ms per call (logarithmic)")
     return sheet.svg("times")
 
 
 def samples(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
-    """Every sample of a kernel over its median, as a dot: rows of (kernel, milliseconds)."""
+    """Draws, as SVG, a row of dots for each kernel: the times of its timed calls, divided by their median.
+
+    `rows` has (kernel, times of its calls in ms). If a kernel has more than MOST_DOTS times, MOST_DOTS of them are
+    drawn, the smallest and the largest included. `width` is in pixels.
+    """
     texts = [f"{_median(sorted(ms)):.4g} ms, {len(ms)} rounds" for _, ms in rows]
     sheet = Rows([name for name, _ in rows], texts, width, height=30)
     ends: list[float] = []
@@ -66,7 +76,8 @@ def samples(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
         ordered = sorted(one / middle for one in ms)
         shown = [ordered[i * len(ordered) // MOST_DOTS] for i in range(MOST_DOTS)]
         shown = [*shown[:-1], ordered[-1]] if len(ordered) > MOST_DOTS else ordered
-        # Spread by the golden ratio: neighbours in time never share a height, and no dot moves between drawings.
+        # Steps of the golden ratio spread the heights evenly, so dots of similar times do not overlap. Random heights
+        # would make each drawing of the same times different.
         heights = [y + sheet.thickness * ((i * 0.618034) % 1 - 0.5) for i in range(len(shown))]
         _dots(sheet.axes, shown, heights)
         sheet.axes.plot([1, 1], [y - sheet.thickness / 1.6, y + sheet.thickness / 1.6], color=colour("ink"), lw=2)
@@ -77,7 +88,10 @@ def samples(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
 
 
 def phases(rows: Sequence[tuple[str, float, float, str]], width: int) -> str:
-    """Seconds of building and of checking, end to end: rows of (kernel, build_s, check_s, text)."""
+    """Draws, as SVG, two bars in a row for each kernel: the seconds of its build, then those of its checks.
+
+    `rows` has (kernel, seconds of the build, seconds of the checks, text beside the bars). `width` is in pixels.
+    """
     sheet = Rows([r[0] for r in rows], [r[3] for r in rows], width)
     for y, (_, build, check, _) in zip(sheet.middles, rows, strict=True):
         sheet.axes.barh(y, build, height=sheet.thickness, color=colour("build"))
@@ -89,7 +103,7 @@ def phases(rows: Sequence[tuple[str, float, float, str]], width: int) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """A kernel in the roofline: FLOP/s, and how it is labelled."""
+    """A kernel in the roofline chart: its name, its operations per second, and the text of its label after the name."""
 
     name: str
     flops_per_s: float
@@ -98,7 +112,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Roof:
-    """What a device can do at most, in bytes/s and FLOP/s in a number format: on paper, or as measured."""
+    """The limits of a device: its memory bandwidth, and its arithmetic speed in one number format.
+
+    `measured` says that both limits were measured on the device; otherwise both are from its data sheet.
+    """
 
     bytes_per_s: float
     flops_per_s: float
@@ -106,12 +123,17 @@ class Roof:
     measured: bool
 
     def at(self, intensity: float) -> float:
-        """FLOP/s at so many FLOPs per byte."""
+        """Returns the most operations per second that are possible for `intensity` operations per byte of memory."""
         return min(self.flops_per_s, intensity * self.bytes_per_s)
 
 
 def roofline(points: Sequence[Point], intensity: float, roofs: Sequence[Roof], width: int) -> str:
-    """The device's roofs, the measured ones dashed, and the kernels at the problem's FLOPs per byte."""
+    """Draws the roofline chart as SVG: a line for each entry of `roofs` and a dot for each kernel.
+
+    A roof is the most operations per second that a device can do, over the operations per byte. It is dashed if it was
+    measured, solid if it is from the data sheet. `intensity` is the problem's operations per byte, the same for all
+    kernels. `width` is in pixels.
+    """
     ridges = [roof.flops_per_s / roof.bytes_per_s for roof in roofs]
     left, right = min(*ridges, intensity) / 8, max(*ridges, intensity) * (25 if width == WIDE else 1000)
     bottom = min([*(p.flops_per_s for p in points), *(roof.at(left) for roof in roofs)]) / 2
@@ -134,7 +156,11 @@ def roofline(points: Sequence[Point], intensity: float, roofs: Sequence[Roof], w
 
 
 def _roof(axes: Axes, roof: Roof, ends: tuple[float, float], bottom: float, *, named: bool) -> None:
-    """A roof's line and its labels: above the line for what is on paper, below it for what was measured."""
+    """Draws one line of the roofline chart, from x = `ends[0]` to x = `ends[1]`, with labels if `named` is true.
+
+    The labels are above the line if its limits are from a data sheet, and below it if they were measured. `bottom` is
+    the lower end of the chart in operations per second.
+    """
     ridge = roof.flops_per_s / roof.bytes_per_s
     xs = [ends[0], ridge, ends[1]]
     ys = [roof.at(x) / 1e12 for x in xs]
@@ -156,18 +182,25 @@ def _roof(axes: Axes, roof: Roof, ends: tuple[float, float], bottom: float, *, n
 
 @dataclass(frozen=True)
 class Series:
-    """A kernel over the runs: (index of the run, value with its bounds, whether its source was new)."""
+    """The time or speedup of one kernel in several runs, a line in the chart `history`.
+
+    `values` has (index of the run, time or speedup with its interval, whether the source is new in that run).
+    """
 
     name: str
     values: Sequence[tuple[int, Interval, bool]]
 
 
 def history(series: Sequence[Series], runs: Sequence[str], form: str, label: str, width: int) -> str:
-    """At most SERIES lines over `runs`, each named at its end; a ring where the source had changed."""
+    """Draws, as SVG, a line over the runs for each kernel, with a ring at each run in which its source was new.
+
+    `series` has the lines, at most SERIES. `runs` has the labels of the runs. `form` is the format string of a value,
+    `label` is the label of the vertical axis, and `width` is in pixels.
+    """
     gutter = min(24, max(len(s.name) for s in series)) * LETTER + 16 if width == WIDE else 104
     sheet = Sheet(width, 60 + max(240, 18 * len(series)), (56, gutter, 14, 40))
     axes = sheet.axes
-    # Beside each other, so that intervals can be told apart.
+    # The lines are shifted sideways against each other, so that their intervals do not overlap.
     step_aside = 5 * (len(runs) - 0.4) / axes.get_window_extent().width
     for i, one in enumerate(series):
         shift = (i - (len(series) - 1) / 2) * step_aside
@@ -202,7 +235,7 @@ def _whisker(axes: Axes, y: float, bar: Bar) -> None:
 
 
 def _dots(axes: Axes, xs: Sequence[float], ys: Sequence[float]) -> None:
-    """As strokes of no length with round ends: a tenth of the size of as many markers."""
+    """Draws dots as very short strokes with round ends: as SVG text they take a tenth of the bytes of markers."""
     gap = [math.nan] * len(xs)
     across = [v for x, g in zip(xs, gap, strict=True) for v in (x, x * (1 + 1e-6), g)]
     down = [v for y, g in zip(ys, gap, strict=True) for v in (y, y, g)]
@@ -219,7 +252,10 @@ def _log_axis(axes: Axes, values: Sequence[Interval], form: str, include: Sequen
 
 
 def _log_ticks(axis: Any, form: str) -> None:
-    """Powers of ten; the fewer there are, the more between them."""
+    """Puts ticks on a logarithmic axis, formatted with the format string `form`.
+
+    The ticks are at powers of ten. The fewer powers of ten the axis spans, the more ticks are put between them.
+    """
     low, high = axis.get_view_interval()
     decades = math.log10(high / low)
     if decades < 0.2:
@@ -242,7 +278,10 @@ def _median(ordered: Sequence[float]) -> float:
 def _named_points(
     axes: Axes, at: Sequence[tuple[float, float]], points: Sequence[Point], roof: float, width: int
 ) -> None:
-    """`roof` is the height in pixels that names must stay below."""
+    """Draws a dot with a label for each point of the roofline chart.
+
+    `at` has the (x, y) of each point in the units of the axes. The labels stay below the height `roof`, in pixels.
+    """
     pixels = axes.transData.transform(at)
     heights = apart([float(y) for _, y in pixels], 17, axes.get_window_extent().y0 + 10, roof - 12)
     for place, point, (_, y), height in zip(at, points, pixels, heights, strict=True):

@@ -1,4 +1,4 @@
-"""A kernel's source -> HTML with colours and line numbers; CUDA inside a Python string is read as CUDA."""
+"""Converts a kernel's source to HTML with colours and line numbers. CUDA in a Python string is coloured as CUDA."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _QUOTES = ('"""', "'''")
 
 
 def html(source: str, suffix: str) -> str:
-    """The source of a `.py` or `.cu` file, every character of it escaped."""
+    """Returns the source of a kernel as HTML, coloured, numbered by line, and with special characters escaped.
+
+    `suffix` is that of the kernel's file, `.py` or `.cu`.
+    """
     tokens = CudaLexer().get_tokens(source) if suffix == ".cu" else _python(source)
     text = io.StringIO()
     HtmlFormatter(cssclass="source", linenos="inline", wrapcode=True).format(tokens, text)
@@ -24,7 +27,7 @@ def html(source: str, suffix: str) -> str:
 
 
 def css() -> str:
-    """The colours on light and on dark."""
+    """Returns CSS rules with the colours of the HTML from `html`, for a light and a dark page."""
     light, dark = (_rules(style) for style in (_LIGHT, _DARK))
     return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}"
 

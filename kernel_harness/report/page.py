@@ -1,4 +1,7 @@
-"""Records of one problem, device and shape -> the page's parts, as values. Charts are in pictures."""
+"""Computes the values that an HTML page shows, from the results of one problem on one device at one shape.
+
+The charts of the page are built in the module `pictures`.
+"""
 
 from __future__ import annotations
 
@@ -10,71 +13,79 @@ from typing import Any
 
 import pandas as pd
 
-from kernel_harness import leaderboard, timing
-from kernel_harness.status import Status
-from kernel_harness.timing import Comparison, Interval
+from kernel_harness.checking.verify import Check
+from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.status import Status
+from kernel_harness.results import leaderboard, roofline
+from kernel_harness.results.record import Measurement, Result
+from kernel_harness.timing import statistics
+from kernel_harness.timing.statistics import Comparison
 
-Record = Mapping[str, Any]
-
-# (key, title, kind, form)
+# The columns of the page's table: (key, title, kind, format of a number).
 _COLUMNS = (
     ("rank", "#", "number", "{}"), ("kernel", "kernel", "name", ""), ("status", "status", "text", ""),
-    ("time_ms", "time (ms)", "number", ""), ("speedup", "speedup", "number", ""),
+    ("time_ms", leaderboard.TIME, "number", ""), ("speedup", "speedup", "number", ""),
     ("versus", "vs {baseline}", "text", ""),
     ("tflops", "TFLOPS", "number", ""), ("percent_of_peak", "% of peak", "number", ""),
     ("max_abs_error", "max error", "number", ""),
     ("shapes", "shapes", "text", ""), ("build_s", "build (s)", "number", "{:.1f}"),
 )  # fmt: skip
 
-# Facts that change from run to run and say nothing about what was measured.
-_PASSING = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "throttle_reasons")
+# Facts about the device that change from run to run. The page leaves them out: they do not say what was measured.
+_CHANGING = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "throttle_reasons")
 _UNITS = {"memory_bytes": (2**30, "GiB"), "l2_bytes": (2**20, "MiB")}
 
 
 @dataclass(frozen=True)
 class Page:
-    """What is known about the kernels at one shape on one device. `latest` is each kernel's record that counts."""
+    """The results that an HTML page shows. Of the results on one device that it is given, it keeps those at `shape`."""
 
-    records: Sequence[Record]
+    results: Sequence[Result]
     shape: Mapping[str, int]
 
     def __post_init__(self) -> None:
-        at_shape = [r for r in self.records if r["shape"] == dict(self.shape)]
-        object.__setattr__(self, "records", at_shape)
+        object.__setattr__(self, "results", [r for r in self.results if dict(r.shape) == dict(self.shape)])
 
     @cached_property
-    def latest(self) -> dict[str, Record]:
-        """By kernel, in the leaderboard's order."""
-        found = leaderboard.latest(self.records, self.shape)
+    def latest(self) -> dict[str, Result]:
+        """The one result of each kernel that the leaderboard shows, by kernel name and in the order of its rows."""
+        found = leaderboard.latest(self.results, self.shape)
         return {name: found[name] for name in map(str, self.table["kernel"])}
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """The leaderboard."""
-        return leaderboard.rank(self.records, self.shape)
+        """The leaderboard at the shape of the page."""
+        return leaderboard.rank(self.results, self.shape)
 
     @property
     def emulated(self) -> bool:
-        """Whether times are an emulation's."""
-        return bool((self.table["device"] == leaderboard.EMULATED).any())
+        """Whether any result on the page is from the emulated device."""
+        return any(result.emulated for result in self.latest.values())
 
     @property
     def baseline(self) -> str:
-        """What speedups are over."""
-        names = {r["settings"]["baseline"] for r in self.latest.values() if r["timing"]}
-        return str(names.pop()) if len(names) == 1 else "its baseline"
+        """The name of the baseline that the speedups are relative to.
+
+        It is "its baseline" if the kernels have different baselines, or if nothing was timed.
+        """
+        names = {r.settings.baseline for r in self.latest.values() if r.timing}
+        return names.pop() if len(names) == 1 else "its baseline"
 
 
 def rows(page: Page) -> list[dict[str, Any]]:
-    """The leaderboard's rows with what the page says beside them; absent values are None."""
-    latest = page.latest
+    """Returns the rows of the leaderboard as dicts, with the keys `title`, `is_baseline`, `versus` and `earlier` added.
+
+    `versus` says whether the kernel is faster or slower than its baseline. `earlier` says when a row was measured, for
+    rows that are not of the latest run. Absent values are None.
+    """
     found = []
-    for row in page.table.to_dict("records"):
+    for row, earlier in zip(page.table.to_dict("records"), leaderboard.earlier(page.table), strict=True):
         clean: dict[str, Any] = {str(k): None if _missing(v) else v for k, v in row.items()}
-        record = latest[clean["kernel"]]
-        clean["title"] = record["title"]
-        clean["is_baseline"] = record["kind"] == "baseline"
-        clean["versus"] = None if page.emulated or clean["kernel"] == clean["baseline"] else _versus(record)
+        result = page.latest[clean["kernel"]]
+        clean["title"] = result.title
+        clean["is_baseline"], clean["earlier"] = result.is_baseline, earlier
+        itself = result.kernel == result.settings.baseline
+        clean["versus"] = None if page.emulated or itself else _versus(result)
         found.append(clean)
     return found
 
@@ -83,36 +94,42 @@ def _missing(value: Any) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 
-def _versus(record: Record) -> Comparison | None:
-    speedup = (record["timing"] or {}).get("speedup")
-    return timing.compare(Interval(**speedup)) if speedup else None
+def _versus(result: Result) -> Comparison | None:
+    return statistics.compare(result.timing.speedup) if result.timing and result.timing.speedup else None
 
 
 def runs(page: Page) -> list[dict[str, Any]]:
-    """Every run, latest first: its name, when, the commit, and what became of each kernel."""
+    """Returns a dict for every run that has a result on the page, the latest run first.
+
+    Keys: `run` (the run's id), `measured_at`, `commit`, `dirty` (whether the checkout differed from the commit),
+    `kernels` (status by kernel name), `failed` (names of failed kernels) and `baseline_ms` (time of the baseline
+    `torch`, or None).
+    """
     found: dict[str, dict[str, Any]] = {}
-    for record in page.records:
-        one = found.setdefault(record["run"], {"kernels": {}, "baseline_ms": None})
-        environment = record["environment"]
-        one.update(measured_at=record["measured_at"], commit=environment.get("commit"), dirty=environment.get("dirty"))
-        if record["kind"] == "candidate":
-            one["kernels"][record["kernel"]] = record["status"]
-        elif record["timing"] and record["kernel"] == "torch":
-            one["baseline_ms"] = record["timing"]["time_ms"]
+    for result in page.results:
+        one = found.setdefault(result.run, {"kernels": {}, "baseline_ms": None})
+        facts = result.environment
+        one.update(measured_at=result.measured_at, commit=facts.get("commit"), dirty=facts.get("dirty"))
+        if not result.is_baseline:
+            one["kernels"][result.kernel] = result.status
+        elif result.timing and result.kernel == BASELINE:
+            one["baseline_ms"] = result.timing.time_ms
     counted = [
-        {"run": name, **one, "failed": [k for k, status in one["kernels"].items() if status != Status.PASSED]}
+        {"run": name, **one, "failed": [k for k, status in one["kernels"].items() if status is not Status.PASSED]}
         for name, one in found.items()
     ]
     return counted[::-1]
 
 
 def environment(page: Page) -> list[tuple[str, list[tuple[str, str]]]]:
-    """(fact, [(value, which kernels)]): one value where all were measured alike."""
+    """Returns facts about device, machine and settings, as (fact, [(value, names of the kernels with this value)]).
+
+    If a fact has only one value, the text of kernel names is empty.
+    """
     facts: dict[str, dict[str, list[str]]] = {}
-    latest = page.latest
-    for name, record in latest.items():
-        for fact, value in {**record["environment"], **_measurement(record)}.items():
-            if fact not in _PASSING and value is not None:
+    for name, result in page.latest.items():
+        for fact, value in {**result.environment, **_conditions(result)}.items():
+            if fact not in _CHANGING and value is not None:
                 facts.setdefault(fact, {}).setdefault(_fact_text(fact, value), []).append(name)
     return [
         (fact.replace("_", " "), [(value, "" if len(values) == 1 else ", ".join(k)) for value, k in values.items()])
@@ -120,14 +137,13 @@ def environment(page: Page) -> list[tuple[str, list[tuple[str, str]]]]:
     ]
 
 
-def _measurement(record: Record) -> dict[str, Any]:
-    settings = record["settings"]
-    tolerance = settings.get("tolerance") or {}
+def _conditions(result: Result) -> dict[str, Any]:
+    tolerance = result.settings.tolerance
     return {
-        "isolation": settings.get("isolation"),
-        "tolerance": ", ".join(f"{k} {v:g}" for k, v in tolerance.items()) or None,
-        "allowed_precision": settings.get("allowed_precision"),
-        "run": record["run"],
+        "isolation": result.isolation or None,
+        "tolerance": tolerance and f"rtol {tolerance.rtol:g}, atol {tolerance.atol:g}",
+        "allowed_precision": result.settings.allowed_precision,
+        "run": result.run,
     }
 
 
@@ -142,39 +158,43 @@ def _fact_text(fact: str, value: Any) -> str:
     return next((line for line in lines if "release" in line), lines[-1] if lines else "")
 
 
-def facts(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Figures of a kernel that no rank rests on: (what, value with its unit)."""
-    named = (
-        ("bound by", "bound", "{}"), ("of the measured ceiling", "percent_of_ceiling", "{:.3g}%"),
-        ("bandwidth", "gbytes_per_s", "{:.3g} GB/s"), ("with a warm cache", "warm_ms", "{:.4g} ms"),
-        ("in a graph", "graph_ms", "{:.4g} ms"), ("first call", "first_call_ms", "{:.4g} ms"),
-        ("peak memory", "peak_mib", "{:.4g} MiB"), ("relative error", "relative_error", "{:.2g}"),
-    )  # fmt: skip
-    return [
-        (what, row[key] if isinstance(row[key], str) else form.format(row[key]))
-        for what, key, form in named
-        if row[key] is not None
-    ]
+def facts(result: Result) -> list[tuple[str, str]]:
+    """Returns figures of a kernel's result that do not affect its rank, as (name of the figure, value with unit)."""
+    bound, _ = roofline.nearest_roof(result, "peak")
+    measured = result.measurement or Measurement()
+    peak_mib = measured.peak_bytes / 2**20 if measured.peak_bytes is not None else None
+    figures = (
+        ("bound by", bound, "{}"),
+        ("of the measured ceiling", roofline.nearest_roof(result, "ceiling")[1], "{:.3g}%"),
+        ("bandwidth", roofline.gbytes_per_s(result), "{:.3g} GB/s"),
+        ("with a warm cache", measured.warm_ms, "{:.4g} ms"),
+        ("in a graph", measured.graph_interval_ms, "{:.4g} ms"),
+        ("first call", result.first_call_ms, "{:.4g} ms"),
+        ("peak memory", peak_mib, "{:.4g} MiB"),
+        ("relative error", result.relative_error, "{:.2g}"),
+    )
+    return [(name, form.format(value)) for name, value, form in figures if value is not None]
 
 
-def failures(page: Page) -> list[dict[str, Any]]:
-    """Each kernel that failed: what, why, where its errors are, and how to see it again."""
-    return [
-        {
-            "kernel": r["kernel"], "status": r["status"], "sentence": Status(r["status"]).sentence,
-            "reason": r["reason"], "log": r["log"] if r["log"].strip() != r["reason"].strip() else "",
-            "reproduce": r["reproduce"], "checks": [c for c in r["checks"] if c["status"] != Status.PASSED],
-        }
-        for r in page.latest.values()
-        if r["status"] != Status.PASSED
-    ]  # fmt: skip
+def failures(page: Page) -> list[Result]:
+    """Returns the results on the leaderboard of the page that failed, one per kernel."""
+    return [result for result in page.latest.values() if not result.passed]
 
 
-def map_spans(error_map: Mapping[str, Any]) -> list[tuple[int, int, int, float]]:
-    """The cells of a map of errors that hold any: (row, first column, columns, share), neighbours alike as one."""
+def failed_checks(result: Result) -> list[Check]:
+    """Returns the checks that did not pass in a result."""
+    return [check for check in result.checks if not check.passed]
+
+
+def map_spans(cells: Sequence[Sequence[float]]) -> list[tuple[int, int, int, float]]:
+    """Returns the cells with wrong elements, as spans (row, first column, number of columns, share of wrong elements).
+
+    `cells` is a grid in which each value is the share of wrong elements in a part of the output. A span joins
+    neighbours in a row that have the same share.
+    """
     spans: list[tuple[int, int, int, float]] = []
-    for row, cells in enumerate(error_map["cells"]):
-        for column, share in enumerate(cells):
+    for row, shares in enumerate(cells):
+        for column, share in enumerate(shares):
             last = spans[-1] if spans else None
             if share and last and last[0] == row and last[1] + last[2] == column and last[3] == share:
                 spans[-1] = (row, last[1], last[2] + 1, share)
@@ -183,40 +203,47 @@ def map_spans(error_map: Mapping[str, Any]) -> list[tuple[int, int, int, float]]
     return spans
 
 
-def columns(rows: Sequence[Mapping[str, Any]], baseline: str) -> list[dict[str, str]]:
-    """The table's columns, without those that are empty throughout."""
+def columns(rows: Sequence[Mapping[str, Any]], page: Page) -> list[dict[str, str]]:
+    """Returns the columns of the page's leaderboard, as dicts with the keys `key`, `title`, `kind` and `form`.
+
+    `form` is the format string of a number. Columns that are empty in every row are left out, except for kernel and
+    status.
+    """
+    own = {leaderboard.TIME: leaderboard.EMULATED_TIME} if page.emulated else {}
     return [
-        {"key": key, "title": title.format(baseline=baseline), "kind": kind, "form": form}
+        {"key": key, "title": own.get(title, title.format(baseline=page.baseline)), "kind": kind, "form": form}
         for key, title, kind, form in _COLUMNS
-        if key in ("rank", "kernel", "status") or any(row[key] is not None for row in rows)
+        if key in ("kernel", "status") or any(row[key] is not None for row in rows)
     ]
 
 
 def tiles(rows: Sequence[Mapping[str, Any]], page: Page) -> list[dict[str, str]]:
-    """The page in four figures."""
+    """Returns the tiles at the top of the page: the number of correct kernels and, if known, figures of the fastest.
+
+    There are at most four. Each is a dict with the keys `name`, `value`, `mood` (its colour) and `detail`.
+    """
     kernels = [row for row in rows if not row["is_baseline"]]
-    passed = [row for row in kernels if row["status"] == "PASSED"]
+    passed = [row for row in kernels if row["status"] == Status.PASSED]
     failed = len(kernels) - len(passed)
-    tiles = [{
+    found = [{
         "name": "Correct", "value": f"{len(passed)} of {len(kernels)}", "mood": "bad" if failed else "good",
         "detail": f"{failed} failed" if failed else "every check passed",
     }]  # fmt: skip
-    best = next((row for row in rows if row["rank"] == 1), None)
-    if best is None:
-        return tiles
-    tiles.append({"name": "Fastest", "value": best["kernel"], "mood": "", "detail": f"{best['time_ms']:.4g} ms"})
-    if page.emulated or best["speedup"] is None:
-        return tiles
+    first = [row for row in rows if row["rank"] == 1]
+    if not first:
+        return found
+    best, others = first[0], len(first) - 1
+    shared = f", rank shared with {others} other{'s' if others > 1 else ''}" if others else ""
+    found.append(_tile("Fastest", best["kernel"], f"{best['time_ms']:.4g} ms{shared}"))
+    if best["speedup"] is None:
+        return found
     bounds = f"95%: {best['speedup_low']:.3g} – {best['speedup_high']:.3g}" if best["speedup_low"] else "too few rounds"
-    tiles.append(
-        {
-            "name": f"Against {page.baseline}: {best['versus']}",
-            "value": f"{best['speedup']:.3g}×",
-            "mood": "",
-            "detail": bounds,
-        }
-    )
+    found.append(_tile(f"Against {page.baseline}: {best['versus']}", f"{best['speedup']:.3g}×", bounds))
     if best["percent_of_peak"] is not None:
         detail = f"{best['tflops']:.3g} TFLOPS" if best["tflops"] else ""
-        tiles.append({"name": "Of the peak", "value": f"{best['percent_of_peak']:.3g}%", "mood": "", "detail": detail})
-    return tiles
+        found.append(_tile("Of the peak", f"{best['percent_of_peak']:.3g}%", detail))
+    return found
+
+
+def _tile(name: str, value: str, detail: str) -> dict[str, str]:
+    return {"name": name, "value": value, "mood": "", "detail": detail}

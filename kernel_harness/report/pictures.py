@@ -1,32 +1,37 @@
-"""A page's records -> its charts, in both widths. How a chart is drawn is charts' affair."""
+"""Builds the charts of an HTML page, each for a wide and a narrow screen, from the page's results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernel_harness import timing
+from kernel_harness.core.precision import Precision
 from kernel_harness.report import charts
-from kernel_harness.report.page import Page, Record, rows
+from kernel_harness.report.page import Page, rows
 from kernel_harness.report.sheet import NARROW, WIDE
-from kernel_harness.timing import Interval
+from kernel_harness.results.record import Result
+from kernel_harness.timing import statistics
+from kernel_harness.timing.statistics import Interval, Timing
 
 MOST_ROWS, MOST_POINTS = 40, 14
-"""The fastest that a chart shows; of hundreds nobody could tell one from the next."""
+"""A chart shows at most the first MOST_ROWS kernels of the table, the roofline chart at most MOST_POINTS.
+
+More are unreadable.
+"""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart in both widths, and what it shows in words."""
+    """A chart as SVG in a wide and a narrow version, and a sentence that describes it for screen readers."""
 
     wide: str
     narrow: str
     words: str
 
 
-def _timed(page: Page, *, baseline: bool) -> list[Record]:
-    kinds = ("candidate", "baseline") if baseline else ("candidate",)
-    return [r for r in page.latest.values() if r["timing"] and r["kind"] in kinds][:MOST_ROWS]
+def _timed(page: Page) -> list[tuple[Result, Timing]]:
+    """Returns the results of the page that have a time, baselines included, in table order and at most MOST_ROWS."""
+    return [(r, r.timing) for r in page.latest.values() if r.timing][:MOST_ROWS]
 
 
 def _drawn(draw: Callable[[int], str], words: str) -> Picture:
@@ -34,60 +39,67 @@ def _drawn(draw: Callable[[int], str], words: str) -> Picture:
 
 
 def speed(page: Page) -> Picture | None:
-    """Speedups over the baseline; under emulation times, since a ratio there says nothing either."""
+    """Builds the chart of the kernels' speedups over the baseline. Returns None if no kernel has a speedup.
+
+    For results from the emulated device it shows times instead, because emulated speedups say nothing about a GPU.
+    """
     if page.emulated:
-        bars = [_time_bar(r) for r in _timed(page, baseline=True)]
-        words = "Milliseconds per call of each kernel with their 95% intervals, fastest first."
+        bars = [_time_bar(result, timing) for result, timing in _timed(page)]
+        words = "Milliseconds per call of each kernel in the emulation with their 95% intervals."
         return _drawn(lambda width: charts.times(bars, width), words) if bars else None
-    timed = [r for r in _timed(page, baseline=True) if r["kernel"] != r["settings"]["baseline"]]
-    bars = [_speed_bar(r) for r in timed if r["timing"]["speedup"]]
+    compared = [(r, t.speedup) for r, t in _timed(page) if r.kernel != r.settings.baseline]
+    bars = [_speed_bar(result, speedup) for result, speedup in compared if speedup]
     words = f"Speedup of each kernel over {page.baseline} with its 95% interval, fastest first."
     return _drawn(lambda width: charts.speedups(bars, width, page.baseline), words) if bars else None
 
 
-def _speed_bar(record: Record) -> charts.Bar:
-    speedup = Interval(**record["timing"]["speedup"])
-    return charts.Bar(record["kernel"], speedup, interval_text(speedup, "×"), timing.compare(speedup).value)
+def _speed_bar(result: Result, speedup: Interval) -> charts.Bar:
+    return charts.Bar(result.kernel, speedup, interval_text(speedup, "×"), statistics.compare(speedup).value)
 
 
-def _time_bar(record: Record) -> charts.Bar:
-    t = record["timing"]
-    time = Interval(t["time_ms_low"], t["time_ms"], t["time_ms_high"])
-    colour = "undecided" if record["kind"] == "baseline" else "same"
-    return charts.Bar(record["kernel"], time, interval_text(time, " ms"), colour)
+def _time_bar(result: Result, timing: Timing) -> charts.Bar:
+    colour = "undecided" if result.is_baseline else "same"
+    return charts.Bar(result.kernel, timing.time, interval_text(timing.time, " ms"), colour)
 
 
 def interval_text(value: Interval, unit: str) -> str:
-    """`1.02× (0.98 - 1.07)`."""
+    """Formats a value with its confidence interval, like `1.02× (0.98 – 1.07)`; without an interval, like `1.02×`."""
     if value.low is None or value.high is None:
         return f"{value.estimate:.3g}{unit}"
     return f"{value.estimate:.3g}{unit} ({value.low:.3g} – {value.high:.3g})"
 
 
 def roofline(page: Page) -> Picture | None:
-    """None where the device's peaks or the problem's work are not known, or nothing was timed."""
-    timed = [r for r in _timed(page, baseline=True) if r["numbers"].get("flops") and r["numbers"].get("bytes")]
+    """Builds the roofline chart: operations per second of each kernel, under the limits of the device.
+
+    Returns None if the limits of the device, or the operations and bytes of the problem, are unknown; if nothing was
+    timed; or if a result is from the emulated device.
+    """
+    timed = [(r, t) for r, t in _timed(page) if r.numbers.get("flops") and r.numbers.get("bytes")]
     timed = timed[:MOST_POINTS]
-    roofs = _roofs(timed)
+    roofs = _roofs([result for result, _ in timed])
     if not timed or not roofs or page.emulated:
         return None
-    numbers = timed[0]["numbers"]
+    numbers = timed[0][0].numbers
     shares = {row["kernel"]: row["percent_of_peak"] for row in rows(page)}
     points = []
-    for record in timed:
-        rate, share = numbers["flops"] / record["timing"]["time_ms"] * 1e3, shares[record["kernel"]]
+    for result, timing in timed:
+        rate, share = numbers["flops"] / timing.time_ms * 1e3, shares[result.kernel]
         percent = "" if share is None else f", {share:.3g}%"
-        points.append(charts.Point(record["kernel"], rate, f"{rate / 1e12:.3g} TFLOPS{percent}"))
+        points.append(charts.Point(result.kernel, rate, f"{rate / 1e12:.3g} TFLOPS{percent}"))
     intensity = numbers["flops"] / numbers["bytes"]
     words = f"Roofline: the kernels at {intensity:.4g} FLOPs per byte under the device's roofs."
     return _drawn(lambda width: charts.roofline(points, intensity, roofs, width), words)
 
 
-def _roofs(timed: Sequence[Record]) -> list[charts.Roof]:
-    """Of every number format that the kernels compute in, on paper and as measured."""
+def _roofs(timed: Sequence[Result]) -> list[charts.Roof]:
+    """Returns the device's limits in each number format that a kernel computes in.
+
+    There are up to two per format: those from the device's data sheet, and those measured on the device.
+    """
     found = {}
-    for record in timed:
-        name, numbers = record["precision"] or "float32", record["numbers"]
+    for result in timed:
+        name, numbers = result.precision or Precision.FLOAT32, result.numbers
         for source in ("peak", "ceiling"):
             speed, rate = numbers.get(f"{source}_bytes_per_s"), numbers.get(f"{source}_{name}_flops_per_s")
             if speed and rate:
@@ -96,53 +108,60 @@ def _roofs(timed: Sequence[Record]) -> list[charts.Roof]:
 
 
 def samples(page: Page) -> Picture | None:
-    """Every timed call of the latest timing."""
-    timed = [(r["kernel"], r["timing"]["samples_ms"]) for r in _timed(page, baseline=True)]
+    """Builds the chart of the times of every timed call of each kernel. Returns None if nothing was timed."""
+    timed = [(result.kernel, timing.samples_ms) for result, timing in _timed(page)]
     words = "Each timed call of each kernel, with its median."
     return _drawn(lambda width: charts.samples(timed, width), words) if timed else None
 
 
 def phases(page: Page) -> Picture | None:
-    """Seconds of building and checking; failures took them too."""
+    """Builds the chart of the seconds that the build and the checks of each kernel took, failed kernels included.
+
+    Returns None if no kernel was built or checked.
+    """
     found = []
-    for record in page.latest.values():
-        build, check = (record["phases_s"].get(name, 0.0) for name in ("build", "check"))
-        if record["kind"] == "candidate" and build + check > 0:
-            cached = bool(record["builds"]) and all(b.get("cached") for b in record["builds"])
+    for result in page.latest.values():
+        build, check = (result.phases_s.get(name, 0.0) for name in ("build", "check"))
+        if not result.is_baseline and build + check > 0:
+            cached = bool(result.builds) and all(b.cached for b in result.builds)
             text = f"{build:.1f} s{' cached' if cached else ''} + {check:.1f} s"
-            found.append((record["kernel"], build, check, text))
+            found.append((result.kernel, build, check, text))
     found = found[:MOST_ROWS]
     words = "Seconds that building and checking took."
     return _drawn(lambda width: charts.phases(found, width), words) if found else None
 
 
 def history(page: Page) -> Picture | None:
-    """The fastest kernels over the runs that timed something; None with a single run."""
-    timed = [r for r in page.records if r["timing"]]
-    names = list(dict.fromkeys(r["run"] for r in timed))
+    """Builds the chart of how the speedups (emulated: the times) of the table's first kernels changed from run to run.
+
+    It has the runs on the machine of the last run: times on different processors do not compare. Returns None if fewer
+    than two of these runs timed a kernel.
+    """
+    timed = [r for r in page.results if r.timing]
+    timed = [r for r in timed if r.environment.get("processor") == timed[-1].environment.get("processor")]
+    names = list(dict.fromkeys(r.run for r in timed))
     if len(names) < 2:
         return None
-    shown = [r["kernel"] for r in _timed(page, baseline=page.emulated)][: charts.SERIES]
-    series = [charts.Series(kernel, _points(timed, names, kernel, page.emulated)) for kernel in shown]
+    shown = [r.kernel for r in page.latest.values() if r.timing and (page.emulated or not r.is_baseline)]
+    series = [charts.Series(k, _points(timed, names, k, page.emulated)) for k in shown[: charts.SERIES]]
     series = [s for s in series if s.values]
-    label, form = ("ms per call", "{:.3g}") if page.emulated else (f"speedup over {page.baseline}", "{:.3g}×")
-    dates = {r["run"]: r["measured_at"][5:16].replace("T", " ") for r in timed}
+    label, form = ("emulated ms per call", "{:.3g}") if page.emulated else (f"speedup over {page.baseline}", "{:.3g}×")
+    dates = {r.run: r.measured_at[5:16].replace("T", " ") for r in timed}
     words = f"The {label} of each kernel in each run."
     ticks = [dates[name] for name in names]
     return _drawn(lambda width: charts.history(series, ticks, form, label, width), words) if series else None
 
 
 def _points(
-    timed: Sequence[Record], names: Sequence[str], kernel: str, emulated: bool
+    timed: Sequence[Result], names: Sequence[str], kernel: str, emulated: bool
 ) -> list[tuple[int, Interval, bool]]:
     found: dict[int, tuple[int, Interval, bool]] = {}
     source = None
-    for record in (r for r in timed if r["kernel"] == kernel):
-        t = record["timing"]
-        if not emulated and t["speedup"] is None:
+    for result in (r for r in timed if r.kernel == kernel):
+        value = result.timing and (result.timing.time if emulated else result.timing.speedup)
+        if not value:
             continue
-        value = Interval(t["time_ms_low"], t["time_ms"], t["time_ms_high"]) if emulated else Interval(**t["speedup"])
-        index = names.index(record["run"])
-        found[index] = (index, value, source is not None and source != record["source_sha256"])
-        source = record["source_sha256"]
+        index = names.index(result.run)
+        found[index] = (index, value, source is not None and source != result.source_sha256)
+        source = result.source_sha256
     return list(found.values())

@@ -1,4 +1,4 @@
-"""Leaderboards between a README's markers, rewritten from stored results. What they say is leaderboard's."""
+"""Replaces the leaderboards in a README. Each is between two marker lines (`START`, which names it, and `END`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from kernel_harness.errors import UserError
-from kernel_harness.files import replace_text
+from kernel_harness.core.atomic_file import replace_text
+from kernel_harness.core.errors import UserError
 
 START, END = "<!-- leaderboard {problem}/{device} -->", "<!-- end -->"
 _START = re.compile(r"^<!-- leaderboard (?P<problem>[^\s/]+)/(?P<device>[^\s/]+) -->[ \t]*$", re.M)
@@ -15,13 +15,15 @@ _COMMENT = re.compile(r"^<!-- .* -->[ \t]*$", re.M)
 
 
 class MarkerError(UserError):
-    """The file's markers cannot be followed; the message names the file and the line."""
+    """A marker line in a README is missing or wrong, or the README is unreadable. The message says where."""
 
 
 def rewrite(path: Path, table: Callable[[str, str], str]) -> list[str]:
-    """Puts `table(problem, device)` between each pair of markers. Which were there, as problem/device.
+    """Replaces the text between each pair of marker lines in the file `path`.
 
-    The file is replaced whole, and left alone where nothing in it changes. Raises MarkerError.
+    The first marker of a pair names a problem and a device, and `table(problem, device)` is the new text. Returns the
+    name of each pair, as `problem/device`. The file is replaced atomically, and only if its text changes. Raises
+    MarkerError if the file has no marker, a marker has no end, `table` raises UserError or the file is unreadable.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -32,7 +34,9 @@ def rewrite(path: Path, table: Callable[[str, str], str]) -> list[str]:
         line = text.count("\n", 0, start.start()) + 1
         end = _COMMENT.search(text, start.end())
         if end is None or end[0].strip() != END:
-            raise MarkerError(f"{path}:{line}: no line {END} follows this marker; add one where its table ends")
+            raise MarkerError(
+                f"{path}:{line}: this marker has no line {END} after it; add that line where the table ends"
+            )
         problem, device = start["problem"], start["device"]
         try:
             new = table(problem, device)

@@ -1,4 +1,4 @@
-"""A figure of matplotlib's as part of a page: sized in pixels, text and colours the page's. Charts draws on it."""
+"""Draws matplotlib figures for an HTML page: sizes are in pixels, and the page's CSS gives the fonts and colours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from kernel_harness.errors import EnvironmentLacking
+from kernel_harness.core.errors import EnvironmentLacking
 
 try:
     import matplotlib
@@ -22,20 +22,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDE, NARROW = 960, 340
-"""Pixels. Every chart is drawn twice; the page shows the one that fits, its text at its own size in both."""
+"""The two widths of a chart, in pixels. Every chart is drawn once in each width, with text of the same size.
+
+The page shows the chart whose width suits the screen.
+"""
 
 _SVG = "http://www.w3.org/2000/svg"
-# Colours that matplotlib may write; each stands for a variable of the page, which knows whether it is dark.
+# The page's colours are CSS variables with a light and a dark value. matplotlib draws with a stand-in colour for each
+# variable, and the stand-in is then replaced by the variable.
 _VARIABLES = ("ink", "muted", "grid", "faster", "slower", "same", "undecided", "card", "roof", "build", "check", *(
     f"series-{i}" for i in range(8)
 ))  # fmt: skip
 _STAND_IN = {name: f"#0000{i:02x}" for i, name in enumerate(_VARIABLES, 1)}
 _STYLE: Any = {"svg.fonttype": "none", "font.size": 12, "path.simplify": False, "axes.unicode_minus": True}
-LETTER = 6.7  # pixels that a letter of 12 takes, about
+LETTER = 6.7  # average width in pixels of a letter at font size 12
 
 
 class Sheet:
-    """A figure of a size in pixels with one plain axes inside its margins (left, right, top, bottom)."""
+    """A matplotlib figure with one Axes. The size and the margins (left, right, top, bottom) are in pixels."""
 
     def __init__(self, width: float, height: float, margins: tuple[float, float, float, float]) -> None:
         left, right, top, bottom = margins
@@ -51,12 +55,15 @@ class Sheet:
         self.axes.set_axisbelow(True)
 
     def label(self, horizontal: str, vertical: str = "") -> None:
-        """What the axes count."""
+        """Labels the horizontal and the vertical axis."""
         self.axes.set_xlabel(horizontal, color=colour("muted"), fontsize=11)
         self.axes.set_ylabel(vertical, color=colour("muted"), fontsize=11)
 
     def svg(self, name: str) -> str:
-        """The picture as an element that can stand in HTML; its identifiers are its own."""
+        """Returns the figure as an SVG element for an HTML page.
+
+        `name` must differ between the figures of a page: the identifiers inside the SVG are derived from it.
+        """
         text = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         with matplotlib.rc_context({**_STYLE, "svg.hashsalt": f"{name}-{self.width}"}):
@@ -65,7 +72,11 @@ class Sheet:
 
 
 class Rows(Sheet):
-    """One row per kernel: on a wide sheet its name left and its value right, on a narrow one both above."""
+    """A figure with one row per kernel: `names` has the kernels' names, and `texts` their values as text.
+
+    On a wide figure the name is left of the row and the value right of it. On a narrow figure both are above the row.
+    `middles` has the vertical positions of the rows, and `thickness` is the height of a bar, both in axis units.
+    """
 
     def __init__(self, names: Sequence[str], texts: Sequence[str], width: int, height: int = 26) -> None:
         wide = width == WIDE
@@ -88,12 +99,15 @@ class Rows(Sheet):
 
 
 def colour(name: str) -> str:
-    """What matplotlib writes for a colour of the page."""
+    """Returns the colour that matplotlib draws in place of the page's CSS variable `name`.
+
+    When the figure is converted to SVG, the variable replaces this colour again.
+    """
     return _STAND_IN[name]
 
 
 def short(name: str, most: int) -> str:
-    """At most so many letters."""
+    """Returns the name, cut to at most `most` characters."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
@@ -101,7 +115,11 @@ def note(
     axes: Axes, at: tuple[float, float], text: str, shift: tuple[float, float], *, row: bool = False, ink: bool = False,
     **look: Any,
 ) -> None:  # fmt: skip
-    """Text beside a point; in a `row`, the point's x is a share of the axes' width."""
+    """Writes `text` beside the point `at`, moved by `shift`, which is (x, y) in pixels.
+
+    With `row`, the point's x is a share of the axes' width, and the text has a background. With `ink`, the text has the
+    page's main text colour, otherwise a muted one. `look` goes to `Axes.annotate`.
+    """
     where: Any = axes.get_yaxis_transform() if row else "data"
     axes.annotate(
         text, at, shift, xycoords=where, textcoords="offset points", va="center",
@@ -111,13 +129,16 @@ def note(
 
 
 def angle(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> float:
-    """Of a line between two points as it is shown, in degrees."""
+    """Returns the angle, in degrees on the screen, of the line between two points in the units of the axes."""
     (x0, y0), (x1, y1) = axes.transData.transform([start, end])
     return math.degrees(math.atan2(y1 - y0, x1 - x0))
 
 
 def apart(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions moved as little as keeps them `gap` apart and within the ends, their order kept."""
+    """Returns the positions, moved to be at least `gap` apart and between `low` and `high`. Their order is kept.
+
+    If there is no room for all of these positions, those that would be below `low` are all moved to `low`.
+    """
     order = sorted(range(len(positions)), key=positions.__getitem__)
     placed = list(positions)
     for before, this in itertools.pairwise(order):
@@ -130,7 +151,10 @@ def apart(positions: Sequence[float], gap: float, low: float, high: float) -> li
 
 
 def _page_svg(text: str, width: float, height: float) -> str:
-    """What matplotlib wrote, as part of a page: no fonts, colours or names of its own; what has a tip gets one."""
+    """Removes matplotlib's own fonts, colours and identifiers from the text of an SVG image.
+
+    The charts pass the text of a tooltip as an identifier that contains ": "; such an identifier becomes a tooltip.
+    """
     ElementTree.register_namespace("", _SVG)
     ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ElementTree.fromstring(text)
@@ -145,7 +169,7 @@ def _page_svg(text: str, width: float, height: float) -> str:
 
 def _plain(element: ElementTree.Element) -> None:
     name = element.attrib.get("id", "")
-    if not re.fullmatch(r"[mp][0-9a-f]{10}", name):  # what others refer to
+    if not re.fullmatch(r"[mp][0-9a-f]{10}", name):  # other elements refer to identifiers of this form
         element.attrib.pop("id", None)
         if ": " in name:
             title = ElementTree.Element(f"{{{_SVG}}}title")

@@ -1,9 +1,9 @@
-"""One cuBLAS SGEMM whose operation flags and leading dimensions make it write the row-major answer itself.
+"""One cuBLAS SGEMM whose operation flags and leading dimensions make it write the row-major answer directly.
 
-cuBLAS is column-major: a row-major matrix R x S with row stride S is to it a column-major S x R with leading
-dimension S. So A (K, M) is M x K with leading dimension M, B (N, K) is K x N with leading dimension K, and C
-(M, N) is N x M with leading dimension N. What it must compute in its terms is C = op(B) op(A), N x K times
-K x M, and that takes the transpose of both.
+cuBLAS is column-major: it reads a row-major R x S matrix with row stride S as a column-major S x R matrix with
+leading dimension S. So it sees A (K, M) as M x K with leading dimension M, B (N, K) as K x N with leading
+dimension K, and C (M, N) as N x M with leading dimension N. In these terms it must compute C = op(B) op(A),
+which is N x K times K x M, so both operands are transposed.
 """
 
 import torch

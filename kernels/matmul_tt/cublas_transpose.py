@@ -1,8 +1,8 @@
 """One cuBLAS SGEMM for B A into an N x M buffer, then a tiled kernel that transposes the buffer.
 
-No operand needs a flag: to column-major cuBLAS row-major A (K, M) is M x K with leading dimension M, and B
-(N, K) is K x N with leading dimension K. Their product, M x N with leading dimension M, is what a row-major
-reader calls B A: the answer, transposed.
+No operand needs a transpose flag. cuBLAS is column-major: it sees row-major A (K, M) as M x K with leading
+dimension M, and B (N, K) as K x N with leading dimension K. Their product is M x N with leading dimension M. Read
+as a row-major matrix, it is B A, which is the transpose of the answer.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """One thread per output element reads both inputs in place, with neighbouring threads along M.
 
-A is K x M with m fastest, so a warp whose threads differ in m reads A in whole lines, and all of it wants the
-same element of B. The price is paid once, in the strided writes of C.
+A is K x M with m as the fastest dimension. The threads of a warp differ in m, so they read A in whole cache lines,
+and all of them read the same element of B. The cost is one strided write of C per thread.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """One block per output element: its threads split the sum over K and add up their parts in shared memory.
 
-The parallelism along K is what a single long sum wants; for a whole matrix nothing that one block reads is
-reused by it, and every row of A costs a memory sector per element.
+Parallelism along K suits a single long sum. For a whole matrix it is slow: a block reuses none of the data that it
+reads, and for each output element, every row of A costs one memory sector.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """Tiles of both inputs, read in place with transposed indices, go through shared memory into 8 x 8 sums.
 
-Each input is read along its own fastest dimension, M for A and K for B, so no transposed copy is needed: B is
-turned on its way into shared memory, whose rows are padded so that the turned stores meet no bank twice. A
-value fetched once serves 128 outputs of the block, and eight of each thread.
+Each input is read along its own fastest dimension, M for A and K for B, so no transposed copy is needed. B is
+transposed when it is stored to shared memory; the rows there are padded, so that these stores have no bank
+conflicts. A value that is loaded once is used for 128 outputs of the block, and for eight outputs of each thread.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Contiguous transposed copies of both inputs first, then the textbook tiled product of two plain matrices.
 
-The copies cost one pass over each input, and the kernel after them needs no index turned: one thread per
-output, square tiles, both read and stored along rows.
+The copies cost one pass over each input. The kernel then needs no transposed index: one thread per output element,
+square tiles, and both inputs are read and stored along rows.
 """
 
 import torch

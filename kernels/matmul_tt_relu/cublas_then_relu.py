@@ -1,7 +1,7 @@
-"""The cuBLAS product that writes row-major C directly, then ReLU in place by a kernel of our own.
+"""The cuBLAS product that writes row-major C directly, then ReLU in place by a separate kernel.
 
-cuBLAS is column-major: a row-major matrix R x S is to it S x R with leading dimension S. C (M, N) is then
-N x M = op(B) op(A), and as cuBLAS sees B as K x N and A as M x K, both are transposed.
+cuBLAS is column-major: it reads a row-major R x S matrix as S x R with leading dimension S. In these terms
+C (M, N) is N x M = op(B) op(A). cuBLAS sees B as K x N and A as M x K, so both operands are transposed.
 """
 
 import torch

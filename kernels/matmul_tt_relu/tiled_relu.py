@@ -1,7 +1,7 @@
 """The tiled product with ReLU applied to the sums in registers, so that C is written once and never read.
 
-Tiles of both inputs go through shared memory, read in place with transposed indices: A along M and B along
-K, each its own fastest dimension. A thread holds 8 x 8 sums.
+Tiles of both inputs go through shared memory. Each input is read in place along its own fastest dimension: A along
+M and B along K. A thread holds 8 x 8 sums.
 """
 
 import torch

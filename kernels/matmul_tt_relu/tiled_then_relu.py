@@ -1,7 +1,7 @@
-"""The tiled product, then ReLU in place by a second kernel: what fusing the two saves is the distance to it.
+"""The tiled product, then ReLU in place by a second kernel: the comparison shows what fusing the two saves.
 
-Tiles of both inputs go through shared memory, read in place with transposed indices: A along M and B along
-K, each its own fastest dimension. A thread holds 8 x 8 sums.
+Tiles of both inputs go through shared memory. Each input is read in place along its own fastest dimension: A along
+M and B along K. A thread holds 8 x 8 sums.
 """
 
 import torch

@@ -1,5 +1,6 @@
-// Part of a candidate's library that is to be counted: its accesses of memory. An exchange reads and writes; who
-// compares has read before.
+// Counts the memory accesses of a candidate's library. This file is compiled into the library. An atomic exchange
+// counts as a read and a write. A compare-and-swap counts as a write only, because an atomic load before it counts as
+// the read.
 #include "emulator/access_hooks.h"
 
 #include "emulator/profile.h"

@@ -1,11 +1,14 @@
-// Each thread's pending copies, in batches. They are made when waited for: a kernel that forgets to wait sees what
-// was there before.
+// The queue of pending asynchronous copies of each thread, in batches, and the copies that are bound to a barrier. A copy
+// is made when its thread waits for it, or when its barrier opens, so a kernel that does not wait reads the old contents.
 #include "emulator/async_copy.h"
 
 #include <cstring>
 #include <deque>
+#include <map>
 #include <vector>
 
+#include "emulator/block_barrier.h"
+#include "emulator/sanitize.h"
 #include "emulator/scheduler.h"
 
 namespace emulator {
@@ -27,6 +30,7 @@ struct Block {
   std::uint64_t launch = 0;
   uint3 index{};
   std::vector<Queue> threads;
+  std::map<const ArrivalBarrier*, Batch> bound;
 };
 
 void make(const Batch& batch) {
@@ -36,18 +40,21 @@ void make(const Batch& batch) {
   }
 }
 
-// The calling thread's queue; what another block left in it is gone, as that block's shared memory is.
-Queue& mine() {
+// Returns the pending copies of the running block. Copies that an earlier block left are dropped first, because that
+// block's shared memory is gone.
+Block& running_block() {
   static thread_local Block block;
-  const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   const bool same = block.launch == launches && block.index.x == blockIdx.x && block.index.y == blockIdx.y && block.index.z == blockIdx.z;
   if (!same) {
     block.launch = launches;
     block.index = blockIdx;
     block.threads.assign(blockDim.x * blockDim.y * blockDim.z, {});
+    block.bound.clear();
   }
-  return block.threads[thread];
+  return block;
 }
+
+Queue& mine() { return running_block().threads[threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)]; }
 
 }  // namespace
 
@@ -66,5 +73,24 @@ void async_wait(unsigned newest_left) {
     queue.committed.pop_front();
   }
 }
+
+void async_copy(ArrivalBarrier& barrier, void* to, const void* from, std::size_t bytes) {
+  running_block().bound[&barrier].push_back({to, from, bytes, 0});
+}
+
+unsigned arrive(ArrivalBarrier& barrier, int arrivals) {
+  const unsigned phase = barrier.phase;
+  barrier.left -= arrivals;
+  if (barrier.left > 0) return phase;
+  Batch& copies = running_block().bound[&barrier];
+  make(copies);
+  copies.clear();
+  barrier.left = barrier.expected;
+  ++barrier.phase;
+  if (sanitize::on) sanitize::order_block();
+  return phase;
+}
+
+unsigned phase_of(const ArrivalBarrier& barrier) { return barrier.phase; }
 
 }  // namespace emulator

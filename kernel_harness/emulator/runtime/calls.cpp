@@ -1,4 +1,4 @@
-// Host calls of the runtime besides errors and plain copies: the device's properties, streams, events, attributes.
+// Host calls of the emulated CUDA runtime: device properties, streams, events, attributes of kernels, and memory calls.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -22,7 +22,7 @@ struct CUevent_st {
 namespace emulator {
 namespace {
 
-// Live handles of one kind: using another one is an error, and not the end of the process.
+// The live handles of one kind, such as streams. A call with any other handle returns an error and does not crash.
 template <class T>
 class Handles {
  public:
@@ -63,7 +63,8 @@ std::map<std::string, std::size_t>& granted() {
 
 }  // namespace
 
-// Without its namespaces and template arguments. The rewritten source puts brackets around a variable.
+// Returns the kernel's name without namespaces and template arguments. Returns "" if `text` is a variable, which the
+// rewritten source puts in brackets.
 std::string kernel_name(const std::string& text) {
   if (text.empty() || text[0] == '(') return "";
   const std::string name = text.substr(0, text.find('<'));
@@ -186,7 +187,7 @@ cudaError_t elapsed_ms(float* ms, cudaEvent_t start, cudaEvent_t end) {
 
 // ---------------------------------------------------------------------------------------------- functions
 
-// A launch that goes through a variable may be of any kernel, so it may use what any was granted.
+// A launch through a variable can launch any kernel. So it may use the largest size that any kernel was granted.
 std::size_t dynamic_shared_limit(const char* kernel) {
   std::lock_guard lock(granted_mutex);
   std::size_t limit = limits::kSharedBytes;

@@ -1,4 +1,4 @@
-// A block's threads, from one barrier to the next.
+// Runs the threads of a block: starts them, stops them at barriers and continues them.
 #include "core.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ EMULATOR_BUILT_IN Core* core = nullptr;
 namespace {
 
 constexpr std::size_t kStackBytes = 256 * 1024;
-constexpr std::size_t kAlignment = 1024;  // of shared memory, the strictest any instruction asks for
+constexpr std::size_t kAlignment = 1024;  // the alignment of shared memory: the largest that an instruction needs
 
 }  // namespace
 
@@ -50,20 +50,35 @@ char* Core::dynamic_start() {
   return reinterpret_cast<char*>((start + kAlignment - 1) / kAlignment * kAlignment);
 }
 
-// pybind11, for one, keeps thread-local state of its own in the same block.
+// Restores the library's thread-local memory. It contains __shared__ variables and other state, for example pybind11's.
 void Core::end_launch() {
   if (static_bytes_) std::memcpy(static_, kept_.data(), static_bytes_);
   launch_ = nullptr;
 }
 
-// Whether an address is in the running block's shared memory. Between launches, host code asks and there is none.
+// Returns whether an address is in the running block's shared memory. Host code calls this, too. Then no block runs,
+// and the result is false.
 bool Core::holds(const void* address) const {
   if (!launch_) return false;
   const auto* at = static_cast<const char*>(address);
   return (at >= static_ && at < static_ + static_bytes_) || (at >= dynamic_shared && at < dynamic_shared + launch_->shared_bytes);
 }
 
-// Shared memory starts as whatever the last block left there: all ones read as NaN, and so show.
+// Returns the address in the running block's shared memory that has these lower 32 bits.
+void* Core::shared_at(std::uint32_t low) {
+  const auto in = [&](char* start, std::size_t bytes) -> char* {
+    const std::uint32_t offset = low - static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(start));
+    return bytes && offset <= bytes ? start + offset : nullptr;
+  };
+  if (char* found = in(dynamic_shared, launch_->shared_bytes)) return found;
+  if (char* found = in(static_, static_bytes_)) return found;
+  fail("an access to shared memory at an address that is not there");
+  alignas(kAlignment) static char nowhere[kAlignment];
+  return nowhere;
+}
+
+// Fills shared memory with ones. On a GPU, shared memory starts with arbitrary contents. Ones read as NaN, so a missing
+// initialisation shows in the output.
 void Core::poison() {
   if (static_bytes_) std::memset(static_, 0xFF, static_bytes_);
   if (launch_->shared_bytes) std::memset(dynamic_shared, 0xFF, launch_->shared_bytes);
@@ -73,16 +88,17 @@ void Core::begin_block(std::uint64_t number) {
   const dim3& grid = launch_->grid;
   blockIdx = {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y), static_cast<unsigned>(number / grid.x / grid.y)};
   next_ = 0;
+  abandoned_ = false;
   alive_ = static_cast<unsigned>(threads_.size());
   row_end = sanitize::on ? 0 : blockDim.x;
   poison();
   if (!sanitize::on) return;
-  open_books();
+  reset_records();
   sanitize::begin_block(number, alive_);
 }
 
-// Nobody has waited yet.
-void Core::open_books() {
+// Clears the records of waiting threads. The caller guarantees that no thread of the block has waited yet.
+void Core::reset_records() {
   const auto n = static_cast<unsigned>(threads_.size());
   for (unsigned w = 0; w < warps_.size(); ++w) {
     const unsigned lanes = std::min(kWarpSize, n - w * kWarpSize);
@@ -91,19 +107,21 @@ void Core::open_books() {
     warps_[w].gatherings.clear();
   }
   ready_head_ = ready_count_ = waiting_ = votes_ = voters_ = at_grid_ = converging_ = 0;
-  in_step_ = false;
+  lockstep_ = false;
 }
 
 void Core::run_blocks(std::uint64_t first, std::uint64_t end) {
   end_ = end;
-  for (number_ = first; number_ < end_ && !(sanitize::on && sanitize::given_up()); ++number_) {
+  for (number_ = first; number_ < end_ && !(sanitize::on && sanitize::launch_aborted()); ++number_) {
     begin_block(sanitize::on ? sanitize::nth_block(number_) : number_);
-    go();
-    if (alive_) stuck();
+    run_until_blocked();
+    if (abandoned_) return drop_threads();
+    if (alive_) report_deadlock();
   }
 }
 
-// The blocks of a cooperative launch take turns on one core: what is each block's own is put away in between.
+// Begins the turn of this block in a cooperative launch, whose blocks take turns on one OS thread. `enter` restores the
+// block's state, and `leave` stores it while another block runs.
 void Core::enter() {
   core = this;
   blockIdx = block_;
@@ -119,20 +137,21 @@ void Core::leave() {
   shared_.assign(static_, static_ + static_bytes_);
 }
 
-// Runs the block until it waits for the grid (true) or is done.
+// Runs the block until all its threads have finished or wait at a grid barrier. Returns true if they wait.
 bool Core::advance() {
   if (!alive_) return false;
   enter();
-  go();
-  if (alive_ && at_grid_ < alive_) stuck();
+  run_until_blocked();
+  if (abandoned_) drop_threads();
+  if (alive_ && at_grid_ < alive_) report_deadlock();
   leave();
   return alive_;
 }
 
 State Core::wait_at_grid(State here) {
-  Thread& thread = left(here);
+  Thread& thread = suspended(here);
   if (!launch_->cooperative) {
-    set_fault(name(index_of(thread)) + " waits for the grid, but the launch is not cooperative");
+    set_fault(name(index_of(thread)) + " waits at a grid barrier, but the launch is not cooperative");
     return here;
   }
   ++at_grid_;
@@ -149,7 +168,7 @@ void Core::release_grid() {
   }
 }
 
-// The next row of the block's threads.
+// Moves threadIdx to the start of the next row of the block's threads. Returns false if there is none.
 bool Core::next_row() {
   if (threadIdx.y + 1 == blockDim.y && threadIdx.z + 1 == blockDim.z) return false;
   threadIdx.x = 0;
@@ -157,10 +176,11 @@ bool Core::next_row() {
   return true;
 }
 
-// A thread is about to wait: those before it are done, those behind it have not begun.
-void Core::keep_books() {
+// Begins to record waiting threads, because the running thread is the first that waits. The threads before it have
+// finished, and the threads behind it have not begun.
+void Core::start_records() {
   row_end = 0;
-  open_books();
+  reset_records();
   const unsigned index = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   running_ = &threads_[index];
   next_ = index + 1;
@@ -177,8 +197,8 @@ void Core::place(unsigned index) {
 Fiber::Fiber(Core* core)
     : core(core), stack(kStackBytes), state(stack.begin([](void* self) { static_cast<Fiber*>(self)->core->run_threads(static_cast<Fiber*>(self)); }, this)) {}
 
-// Runs threads until none can go on.
-void Core::go() {
+// Runs the block's threads until none can continue.
+void Core::run_until_blocked() {
   emulator_wait(reinterpret_cast<std::uint64_t>(this), 0, [](std::uint64_t self, std::uint64_t, State here) {
     Core& core = *reinterpret_cast<Core*>(self);
     core.main_ = here;
@@ -186,12 +206,13 @@ void Core::go() {
   });
 }
 
-// Who goes on: a thread that was woken, else one not yet begun, else the core.
+// Returns the state of the context that runs next: a thread that was woken, else a thread that has not begun, else the
+// core's own context.
 State Core::next() {
   if (converging_ && !ready_count_ && next_ == threads_.size()) release_converged();
   if (ready_count_) {
     place(ready_[ready_head_]);
-    if (!in_step_) pop_ready();
+    if (!lockstep_) pop_ready();
     return running_->state;
   }
   return next_ < threads_.size() ? next_fiber() : main_;
@@ -205,7 +226,7 @@ State Core::next_fiber() {
 }
 
 State Core::wait_for_turn(State here) {
-  push_ready(index_of(left(here)));
+  push_ready(index_of(suspended(here)));
   return next_ < threads_.size() ? next_fiber() : next();
 }
 
@@ -217,7 +238,7 @@ void Core::run_threads(Fiber* fiber) {
       if (row_end) {
         next_ = static_cast<unsigned>(threads_.size());
         alive_ = 0;
-        if (number_ + 1 < end_) begin_block(++number_);  // nobody waited: the next block can follow on this stack
+        if (number_ + 1 < end_) begin_block(++number_);  // no thread waited, so this stack runs the next block
       } else {
         finish(self());
       }
@@ -241,7 +262,7 @@ void Core::finish(Thread& thread) {
   if (alive_ && waiting_ == alive_) release_barrier();
 }
 
-// Wakes everyone at the barrier, in index order, and remembers the vote until the next one.
+// Wakes all threads at the barrier in index order. The threads get the result of their vote.
 void Core::release_barrier() {
   if (profile::on) profile::met_at_barrier();
   if (sanitize::on) sanitize::release_barrier(alive_);
@@ -254,11 +275,11 @@ void Core::release_barrier() {
     threads_[i].state->answer = outcome_;
     push_ready(i);
   }
-  in_step_ = !sanitize::on;
+  lockstep_ = !sanitize::on;
 }
 
 State Core::wait_at_barrier(bool vote, State here) {
-  Thread& thread = left(here);
+  Thread& thread = suspended(here);
   if (sanitize::on) sanitize::arrive(index_of(thread), caller_of(here), true);
   ++waiting_;
   ++voters_;
@@ -268,9 +289,10 @@ State Core::wait_at_barrier(bool vote, State here) {
   return next();
 }
 
-// Those who left a barrier together mostly come to the next one together. While they do, in the order in which they
-// left, nothing is written down of whoever waits: the ring stands still, and its head goes from one to the next.
-inline State Core::step(bool vote, State here) {
+// Lets the running thread wait at a barrier, in lockstep. Threads that leave a barrier together usually arrive together
+// at the next barrier. While they arrive in the order in which they left, the arrivals need no records: the ring of
+// ready threads stays as it is, and its head moves from one thread to the next.
+inline State Core::arrive_in_lockstep(bool vote, State here) {
   votes_ += vote;
   running_->state = here;
   if (++ready_head_ == ready_count_) {
@@ -284,9 +306,11 @@ inline State Core::step(bool vote, State here) {
   return running_->state;
 }
 
-// The running thread does something else: those before it wait at the barrier, those behind it can run.
-void Core::fall_out_of_step() {
-  in_step_ = false;
+// Ends the lockstep, because the running thread does something else. The threads before it in the ring wait at the
+// barrier. The threads behind it can run; they have not continued since the last barrier, so they get its outcome here.
+void Core::leave_lockstep() {
+  lockstep_ = false;
+  for (unsigned place = ready_head_ + 1; place < ready_count_; ++place) threads_[ready_[place]].state->answer = outcome_;
   waiting_ = voters_ = ready_head_;
   for (unsigned place = 0; place < ready_head_; ++place) threads_[ready_[place]].at_barrier = true;
   ready_count_ -= ready_head_;
@@ -301,29 +325,42 @@ std::string Core::name(unsigned index) const {
   return text;
 }
 
-// Nobody can run and somebody still waits: on a GPU this hangs or goes on wrongly.
-void Core::stuck() {
+// Reports that no thread of the block can run and at least one waits. A GPU would hang, or continue with wrong values.
+void Core::report_deadlock() {
   unsigned blocked = 0;
   while (blocked + 1 < threads_.size() && !threads_[blocked].at_barrier) ++blocked;
   if (waiting_) {
     set_fault(name(blocked) + " waits at a barrier that " + std::to_string(alive_ - waiting_) + " threads of its block never reach");
   } else {
     for (blocked = 0; !(warps_[blocked / kWarpSize].alive >> blocked % kWarpSize & 1);) ++blocked;
-    set_fault(name(blocked) + " waits in a warp operation for lanes that never come");
+    set_fault(name(blocked) + " waits in a warp operation for lanes that never reach it");
   }
   if (sanitize::on) sanitize::never_reached(blocked, waiting_ > 0);
-  for (Thread& thread : threads_) thread.at_barrier = thread.at_grid = false;
-  fibers_.clear();  // their stacks hold threads that will never go on
-  idle_.clear();
+  drop_threads();
 }
 
-// ------------------------------------------------------------------------------------- as kernels say it
+State Core::abandon() {
+  self();  // ends a row or the lockstep
+  abandoned_ = true;
+  return main_;
+}
 
-State at_barrier(std::uint64_t vote, std::uint64_t, State here) { return core->in_step() ? core->step(vote, here) : core->wait_at_barrier(vote, here); }
+// Drops all threads of the block that wait. Their stacks hold threads that will never continue.
+void Core::drop_threads() {
+  for (Thread& thread : threads_) thread.at_barrier = thread.at_grid = false;
+  fibers_.clear();
+  idle_.clear();
+  if (abandoned_) alive_ = 0;
+}
+
+// ------------------------------------------------------------------------------------- called by kernels
+
+State at_barrier(std::uint64_t vote, std::uint64_t, State here) { return core->in_lockstep() ? core->arrive_in_lockstep(vote, here) : core->wait_at_barrier(vote, here); }
 State at_grid_barrier(std::uint64_t, std::uint64_t, State here) { return core->wait_at_grid(here); }
 State for_turn(std::uint64_t, std::uint64_t, State here) { return core->wait_for_turn(here); }
 bool grid_is_cooperative() { return core->cooperative(); }
 bool next_row() { return core->next_row(); }
+void* shared_at(std::uint32_t low) { return core->shared_at(low); }
 void fail_in_kernel(const char* what) { core->fail(what); }
 bool is_shared(const void* address) { return core && core->holds(address); }
 

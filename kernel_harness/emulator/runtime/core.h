@@ -1,31 +1,37 @@
-// A core and the block it runs: its threads run in index order on as few stacks as they need. A kernel without
-// barriers needs one; a thread that waits leaves its stack as it is and the next gets another.
+// A core: it runs one block at a time on an OS thread. The block's threads run in index order on as few stacks as
+// possible. A kernel without barriers needs one stack. A thread that waits keeps its stack, and the next thread gets
+// another one.
 #pragma once
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "emulator/host.h"
 #include "emulator/scheduler.h"
 
 namespace emulator {
 
-void set_fault(const std::string& text);  // the first of a launch is kept
+// Sets the fault of the launch: its text, and its error, a cudaError_t. Keeps only the first fault of a launch.
+void set_fault(const std::string& text, int error = cudaErrorLaunchFailure);
 
-// The thread-local memory of the object that a kernel lives in is the kernel's static shared memory.
+// A kernel's static shared memory: the thread-local memory of the library that contains the kernel.
 struct SharedMemory {
   char* data = nullptr;
   std::size_t bytes = 0;
 };
-SharedMemory static_memory_of(const void* code);  // on the calling thread
+// The static shared memory of the calling OS thread in the library that contains `code`.
+SharedMemory static_memory_of(const void* code);
 
-struct Gathering : Meeting {  // a rendezvous of the lanes of one mask, and the outcome of the last
+// The rendezvous of the lanes of one mask: the lanes that have arrived, and the outcome (Meeting) of the last
+// rendezvous.
+struct Gathering : Meeting {
   std::uint32_t mask = 0, arrived = 0;
   std::uint64_t given[kWarpSize];
 };
 
 struct Warp {
   std::uint32_t alive = 0, converging = 0;
-  std::uint64_t way[kWarpSize];  // by which each lane came to where it is converging
+  std::uint64_t call_chain[kWarpSize];  // for each converging lane, a hash of the return addresses on its stack
   std::vector<Gathering> gatherings;
 };
 
@@ -41,7 +47,7 @@ struct Fiber {  // a stack that runs one thread after another
 struct Thread {
   uint3 at;
   bool at_barrier = false, at_grid = false;
-  State state = nullptr;  // where it waits
+  State state = nullptr;  // while the thread waits: its saved context
 };
 
 class Core {
@@ -49,20 +55,25 @@ class Core {
   void begin_launch(const Launch& launch);
   void end_launch();
   void run_blocks(std::uint64_t first, std::uint64_t end);
-  void fail(const char* what) { set_fault(name(index_of(self())) + ": " + what); }
+  void fail(const char* what, int error = cudaErrorLaunchFailure) { set_fault(name(index_of(self())) + ": " + what, error); }
+  // Gives up the block: none of its threads continues. The result is the state of the context that runs next.
+  State abandon();
+  bool runs() const { return launch_ && alive_; }
   bool holds(const void* address) const;
+  void* shared_at(std::uint32_t low);
   bool next_row();
 
-  // A cooperative launch, whose blocks take turns.
+  // For a cooperative launch, in which the blocks take turns.
   void begin_block(std::uint64_t number);
   bool advance();
   void leave();
   void release_grid();
   bool cooperative() const { return launch_->cooperative; }
 
-  // What the running thread, which left off at `here`, waits for; gives who goes on.
-  bool in_step() const { return in_step_; }
-  State step(bool vote, State here);  // the same at a barrier, while in step
+  // Each of these functions lets the running thread wait. `here` is the saved state of the thread. The result is the
+  // state of the context that runs next.
+  bool in_lockstep() const { return lockstep_; }
+  State arrive_in_lockstep(bool vote, State here);  // replaces wait_at_barrier while the block is in lockstep
   State wait_at_barrier(bool vote, State here);
   State wait_at_grid(State here);
   State wait_in_warp(std::uint32_t mask, std::uint64_t value, State here);
@@ -71,22 +82,22 @@ class Core {
 
  private:
   Thread& self() {
-    if (row_end) keep_books();
-    if (in_step_) fall_out_of_step();
+    if (row_end) start_records();
+    if (lockstep_) leave_lockstep();
     return *running_;
   }
-  Thread& left(State here) {
+  Thread& suspended(State here) {
     Thread& thread = self();
     thread.state = here;
     return thread;
   }
   unsigned index_of(const Thread& thread) const { return static_cast<unsigned>(&thread - threads_.data()); }
-  void open_books();
-  void keep_books();
-  void fall_out_of_step();
+  void reset_records();
+  void start_records();
+  void leave_lockstep();
   std::uint64_t outcome(unsigned voters) const { return std::bit_cast<std::uint64_t>(Votes{votes_, votes_ == voters, votes_ > 0}); }
   void enter();
-  void go();
+  void run_until_blocked();
   State next();
   State next_fiber();
   [[noreturn]] void run_threads(Fiber* fiber);
@@ -99,7 +110,8 @@ class Core {
   Gathering& gathering_of(unsigned which, std::uint32_t mask);
   bool wakes(unsigned first, std::uint32_t lanes) const;
   void release(Gathering& gathering, unsigned first);
-  void stuck();
+  void report_deadlock();
+  void drop_threads();
   std::string name(unsigned index) const;
 
   void push_ready(unsigned index) {
@@ -117,25 +129,25 @@ class Core {
   const Launch* launch_ = nullptr;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
-  std::vector<unsigned> ready_;  // a ring: every thread is in it at most once
+  std::vector<unsigned> ready_;  // a ring that holds each thread at most once
   unsigned ready_head_ = 0, ready_count_ = 0;
   unsigned next_ = 0, alive_ = 0, waiting_ = 0, converging_ = 0;
   unsigned votes_ = 0, voters_ = 0, at_grid_ = 0;
-  unsigned row_end_ = 0;  // what `row_end` is to be when the block takes its turn
-  bool in_step_ = false;
-  std::uint64_t outcome_ = 0;  // of the last barrier: Votes
+  unsigned row_end_ = 0;  // in a cooperative launch, the block's value of `row_end` while another block runs
+  bool lockstep_ = false, abandoned_ = false;
+  std::uint64_t outcome_ = 0;  // the Votes of the last barrier
   Thread* running_ = nullptr;
   State main_ = nullptr;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
   std::vector<char> dynamic_, kept_, shared_;
-  std::uint64_t number_ = 0, end_ = 0;  // of blocks to run
+  std::uint64_t number_ = 0, end_ = 0;  // the running block, and the end of the range of blocks to run
   uint3 block_{};
   char *static_ = nullptr, *sanitized_ = nullptr;
   std::size_t static_bytes_ = 0;
 };
 
-// The one that works on this OS thread.
+// The core of this OS thread.
 extern EMULATOR_BUILT_IN Core* core;
 
 }  // namespace emulator

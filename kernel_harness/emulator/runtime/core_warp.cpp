@@ -1,4 +1,4 @@
-// What the lanes of a warp wait for: each other.
+// The rendezvous of lanes in a warp operation.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -19,8 +19,9 @@ void Core::release(Gathering& gathering, unsigned first) {
     if (gathering.lanes >> i & 1) push_ready(first + i);
 }
 
-// Lanes read an outcome as soon as they go on, so one that nobody is to go on from is free. Every other has a lane of
-// its own, in it or on the way out of it: a warp needs no more of them than it has lanes, and they stay where they are.
+// Returns the gathering for `mask`: the one that has this mask, else a new one, else one that is not in use. A gathering
+// is in use while lanes wait in it or are about to read its outcome. A lane is in one gathering at a time, so a warp
+// needs no more gatherings than it has lanes. Their addresses never change, because lanes keep pointers to them.
 Gathering& Core::gathering_of(unsigned which, std::uint32_t mask) {
   auto& all = warps_[which].gatherings;
   for (Gathering& each : all)
@@ -35,7 +36,7 @@ Gathering& Core::gathering_of(unsigned which, std::uint32_t mask) {
   return *free;
 }
 
-// Whether one of these lanes of the warp that begins with thread `first` is about to go on.
+// Returns whether one of `lanes` is about to continue. `first` is the index of the warp's first thread.
 bool Core::wakes(unsigned first, std::uint32_t lanes) const {
   for (unsigned i = 0; i < ready_count_; ++i) {
     const unsigned index = ready_[(ready_head_ + i) % ready_.size()];
@@ -45,15 +46,15 @@ bool Core::wakes(unsigned first, std::uint32_t lanes) const {
 }
 
 State Core::wait_in_warp(std::uint32_t mask, std::uint64_t value, State here) {
-  const unsigned index = index_of(left(here)), which = index / kWarpSize, bit = index % kWarpSize;
+  const unsigned index = index_of(suspended(here)), which = index / kWarpSize, bit = index % kWarpSize;
   if (sanitize::on) sanitize::arrive(index, caller_of(here), false);
   if (!(mask >> bit & 1)) {
     if (sanitize::on) sanitize::outside_mask(index);
-    set_fault(name(index) + " took part in a warp operation whose mask leaves it out");
+    set_fault(name(index) + " calls a warp operation whose mask does not include its lane");
     mask |= 1u << bit;
   }
   Gathering& gathering = gathering_of(which, mask);
-  if (sanitize::on) sanitize::keep_quiet(warps_[which].gatherings.data(), kWarpSize * sizeof(Gathering));
+  if (sanitize::on) sanitize::ignore_memory(warps_[which].gatherings.data(), kWarpSize * sizeof(Gathering));
   gathering.given[bit] = value;
   gathering.arrived |= 1u << bit;
   here->answer = reinterpret_cast<std::uint64_t>(static_cast<const Meeting*>(&gathering));
@@ -62,23 +63,24 @@ State Core::wait_in_warp(std::uint32_t mask, std::uint64_t value, State here) {
 }
 
 State Core::wait_for_lanes(State here) {
-  const unsigned index = index_of(left(here)), bit = index % kWarpSize;
+  const unsigned index = index_of(suspended(here)), bit = index % kWarpSize;
   Warp& warp = warps_[index / kWarpSize];
-  warp.way[bit] = way_here();
+  warp.call_chain[bit] = call_chain_hash();
   warp.converging |= 1u << bit;
   ++converging_;
   return next();
 }
 
-// One place in the code of each warp: the lanes that came there by the same calls are together, and go on.
+// In each warp with converging lanes, wakes the lanes whose call chain equals that of the lowest converging lane. These
+// lanes run together from then on.
 void Core::release_converged() {
   for (unsigned w = 0; w < warps_.size(); ++w) {
     Warp& warp = warps_[w];
     if (!warp.converging) continue;
-    const std::uint64_t way = warp.way[std::countr_zero(warp.converging)];
+    const std::uint64_t chain = warp.call_chain[std::countr_zero(warp.converging)];
     std::uint32_t together = 0;
     for (unsigned i = 0; i < kWarpSize; ++i)
-      if (warp.converging >> i & 1 && warp.way[i] == way) together |= 1u << i;
+      if (warp.converging >> i & 1 && warp.call_chain[i] == chain) together |= 1u << i;
     warp.converging &= ~together;
     for (std::uint32_t rest = together; rest; rest &= rest - 1) {
       const unsigned index = w * kWarpSize + std::countr_zero(rest);

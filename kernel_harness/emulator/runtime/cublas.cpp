@@ -1,4 +1,4 @@
-// cuBLAS on torch's CPU kernels: a column-major matrix is a tensor whose first stride is one.
+// Implements cuBLAS with torch's CPU kernels. A column-major matrix is a tensor whose first stride is one.
 #include "emulator/cublas.h"
 
 #include <ATen/core/Tensor.h>
@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "emulator/memory.h"
+#include "tf32.h"
 
 struct cublasContext {
   int mode = CUBLAS_DEFAULT_MATH;
@@ -35,7 +36,7 @@ at::Tensor column_major(const void* address, cudaDataType_t type, int64_t rows, 
 
 bool known(cublasOperation_t op) { return op == CUBLAS_OP_N || op == CUBLAS_OP_T || op == CUBLAS_OP_C; }
 
-// The type that products are summed in; alpha and beta are of it, except that half precision is summed in float.
+// The type of the sums of products, and of alpha and beta. For half precision, this type is float.
 at::ScalarType compute_type(cublasComputeType_t compute) {
   if (compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC) return at::kDouble;
   return compute == CUBLAS_COMPUTE_32I ? at::kInt : at::kFloat;
@@ -50,7 +51,7 @@ double scalar(const void* address, cudaDataType_t type) {
   return type == CUDA_R_64F ? *static_cast<const double*>(address) : *static_cast<const float*>(address);
 }
 
-// Combinations of types that the reference's table of cublasGemmEx has.
+// Checks that cuBLAS documents this combination of types for cublasGemmEx.
 // https://docs.nvidia.com/cuda/cublas/#cublasgemmex
 bool supported(const Gemm& g) {
   if (g.a.type != g.b.type) return false;
@@ -69,7 +70,7 @@ bool supported(const Gemm& g) {
   }
 }
 
-// The conditions that the reference documents as CUBLAS_STATUS_INVALID_VALUE.
+// Checks the conditions for which the documentation promises CUBLAS_STATUS_INVALID_VALUE.
 // https://docs.nvidia.com/cuda/cublas/#cublas-t-gemm
 bool valid(const Gemm& g, const Batch& batch) {
   if (g.m < 0 || g.n < 0 || g.k < 0 || batch.count < 0 || !known(g.transpose_a) || !known(g.transpose_b) || !g.alpha || !g.beta) return false;
@@ -79,7 +80,7 @@ bool valid(const Gemm& g, const Batch& batch) {
 }
 
 cublasStatus_t illegal() {
-  fail(cudaErrorIllegalAddress, "cuBLAS was given host memory, which a kernel cannot reach");
+  fail(cudaErrorIllegalAddress, "an argument of a cuBLAS call is host memory, which a kernel cannot access");
   return CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
@@ -88,15 +89,26 @@ at::Tensor operand(const Matrix& matrix, bool transposed, int64_t rows, int64_t 
   return transposed ? stored.t() : stored;
 }
 
-cublasStatus_t run_one(const Gemm& g) {
+// Returns whether the operands are rounded to TF32: by the compute type, or by the handle's math mode.
+// https://docs.nvidia.com/cuda/cublas/#cublasmath-t
+bool uses_tf32(const Gemm& g, cublasHandle_t handle) {
+  if (g.a.type != CUDA_R_32F) return false;
+  const int mode = handle->mode & ~CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+  const bool allowed = mode == CUBLAS_TF32_TENSOR_OP_MATH || mode == CUBLAS_TENSOR_OP_MATH || (handle == torch_cublas_handle() && torch_allows_tf32());
+  return g.compute == CUBLAS_COMPUTE_32F_FAST_16F || g.compute == CUBLAS_COMPUTE_32F_FAST_16BF || g.compute == CUBLAS_COMPUTE_32F_FAST_TF32 ||
+         (g.compute == CUBLAS_COMPUTE_32F && allowed);
+}
+
+cublasStatus_t run_one(const Gemm& g, bool tf32) {
   if (!is_device(g.c.address) || (g.k && (!is_device(g.a.address) || !is_device(g.b.address)))) return illegal();
   const auto type = compute_type(g.compute);
-  const auto a = operand(g.a, g.transpose_a != CUBLAS_OP_N, g.m, g.k).to(type), b = operand(g.b, g.transpose_b != CUBLAS_OP_N, g.k, g.n).to(type);
+  auto a = operand(g.a, g.transpose_a != CUBLAS_OP_N, g.m, g.k).to(type), b = operand(g.b, g.transpose_b != CUBLAS_OP_N, g.k, g.n).to(type);
+  if (tf32) a = rounded_to_tf32(a), b = rounded_to_tf32(b);
   auto c = column_major(g.c.address, g.c.type, g.m, g.n, g.c.leading);
   const double alpha = scalar(g.alpha, g.compute), beta = scalar(g.beta, g.compute);
   auto product = at::mm(a, b);
   if (alpha != 1) product.mul_(alpha);
-  // With beta 0 cuBLAS does not read C, which may hold anything.
+  // If beta is 0, cuBLAS does not read C, so C may contain any values.
   if (beta != 0) product.add_(c.to(type), beta);
   c.copy_(product);
   return CUBLAS_STATUS_SUCCESS;
@@ -106,7 +118,7 @@ const void* moved(const Matrix& matrix, long long elements) {
   return static_cast<const char*>(matrix.address) + elements * static_cast<long long>(c10::elementSize(scalar_type(matrix.type)));
 }
 
-// A triangle of a square matrix, with ones on its diagonal where asked for.
+// Returns one triangle of a square matrix. If requested, its diagonal is all ones.
 at::Tensor triangle(const Matrix& matrix, int64_t n, cublasFillMode_t fill, bool unit) {
   const auto stored = column_major(matrix.address, matrix.type, n, n, matrix.leading);
   auto out = fill == CUBLAS_FILL_MODE_LOWER ? stored.tril() : stored.triu();
@@ -136,7 +148,7 @@ cublasStatus_t gemm(cublasHandle_t handle, const Gemm& call, const Batch& batch)
     one.a.address = batch.as ? batch.as[i] : moved(call.a, i * batch.a);
     one.b.address = batch.bs ? batch.bs[i] : moved(call.b, i * batch.b);
     one.c.address = batch.cs ? batch.cs[i] : moved(call.c, i * batch.c);
-    const cublasStatus_t status = run_one(one);
+    const cublasStatus_t status = run_one(one, uses_tf32(call, handle));
     if (status != CUBLAS_STATUS_SUCCESS) return status;
   }
   return CUBLAS_STATUS_SUCCESS;
@@ -213,7 +225,7 @@ cublasStatus_t syrk(cublasHandle_t handle, const RankK& r) {
   const double beta = scalar(r.beta, r.c.type);
   if (beta != 0) product.add_(c, beta);
   const bool lower = r.fill == CUBLAS_FILL_MODE_LOWER;
-  // Only the one triangle is written.
+  // Only one triangle of C is written.
   const auto ones = product.new_ones({r.n, r.n}), written = lower ? ones.tril() : ones.triu();
   c.copy_(product.where(written.to(at::kBool), c));
   return CUBLAS_STATUS_SUCCESS;

@@ -1,20 +1,23 @@
-// A CUDA device for torch whose memory is host memory: tensors that say is_cuda() and mean it.
-// Every operator runs torch's own CPU kernel on aliases of the same storage (one boxed fallback), so that
-// Python and C++ see a CUDA machine without a word of theirs rewritten.
+// The emulated CUDA device for torch. Its memory is host memory. Its tensors report is_cuda(), and kernels can use
+// them. One boxed fallback runs every operator: it calls torch's own CPU kernel on host tensors that share the storage
+// of the device tensors. So Python and C++ code for CUDA run unchanged.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/set_native.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
 #include <cstring>
 #include <set>
+#include <unordered_map>
 
 #include "emulator/memory.h"
 #include "emulator/sanitize.h"
+#include "tf32.h"
 
 namespace {
 
@@ -72,13 +75,15 @@ struct Hooks final : at::CUDAHooksInterface {
     return kDevice;
   }
   void deviceSynchronize(c10::DeviceIndex) const override {}
-  // What draws is the CPU's kernel, so the generator is the CPU's, the default one seeded by torch.manual_seed.
+  // torch's CPU kernels draw the random numbers, so this is the CPU's default generator, seeded by torch.manual_seed.
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override { return at::detail::getDefaultCPUGenerator(); }
   at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::detail::createCPUGenerator(); }
 };
 
-// The same elements of another storage.
-Tensor seen_in(const c10::Storage& storage, const Tensor& tensor) {
+// Returns a tensor in `storage` with the sizes, strides and flags of `tensor`. `inference` says whether it is an inference
+// tensor, which has no version counter. A tensor's constructor takes this from the mode of the thread.
+Tensor seen_in(const c10::Storage& storage, const Tensor& tensor, bool inference = c10::InferenceMode::is_enabled()) {
+  const c10::InferenceMode mode(inference);
   auto key = storage.device().is_cuda() ? c10::DispatchKey::CUDA : c10::DispatchKey::CPU;
   auto out = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(key), tensor.dtype());
   auto* impl = out.unsafeGetTensorImpl();
@@ -96,7 +101,7 @@ void forget(void* storage) {
   drop(storage);
 }
 
-// A storage over the same bytes that says it is elsewhere, and keeps the first one alive.
+// Returns a storage over the same bytes with another device. The new storage keeps the given one alive.
 c10::Storage twin(const c10::Storage& storage, c10::Device device, c10::Allocator* resizes, c10::DeleterFnPtr deleter) {
   auto* kept = new c10::Storage(storage);
   return {c10::Storage::use_byte_size_t(), kept->nbytes(), c10::DataPtr(kept->mutable_data(), kept, deleter, device), resizes, true};
@@ -104,13 +109,13 @@ c10::Storage twin(const c10::Storage& storage, c10::Device device, c10::Allocato
 
 c10::Storage host_view(const c10::Storage& device) { return twin(device, c10::kCPU, c10::GetAllocator(c10::kCPU), &drop); }
 
-// Fresh host memory becomes the device's.
+// Makes newly allocated host memory device memory.
 c10::Storage adopt(const c10::Storage& host) {
   if (host.data()) emulator::adopt(host.data(), host.nbytes());
   return twin(host, kDevice, &allocator, &forget);
 }
 
-// One call's tensors on both sides.
+// The tensors of one operator call: each device tensor and its host alias.
 class Crossing {
  public:
   explicit Crossing(const c10::OperatorHandle& op) : op_(op) {}
@@ -142,8 +147,8 @@ class Crossing {
     return value;
   }
 
-  // torch's own rule and words: a host tensor among device tensors is an error, save a single number,
-  // an index, and the operators whose job is to copy across.
+  // torch has the same rule and message: a host tensor beside device tensors is an error. Exceptions are a tensor with
+  // a single number, an index, and operators that copy between devices.
   void check_devices() const {
     static const std::set<std::string> across{"aten::copy_", "aten::_copy_from", "aten::index",
                                               "aten::index_put_", "aten::_index_put_impl_"};
@@ -152,7 +157,7 @@ class Crossing {
                 op_.schema().operator_name().name, ")");
   }
 
-  // An operator that resized its output did so on the host's twin of it.
+  // An operator that resized its output has resized only the host alias. This resizes the device tensor.
   void write_back() const {
     for (const auto& [device, host] : storages_) {
       if (device.data() == host.data()) continue;
@@ -185,13 +190,20 @@ class Crossing {
     if (!result.defined()) return result;
     for (const auto& [device, host] : tensors_) {
       if (!host.is_same(result)) continue;
-      if (emulator::sanitize::on)  // what an operator gives back as its own argument, it has written
+      if (emulator::sanitize::on)  // the operator returns an argument, so it has written to it
         emulator::sanitize::written_by_host(device.data_ptr(), at::detail::computeStorageNbytes(device.sizes(), device.strides(), device.itemsize()));
       return device;
     }
     for (const auto& [device, host] : storages_)
-      if (host.is_alias_of(result.storage())) return seen_in(device, result);
+      if (host.is_alias_of(result.storage())) return seen_in(device, result, is_inference(device));
     return seen_in(adopt(result.storage()), result);
+  }
+
+  // torch makes a view of an inference tensor an inference tensor, and no other view, in each mode of the thread.
+  bool is_inference(const c10::Storage& device) const {
+    for (const auto& [tensor, host] : tensors_)
+      if (tensor.storage().is_alias_of(device)) return tensor.is_inference();
+    return c10::InferenceMode::is_enabled();
   }
 
   const c10::OperatorHandle& op_;
@@ -200,11 +212,28 @@ class Crossing {
   bool host_seen_ = false;
 };
 
+// Returns the position of the first of the two matrices that an operator multiplies with cuBLAS, or -1.
+int factors_of(const c10::OperatorHandle& op) {
+  static const std::unordered_map<std::string, int> products{{"aten::mm", 0},      {"aten::bmm", 0},    {"aten::addmm", 1},
+                                                             {"aten::baddbmm", 1}, {"aten::addbmm", 1}, {"aten::_addmm_activation", 1}};
+  const auto found = products.find(op.schema().operator_name().name);
+  return found == products.end() ? -1 : found->second;
+}
+
+// Rounds the factors of a product of float32 matrices, as a GPU does if torch's settings allow TF32.
+void round_factors(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const int first = factors_of(op);
+  if (first < 0 || !emulator::torch_allows_tf32()) return;
+  for (std::size_t i = stack.size() - op.schema().arguments().size() + static_cast<std::size_t>(first), end = i + 2; i < end; ++i)
+    if (stack[i].toTensor().scalar_type() == at::kFloat) stack[i] = emulator::rounded_to_tf32(stack[i].toTensor());
+}
+
 void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   Crossing crossing(op);
   auto arguments = torch::jit::pop(*stack, op.schema().arguments().size());
   for (auto& argument : arguments) stack->push_back(crossing.to_cpu(argument));
   crossing.check_devices();
+  round_factors(op, *stack);
   op.callBoxed(stack);
   crossing.write_back();
   auto results = torch::jit::pop(*stack, op.schema().returns().size());
@@ -223,7 +252,7 @@ Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::option
                                            c10::dtype_or_default(dtype));
 }
 
-// A tensor without memory, of its own device.
+// Returns a tensor without memory on the emulated device.
 Tensor& set_to_none(Tensor& tensor) {
   c10::Storage none(c10::Storage::use_byte_size_t(), 0, allocator.allocate(0), &allocator, true);
   return at::native::set_storage_cpu_(tensor, none, 0, {0}, {});
@@ -237,7 +266,7 @@ class Silence final : c10::WarningHandler {
   c10::WarningUtils::WarningHandlerGuard guard_{this};
 };
 
-// Registration cannot be undone while a tensor lives, so the handles are leaked on purpose.
+// A registration must outlive every tensor, so its handle is leaked on purpose.
 template <class Handle>
 void keep(Handle handle) {
   new Handle(std::move(handle));
@@ -245,20 +274,21 @@ void keep(Handle handle) {
 
 }  // namespace
 
-// Bytes somebody else owns, shared with the judge for instance, as device memory.
+// emulator::as_cuda: makes the memory of a host tensor device memory. Its owner does not change. An example is memory
+// that is shared with the judge.
 TORCH_LIBRARY(emulator, library) {
   library.def("as_cuda(Tensor host) -> Tensor", [](const Tensor& host) { return seen_in(adopt(host.storage()), host); });
 }
 
-// Makes this process a CUDA machine. On a CUDA build of torch its GPU kernels are overridden one by one:
-// a fallback alone would lose to them.
+// Registers the emulated device as torch's CUDA device in this process. In a CUDA build of torch, each GPU kernel is
+// overridden, because it would have priority over the fallback.
 extern "C" void emulator_install() {
   static DeviceGuard guard;
   c10::impl::device_guard_impl_registry[static_cast<std::size_t>(c10::kCUDA)].store(&guard);
   at::CUDAHooksRegistry()->Register(
       "CUDAHooks", [](at::CUDAHooksArgs) -> std::unique_ptr<at::CUDAHooksInterface> { return std::make_unique<Hooks>(); },
       c10::RegistryPriority::REGISTRY_PREFERRED);
-  // torch may have looked before now and kept what it found: the object it kept becomes ours. It has no state.
+  // torch may already keep a hooks object, so that object is overwritten with ours. Hooks objects have no state.
   static_assert(sizeof(Hooks) == sizeof(at::CUDAHooksInterface));
   new (const_cast<at::CUDAHooksInterface*>(&at::detail::getCUDAHooks())) Hooks;
   auto& dispatcher = c10::Dispatcher::singleton();
@@ -270,8 +300,8 @@ extern "C" void emulator_install() {
   Silence overriding_is_the_purpose;
   for (const auto& name : dispatcher.getAllOpNamesForDispatchKey(c10::DispatchKey::CUDA))
     if (name.getNamespace() == "aten") on_cuda(name, fallback);
-  on_cuda({"aten::copy_", ""}, fallback);  // a composite that would look for a CUDA kernel inside
-  // What gives a tensor another storage is about the device's own: a twin on the host has nothing to do with it.
+  on_cuda({"aten::copy_", ""}, fallback);  // copy_ is a composite operator, which would look for a CUDA kernel
+  // Operators that replace a tensor's storage act on the device tensor itself, not on its host alias.
   on_cuda({"aten::set_", "source_Storage_storage_offset"}, c10::KernelFunction::makeFromUnboxedRuntimeFunction(&at::native::set_storage_cpu_));
   on_cuda({"aten::set_", "source_Storage"}, c10::KernelFunction::makeFromUnboxedRuntimeFunction(
                                                 static_cast<Tensor& (*)(Tensor&, c10::Storage)>(&at::native::set_)));

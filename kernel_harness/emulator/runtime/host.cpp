@@ -1,4 +1,4 @@
-// The error state and the host calls of the emulated CUDA runtime.
+// The error state of the emulated CUDA runtime, and its calls for launches, allocations and copies.
 #include "emulator/host.h"
 
 #include <cstdint>
@@ -15,9 +15,11 @@ namespace emulator {
 namespace {
 
 std::mutex mutex;
-cudaError_t pending = cudaSuccess;  // cleared by cudaGetLastError
-cudaError_t sticky = cudaSuccess;   // the context is broken: nothing clears it
+cudaError_t pending = cudaSuccess;  // the last error; cudaGetLastError clears it
+cudaError_t sticky = cudaSuccess;   // an error that broke the context; nothing clears it
 std::string detail;
+cudaError_t refused_as = cudaSuccess;  // the error of the last launch that was refused, and the limit that it exceeded
+std::string limit;
 
 bool within(const dim3& v, unsigned x, unsigned y, unsigned z) {
   return v.x >= 1 && v.y >= 1 && v.z >= 1 && v.x <= x && v.y <= y && v.z <= z;
@@ -65,30 +67,55 @@ const Description& describe(cudaError_t error) {
 cudaError_t give(cudaError_t error) {
   std::lock_guard lock(mutex);
   if (sticky) return sticky;
-  if (error) pending = error;
+  if (error) {
+    pending = error;
+    limit.clear();  // it belongs to an earlier error
+  }
   return error;
 }
 
 namespace {
-bool refuse(const Launch& launch, cudaError_t error) {
-  if (sanitize::on) sanitize::refused(launch, error_string(error));
+bool refuse(const Launch& launch, cudaError_t error, const std::string& exceeded) {
+  if (sanitize::on) sanitize::refused(launch, describe(error).text);
   give(error);
+  std::lock_guard lock(mutex);
+  refused_as = error;
+  limit = exceeded;
   return false;
+}
+
+std::string sizes(unsigned x, unsigned y, unsigned z) {
+  return std::to_string(x) + "x" + std::to_string(y) + "x" + std::to_string(z);
+}
+
+// Says which limit a launch exceeds, or returns an empty text if its grid and its block are within all limits.
+std::string exceeded(const Launch& launch) {
+  using namespace limits;
+  const dim3 &grid = launch.grid, &block = launch.block;
+  if (!within(grid, kGridX, kGridY, kGridZ))
+    return "the grid is " + sizes(grid.x, grid.y, grid.z) + ": at least 1x1x1 and at most " + sizes(kGridX, kGridY, kGridZ) + " is possible";
+  if (!within(block, kBlockX, kBlockY, kBlockZ))
+    return "the block is " + sizes(block.x, block.y, block.z) + ": at least 1x1x1 and at most " + sizes(kBlockX, kBlockY, kBlockZ) + " is possible";
+  if (block.x * block.y * block.z > kThreadsPerBlock)
+    return "the block is " + sizes(block.x, block.y, block.z) + ", which are " + std::to_string(block.x * block.y * block.z) +
+           " threads: at most " + std::to_string(kThreadsPerBlock) + " are possible";
+  return "";
 }
 }  // namespace
 
 bool valid(const Launch& launch) {
-  ++launches;  // a launch that fails is one, too
+  ++launches;  // a launch that fails counts, too
   const dim3& block = launch.block;
   if (peek_error() && sticky) return false;
-  if (!within(launch.grid, limits::kGridX, limits::kGridY, limits::kGridZ) ||
-      !within(block, limits::kBlockX, limits::kBlockY, limits::kBlockZ) || block.x * block.y * block.z > limits::kThreadsPerBlock)
-    return refuse(launch, cudaErrorInvalidConfiguration);
-  if (launch.shared_bytes > dynamic_shared_limit(launch.kernel)) return refuse(launch, cudaErrorInvalidValue);
+  if (const std::string text = exceeded(launch); !text.empty()) return refuse(launch, cudaErrorInvalidConfiguration, text);
+  if (const auto most = dynamic_shared_limit(launch.kernel); launch.shared_bytes > most)
+    return refuse(launch, cudaErrorInvalidValue, "the launch asks for " + std::to_string(launch.shared_bytes) +
+                  " bytes of dynamic shared memory: this kernel can have " + std::to_string(most) +
+                  ", and more only by cudaFuncSetAttribute");
   const auto threads = static_cast<int>(block.x * block.y * block.z);
   if (launch.cooperative && static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z >
                                 static_cast<std::uint64_t>(resident_blocks(threads, launch.shared_bytes)) * limits::kMultiprocessors)
-    return refuse(launch, cudaErrorCooperativeLaunchTooLarge);
+    return refuse(launch, cudaErrorCooperativeLaunchTooLarge, "");
   return true;
 }
 
@@ -101,12 +128,10 @@ void fail(cudaError_t error, const char* text) {
 
 bool fail_host_pointer(const char* kernel, unsigned position) {
   char text[256];
-  std::snprintf(text, sizeof text, "argument %u of %s is host memory, which a kernel cannot reach", position + 1, kernel);
+  std::snprintf(text, sizeof text, "argument %u of %s is host memory, which a kernel cannot access", position + 1, kernel);
   fail(cudaErrorIllegalAddress, text);
   return false;
 }
-
-const char* failure_detail() { return detail.c_str(); }
 
 cudaError_t take_error() {
   std::lock_guard lock(mutex);
@@ -127,7 +152,17 @@ cudaError_t synchronize() {
 }
 
 const char* error_name(cudaError_t error) { return describe(error).name; }
-const char* error_string(cudaError_t error) { return describe(error).text; }
+
+// The text includes the detail of the sticky error, or the limit that the last refused launch exceeded, because many
+// programs throw nothing but this text.
+const char* error_string(cudaError_t error) {
+  static thread_local std::string text;
+  std::lock_guard lock(mutex);
+  const std::string& more = error == sticky ? detail : error == refused_as ? limit : std::string();
+  if (!error || more.empty()) return describe(error).text;
+  text = std::string(describe(error).text) + " (" + more + ")";
+  return text.c_str();
+}
 
 cudaError_t allocate(void** address, std::size_t bytes) {
   if (synchronize()) return sticky;
@@ -159,11 +194,11 @@ cudaError_t set_device(int device) { return give(device == 0 ? cudaSuccess : cud
 
 }  // namespace emulator
 
-// For the process that hosts the candidate: 0, or the sticky error's number, with its words.
+// Called by the worker process. emulator_synchronize returns the number of the sticky error, or 0. emulator_failure
+// returns the message of the sticky error.
 extern "C" int emulator_synchronize() { return emulator::synchronize(); }
 extern "C" const char* emulator_failure() {
   static thread_local std::string text;
   text = std::string("CUDA error: ") + emulator::error_string(emulator::synchronize());
-  if (*emulator::failure_detail()) text += std::string(" (") + emulator::failure_detail() + ")";
   return text.c_str();
 }

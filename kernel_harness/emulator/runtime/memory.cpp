@@ -1,4 +1,4 @@
-// The registry of device memory: an ordered map from start address to size.
+// Implements the registry of device memory as an ordered map from start address to size.
 #include "emulator/memory.h"
 
 #include "emulator/sanitize.h"
@@ -12,7 +12,7 @@
 namespace emulator {
 namespace {
 
-// cudaMalloc's documented alignment.
+// The alignment that CUDA documents for cudaMalloc.
 constexpr std::size_t kAlignment = 256;
 
 struct Range {
@@ -22,7 +22,7 @@ struct Range {
 
 std::shared_mutex mutex;
 std::map<const char*, Range>& ranges() {
-  static auto* map = new std::map<const char*, Range>;  // outlives every static that frees a tensor at exit
+  static auto* map = new std::map<const char*, Range>;  // never destroyed: static objects free tensors at exit
   return *map;
 }
 
@@ -72,7 +72,7 @@ bool is_device(const void* address) {
   auto after = ranges().upper_bound(wanted);
   if (after == ranges().begin()) return false;
   --after;
-  // One past the end counts: an empty tensor's pointer, or an end iterator, is no mistake.
+  // The address behind the last byte is allowed, because an empty tensor or an end iterator may have it.
   return wanted <= after->first + after->second.bytes;
 }
 

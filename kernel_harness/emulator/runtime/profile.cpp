@@ -1,4 +1,5 @@
-// What kernels did, launch by launch, and as JSON. Who counts accesses is counted code itself: see count_accesses.cpp.
+// Keeps the counts of each launch for a profile, and writes them as JSON. Counted code reports its accesses: see
+// counting/count_accesses.cpp.
 #include "emulator/profile.h"
 
 #include <atomic>
@@ -9,7 +10,8 @@
 
 namespace emulator {
 
-bool is_shared(const void* address);  // of the block that runs on this core
+// Returns whether the address is in the shared memory of the block that runs on this OS thread.
+bool is_shared(const void* address);
 
 namespace profile {
 
@@ -26,7 +28,7 @@ struct Counts {
   Count barriers{0}, warp_operations{0}, global_read{0}, global_written{0}, shared_read{0}, shared_written{0};
 };
 
-std::deque<Counts> counted;  // of atomics, which do not move
+std::deque<Counts> counted;  // a deque, because atomics cannot move
 
 void add(Count& count, std::uint64_t more = 1) { count.fetch_add(more, std::memory_order_relaxed); }
 
@@ -44,7 +46,7 @@ void launched(const Launch& launch) { counted.emplace_back(launch.kernel, launch
 void met_at_barrier() { add(counted.back().barriers); }
 void met_in_warp() { add(counted.back().warp_operations); }
 
-// A kernel's own variables are neither in device memory nor in shared memory.
+// Counts one access. An access to a kernel's local variable is in neither device nor shared memory and is not counted.
 void touched(const void* address, std::size_t bytes, bool write) {
   if (!on || counted.empty()) return;
   Counts& now = counted.back();
@@ -63,14 +65,15 @@ extern "C" void emulator_profile_begin() {
   emulator::profile::on = true;
 }
 
-// The launches since, as a JSON list; the text lives until the next call.
+// Ends the profile. Returns the launches since emulator_profile_begin as a JSON list. The next call overwrites the
+// text.
 extern "C" const char* emulator_profile_end() {
   using namespace emulator::profile;
   static std::string text;
   text = "[";
   for (const Counts& each : counted) {
     text += text.size() > 1 ? ", {" : "{";
-    text += "\"kernel\": \"" + each.kernel + "\"";  // a name in C++, which has no quotes
+    text += "\"kernel\": \"" + each.kernel + "\"";  // the name is a C++ name, so it contains no quotes
     put(text, "grid", each.grid);
     put(text, "block", each.block);
     put(text, "dynamic_shared_bytes", each.dynamic_bytes);

@@ -1,4 +1,4 @@
-// Sanitized code's accesses of memory, in kernels; host code makes some, too.
+// Receives the memory accesses of sanitized code, and passes those of kernels to the sanitizer.
 #include "emulator/access_hooks.h"
 
 #include "sanitize_state.h"

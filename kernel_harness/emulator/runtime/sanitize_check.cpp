@@ -1,4 +1,5 @@
-// One access: is it inside a buffer, was that written, and is it ordered after what others did there.
+// Checks one access: it must be inside a buffer, read only initialised memory, and be ordered with the accesses of
+// other threads.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -8,7 +9,8 @@
 namespace emulator::sanitize {
 namespace {
 
-constexpr std::size_t kFarFromStatic = 64 * 1024, kFar = std::size_t{1} << 36;  // where the nearest buffer explains nothing
+// A finding names the nearest buffer only up to this distance.
+constexpr std::size_t kFarFromStatic = 64 * 1024, kFar = std::size_t{1} << 36;
 
 }  // namespace
 
@@ -37,7 +39,8 @@ void Watch::touch(const char* p, std::size_t bytes, bool write, Manner manner, c
   }
 }
 
-// Whether an access that begins in a region ends beyond it or, in static shared memory, is in no one variable.
+// Returns whether an access that begins in a region is out of bounds: it ends beyond the region or, in static shared
+// memory, is not inside a single variable.
 bool Watch::stray(const Region& region, const char* p, std::size_t bytes) const {
   const auto offset = static_cast<std::size_t>(p - region.base);
   if (offset + bytes > region.bytes) return true;
@@ -46,10 +49,11 @@ bool Watch::stray(const Region& region, const char* p, std::size_t bytes) const 
   return !array || offset + bytes > array->offset + array->bytes;
 }
 
-// Memory a kernel may read without it being the program's: the emulator's, and constants of the library.
+// Returns whether an address outside all buffers is memory that a kernel may read: memory of the emulator, or a
+// constant of the library.
 bool Watch::known_elsewhere(const char* p) const {
   if (host_stack_.holds(p) || library_.holds(p)) return true;
-  for (const auto& [warp, range] : block_->quiet)
+  for (const auto& [warp, range] : block_->ignored)
     if (range.holds(p)) return true;
   for (const Thread& thread : block_->threads)
     if (thread.stack.holds(p)) return true;
@@ -57,7 +61,7 @@ bool Watch::known_elsewhere(const char* p) const {
   return dladdr(p, &info) != 0;
 }
 
-// An access of no buffer. Where it would meet memory of somebody else, the thread ends here.
+// Reports an access outside every buffer. If the access would touch other memory of this process, ends the thread.
 void Watch::miss(const char* p, std::size_t bytes, bool write, const void* caller) {
   Finding found = finding(write ? Kind::kOutOfBoundsWrite : Kind::kOutOfBoundsRead, caller);
   const Region* near = memory().nearest(p);
@@ -72,14 +76,30 @@ void Watch::miss(const char* p, std::size_t bytes, bool write, const void* calle
   found.size = bytes;
   keep(found);
   if (near && near->zoned && away + bytes < kZone) return;
-  given_up = true;
+  end_thread();
+}
+
+// Reports an access through a pointer that is not a multiple of `alignment`. It could end this process.
+void Watch::misaligned(const char* p, std::size_t alignment, const char* what, const void* caller) {
+  settle();
+  Finding found = finding(Kind::kMisaligned, caller);
+  if (const Region* region = memory().at(p)) locate(found, *region, p, alignment);
+  found.size = alignment;
+  found.detail = what;
+  keep(found);
+  end_thread();
+}
+
+void Watch::end_thread() {
+  launch_aborted = true;
   longjmp(block_->threads[thread_].end, 1);
 }
 
 void Watch::grain(Region& region, std::size_t index, std::uint8_t bytes, bool write, Manner manner, const void* caller) {
   Grain& g = region.grains[index];
   const char* p = region.base + index * kGrain;
-  // Nobody is told when a volatile value in shared memory is there: without a barrier it is a race all the same.
+  // A volatile access to device memory counts as atomic. A volatile access to shared memory without a barrier is a
+  // race.
   const bool local = shared(region), atomic = manner == Manner::kAtomic || (manner == Manner::kVolatile && !local);
   if (conflicts(g.write, bytes, atomic, local)) {
     race(p, write, atomic, g.write, true, region, caller);
@@ -96,9 +116,9 @@ void Watch::grain(Region& region, std::size_t index, std::uint8_t bytes, bool wr
   g.filled |= bytes;
 }
 
-// ---------------------------------------------------------------------------------------- what is written
+// ---------------------------------------------------------------------------------- initialised memory
 
-// Bytes that nobody was seen to write and that still are what memory starts as.
+// Returns the number of bytes that no observed access wrote and that still have their initial value.
 std::size_t Watch::missing_bytes(const Region& region, const char* p, std::size_t bytes) const {
   const std::uint32_t since = fills_count_from(region);
   std::size_t missing = 0;
@@ -114,12 +134,12 @@ std::size_t Watch::missing_bytes(const Region& region, const char* p, std::size_
 bool Watch::unfilled(const Region& region, const char* p, std::size_t bytes) const {
   if (region.filled) return false;
   const std::size_t missing = missing_bytes(region, p, bytes);
-  return missing >= (bytes > 16 ? bytes : std::min(bytes, kGrain));  // a structure may have padding
+  return missing >= (bytes > 16 ? bytes : std::min(bytes, kGrain));  // padding in a structure is never written
 }
 
-// ---------------------------------------------------------------------------------------- what is ordered
+// ---------------------------------------------------------------------------------- order of accesses
 
-// Whether something happened before what the running thread does now, whatever the order of threads and blocks.
+// Returns whether, in every order of threads and blocks, access `a` happens before the running thread's present access.
 bool Watch::ordered(const Access& a, bool shared) const {
   if (a.generation < (shared ? block_->first : launch_first_)) return true;
   const Epoch& then = epoch(a);
@@ -146,7 +166,8 @@ Access Watch::now(std::uint8_t bytes, bool atomic, const void* caller) {
   return a;
 }
 
-// An atomic update after a fence publishes what the block did; whoever updates the same address later sees it.
+// Records an atomic update. After a fence, it orders the block's earlier writes before later updates of the same
+// address.
 void Watch::sync(const char* p) {
   auto& seen = block_->acquired;
   if (releases_.count(p) && std::find(seen.begin(), seen.end(), p) == seen.end()) seen.push_back(p);
@@ -166,5 +187,8 @@ void touch(const void* p, std::size_t bytes, bool write, Manner manner, const vo
   watch().touch(static_cast<const char*>(p), bytes, write, manner, caller);
 }
 void fence() { watch().fence(); }
+void misaligned(const void* p, std::size_t alignment, const char* what, const void* caller) {
+  watch().misaligned(static_cast<const char*>(p), alignment, what, caller);
+}
 
 }  // namespace emulator::sanitize

@@ -1,4 +1,4 @@
-// Findings: made where an access breaks a rule, kept once for each pair of lines, and completed when asked for.
+// Creates and keeps the findings. Findings of one kind at the same two places in the code are kept once, with a count.
 #include <cstring>
 
 #include "sanitize_watch.h"
@@ -45,7 +45,7 @@ void Watch::locate(Finding& found, const Region& region, const char* p, std::siz
   found.buffer_bytes = array->bytes;
 }
 
-// The shared variable at an offset or, if asked, the one it is nearest behind.
+// Returns the __shared__ variable at an offset. If there is none: the nearest one before it if `nearest`, else null.
 const Array* Watch::array_at(std::size_t offset, bool nearest) const {
   const Array* best = nullptr;
   for (const Array& array : *named_) {
@@ -64,9 +64,9 @@ void Watch::race(const char* p, bool write, bool atomic, const Access& other, bo
   locate(found, region, p, kGrain);
   found.here.write = write;
   found.there = where(other, other_writes);
-  if (write && !other_writes) std::swap(found.here, found.there);  // a finding is told from the side of who reads
+  if (write && !other_writes) std::swap(found.here, found.there);  // if one access is a read, it is `here`
   if (!write || atomic || other.thread & kAtomic) return keep(found);
-  if (pending_.waits) return;  // of the same access
+  if (pending_.waits) return;  // this access has a pending finding already
   pending_ = {true, p, kGrain, {}, found};
   std::memcpy(pending_.before, p, kGrain);
 }
@@ -77,7 +77,7 @@ void Watch::settle() {
   if (std::memcmp(pending_.before, pending_.address, pending_.bytes)) keep(pending_.finding);
 }
 
-// Who wrote an address last.
+// Adds a finding of an order dependence, at the last write to an address.
 void Watch::blame(const char* p) {
   const Region* region = memory().at(p);
   if (!region || !region->grains) return;
@@ -89,7 +89,7 @@ void Watch::blame(const char* p) {
   keep(found);
 }
 
-// Elements of an output that nobody wrote.
+// Adds a finding if an output has elements that no kernel wrote.
 void Watch::unwritten(const char* p, std::size_t elements, std::size_t bytes) {
   Region* region = memory().at(p);
   if (!region || region->filled || launches.empty()) return;

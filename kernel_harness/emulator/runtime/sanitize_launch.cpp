@@ -1,4 +1,5 @@
-// Follows a kernel through its launch, as the scheduler tells it: which thread runs, and whom it has met.
+// Tracks the state of a launch, which the scheduler reports: which thread runs, and with which threads it has
+// synchronised.
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
@@ -18,7 +19,7 @@ constinit thread_local bool inside __attribute__((tls_model("initial-exec"))) = 
 
 namespace {
 
-constexpr std::size_t kStackReach = 224 * 1024;  // less than any stack a thread of a kernel gets
+constexpr std::size_t kStackReach = 224 * 1024;  // less than the size of every stack on which a kernel's thread runs
 
 Range host_stack() {
   pthread_attr_t attributes;
@@ -30,7 +31,7 @@ Range host_stack() {
   return {static_cast<char*>(low), bytes};
 }
 
-// All addresses of the library that some code is in.
+// Returns the address range of the library that contains `code`.
 Range library_of(const void* code) {
   struct Wanted {
     std::uintptr_t code;
@@ -49,7 +50,7 @@ Range library_of(const void* code) {
   return wanted.found;
 }
 
-// What threadIdx and its like lie in.
+// Returns the address range of threadIdx and the other built-in variables.
 Range built_in() {
   const char* ends[] = {reinterpret_cast<char*>(&threadIdx), reinterpret_cast<char*>(&blockIdx), reinterpret_cast<char*>(&blockDim),
                         reinterpret_cast<char*>(&gridDim), reinterpret_cast<char*>(&dynamic_shared)};
@@ -72,7 +73,7 @@ void Watch::begin_call() {
   launches.clear();
   epochs_.clear();
   releases_.clear();
-  pending_.waits = given_up = false;
+  pending_.waits = launch_aborted = false;
   first_generation_ = launch_first_ = generation_ + 1;
   launch_ = refused_ = -1;
   memory().forget_dead();
@@ -101,7 +102,7 @@ void Watch::begin_launch(const Launch& launch) {
   cooperative_ = launch.cooperative;
   blocks_.clear();
   block_ = nullptr;
-  given_up = false;
+  launch_aborted = false;
   block_order = permutation(volume(launch.grid), 2 * launches.size());
   thread_order = permutation(volume(launch.block), 2 * launches.size() + 1);
   library_ = library_of(reinterpret_cast<const void*>(launch.body));
@@ -138,7 +139,7 @@ void Watch::next_generation() {
 }
 
 void Watch::begin_block(std::uint64_t number, unsigned count) {
-  if (!cooperative_ && block_) {  // what the last one needed serves again
+  if (!cooperative_ && block_) {  // reuses the records of the last block
     auto last = blocks_.extract(block_->number);
     last.key() = number;
     blocks_.insert(std::move(last));
@@ -150,7 +151,7 @@ void Watch::begin_block(std::uint64_t number, unsigned count) {
   b.threads.resize(count);
   b.clocks.resize((count + kWarpSize - 1) / kWarpSize);
   for (Thread& thread : b.threads) thread.returned = false;
-  b.quiet.clear();
+  b.ignored.clear();
   b.acquired.clear();
   b.fenced = false;
   b.first_site = b.other_site = nullptr;
@@ -159,7 +160,7 @@ void Watch::begin_block(std::uint64_t number, unsigned count) {
   b.first = b.generation;
 }
 
-// Whatever any block did until now is seen by all.
+// Records a grid barrier: every access of any block so far is ordered before every later access.
 void Watch::release_grid() {
   settle();
   Block* running = block_;
@@ -171,8 +172,13 @@ void Watch::release_grid() {
   block_ = running;
 }
 
+void Watch::order_block() {
+  settle();
+  next_generation();
+}
+
 void Watch::run_thread(void (*body)(void*), void* arguments) {
-  if (given_up) return;
+  if (launch_aborted) return;
   Thread& self = block_->threads[thread_];
   char here;
   self.stack = {&here - kStackReach, kStackReach + 256};
@@ -223,7 +229,7 @@ Clocks& Watch::clocks() {
   return warp;
 }
 
-// The lanes that met know from here on what any of them knew.
+// Records a warp operation: each of its lanes is now ordered after everything that any of its lanes was ordered after.
 void Watch::release_warp(unsigned first, std::uint32_t lanes) {
   settle();
   thread_ = first;
@@ -239,27 +245,27 @@ void Watch::release_warp(unsigned first, std::uint32_t lanes) {
     if (lanes >> lane & 1) std::memcpy(warp.known[lane], joined, sizeof joined);
 }
 
-void Watch::keep_quiet(const void* start, std::size_t bytes) {
+void Watch::ignore_memory(const void* start, std::size_t bytes) {
   const unsigned warp = thread_ / kWarpSize;
   const Range range{static_cast<const char*>(start), bytes};
-  for (auto& [owner, known] : block_->quiet)
+  for (auto& [owner, known] : block_->ignored)
     if (owner == warp) {
       known = range;
       return;
     }
-  block_->quiet.push_back({warp, range});
+  block_->ignored.push_back({warp, range});
 }
 
 void Watch::never_reached(unsigned thread, bool barrier) {
   thread_ = thread;
   Finding found = finding(barrier ? Kind::kDivergentBarrier : Kind::kDivergentWarp, block_->threads[thread].waits_at);
-  found.detail = barrier ? "some threads of the block never reach it" : "lanes of its mask never come";
+  found.detail = barrier ? "some threads of the block never reach this barrier" : "some lanes of the operation's mask never reach it";
   keep(found);
 }
 
 void Watch::outside_mask(unsigned thread) {
   Finding found = finding(Kind::kDivergentWarp, block_->threads[thread].waits_at);
-  found.detail = "its mask leaves this lane out";
+  found.detail = "the operation's mask does not include this thread's lane";
   keep(found);
 }
 
@@ -273,7 +279,7 @@ void Watch::end_call() {
   if (refused_ >= 0 && peek_error()) keep({.kind = Kind::kLaunchFailed, .launch = refused_, .detail = refusal_});
 }
 
-// --------------------------------------------------------------------------------- as the scheduler says it
+// --------------------------------------------------------------------------------- called by the scheduler
 
 std::uint64_t nth_block(std::uint64_t place) { return watch().block_order[place]; }
 unsigned nth_thread(unsigned place) { return watch().thread_order[place]; }
@@ -284,15 +290,16 @@ void end_launch() { watch().end_launch(); }
 void begin_block(std::uint64_t number, unsigned threads) { watch().begin_block(number, threads); }
 void resume_block(std::uint64_t number) { watch().resume_block(number); }
 void release_grid() { watch().release_grid(); }
+void order_block() { watch().order_block(); }
 void run_thread(void (*body)(void*), void* arguments) { watch().run_thread(body, arguments); }
 void switch_to(unsigned thread) { watch().switch_to(thread); }
 void arrive(unsigned thread, const void* caller, bool at_barrier) { watch().arrive(thread, caller, at_barrier); }
 void release_barrier(unsigned alive) { watch().release_barrier(alive); }
 void release_warp(unsigned first, std::uint32_t lanes) { watch().release_warp(first, lanes); }
-void keep_quiet(const void* start, std::size_t bytes) { watch().keep_quiet(start, bytes); }
+void ignore_memory(const void* start, std::size_t bytes) { watch().ignore_memory(start, bytes); }
 void never_reached(unsigned thread, bool barrier) { watch().never_reached(thread, barrier); }
 void outside_mask(unsigned thread) { watch().outside_mask(thread); }
-bool given_up() { return watch().given_up; }
+bool launch_aborted() { return watch().launch_aborted; }
 void refused(const Launch& launch, const char* error) { watch().refused(launch, error); }
 
 }  // namespace emulator::sanitize

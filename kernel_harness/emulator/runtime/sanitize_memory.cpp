@@ -1,4 +1,4 @@
-// Memory with room around it, and the records of who touched it.
+// Allocates memory with unused room around it, and keeps the regions of memory with the records of their last accesses.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -13,7 +13,7 @@ constexpr std::size_t kAlignment = 4096;
 
 std::size_t rounded(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// Address space only: a page takes memory when somebody writes to it.
+// Reserves address space. A page takes physical memory only when it is written.
 void* reserve(std::size_t bytes) {
   void* got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return got == MAP_FAILED ? nullptr : got;
@@ -45,7 +45,8 @@ std::map<const void*, std::size_t>& host_blocks() {
 }
 }  // namespace
 
-// Host tensors become the device's where torch worked out something on it, so they get room around them, too.
+// Allocates memory for a host tensor. It has room around it, too, because torch's CPU kernels allocate the results of
+// operators as host tensors, which then become device tensors.
 void* take_for_host(std::size_t bytes) {
   void* address = take_zoned(bytes);
   std::lock_guard lock(host_mutex);
@@ -67,7 +68,7 @@ bool is_for_host(const void* address) {
 }
 
 Memory& memory() {
-  static auto* all = new Memory;  // outlives every static that frees a tensor at exit
+  static auto* all = new Memory;  // never destroyed, because static objects may free tensors at exit
   return *all;
 }
 
@@ -77,7 +78,8 @@ Region* Memory::add(const Region& what) {
   return regions_[what.base] = new Region(what);
 }
 
-// What is freed is remembered, and its addresses not given out again, until the call is over.
+// Marks a region as freed. Until the call ends, the region stays known and its addresses are not reused, so that a use
+// after free is found.
 void Memory::drop(const void* base) {
   std::lock_guard lock(mutex_);
   auto found = regions_.find(static_cast<const char*>(base));

@@ -1,5 +1,5 @@
-// The sanitizer as the process that hosts the candidate sees it: told what buffers are called, asked for its
-// findings, one JSON object a line.
+// The sanitizer's interface to the worker process. The worker names the buffers, and reads the findings as text with
+// one JSON object a line.
 #include <c10/core/CPUAllocator.h>
 
 #include <sstream>
@@ -13,6 +13,7 @@ namespace sanitize = emulator::sanitize;
 constexpr const char* kKinds[] = {
     "out-of-bounds read", "out-of-bounds write", "use after free",      "uninitialised read", "race",         "divergent barrier",
     "skipped barrier",    "divergent warp",      "write to an input",   "failed launch",      "never written", "order dependence",
+    "misaligned access",
 };
 
 struct RoomyAllocator final : c10::Allocator {

@@ -1,5 +1,5 @@
-// What the sanitizer remembers: of every four bytes that kernels can reach, who touched them last; of every
-// finding, what a person needs to mend it. Shared by the sanitizer's own sources, and by nothing else.
+// The types of the sanitizer's records. A Grain has the last accesses to four bytes of memory that kernels can reach. A
+// Finding has everything that its report needs. Only the sanitizer's own sources include this header.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,24 +12,26 @@
 
 namespace emulator::sanitize {
 
-constexpr std::size_t kGrain = 4;            // bytes that share a record; masks tell them apart
+constexpr std::size_t kGrain = 4;            // bytes that share a record, in which a mask distinguishes them
 constexpr std::size_t kZone = 1 << 20;       // unused memory on either side of every allocation
-constexpr std::uint16_t kAtomic = 1u << 15, kThreadBits = kAtomic - 1;  // of Access::thread
+constexpr std::uint16_t kAtomic = 1u << 15, kThreadBits = kAtomic - 1;  // the bits of Access::thread
 
-// Time is counted in generations: a new one for every block, and for every barrier it passes.
+// An access to memory. Its time is a generation: a new generation starts with each block, and with each barrier that
+// the block passes.
 struct Access {
-  std::uint32_t generation = 0;  // 0: never
-  std::uint32_t site : 28 = 0;   // where in the kernel's library
-  std::uint32_t bytes : 4 = 0;   // which of the four
+  std::uint32_t generation = 0;  // 0: there was no access
+  std::uint32_t site : 28 = 0;   // the return address, relative to the kernel's library
+  std::uint32_t bytes : 4 = 0;   // a mask of the accessed bytes among the four
   std::uint16_t thread = 0;
-  std::uint16_t clock = 0;  // how often the thread had met its warp in this generation
+  std::uint16_t clock = 0;  // how often the thread had synchronised with its warp in this generation
 };
 
-// The last write; the last read; and the last read that nothing orders with that one.
+// The accesses to four bytes: the last write, the last read, and `elsewhere`, the last read that is not ordered with
+// the last read.
 struct Grain {
   Access write, read, elsewhere;
-  std::uint32_t filled_since = 0;  // the generation from which `filled` counts
-  std::uint8_t filled = 0;
+  std::uint32_t filled_since = 0;  // the generation in which `filled` began to count
+  std::uint8_t filled = 0;         // a mask of the bytes written since then
 };
 
 enum class Place { kDevice, kStatic, kDynamic };
@@ -38,19 +40,20 @@ struct Region {
   const char* base = nullptr;
   std::size_t bytes = 0;
   Place place = Place::kDevice;
-  bool owned = false;   // allocated here
-  bool zoned = false;   // whether missing it by less than kZone touches nothing else
-  bool filled = false;  // whether all of it was written before any kernel ran
+  bool owned = false;   // allocated by the emulator
+  bool zoned = false;   // has unused memory of kZone bytes on either side
+  bool filled = false;  // all bytes were written before any kernel ran
   bool live = true;
   bool read_only = false;
   std::string name;
   Grain* grains = nullptr;
-  int written_by = -1;  // the launch that wrote to it last
+  int written_by = -1;  // the index of the launch that wrote to it last, or -1
 
   bool holds(const char* p) const { return static_cast<std::size_t>(p - base) < bytes; }
 };
 
-struct Array {  // a __shared__ variable (or, without a name, one of the emulator's) in a library's thread-local memory
+// A __shared__ variable in a library's thread-local memory. A variable of the emulator or the compiler has no name.
+struct Array {
   std::size_t offset, bytes;
   std::string name;
 };
@@ -62,12 +65,13 @@ enum class Kind {
   kUninitialized,
   kRace,
   kDivergentBarrier,
-  kSkippedBarrier,  // by threads that had returned: a finding only where none of them could return early
+  kSkippedBarrier,  // some threads had returned. A finding only if the kernel has no return before the barrier
   kDivergentWarp,
   kInputWritten,
   kLaunchFailed,
   kUnwritten,
   kOrderDependent,
+  kMisaligned,
 };
 
 struct Where {
@@ -82,15 +86,15 @@ struct Finding {
   int launch;
   Where here, there;
   const Region* region = nullptr;
-  std::string array;             // the shared variable, where it has a name
-  std::size_t buffer_bytes = 0;  // of the region or the array
-  std::int64_t offset = 0;       // from its start
+  std::string array;             // the name of the __shared__ variable, or empty
+  std::size_t buffer_bytes = 0;  // the size of the region or the array
+  std::int64_t offset = 0;       // the offset of the access from the start of the region or the array
   std::size_t size = 0;
   std::string detail;
   std::uint64_t count = 1;
 };
 
-struct Record {  // of a launch
+struct Record {  // a launch
   std::string kernel, file, library;
   int line;
   dim3 grid, block;
@@ -103,7 +107,7 @@ class Memory {
   Region* at(const char* p);
   const Region* nearest(const char* p) const;
   void forget_dead();
-  void ready(Region& region);  // makes room for its records
+  void ready(Region& region);  // allocates the records of the region
 
  private:
   std::mutex mutex_;
@@ -112,10 +116,10 @@ class Memory {
   Region* recent_ = nullptr;
 };
 
-// How the running thread touches memory.
+// How the running thread accesses memory.
 enum class Manner { kPlain, kVolatile, kAtomic };
 
-extern thread_local bool inside;  // whether what runs on this OS thread is a kernel
+extern thread_local bool inside;  // whether a kernel runs on this OS thread
 void touch(const void* address, std::size_t bytes, bool write, Manner manner, const void* caller);
 void fence();
 

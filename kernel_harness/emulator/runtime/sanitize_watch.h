@@ -1,4 +1,4 @@
-// The sanitizer's one object: where the launch stands, and the rules that every access is held against.
+// Watch, the one object of the sanitizer. It has the state of the launch and the checks of every access.
 #pragma once
 #include <setjmp.h>
 
@@ -24,7 +24,8 @@ struct Thread {
   bool returned = false;
 };
 
-// What each lane of a warp knows of the others: up to which of their warp operations it has seen.
+// The clocks of a warp's lanes. `own` counts the warp operations of each lane. known[i][j] is the clock of lane j that
+// lane i is ordered after.
 struct Clocks {
   std::uint32_t generation = 0;
   std::uint16_t own[kWarpSize], known[kWarpSize][kWarpSize];
@@ -32,15 +33,15 @@ struct Clocks {
 
 struct Block {
   std::uint64_t number = 0;
-  std::uint32_t first = 1, generation = 1;  // when it began, and now
-  unsigned count = 0;                       // of its threads
+  std::uint32_t first = 1, generation = 1;  // the generation at its start, and now
+  unsigned count = 0;                       // the number of its threads
   std::vector<Thread> threads;
   std::vector<Clocks> clocks;
-  std::vector<std::pair<unsigned, Range>> quiet;  // by warp: memory of the emulator's own
-  const void *first_site = nullptr, *other_site = nullptr;  // of the barrier that some have reached
+  std::vector<std::pair<unsigned, Range>> ignored;  // warps, and memory of the emulator that each reads
+  const void *first_site = nullptr, *other_site = nullptr;  // a barrier that threads have reached, and a different one
   unsigned other_thread = 0, arrived = 0;
   bool fenced = false;
-  std::vector<const char*> acquired;  // addresses at which it may have seen what other blocks published
+  std::vector<const char*> acquired;  // addresses of atomic updates, which may order this block after other blocks
 };
 
 struct Epoch {
@@ -48,7 +49,7 @@ struct Epoch {
   std::uint64_t block;
 };
 
-// A conflicting write whose value is not known before it has happened: the same value twice is no finding.
+// A finding about a conflicting write, until the write is done. If the write does not change the value, it is dropped.
 struct Pending {
   bool waits = false;
   const char* address;
@@ -60,13 +61,13 @@ struct Pending {
 class Watch {
  public:
   std::uint64_t order = 0;  // 0: forward, 1: reverse, else a seed
-  bool checks = true, given_up = false;
-  std::map<std::string, std::vector<Array>> arrays;  // by library
+  bool checks = true, launch_aborted = false;
+  std::map<std::string, std::vector<Array>> arrays;  // the key is the library
   std::vector<Finding> findings;
   std::vector<Record> launches;
   std::vector<std::uint32_t> block_order, thread_order;
 
-  // sanitize_launch.cpp: where the launch stands
+  // The state of the launch: sanitize_launch.cpp.
   void begin_call();
   void begin_launch(const Launch& launch);
   void static_memory(char* start, std::size_t bytes);
@@ -75,22 +76,24 @@ class Watch {
   void begin_block(std::uint64_t number, unsigned threads);
   void resume_block(std::uint64_t number) { block_ = &blocks_[number]; }
   void release_grid();
+  void order_block();
   void run_thread(void (*body)(void*), void* arguments);
   void switch_to(unsigned thread);
   void arrive(unsigned thread, const void* caller, bool at_barrier);
   void release_barrier(unsigned alive);
   void release_warp(unsigned first, std::uint32_t lanes);
-  void keep_quiet(const void* start, std::size_t bytes);
+  void ignore_memory(const void* start, std::size_t bytes);
   void never_reached(unsigned thread, bool barrier);
   void outside_mask(unsigned thread);
   void refused(const Launch& launch, const char* error);
   void end_call();
 
-  // sanitize_check.cpp: one access
+  // The checks of one access: sanitize_check.cpp.
   void touch(const char* p, std::size_t bytes, bool write, Manner manner, const void* caller);
+  void misaligned(const char* p, std::size_t alignment, const char* what, const void* caller);
   void fence() { block_->fenced = true; }
 
-  // sanitize_findings.cpp: what is kept of it
+  // The findings: sanitize_findings.cpp.
   void settle();
   void blame(const char* p);
   void unwritten(const char* p, std::size_t elements, std::size_t bytes);
@@ -109,6 +112,7 @@ class Watch {
   bool stray(const Region& region, const char* p, std::size_t bytes) const;
   bool known_elsewhere(const char* p) const;
   void miss(const char* p, std::size_t bytes, bool write, const void* caller);
+  [[noreturn]] void end_thread();
   void grain(Region& region, std::size_t index, std::uint8_t bytes, bool write, Manner manner, const void* caller);
   std::size_t missing_bytes(const Region& region, const char* p, std::size_t bytes) const;
   bool unfilled(const Region& region, const char* p, std::size_t bytes) const;
@@ -130,10 +134,10 @@ class Watch {
   int launch_ = -1, refused_ = -1;
   std::string refusal_;
   Range library_, host_stack_, built_in_;
-  const std::vector<Array>* named_ = nullptr;  // the library's shared variables
+  const std::vector<Array>* named_ = nullptr;  // the library's __shared__ variables
   Region* static_ = nullptr;
   std::vector<Region*> dynamic_;
-  std::unordered_map<std::uint64_t, Block> blocks_;  // one at a time, save in a cooperative launch
+  std::unordered_map<std::uint64_t, Block> blocks_;  // one block, or all blocks of a cooperative launch
   bool cooperative_ = false;
   Block* block_ = nullptr;
   unsigned thread_ = 0;

@@ -1,4 +1,4 @@
-// Launches: blocks are taken by the cores, a few at a time.
+// Runs a launch: the cores take its blocks, a few at a time.
 #include "emulator/scheduler.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,11 +19,16 @@ namespace emulator {
 namespace {
 
 constexpr unsigned kMostCores = 16;
+constexpr std::uint64_t kMostSkipped = 10'000;
+
+std::atomic<bool> skipping{false};
+std::atomic<std::uint64_t> skipped{0};
 
 std::mutex fault_mutex;
 std::string fault_text;
+int fault_error = cudaErrorLaunchFailure;
 
-// The cores, each with a thread of its own, started on the first launch (so never before a fork).
+// The cores. Each is an OS thread. They start at the first launch, because a fork would not copy these threads.
 class Cores {
  public:
   bool run(const Launch& launch) {
@@ -89,13 +95,14 @@ class Cores {
       for (std::size_t i = 0; i < blocks.size(); ++i) arrived += blocks[sanitize::on ? sanitize::nth_block(i) : i]->advance();
       waiting = arrived > 0;
       if (waiting && arrived < blocks.size()) {
-        set_fault(std::to_string(arrived) + " blocks wait at a barrier of the grid that " + std::to_string(blocks.size() - arrived) + " blocks never reach");
+        set_fault(std::to_string(arrived) + " blocks wait at a grid barrier that " + std::to_string(blocks.size() - arrived) + " blocks never reach");
         break;
       }
       if (sanitize::on) sanitize::release_grid();
       for (auto& block : blocks) block->release_grid();
     }
     blocks[0]->end_launch();
+    core = nullptr;
   }
 
   void start() {
@@ -130,17 +137,31 @@ class Cores {
 std::atomic<std::uint64_t> launches{0};
 
 bool run(const Launch& launch) {
-  static auto* cores = new Cores;  // never destroyed: its threads wait on it until the process ends
+  if (skipping) {
+    // Host code that waits for a result of its kernels would launch them without end.
+    if (++skipped > kMostSkipped) throw std::runtime_error("too many launches while kernels are skipped");
+    return true;
+  }
+  static auto* cores = new Cores;  // never destroyed, because its threads use it until the process ends
   return cores->run(launch);
 }
 
-void set_fault(const std::string& text) {
+void set_fault(const std::string& text, int error) {
   std::lock_guard lock(fault_mutex);
-  if (fault_text.empty()) fault_text = text;
+  if (!fault_text.empty()) return;
+  fault_text = text;
+  fault_error = error;
 }
 const char* last_fault() { return fault_text.c_str(); }
+int last_fault_error() { return fault_error; }
 
 }  // namespace emulator
 
-// For the process that hosts the candidate.
+// Called by the worker process. Returns the number of launches so far in this process.
 extern "C" std::uint64_t emulator_launches() { return emulator::launches; }
+
+// Called by the worker process. If `skip` is true, later launches succeed and run nothing.
+extern "C" void emulator_skip_kernels(bool skip) {
+  emulator::skipped = 0;
+  emulator::skipping = skip;
+}

@@ -1,4 +1,4 @@
-// Where a library's static shared memory lies.
+// Finds the static shared memory of a library: the library's thread-local memory on the calling OS thread.
 #include <link.h>
 
 #include "core.h"

@@ -11,7 +11,7 @@
     return numeric ? (value === "" ? NaN : Number(value)) : value.toLowerCase();
   };
 
-  // What has no value stays below what has one, in either direction.
+  // Rows with an empty cell in this column come last in both directions.
   const compare = (a, b, sign) => {
     const [noA, noB] = [Number.isNaN(a) || a === "", Number.isNaN(b) || b === ""];
     if (noA || noB) return noA - noB;
@@ -52,7 +52,7 @@
     }),
   );
 
-  // A link to a kernel opens it.
+  // A link to a kernel opens the kernel's details.
   const open = () => {
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (target && target.tagName === "DETAILS") {
@@ -62,7 +62,7 @@
   };
   addEventListener("hashchange", open);
   open();
-  // Paper has nothing to click on.
+  // Before printing, the details of every failure are opened.
   addEventListener("beforeprint", () => document.querySelectorAll(".failure").forEach((each) => (each.open = true)));
   document.querySelector(".controls").hidden = false;
 })();

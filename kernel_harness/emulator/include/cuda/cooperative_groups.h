@@ -1,4 +1,4 @@
-// Cooperative groups: thread blocks, tiles of a warp, the lanes that run together, and the grid of a cooperative launch.
+// Cooperative groups: thread blocks, tiles of a warp, coalesced lanes, and the grid of a cooperative launch.
 // https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cooperative-groups
 #pragma once
 #include "emulator/cooperative_groups.h"

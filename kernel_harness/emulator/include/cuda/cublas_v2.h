@@ -1,3 +1,3 @@
-// cuBLAS level 3: column-major, with the library's own checks of its arguments.
+// The level 3 functions of cuBLAS. They check their arguments as cuBLAS does.
 #pragma once
 #include "emulator/cublas.h"

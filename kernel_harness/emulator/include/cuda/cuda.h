@@ -1,4 +1,4 @@
-// The driver API's header; extensions include it for its version and types.
+// The header of the driver API. It has only the version and the types, because extensions include it for these.
 #pragma once
 #include "emulator/host.h"
 

@@ -1,4 +1,4 @@
-// bfloat16, as CUDA has it; its header brings half precision with it.
+// bfloat16 with CUDA's names. As in CUDA, this header includes half precision.
 #pragma once
 #include <cuda_fp16.h>
 

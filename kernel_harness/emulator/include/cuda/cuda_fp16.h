@@ -1,3 +1,3 @@
-// half precision, as CUDA has it.
+// Half precision with CUDA's names.
 #pragma once
 #include "emulator/half.h"

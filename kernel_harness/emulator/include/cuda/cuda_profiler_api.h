@@ -1,3 +1,3 @@
-// Profiler marks, which do nothing.
+// Profiler marks, which do nothing here.
 #pragma once
 #include "emulator/host.h"

@@ -1,4 +1,4 @@
-// The CUDA runtime, with the language's built-ins, as nvcc has them after this header.
+// The CUDA runtime, and the built-ins of the CUDA language.
 #pragma once
 #ifndef __CUDACC__
 #define __CUDACC__ 1

@@ -1,3 +1,3 @@
-// threadIdx and its kin, for editors; the compiler has them anyway.
+// threadIdx and the other built-in variables. Editors need this header, the compiler does not.
 #pragma once
 #include "emulator/kernel.h"

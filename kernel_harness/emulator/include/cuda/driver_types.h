@@ -1,3 +1,3 @@
-// Types of the runtime.
+// The types of the CUDA runtime.
 #pragma once
 #include "emulator/host.h"

@@ -1,4 +1,4 @@
-// Number formats as CUDA's libraries name them.
+// The number formats of CUDA's libraries, such as CUDA_R_32F.
 #pragma once
 
 enum cudaDataType_t {

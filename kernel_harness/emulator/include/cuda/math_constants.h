@@ -1,4 +1,4 @@
-// Constants by their bit patterns' values. https://docs.nvidia.com/cuda/cuda-math-api/
+// Mathematical constants with CUDA's values. https://docs.nvidia.com/cuda/cuda-math-api/
 #pragma once
 #include <limits>
 

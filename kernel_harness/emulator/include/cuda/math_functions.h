@@ -1,3 +1,3 @@
-// Device functions under their older header.
+// Includes the device functions. The name of this header is an older one.
 #pragma once
 #include "emulator/kernel.h"

@@ -1,3 +1,3 @@
-// make_float4 and its kin.
+// make_float4 and the other constructors of vector types.
 #pragma once
 #include "emulator/vectors.h"

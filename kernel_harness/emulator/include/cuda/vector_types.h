@@ -1,3 +1,3 @@
-// float4 and its kin.
+// float4 and the other vector types.
 #pragma once
 #include "emulator/vectors.h"

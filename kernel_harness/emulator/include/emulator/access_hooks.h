@@ -1,5 +1,5 @@
-// What the compiler makes code call before it touches memory (-fsanitize=thread), by the names that it gives. The atomic
-// ones are the accesses themselves. Whoever includes this, in one source of a library, defines `accessed` and `fenced`.
+// The functions that code compiled with -fsanitize=thread calls before each memory access. The functions for atomic
+// accesses also make the access. One source of a library includes this header, and defines `accessed` and `fenced`.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -30,7 +30,8 @@ void fenced();
   EMULATOR_HOOK(unaligned_volatile_read##bytes, bytes, kVolatileRead) \
   EMULATOR_HOOK(unaligned_volatile_write##bytes, bytes, kVolatileWrite)
 
-// Sequentially consistent, whatever was asked for: stronger is never wrong.
+// Every atomic access is sequentially consistent, even if the source requests a weaker order. A stronger order is never
+// wrong.
 #define EMULATOR_UPDATE(bits, T, name)                        \
   T __tsan_atomic##bits##_fetch_##name(volatile T* p, T v, int) { \
     EMULATOR_ACCESSED(sizeof(T), kAtomicExchange);            \

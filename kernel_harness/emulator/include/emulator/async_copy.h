@@ -1,12 +1,16 @@
-// Copies from global to shared memory that arrive when they are waited for and not before, as cp.async's may.
+// Asynchronous copies from global to shared memory. A copy is made only when its thread waits for it, which is as late
+// as cp.async allows.
 #pragma once
 #include <cstddef>
 
 namespace emulator {
 
-// `bytes` from `from`, of which the last `zeros` are replaced by zeros.
+// Adds a copy to the thread's open batch: `bytes` bytes arrive at `to`, of which the last `zeros` are zeros instead of
+// bytes of `from`.
 void async_copy(void* to, const void* from, std::size_t bytes, std::size_t zeros = 0);
+// Closes the open batch.
 void async_commit();
-void async_wait(unsigned newest_left);  // all of this thread's batches but the newest so many have arrived
+// Makes the copies of all closed batches of this thread, except the newest `newest_left` batches.
+void async_wait(unsigned newest_left);
 
 }  // namespace emulator

@@ -1,4 +1,4 @@
-// Atomic operations, for the types CUDA has them for and no others. Every scope is the whole machine.
+// Atomic operations, for exactly those types for which CUDA has them. The scope of each is the whole machine.
 // https://docs.nvidia.com/cuda/cuda-c-programming-guide/#atomic-functions
 #pragma once
 #include <cstdint>
@@ -10,7 +10,8 @@
 
 namespace emulator {
 
-// One attempt after another until nobody came between, as the hardware's compare-and-swap loop.
+// Replaces the value at `address` by update(value), and returns the old value. Repeats a compare-and-swap until no
+// other thread changes the value in between.
 template <class T, class Update>
 T atomically(T* address, Update update) {
   before_atomic();
@@ -82,7 +83,7 @@ EMULATOR_CASES(unsigned short)
 #undef EMULATOR_ATOMIC
 #undef EMULATOR_ATOMIC_1
 
-// Each component on its own, as the hardware promises no more.
+// Each component is a separate atomic operation, because the hardware guarantees no more.
 inline float2 atomicAdd(float2* p, float2 v) { return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y)}; }
 inline float4 atomicAdd(float4* p, float4 v) {
   return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z), atomicAdd(&p->w, v.w)};

@@ -1,4 +1,4 @@
-// bfloat16: a float's upper half.
+// __nv_bfloat16 and __nv_bfloat162: bfloat16, which is the upper half of a float, and pairs of such numbers.
 #pragma once
 #include "emulator/kernel.h"
 #include "emulator/small_float.h"

@@ -1,34 +1,37 @@
-// Contexts: stacks, and the one way from one to another. A hand-written switch costs a few nanoseconds;
-// swapcontext makes a system call each way and serves where no hand-written one exists.
+// Contexts: code that runs on a stack of its own, and the switch from one context to another. A hand-written switch
+// costs a few nanoseconds. Machines without a hand-written switch use swapcontext, which makes a system call per
+// switch.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace emulator {
 
-// Where a context left off, on its own stack: its answer, and what the machine needs to go on.
-struct Left {
+// The saved state of a waiting context. It lies on the context's stack: the answer that its wait returns, and the saved
+// registers.
+struct SavedState {
   std::uint64_t answer;
 };
-using State = Left*;
+using State = SavedState*;
 
-// Says who goes on: `here` is where whoever asks left off, and the other two are what it says of itself.
+// A function that returns the state of the context that runs next. `here` is the saved state of the context that called
+// emulator_wait. The first two arguments are those of emulator_wait.
 using Choose = State (*)(std::uint64_t, std::uint64_t, State here);
 
 }  // namespace emulator
 
-// Leaves the caller where it is and goes on where `choose` says; when somebody chooses the caller again, it returns
-// the caller's answer. It returns by a jump: whoever goes on was mostly left at another place, and a processor that
-// pairs returns with the last calls would foretell the wrong one.
+// Saves the caller's state and continues the context that `choose` returns. When the caller is chosen again, the call
+// returns the `answer` in the caller's saved state. The switch continues a context by a jump instead of a return: the
+// context usually waits at another call, so a processor that pairs returns with calls would predict the wrong address.
 extern "C" std::uint64_t emulator_wait(std::uint64_t, std::uint64_t, emulator::Choose choose);
 
 namespace emulator {
 
-// What was being done there: the return address of the call that waits.
+// Returns the return address of the call of emulator_wait that saved `state`.
 const void* caller_of(State state);
 
-// Tells apart by which calls the code that waits was come to, all the way up its stack. For `choose` to ask.
-std::uint64_t way_here();
+// Returns a hash of all return addresses on the stack of the context that is about to wait. Only `choose` may call it.
+std::uint64_t call_chain_hash();
 
 class Stack {
  public:
@@ -37,7 +40,7 @@ class Stack {
   Stack(const Stack&) = delete;
   Stack& operator=(const Stack&) = delete;
 
-  // A context that calls entry(argument) on this stack when first chosen; entry must never return.
+  // Creates a context that calls entry(argument) on this stack when it is first chosen. `entry` must never return.
   State begin(void (*entry)(void*), void* argument);
 
  private:

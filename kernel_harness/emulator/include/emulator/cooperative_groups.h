@@ -1,4 +1,4 @@
-// The group types of cooperative groups. Algorithms over them stand in group_algorithms.h.
+// The group types of cooperative groups. Their reductions and scans are in group_algorithms.h.
 #pragma once
 #include <bit>
 
@@ -13,7 +13,7 @@ namespace cooperative_groups {
 
 class thread_block;
 
-// Some lanes of one warp, in lane order. What tiles and coalesced groups share.
+// A group of some lanes of one warp, ranked in lane order. It is the base class of tiles and coalesced groups.
 class lanes_group {
  public:
   explicit lanes_group(unsigned mask, unsigned group_rank = 0, unsigned groups = 1) : mask_(mask), meta_rank_(group_rank), meta_size_(groups) {}
@@ -96,7 +96,7 @@ class grid_group {
 };
 inline grid_group this_grid() { return {}; }
 
-// N neighbouring threads of a block, N a power of two up to a warp.
+// A tile: N neighbouring threads of a block. N is a power of two, at most the size of a warp.
 template <unsigned N, class Parent = void>
 class thread_block_tile : public lanes_group {
   static_assert(N && N <= 32 && !(N & (N - 1)), "emulator_unsupported: tiles of more than a warp");
@@ -118,7 +118,7 @@ class thread_block_tile : public lanes_group {
   static unsigned mask() { return (N == 32 ? ~0u : (1u << (N % 32)) - 1) << emulator::lane() / N * N; }
 };
 
-// A group whose kind shows at run time: a block, or lanes of a warp.
+// A group that is a block or some lanes of a warp, which is known only at run time.
 class thread_group : public lanes_group {
  public:
   thread_group(const thread_block&) : lanes_group(0), block_(true) {}
@@ -139,7 +139,7 @@ thread_block_tile<N, thread_block_tile<M, P>> tiled_partition(const thread_block
   static_assert(N <= M, "a tile is divided into smaller ones");
   return {};
 }
-// By ranks within the group: those of one warp that stand next to each other in it.
+// Returns the calling thread's part of a group. Each part is `size` lanes with consecutive ranks in the group.
 template <class Group>
 coalesced_group tiled_partition(const Group& group, unsigned size) {
   unsigned lanes = group.lane_mask(), out = 0;

@@ -1,6 +1,6 @@
-// cub's block and warp collectives, over shared memory and shuffles of our own. Where cub leaves a result undefined,
-// what comes out is all ones, which reads as NaN.
-// The names are those of CUDA 13, which has no cub::Sum, Max or Min any more: cuda::std::plus and cuda::maximum are they.
+// The block and warp collectives of cub. They use shared memory and the emulator's warp operations. A result that cub
+// leaves undefined is all ones here, which reads as NaN. The names are those of CUDA 13, in which cuda::std::plus,
+// cuda::maximum and cuda::minimum replace cub::Sum, Max and Min.
 #pragma once
 #include <cstring>
 #include <cuda/functional>
@@ -37,7 +37,7 @@ T undefined() {
   return *reinterpret_cast<T*>(bytes);
 }
 
-// Memory for one value of each thread, of any type, in shared memory that nobody initialises.
+// Uninitialised shared memory for kCount values of any type.
 template <class T, int kCount>
 struct Storage {
   alignas(T) unsigned char bytes[kCount * sizeof(T)];
@@ -46,7 +46,7 @@ struct Storage {
 
 }  // namespace details
 
-// The result is thread 0's alone.
+// Reductions over a block. Only thread 0 gets the result.
 template <class T, int kX, BlockReduceAlgorithm = BLOCK_REDUCE_WARP_REDUCTIONS, int kY = 1, int kZ = 1>
 class BlockReduce {
  public:
@@ -102,7 +102,7 @@ class BlockScan {
     out = rank() ? combine(start, storage_[rank() - 1]) : start;
     total = storage_[kThreads - 1];
   }
-  // Without a start, thread 0's result is undefined.
+  // Without a start value, thread 0's result is undefined.
   template <class Operator>
   void ExclusiveScan(T in, T& out, Operator combine) {
     scan(in, combine);
@@ -158,7 +158,7 @@ class BlockScan {
   TempStorage& storage_;
 };
 
-// The result is the first lane's of each group of kLanes.
+// Reductions over groups of kLanes lanes. Only the first lane of each group gets the result.
 template <class T, int kLanes = 32>
 class WarpReduce {
  public:
@@ -207,7 +207,7 @@ class WarpScan {
   T Broadcast(T value, unsigned source) { return cooperative_groups::thread_block_tile<kLanes>().shfl(value, source); }
 
  private:
-  // Whether anything stands before this lane.
+  // Scans a group of lanes. Returns whether the group has lanes before the calling one, so that `before` is valid.
   template <class Operator>
   static bool scan(T in, Operator combine, T& before, T& inclusive, T& total) {
     const cooperative_groups::thread_block_tile<kLanes> tile;

@@ -1,4 +1,4 @@
-// cuBLAS as host code sees it. Matrices are column-major; an argument that cuBLAS refuses is refused here.
+// cuBLAS for host code. Matrices are column-major. A call with arguments that cuBLAS rejects returns the same error.
 #pragma once
 #include <library_types.h>
 
@@ -66,12 +66,12 @@ struct Gemm {
 };
 struct Batch {
   int count = 1;
-  long long a = 0, b = 0, c = 0;                                      // elements from one matrix to the next
-  const void *const *as = nullptr, *const *bs = nullptr, *const *cs = nullptr;  // or where each is, on the device
+  long long a = 0, b = 0, c = 0;  // the distance from one matrix to the next, in elements
+  const void *const *as = nullptr, *const *bs = nullptr, *const *cs = nullptr;  // or the matrices' device addresses
 };
 cublasStatus_t gemm(cublasHandle_t handle, const Gemm& call, const Batch& batch = {});
 
-// Solves op(A) X = alpha B (or X op(A) on the right) for X, in the place of B.
+// trsm solves op(A) X = alpha B, or X op(A) = alpha B, for X. X replaces B.
 struct Triangular {
   cublasSideMode_t side;
   cublasFillMode_t fill;
@@ -93,7 +93,8 @@ struct Symmetric {
   Matrix c;
 };
 cublasStatus_t symm(cublasHandle_t handle, const Symmetric& call);
-// C = alpha op(A) op(A)^T + beta C, with C's one triangle written; with B, alpha (op(A) op(B)^T + op(B) op(A)^T).
+// C = alpha op(A) op(A)^T + beta C, or with a matrix B: C = alpha (op(A) op(B)^T + op(B) op(A)^T) + beta C. Only one
+// triangle of C is written.
 struct RankK {
   cublasFillMode_t fill;
   cublasOperation_t transpose;
@@ -104,7 +105,7 @@ struct RankK {
   Matrix c;
 };
 cublasStatus_t syrk(cublasHandle_t handle, const RankK& call);
-// C = alpha op(A) + beta op(B), all m x n.
+// C = alpha op(A) + beta op(B). op(A), op(B) and C are m x n.
 cublasStatus_t geam(cublasHandle_t handle, const Gemm& call);
 
 }  // namespace emulator

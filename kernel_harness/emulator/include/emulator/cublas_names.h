@@ -1,4 +1,4 @@
-// cuBLAS's own names, as host code calls them. They resolve inside each extension.
+// The public functions of cuBLAS. They are inline and hidden, so an extension never calls a real cuBLAS in the process.
 #pragma once
 #include "emulator/cublas.h"
 
@@ -10,7 +10,7 @@ inline const char* cublasGetStatusString(cublasStatus_t status) { return emulato
 inline cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) { return emulator::cublas_set_stream(handle, stream); }
 inline cublasStatus_t cublasGetStream(cublasHandle_t handle, cudaStream_t* stream) { return emulator::cublas_get_stream(handle, stream); }
 inline cublasStatus_t cublasGetVersion(cublasHandle_t handle, int* version) { *version = 130000; return handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED; }
-// Single precision is computed in single precision whatever the mode: rounding to TF32 would be allowed, never required.
+// In the mode CUBLAS_TF32_TENSOR_OP_MATH, and in the older mode CUBLAS_TENSOR_OP_MATH, float32 operands are rounded.
 inline cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode) { return emulator::cublas_set_mode(handle, mode); }
 inline cublasStatus_t cublasGetMathMode(cublasHandle_t handle, cublasMath_t* mode) {
   int number = 0;
@@ -18,7 +18,7 @@ inline cublasStatus_t cublasGetMathMode(cublasHandle_t handle, cublasMath_t* mod
   *mode = static_cast<cublasMath_t>(number);
   return status;
 }
-// A scalar on the device can be read as well as one on the host.
+// The mode has no effect, because scalars in device memory and in host memory are read in the same way.
 inline cublasStatus_t cublasSetPointerMode(cublasHandle_t handle, cublasPointerMode_t) { return handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED; }
 inline cublasStatus_t cublasSetAtomicsMode(cublasHandle_t handle, cublasAtomicsMode_t) { return handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED; }
 inline cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void*, std::size_t) { return handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_INITIALIZED; }
@@ -43,20 +43,29 @@ EMULATOR_GEMM(D, double, CUDA_R_64F, CUBLAS_COMPUTE_64F)
 EMULATOR_GEMM(H, __half, CUDA_R_16F, CUBLAS_COMPUTE_16F)
 #undef EMULATOR_GEMM
 
+namespace emulator {
+// Returns the compute type of a product. The older algorithm for tensor cores allows products of rounded float32
+// operands. https://docs.nvidia.com/cuda/cublas/#cublasgemmalgo-t
+inline cublasComputeType_t compute_type(cublasComputeType_t type, cublasGemmAlgo_t algorithm, cudaDataType operand) {
+  const bool rounded = operand == CUDA_R_32F && type == CUBLAS_COMPUTE_32F && algorithm >= CUBLAS_GEMM_DEFAULT_TENSOR_OP;
+  return rounded ? CUBLAS_COMPUTE_32F_FAST_16F : type;
+}
+}  // namespace emulator
+
 inline cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void* alpha, const void* a,
                                    cudaDataType a_type, int lda, const void* b, cudaDataType b_type, int ldb, const void* beta, void* c, cudaDataType c_type,
-                                   int ldc, cublasComputeType_t compute, cublasGemmAlgo_t) {
-  return emulator::gemm(handle, {ta, tb, m, n, k, alpha, {a, a_type, lda}, {b, b_type, ldb}, beta, {c, c_type, ldc}, compute});
+                                   int ldc, cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
+  return emulator::gemm(handle, {ta, tb, m, n, k, alpha, {a, a_type, lda}, {b, b_type, ldb}, beta, {c, c_type, ldc}, emulator::compute_type(compute, algorithm, a_type)});
 }
 inline cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void* alpha, const void* a,
                                                  cudaDataType a_type, int lda, long long stride_a, const void* b, cudaDataType b_type, int ldb, long long stride_b,
-                                                 const void* beta, void* c, cudaDataType c_type, int ldc, long long stride_c, int count, cublasComputeType_t compute, cublasGemmAlgo_t) {
-  return emulator::gemm(handle, {ta, tb, m, n, k, alpha, {a, a_type, lda}, {b, b_type, ldb}, beta, {c, c_type, ldc}, compute}, {count, stride_a, stride_b, stride_c});
+                                                 const void* beta, void* c, cudaDataType c_type, int ldc, long long stride_c, int count, cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
+  return emulator::gemm(handle, {ta, tb, m, n, k, alpha, {a, a_type, lda}, {b, b_type, ldb}, beta, {c, c_type, ldc}, emulator::compute_type(compute, algorithm, a_type)}, {count, stride_a, stride_b, stride_c});
 }
 inline cublasStatus_t cublasGemmBatchedEx(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void* alpha, const void* const a[],
                                           cudaDataType a_type, int lda, const void* const b[], cudaDataType b_type, int ldb, const void* beta, void* const c[],
-                                          cudaDataType c_type, int ldc, int count, cublasComputeType_t compute, cublasGemmAlgo_t) {
-  return emulator::gemm(handle, {ta, tb, m, n, k, alpha, {nullptr, a_type, lda}, {nullptr, b_type, ldb}, beta, {nullptr, c_type, ldc}, compute}, {count, 0, 0, 0, a, b, c});
+                                          cudaDataType c_type, int ldc, int count, cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
+  return emulator::gemm(handle, {ta, tb, m, n, k, alpha, {nullptr, a_type, lda}, {nullptr, b_type, ldb}, beta, {nullptr, c_type, ldc}, emulator::compute_type(compute, algorithm, a_type)}, {count, 0, 0, 0, a, b, c});
 }
 inline cublasStatus_t cublasSgemmEx(cublasHandle_t handle, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const float* alpha, const void* a,
                                     cudaDataType a_type, int lda, const void* b, cudaDataType b_type, int ldb, const float* beta, void* c, cudaDataType c_type, int ldc) {

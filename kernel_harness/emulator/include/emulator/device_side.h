@@ -1,4 +1,4 @@
-// From here on the source is compiled as device code. Torch's headers, read before, are compiled as the host's.
+// From here on, a source is compiled as device code. torch's headers are included before and compiled as host code.
 #pragma once
 #define __CUDA_ARCH__ 900
 #define __CUDA_ARCH_LIST__ 900

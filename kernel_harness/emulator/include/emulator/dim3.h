@@ -1,4 +1,4 @@
-// Extents and indices of grids and blocks.
+// uint3 and dim3: indices within grids and blocks, and sizes of grids and blocks.
 #pragma once
 
 struct uint3 {

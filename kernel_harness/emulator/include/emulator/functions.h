@@ -1,5 +1,5 @@
-// Kernels as values: their attributes, how many blocks of them fit, and launches without the triple brackets.
-// Dynamic shared memory past 48 KiB is granted by a kernel's name: of a template, to all that are made from it.
+// Calls that take a kernel as a value: attributes and occupancy. A kernel that is granted dynamic shared memory above
+// 48 KiB is identified by its name. All instances of a template have one name.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -16,15 +16,17 @@ enum cudaSharedCarveout { cudaSharedmemCarveoutDefault = -1, cudaSharedmemCarveo
 enum : unsigned { cudaOccupancyDefault = 0, cudaOccupancyDisableCachingOverride = 1 };
 
 namespace emulator {
-std::string kernel_name(const std::string& text);  // "" where the text is no kernel's own name
+std::string kernel_name(const std::string& text);  // the kernel's unqualified name; "" if the text is a variable
 std::size_t dynamic_shared_limit(const char* kernel);
 cudaError_t set_attribute(const char* kernel, cudaFuncAttribute which, int value);
 cudaError_t attributes(cudaFuncAttributes* out);
-int resident_blocks(int threads, std::size_t shared_bytes);  // of one kernel, on one multiprocessor
+// The number of blocks of a kernel that one multiprocessor can run at once.
+int resident_blocks(int threads, std::size_t shared_bytes);
 }  // namespace emulator
 
 #pragma GCC visibility push(hidden)
-// The rewritten source puts the kernel's name first.
+// The rewritten source calls emulator_cudaFuncSetAttribute, and passes the kernel's name as an additional first
+// argument.
 template <class Kernel>
 cudaError_t emulator_cudaFuncSetAttribute(const char* name, Kernel, cudaFuncAttribute which, int value) { return emulator::set_attribute(name, which, value); }
 template <class Kernel>

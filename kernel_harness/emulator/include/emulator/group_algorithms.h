@@ -1,4 +1,4 @@
-// Reductions and scans over groups that lie in one warp, by any operator.
+// Reductions and scans of cooperative groups, with any operator. A group is part of one warp.
 #pragma once
 #include "emulator/cooperative_groups.h"
 

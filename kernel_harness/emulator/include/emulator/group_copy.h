@@ -1,10 +1,11 @@
-// memcpy_async of cooperative groups: the group's threads share the bytes out, and wait for all of them.
+// memcpy_async of cooperative groups. The threads of the group divide the bytes among them. `wait` waits for all
+// copies.
 #pragma once
 #include "emulator/async_copy.h"
 #include "emulator/cooperative_groups.h"
 
 namespace cuda {
-// A size that promises the alignment of both ends.
+// A size in bytes. Its type guarantees the alignment of both pointers of a copy.
 template <std::size_t kAlignment>
 struct aligned_size_t {
   std::size_t value;
@@ -22,7 +23,7 @@ void memcpy_async(const Group& group, void* to, const void* from, const Shape& b
     emulator::async_copy(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, total - at < step ? total - at : step);
   emulator::async_commit();
 }
-// By counts of elements: what fits of the source.
+// Copies `count` elements, or `room` elements if the destination has room for fewer.
 template <class Group, class T>
 void memcpy_async(const Group& group, T* to, std::size_t room, const T* from, std::size_t count) {
   memcpy_async(group, to, from, (count < room ? count : room) * sizeof(T));

@@ -1,4 +1,4 @@
-// half precision: IEEE binary16.
+// __half and __half2: half precision (IEEE binary16), and pairs of such numbers.
 #pragma once
 #include "emulator/kernel.h"
 #include "emulator/small_float.h"

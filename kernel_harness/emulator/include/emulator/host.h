@@ -1,5 +1,5 @@
-// The CUDA runtime as host code sees it. Everything completes before it returns, as a stream may; what was
-// asked of it wrongly fails as it does on a GPU, and stays failed where it does there.
+// The CUDA runtime for host code. All work is complete before a call returns; CUDA allows this. A wrong call returns
+// the error that it returns on a GPU, and the same errors are sticky.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 #define CUDART_VERSION 13000
 
-// The numbers are CUDA's. https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
+// The errors have the numbers of CUDA. https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
@@ -44,13 +44,11 @@ typedef struct CUevent_st* cudaEvent_t;
 namespace emulator {
 
 struct Launch;
-// Against the limits of the emulated device; a failure is the next error.
+// Returns whether a launch is within the limits of the emulated device. If not, sets the error of cudaGetLastError.
 bool valid(const Launch& launch);
-cudaError_t give(cudaError_t error);  // the error of one call, remembered for cudaGetLastError
+cudaError_t give(cudaError_t error);  // returns the error of one call, and keeps it for cudaGetLastError
 bool fail_host_pointer(const char* kernel, unsigned position);
-void fail(cudaError_t error, const char* detail);  // a sticky error, with what is known of it
-// What the sticky error was about, for people: "" while there is none.
-const char* failure_detail();
+void fail(cudaError_t error, const char* detail);  // sets a sticky error; its text will include `detail`
 
 cudaError_t take_error();
 cudaError_t peek_error();
@@ -65,7 +63,7 @@ cudaError_t set_device(int device);
 
 }  // namespace emulator
 
-// The public names resolve inside each extension, so that a real CUDA runtime in the same process is never called.
+// The public functions are inline and hidden, so an extension never calls a real CUDA runtime in the same process.
 #pragma GCC visibility push(hidden)
 inline cudaError_t cudaGetLastError() { return emulator::take_error(); }
 inline cudaError_t cudaPeekAtLastError() { return emulator::peek_error(); }

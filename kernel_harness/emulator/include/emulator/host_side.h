@@ -1,4 +1,4 @@
-// A C++ source is read by the host's compiler, which knows nothing of CUDA.
+// From here on, a source is compiled as plain C++ without CUDA's macros, as load_inline compiles a C++ source.
 #pragma once
 #undef __CUDACC__
 #undef __NVCC__

@@ -1,5 +1,5 @@
-// Device functions of one thread: arithmetic with a rounding of its own, integers' bits, casts, cached access, clocks.
-// The fast approximations are as accurate here as the functions they stand in for.
+// Device functions of one thread: directed rounding, integer bits, casts, cached access, clocks. A fast approximation,
+// such as __expf, is here as accurate as the function that it approximates.
 #pragma once
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,8 @@
 
 // --------------------------------------------------------------------------------------------- min, max
 
-// CUDA's global overloads, with its own pairs of mixed types; any other pair is ambiguous there, too.
+// The overloads of min and max that CUDA has, including its pairs of different types. A call with any other pair is
+// ambiguous, as with nvcc.
 #define EMULATOR_MIN_MAX(A, B, T)                                         \
   constexpr T min(A a, B b) { return static_cast<T>(b) < static_cast<T>(a) ? static_cast<T>(b) : static_cast<T>(a); } \
   constexpr T max(A a, B b) { return static_cast<T>(a) < static_cast<T>(b) ? static_cast<T>(b) : static_cast<T>(a); }
@@ -47,7 +48,8 @@ inline unsigned umax(unsigned a, unsigned b) { return max(a, b); }
 
 namespace emulator {
 
-// float and double results in a direction of their own: exact in a wider type, or corrected by the sign of the error.
+// These functions round float and double results in a given direction. They compute the result exactly in a wider type,
+// or correct the nearest result by the sign of its error.
 inline double directed(double nearest, double error, Round round) {
   if (error == 0 || !std::isfinite(nearest) || round == Round::nearest) return nearest;
   const bool up = round == Round::up || (round == Round::zero && nearest < 0);
@@ -62,7 +64,7 @@ inline float directed_float(double exact, Round round) {
   if (round == Round::down || (round == Round::zero && exact > 0)) return above ? std::nextafter(nearest, -INFINITY) : nearest;
   return above ? nearest : std::nextafter(nearest, INFINITY);
 }
-// The rounding to double must not fall onto what float then rounds to even.
+// The double sum is rounded to odd: a sum that rounds to a tie between two floats would make the second rounding wrong.
 inline float sum_float(double a, double b, Round round) { return directed_float(add_to_odd(a, b), round); }
 inline double quotient_to_odd(double a, double b) {
   const double quotient = a / b, error = std::fma(-quotient, b, a) * (b < 0 ? -1 : 1);
@@ -163,7 +165,8 @@ inline unsigned long long __brevll(unsigned long long x) {
   return out;
 }
 inline unsigned __brev(unsigned x) { return static_cast<unsigned>(__brevll(x) >> 32); }
-// Each nibble of the selector names one of the eight bytes of b:a; its top bit repeats that byte's sign instead.
+// Each of the four low nibbles of the selector picks one of the eight bytes of b:a. If the top bit of the nibble is
+// set, the result byte is eight copies of the picked byte's sign bit.
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const std::uint64_t bytes = static_cast<std::uint64_t>(b) << 32 | a;
   unsigned out = 0;
@@ -256,7 +259,7 @@ EMULATOR_CACHED_VECTORS(float)
 EMULATOR_CACHED(double2)
 #undef EMULATOR_CACHED_VECTORS
 
-// A clock that never stands still, counting nanoseconds.
+// Returns the time of a steady clock in nanoseconds.
 inline long long clock64() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 inline void __nanosleep(unsigned) { emulator::yield(); }
 [[noreturn]] inline void __trap() { __builtin_trap(); }

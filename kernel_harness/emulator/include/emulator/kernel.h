@@ -1,4 +1,5 @@
-// What a kernel's own code can say: qualifiers and barriers here, the rest in the headers at the end.
+// The built-ins of kernel code. This header has qualifiers and barriers. The headers included at its end have the
+// others.
 #pragma once
 #include "emulator/scheduler.h"
 
@@ -16,8 +17,9 @@
 #define __cudart_builtin__
 #define __device_builtin__
 #define __inline_hint__
-// One copy per core, which runs one block at a time: the block's threads share it, and no others. Aligned as it comes
-// to lie on a GPU, where arrays of floats are read four at a time without asking for it.
+// A __shared__ variable has one copy per core. A core runs one block at a time, so only the threads of that block share
+// a copy. The alignment is 16 bytes, as on a GPU: kernels read four floats at once from an array without an alignment
+// request.
 #define __shared__ static thread_local __attribute__((aligned(16)))
 
 constexpr int warpSize = emulator::kWarpSize;

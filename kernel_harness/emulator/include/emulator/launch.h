@@ -1,4 +1,5 @@
-// kernel<<<grid, block, shared, stream>>>(arguments), as the rewritten source says it, and the calls that do the same.
+// Launches. The rewritten source has a call of Configuration for kernel<<<grid, block, shared, stream>>>(arguments).
+// This header also has the launch functions of the CUDA runtime.
 #pragma once
 #include <tuple>
 #include <type_traits>
@@ -20,8 +21,8 @@ class Configuration {
     return *this;
   }
 
-  // Arguments are taken by value, once, as a launch does; `call` names the kernel, so that its templates and
-  // overloads resolve as they would in the original call.
+  // Launches the kernel. Its arguments are copied once, as in a CUDA launch. `call` is a lambda around the kernel's
+  // expression, so that templates and overloads resolve as in the original launch.
   template <class Call, class... Arguments>
   void operator()(const char* kernel, Call call, Arguments... arguments) {
     launch_.kernel = kernel;
@@ -30,14 +31,16 @@ class Configuration {
     auto bound = std::make_tuple(call, arguments...);
     launch_.arguments = &bound;
     launch_.body = [](void* all) {
-      // Copies of our own, which no store of the kernel's can change: the compiler keeps them in registers.
-      std::apply([](auto call, auto... arguments) { in_a_row([&] { call(arguments...); }); }, *static_cast<decltype(bound)*>(all));
+      // The arguments are local copies. No store of the kernel can change them, so the compiler keeps them in
+      // registers.
+      std::apply([](auto call, auto... arguments) { run_row([&] { call(arguments...); }); }, *static_cast<decltype(bound)*>(all));
     };
-    if (!run(launch_)) fail(cudaErrorLaunchFailure, last_fault());
+    if (!run(launch_)) fail(static_cast<cudaError_t>(last_fault_error()), last_fault());
   }
 
  private:
-  // A kernel cannot follow a host pointer. A null one is the kernel's own business until it follows it.
+  // Returns whether a kernel may get this argument. A host pointer is an error. A null pointer is an error only if the
+  // kernel reads it.
   template <class T>
   static bool reachable(const char* kernel, unsigned position, const T& argument) {
     if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>) {
@@ -49,10 +52,10 @@ class Configuration {
   Launch launch_;
 };
 
-// A launch whose arguments are given by their addresses.
+// Launches a kernel. `arguments` has the address of each argument.
 template <class... P, std::size_t... I>
 cudaError_t launch(const char* name, void (*kernel)(P...), Configuration configuration, void** arguments, std::index_sequence<I...>) {
-  const cudaError_t before = take_error();  // this call answers for itself alone
+  const cudaError_t before = take_error();  // this call must return only its own error
   configuration(name, [=](auto... each) { kernel(each...); }, *static_cast<std::remove_const_t<std::remove_reference_t<P>>*>(arguments[I])...);
   const cudaError_t own = peek_error();
   if (!own && before) give(before);
@@ -62,7 +65,8 @@ cudaError_t launch(const char* name, void (*kernel)(P...), Configuration configu
 }  // namespace emulator
 
 #pragma GCC visibility push(hidden)
-// The rewritten source puts the kernel's name first and takes a cast to void* off the kernel.
+// The rewritten source calls these functions. It passes the kernel's name as an additional first argument, and removes
+// a cast to void* from the kernel.
 template <class... P>
 cudaError_t emulator_cudaLaunchKernel(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
   return emulator::launch(name, kernel, emulator::Configuration(grid, block, shared_bytes, stream), arguments, std::index_sequence_for<P...>());

@@ -1,16 +1,17 @@
-// Which addresses are device memory. The emulated device's memory is ordinary memory of this process, kept in a
-// registry so that a kernel that is handed a host pointer fails as it would on a GPU.
+// The registry of device memory. The memory of the emulated device is ordinary memory of this process. The registry
+// tells device pointers from host pointers, so that a launch with a host pointer fails as on a GPU.
 #pragma once
 #include <cstddef>
 
 namespace emulator {
 
-// Memory for the device, filled with 0xFF (a NaN in every floating type) so that reading before writing shows.
+// Allocates device memory. It is filled with 0xFF, which is NaN in every floating type, so that a read before any write
+// shows in the output.
 void* allocate(std::size_t bytes);
-// False where the address is not the start of a live allocation.
+// Frees device memory. Returns false if the address is not the start of a live allocation.
 bool release(void* address);
 
-// Memory somebody else owns, to be treated as the device's until forgotten.
+// `adopt` makes memory of another owner device memory, until `forget` is called.
 void adopt(const void* address, std::size_t bytes);
 void forget(const void* address);
 

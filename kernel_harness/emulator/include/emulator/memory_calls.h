@@ -1,4 +1,4 @@
-// Memory calls beyond malloc, memcpy and memset: pitched, symbols, pools, managed and pinned memory.
+// Memory calls for pitched memory, symbols, pools, managed memory and pinned memory. host.h has the simple calls.
 #pragma once
 #include <cstddef>
 
@@ -29,7 +29,7 @@ cudaError_t cudaMallocAsync(T** address, std::size_t bytes, cudaStream_t) { retu
 inline cudaError_t cudaFreeAsync(void* address, cudaStream_t) { return emulator::free_memory(address); }
 template <class T>
 cudaError_t cudaMallocManaged(T** address, std::size_t bytes, unsigned = cudaMemAttachGlobal) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
-// Pinned memory can be reached by kernels, as under unified addressing.
+// Pinned memory is device memory here, because with unified addressing a kernel can read it.
 template <class T>
 cudaError_t cudaMallocHost(T** address, std::size_t bytes, unsigned = 0) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
 template <class T>

@@ -1,4 +1,5 @@
-// cuda::pipeline. In one of a block, every thread's copies have arrived when a stage is consumed.
+// cuda::pipeline. If the pipeline belongs to a block, consumer_wait returns after the copies of all threads of the
+// block have arrived.
 #pragma once
 #include "emulator/block_barrier.h"
 #include "emulator/group_copy.h"

@@ -1,4 +1,5 @@
-// What load_inline puts before every source, precompiled once for all candidates.
+// Includes the headers that load_inline includes before every source. This header is precompiled once for all
+// candidates.
 #include <cuda_runtime.h>
 
 #include <torch/extension.h>
@@ -8,7 +9,7 @@
 #include "emulator/device_side.h"
 #include "kernel_harness/bindings.h"
 
-// torch's header declares this in device code only.
+// torch's header declares this function only for device code, and was compiled as host code.
 namespace c10 {
 inline Half __ldg(const Half* address) { return *address; }
 }  // namespace c10

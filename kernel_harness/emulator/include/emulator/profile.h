@@ -1,4 +1,5 @@
-// What kernels did, counted for those who ask. Elsewhere it costs a test of `on`.
+// Counts barriers, warp operations and memory accesses of kernels for the command `profile`. Outside a
+// profile, each report costs one test of `on`.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,9 +10,9 @@ namespace emulator::profile {
 
 extern bool on;
 
-void launched(const Launch& launch);  // it begins now, and nothing else runs until it ends
-void met_at_barrier();                // all threads of a block
-void met_in_warp();                   // the lanes of a warp operation
+void launched(const Launch& launch);  // a launch begins; no other launch runs until it ends
+void met_at_barrier();                // all threads of a block met at a barrier
+void met_in_warp();                   // lanes met in a warp operation
 void touched(const void* address, std::size_t bytes, bool write);
 
 }  // namespace emulator::profile

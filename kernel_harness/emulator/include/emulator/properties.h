@@ -1,4 +1,4 @@
-// What the emulated device says of itself. It is a small device of compute capability 9.0.
+// The properties of the emulated device: a small device of compute capability 9.0.
 #pragma once
 #include <cstddef>
 #include <cstring>
@@ -10,8 +10,8 @@ namespace emulator::limits {
 constexpr unsigned kThreadsPerBlock = 1024, kBlockX = 1024, kBlockY = 1024, kBlockZ = 64;
 constexpr unsigned kGridX = 0x7FFFFFFF, kGridY = 65535, kGridZ = 65535;
 constexpr int kThreadsPerMultiprocessor = 2048, kBlocksPerMultiprocessor = 32, kRegisters = 65536;
-constexpr int kMultiprocessors = 4;  // few, so that a grid sized to fill the device stays small
-constexpr std::size_t kSharedBytes = 48 * 1024;  // more has to be asked for with an attribute
+constexpr int kMultiprocessors = 4;  // few, so that a grid with enough blocks to fill the device is small
+constexpr std::size_t kSharedBytes = 48 * 1024;  // a launch with more needs cudaFuncSetAttribute
 constexpr std::size_t kSharedBytesAsked = 227 * 1024, kSharedBytesPerMultiprocessor = 228 * 1024, kSharedBytesReserved = 1024;
 constexpr std::size_t kGlobalBytes = std::size_t(8) << 30, kConstantBytes = 64 * 1024;
 constexpr int kL2Bytes = 32 << 20, kMajor = 9, kMinor = 0, kVersion = 13000;

@@ -1,6 +1,6 @@
-// What the scheduler, the allocator and the host calls tell the sanitizer, and the order it asks them to work in.
-// Sanitized code calls back before every access of memory (-fsanitize=thread), which runtime/sanitize_access.cpp
-// answers. Nothing here costs anything but a test of `on` in a process that does not sanitize.
+// The interface to the sanitizer for the scheduler, the allocator and the host functions. They report what happens, and
+// ask for the order of blocks and threads. Sanitized code (-fsanitize=thread) calls runtime/sanitize_access.cpp before
+// each memory access. In a process without the sanitizer, each report costs one test of `on`.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,39 +9,42 @@
 
 namespace emulator::sanitize {
 
-// Set once, before any launch: blocks then run one at a time on one core.
+// Whether the sanitizer is on. Set once, before any launch. If it is on, blocks run one at a time on one core.
 extern bool on;
 
-// The permutation of blocks and threads that was asked for.
+// Return the block or the thread that runs at a place in the requested order.
 std::uint64_t nth_block(std::uint64_t place);
 unsigned nth_thread(unsigned place);
 
-// The life of a launch, as the scheduler goes through it.
+// The scheduler reports each step of a launch, in this order.
 void begin_launch(const Launch& launch);
 void static_memory(char* start, std::size_t bytes);
-char* dynamic_memory(std::size_t bytes);  // dynamic shared memory with room to miss it, until the launch ends
+char* dynamic_memory(std::size_t bytes);  // dynamic shared memory with unused room around it, until the launch ends
 void end_launch();
 void begin_block(std::uint64_t number, unsigned threads);
-void resume_block(std::uint64_t number);  // of a cooperative launch, whose blocks take turns
-void release_grid();                      // a barrier of the whole grid
-void run_thread(void (*body)(void*), void* arguments);  // the whole of one thread; it may end early
+void order_block();  // every access of the block so far is ordered before its later accesses
+void resume_block(std::uint64_t number);  // in a cooperative launch, in which blocks take turns
+void release_grid();                      // all threads of the grid met at a barrier
+void run_thread(void (*body)(void*), void* arguments);  // runs one thread; the sanitizer may end it early
 void switch_to(unsigned thread);
-void arrive(unsigned thread, const void* caller, bool at_barrier);  // else in a warp operation
+void arrive(unsigned thread, const void* caller, bool at_barrier);  // if not at_barrier: in a warp operation
 void release_barrier(unsigned alive);
 void release_warp(unsigned first, std::uint32_t lanes);
-void keep_quiet(const void* start, std::size_t bytes);  // memory of the emulator's own that kernels read
-void never_reached(unsigned thread, bool barrier);  // `thread` waits for ever
+void ignore_memory(const void* start, std::size_t bytes);  // memory of the emulator that kernels read
+void never_reached(unsigned thread, bool barrier);  // `thread` waits forever
 void outside_mask(unsigned thread);
-bool given_up();  // an access nobody can survive: the launch is over
+// Reports an access of a kernel through a misaligned pointer, and ends the thread.
+void misaligned(const void* address, std::size_t alignment, const char* what, const void* caller);
+bool launch_aborted();  // true after an access that would crash the process; the launch must end
 
-// Device memory.
+// Device memory: allocated, freed, adopted from another owner, given back, and written by host code.
 void* allocate(std::size_t bytes);
 void release(void* address);
 void adopt(const void* address, std::size_t bytes);
 void forget(const void* address);
 void written_by_host(const void* address, std::size_t bytes);
 
-// A launch that never ran.
+// Reports a launch that was rejected and did not run.
 void refused(const Launch& launch, const char* error);
 
 }  // namespace emulator::sanitize

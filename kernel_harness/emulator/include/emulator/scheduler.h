@@ -1,5 +1,5 @@
-// What a running kernel and the scheduler say to each other. Blocks are spread over the cores; the threads of
-// a block share one core and are switched contexts, so that a barrier is a barrier.
+// The interface between a running kernel and the scheduler. The blocks are divided among the cores. The threads of a
+// block share one core as switched contexts, so that a barrier stops each of them.
 #pragma once
 #include <atomic>
 #include <bit>
@@ -9,8 +9,8 @@
 #include "emulator/context.h"
 #include "emulator/dim3.h"
 
-// What the running thread knows of itself: read on every use, so it is plain thread-local memory. The names are
-// no macros: a variable of the host's own may be called blockDim, and hides this one as it does under nvcc.
+// The indices of the running thread. They are plain thread-local variables, because reading them must be fast. They are
+// not macros, because host code may have a variable named blockDim, which hides this one as with nvcc.
 #define EMULATOR_BUILT_IN constinit thread_local __attribute__((tls_model("initial-exec")))
 extern EMULATOR_BUILT_IN uint3 threadIdx, blockIdx;
 extern EMULATOR_BUILT_IN dim3 blockDim, gridDim;
@@ -18,8 +18,8 @@ extern EMULATOR_BUILT_IN dim3 blockDim, gridDim;
 namespace emulator {
 
 extern EMULATOR_BUILT_IN char* dynamic_shared;
-// While no thread of the block has waited for another, they are calls in a row, and nobody keeps books of them: this
-// is blockDim.x, where the row ends. Else it is 0.
+// While no thread of the block has waited, threads run as plain calls in rows along x, without any records. Then
+// row_end is blockDim.x, the end of a row. After a thread of the block has waited, it is 0.
 extern EMULATOR_BUILT_IN unsigned row_end;
 
 constexpr unsigned kWarpSize = 32;
@@ -28,23 +28,25 @@ struct Launch {
   const char* kernel;
   dim3 grid, block;
   std::size_t shared_bytes;
-  void (*body)(void*);  // runs threads of the kernel, one and then as many as `in_a_row` says
+  void (*body)(void*);  // runs one thread of the kernel or, by `run_row`, several
   void* arguments;
-  const char* file = "";  // where it is launched from
+  const char* file = "";  // file and line of the launch in the source
   int line = 0;
-  bool cooperative = false;  // all its blocks at once, so that they can wait for each other
+  bool cooperative = false;  // all blocks run at once, so that they can wait for each other
 };
 
-// Runs every block. False where a thread faulted: `last_fault()` then says how.
-extern std::atomic<std::uint64_t> launches;  // tried so far in this process
+extern std::atomic<std::uint64_t> launches;  // the launches so far in this process, with those that failed
+// Runs every block of a launch. Returns false if a thread had a fault, which `last_fault()` describes. The error of the
+// fault, a cudaError_t, is `last_fault_error()`.
 bool run(const Launch& launch);
 const char* last_fault();
+int last_fault_error();
 
-// Runs a thread, and those behind it while none waits. Where it stands in the row is in a register: a count in memory,
-// which the next thread has to read, would be most of what a small kernel takes.
+// Runs the thread at threadIdx and then the threads behind it, until one of them waits. The position in the row is in a
+// register, because counting in memory would take most of a small kernel's time.
 bool next_row();
 template <class Call>
-void in_a_row(Call call) {
+void run_row(Call call) {
   do {
     unsigned x = threadIdx.x;
     do {
@@ -54,8 +56,9 @@ void in_a_row(Call call) {
   } while (row_end && next_row());
 }
 
-// What a thread waits for, as emulator_wait takes it. The waits are inlined, so that whoever goes on is back in the
-// kernel at once, and told apart by where they are called.
+// These functions are the `choose` argument of emulator_wait, one for each way in which a thread waits. The callers of
+// emulator_wait below are inlined, so that a thread continues directly in the kernel, and so that the return address
+// identifies the place in the kernel.
 State at_barrier(std::uint64_t vote, std::uint64_t, State);
 State at_grid_barrier(std::uint64_t, std::uint64_t, State);
 State in_warp(std::uint64_t mask, std::uint64_t value, State);
@@ -64,7 +67,7 @@ State for_turn(std::uint64_t, std::uint64_t, State);
 
 #define EMULATOR_WAIT __attribute__((always_inline)) inline
 
-// Waits until every thread of the block that has not returned is here.
+// Waits until all threads of the block that have not returned wait at a barrier.
 EMULATOR_WAIT void barrier() { emulator_wait(0, 0, &at_barrier); }
 
 struct Votes {
@@ -73,11 +76,12 @@ struct Votes {
 };
 EMULATOR_WAIT Votes barrier(bool vote) { return std::bit_cast<Votes>(emulator_wait(vote, 0, &at_barrier)); }
 
-// Waits until every thread of the grid that has not returned is here; the launch must be cooperative.
+// Waits until all threads of the grid that have not returned wait at a grid barrier. The launch must be cooperative.
 EMULATOR_WAIT void grid_barrier() { emulator_wait(0, 0, &at_grid_barrier); }
 bool grid_is_cooperative();
 
-// Waits for the lanes of `mask` that have not returned; gives every lane's value, and which lanes took part.
+// `meet` waits for the lanes of `mask` that have not returned. Its result has the lanes that took part, as a mask, and
+// the value of each.
 struct Meeting {
   std::uint32_t lanes = 0;
   std::uint64_t values[kWarpSize];
@@ -86,18 +90,19 @@ EMULATOR_WAIT const Meeting& meet(std::uint32_t mask, std::uint64_t value) {
   return *reinterpret_cast<const Meeting*>(emulator_wait(mask, value, &in_warp));
 }
 
-// Lets the block's other threads run: what a thread that spins on memory needs.
+// Lets the other threads of the block run. A thread that spins on memory must call it.
 EMULATOR_WAIT void yield() { emulator_wait(0, 0, &for_turn); }
-// Now and then lets the others run: whoever holds the lock that an atomic waits for may be a thread of its block.
+// Called before each atomic operation. Every 1024th call lets the other threads of the block run, because one of them
+// may hold the lock for which this thread spins.
 void before_atomic();
 
-// The lanes of the warp that run the same code as this one. Which they are shows when the rest of the block can
-// go no further: those that came to the same place by the same calls.
+// Returns a mask of the lanes of the warp that reached this place in the code by the same calls as the running lane.
+// Waits until no other thread of the block can continue, because only then these lanes are known.
 EMULATOR_WAIT std::uint32_t converged_lanes() { return static_cast<std::uint32_t>(emulator_wait(0, 0, &for_lanes)); }
 
 #undef EMULATOR_WAIT
 
-// What the running thread did wrong; its launch fails.
+// Reports an error of the running thread, which makes the launch fail.
 void fail_in_kernel(const char* what);
 
 inline unsigned lane() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % kWarpSize; }

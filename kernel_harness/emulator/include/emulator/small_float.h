@@ -1,5 +1,5 @@
-// Rounding to and from the floating types narrower than float, in each of CUDA's four directions.
-// The types themselves stand in half.h and bfloat16.h.
+// Conversions to and from the 16-bit floating types, in each of CUDA's four rounding directions. half.h and bfloat16.h
+// have the types.
 #pragma once
 #include <bit>
 #include <cmath>
@@ -9,13 +9,14 @@ namespace emulator {
 
 enum class Round { nearest, zero, down, up };
 
-// A binary format of 16 bits: IEEE half precision has 10 bits of fraction, bfloat16 has 7.
+// A binary format of 16 bits: IEEE half precision has 10 fraction bits, bfloat16 has 7.
 template <int kFraction>
 struct SmallFormat {
   static constexpr int kExponent = 15 - kFraction, kBias = (1 << (kExponent - 1)) - 1;
   static constexpr std::uint16_t kInfinity = ((1 << kExponent) - 1) << kFraction, kNaN = 0x7FFF;
 
-  // Every float is a double, so rounding from double once serves for all. CUDA's own NaN is 0x7FFF.
+  // Rounds a double. This serves a float, too, because every float is exactly a double. The result for NaN is CUDA's
+  // 0x7FFF.
   static std::uint16_t from(double value, Round round = Round::nearest) {
     const auto bits = std::bit_cast<std::uint64_t>(value);
     const std::uint16_t sign = bits >> 63 << 15;
@@ -27,7 +28,7 @@ struct SmallFormat {
     exponent = exponent < 1 - kBias ? 1 - kBias : exponent;  // subnormal: the fraction is shifted further instead
     const int true_exponent = static_cast<int>(bits >> 52 & 0x7FF) - 1023;
     int shift = 52 - kFraction + (exponent - true_exponent);
-    if (shift > 63) fraction = 1, shift = 63;  // far below the smallest number; only that it is not zero matters
+    if (shift > 63) fraction = 1, shift = 63;  // far below the smallest number: all that counts is whether it is 0
     std::uint64_t kept = fraction >> shift;
     const std::uint64_t rest = fraction & ((1ull << shift) - 1), half = 1ull << (shift - 1);
     const bool away = round == Round::nearest ? rest > half || (rest == half && (kept & 1))
@@ -35,7 +36,7 @@ struct SmallFormat {
                       : round == Round::up    ? rest && !sign
                                               : rest && sign;
     kept += away;
-    // A carry out of the fraction moves into the exponent by itself.
+    // A carry out of the fraction increments the exponent.
     std::uint64_t magnitude = kept + (static_cast<std::uint64_t>(exponent + kBias - 1) << kFraction);
     if (magnitude >= kInfinity) {
       const bool to_infinity = round == Round::nearest || (round == Round::up && !sign) || (round == Round::down && sign);
@@ -45,9 +46,10 @@ struct SmallFormat {
   }
 };
 
-inline float saturated(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }  // NaN gives 0
+inline float saturated(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }  // NaN becomes 0
 
-// Half precision. The processor's own conversions where it has them, which candidates call by the million.
+// Half precision. Uses the conversion instructions of the processor if it has them, because candidates convert millions
+// of numbers.
 struct HalfFormat : SmallFormat<10> {
 #if defined(__F16C__) && defined(__x86_64__)
   static std::uint16_t from_float(float x) { return std::isnan(x) ? kNaN : std::bit_cast<std::uint16_t>(static_cast<_Float16>(x)); }
@@ -57,13 +59,13 @@ struct HalfFormat : SmallFormat<10> {
   static float to_float(std::uint16_t bits) {
     const unsigned magnitude = bits & 0x7FFF, sign = static_cast<unsigned>(bits & 0x8000) << 16;
     if (magnitude >= kInfinity) return std::bit_cast<float>(sign | 0x7F800000u | (magnitude & 0x3FF) << 13);
-    const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;  // moves the exponent to float's bias
+    const float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;  // gives the exponent the bias of float
     return sign ? -value : value;
   }
 #endif
 };
 
-// A float's upper half, rounded to nearest even.
+// bfloat16: the upper half of a float, rounded to nearest even.
 struct BFloat16Format : SmallFormat<7> {
   static std::uint16_t from_float(float x) {
     const auto bits = std::bit_cast<std::uint32_t>(x);
@@ -72,7 +74,8 @@ struct BFloat16Format : SmallFormat<7> {
   static float to_float(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-// An integer of 64 bits may need more than a double has: what is cut off stays in the last bit, for the rounding.
+// Rounds an integer. A 64-bit integer may have more bits than the fraction of a double. Then one bit records whether
+// any of the lost bits was set, so that the second rounding is right.
 template <class Format, class Integer>
 std::uint16_t from_integer(Integer x, Round round) {
   const bool negative = x < Integer(0);
@@ -82,10 +85,10 @@ std::uint16_t from_integer(Integer x, Round round) {
   return Format::from(negative ? -value : value, round);
 }
 
-// The sum of two doubles rounded to odd, which a second rounding to at most 50 bits cannot spoil.
+// Returns the sum of two doubles, rounded to odd. A second rounding, to at most 50 bits, then gives the correct result.
 // S. Boldo, G. Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd".
 inline double add_to_odd(double a, double b) {
-  volatile double sum = a + b;  // volatile: contraction would undo the error term
+  volatile double sum = a + b;  // volatile: contraction would remove the error term
   if (!std::isfinite(sum)) return sum;
   volatile double part = sum - a;
   volatile double rest = sum - part;
@@ -95,7 +98,7 @@ inline double add_to_odd(double a, double b) {
   return std::nextafter(static_cast<double>(sum), towards);
 }
 
-// A double where a shorter format's number fits in whole; rounding directions for what leads out of it.
+// Rounds a float to an integer. A value out of range becomes the nearest integer in range.
 template <class Integer>
 Integer to_integer(float value, Round round) {
   if (std::isnan(value)) return sizeof(Integer) == 8 ? static_cast<Integer>(1ull << 63) : Integer(0);

@@ -1,4 +1,4 @@
-// Streams and events. All work is done in the order it was asked for, before the call returns.
+// Streams and events. Every call completes its work before it returns, so all work is done in program order.
 #pragma once
 #include "emulator/host.h"
 
@@ -13,7 +13,7 @@ typedef void (*cudaStreamCallback_t)(cudaStream_t stream, cudaError_t status, vo
 namespace emulator {
 cudaError_t create_stream(cudaStream_t* stream);
 cudaError_t destroy_stream(cudaStream_t stream);
-cudaError_t synchronize(cudaStream_t stream);  // also says whether it is a stream
+cudaError_t synchronize(cudaStream_t stream);  // also checks that the handle is a stream
 cudaError_t create_event(cudaEvent_t* event, unsigned flags);
 cudaError_t destroy_event(cudaEvent_t event);
 cudaError_t record_event(cudaEvent_t event, cudaStream_t stream);

@@ -1,4 +1,4 @@
-// CUDA's vector types, with its sizes and alignments, and what makes them. Arithmetic on them is not CUDA's to define.
+// CUDA's vector types, with CUDA's sizes and alignments, and their constructors. CUDA defines no arithmetic on them.
 // https://docs.nvidia.com/cuda/cuda-c-programming-guide/#built-in-vector-types
 #pragma once
 #include "emulator/dim3.h"
@@ -26,7 +26,7 @@ EMULATOR_VECTORS(longlong, long long, 16, 16)
 EMULATOR_VECTORS(ulonglong, unsigned long long, 16, 16)
 EMULATOR_VECTORS(float, float, 8, 16)
 EMULATOR_VECTORS(double, double, 16, 16)
-// uint3 is the type of the built-in indices and stands with them.
+// uint3 is the type of the built-in indices, so dim3.h defines it.
 struct uint1 { unsigned x; };
 struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };

@@ -1,4 +1,4 @@
-// What the lanes of a warp do together: shuffles, votes, matches and reductions.
+// Warp operations: shuffles, votes, matches and reductions.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace emulator {
 
-// Every lane's value of one warp operation. An inactive lane's value is undefined on a GPU; here it is its own.
+// The values that the lanes pass to one warp operation. The value of an inactive lane is undefined on a GPU. Here it is
+// the value of the reading lane.
 template <class T>
 class Exchanged {
  public:
@@ -32,7 +33,7 @@ class Exchanged {
   const Meeting* meeting_;
 };
 
-// The lanes of one warp operation for which a predicate holds.
+// Returns a mask of those `lanes` for which `holds` is true.
 template <class Holds>
 unsigned lanes_where(std::uint32_t lanes, Holds holds) {
   unsigned out = 0;
@@ -63,7 +64,7 @@ T reduce(unsigned mask, T value, Combine combine) {
 
 constexpr unsigned kNoLane = ~0u;
 
-// Every lane's value, of any size, as an array by lane.
+// The values that the lanes pass to one exchange. A value may have any size.
 template <class T>
 class Gathered {
  public:
@@ -93,7 +94,7 @@ class Gathered {
 
 }  // namespace emulator
 
-// One set of overloads per type that CUDA has, so that what converts or is ambiguous there is so here.
+// The overloads are those of CUDA, so that arguments are converted, and calls are ambiguous, as with nvcc.
 #define EMULATOR_SHUFFLES(T)                                                                                          \
   inline T __shfl_sync(unsigned mask, T value, int source, int width = warpSize) {                                    \
     return emulator::shuffle(mask, value, [=](unsigned lane) { return (lane & ~(width - 1u)) + (source & (width - 1u)); }); \

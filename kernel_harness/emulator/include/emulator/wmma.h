@@ -1,5 +1,5 @@
-// nvcuda::wmma: matrices spread over the lanes of a warp, in as many elements each as on a GPU. Which element lies
-// where is unspecified there and another arrangement here. Products are summed in float (or double, or int).
+// nvcuda::wmma: matrices whose elements are divided among the lanes of a warp. A lane has as many elements as on a GPU,
+// but other ones; CUDA does not specify which. Products are summed in float, double or int.
 // https://docs.nvidia.com/cuda/cuda-c-programming-guide/#warp-matrix-functions
 #pragma once
 #include <bit>
@@ -21,7 +21,7 @@ struct tf32;
 }
 enum layout_t { mem_row_major, mem_col_major };
 
-// How many elements each lane holds; 0 for a shape that no GPU has. Half precision keeps two copies of A and B.
+// The number of elements per lane; 0 for a shape that no GPU has. Half-precision A and B are kept twice.
 template <class Use, int M, int N, int K, class T>
 constexpr int elements() {
   constexpr bool a = std::is_same_v<Use, matrix_a>, b = std::is_same_v<Use, matrix_b>;
@@ -62,7 +62,8 @@ constexpr int rows = std::is_same_v<Use, matrix_b> ? K : M;
 template <class Use, int M, int N, int K>
 constexpr int columns = std::is_same_v<Use, matrix_a> ? K : N;
 
-// The element at (row, column) is number row * columns + column, and lies with lane number / num_elements.
+// Calls function(i, row, column) for each element of the calling lane. The element at (row, column) has the number
+// row * columns + column and belongs to lane number / num_elements.
 template <class Function, class Use, int M, int N, int K, class T, class Layout>
 void each_of_mine(const fragment<Use, M, N, K, T, Layout>&, Function function) {
   using F = fragment<Use, M, N, K, T, Layout>;
@@ -73,16 +74,16 @@ void each_of_mine(const fragment<Use, M, N, K, T, Layout>&, Function function) {
   }
 }
 
-// What a GPU requires of the address and of the distance between rows or columns. The pieces that are read at once
-// are of 16 bytes, of 8 in double precision.
+// Checks that address and leading dimension have the alignment that a GPU requires: 16 bytes, or 8 bytes in double
+// precision, because so many bytes are read at once.
 template <class T>
 void check(const T* address, unsigned leading) {
   constexpr std::size_t kPiece = sizeof(T) == 8 ? 8 : 16;
   if (reinterpret_cast<std::uintptr_t>(address) % kPiece || leading * sizeof(T) % kPiece)
-    emulator::fail_in_kernel("wmma was given a matrix that is not aligned, or whose leading dimension is no multiple of 16 bytes");
+    emulator::fail_in_kernel("a wmma load or store needs an aligned address, and a leading dimension that is a multiple of 16 bytes");
 }
 
-// Numbers as the multiplier sees them. TF32 keeps ten bits of the fraction.
+// Rounds a number as a tensor core does before it multiplies. TF32 keeps ten fraction bits.
 template <class T, class S>
 auto operand(S value) {
   if constexpr (std::is_same_v<T, precision::tf32>) return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & ~0x1FFFu);
@@ -130,7 +131,7 @@ void store_matrix_sync(S* address, const fragment<accumulator, M, N, K, T>& f, u
   __syncwarp();
 }
 
-// The lowest lane multiplies for all of them, since it can reach every lane's fragments while they wait.
+// The lowest lane multiplies for all lanes. It reads their fragments while they wait.
 template <int M, int N, int K, class D, class A, class LayoutA, class B, class LayoutB, class C>
 void mma_sync(fragment<accumulator, M, N, K, D>& d, const fragment<matrix_a, M, N, K, A, LayoutA>& a,
               const fragment<matrix_b, M, N, K, B, LayoutB>& b, const fragment<accumulator, M, N, K, C>& c, bool saturate = false) {
@@ -142,7 +143,7 @@ void mma_sync(fragment<accumulator, M, N, K, D>& d, const fragment<matrix_a, M, 
   } mine{&d, &a, &b, &c};
   const emulator::Exchanged<Lane*> lanes(~0u, &mine);
   if (lanes.lanes() != ~0u) {
-    emulator::fail_in_kernel("wmma was called by a part of a warp");
+    emulator::fail_in_kernel("all lanes of a warp must call a wmma operation together");
   } else if (emulator::lane() == 0) {
     using Sum = decltype(details::operand<A>(a.x[0]) * details::operand<B>(b.x[0]));
     Sum left[M][K], right[K][N];
@@ -159,7 +160,7 @@ void mma_sync(fragment<accumulator, M, N, K, D>& d, const fragment<matrix_a, M, 
   __syncwarp();
 }
 
-// To nearest, halves away from zero, as cvt.rna.tf32.f32.
+// Rounds to TF32: to nearest, ties away from zero, as the instruction cvt.rna.tf32.f32 does.
 inline float __float_to_tf32(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   return (bits & 0x7F800000) == 0x7F800000 ? value : std::bit_cast<float>((bits + 0x1000) & ~0x1FFFu);

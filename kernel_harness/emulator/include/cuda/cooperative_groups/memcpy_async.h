@@ -1,4 +1,4 @@
-// Copies that a group makes together and waits for together.
+// Asynchronous copies: all threads of a group make a copy together, and wait for it together.
 #pragma once
 #include <cooperative_groups.h>
 

@@ -1,4 +1,4 @@
-// thrust's complex numbers, as far as torch's own headers name them under a CUDA compiler.
+// The parts of thrust's complex numbers that torch's headers use when a CUDA compiler compiles them.
 #pragma once
 #include <complex>
 

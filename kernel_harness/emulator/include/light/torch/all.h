@@ -1,3 +1,3 @@
-// The C++ front end, of which extensions use the tensors.
+// Replaces the header of torch's C++ front end. Extensions include it, but use only tensors.
 #pragma once
 #include <torch/extension.h>

@@ -1,9 +1,6 @@
-// What extensions use of torch/extension.h: tensors and their operators. Left out are the C++ front end (torch/nn.h
-// and the rest) and pybind11, which take most of the compiler's time: the first is left to a build with the real
-// header, the second is included where a source binds itself.
+// Replaces torch/extension.h by the part that extensions use: tensors and their operators. The other parts, the C++
+// front end (torch/nn.h and others) and pybind11, take most of the compile time. A source that uses the front end is
+// built with torch's own header. A source with its own PYBIND11_MODULE gets emulator/with_pybind11.h in addition.
 #pragma once
 #include <torch/types.h>
-#ifdef EMULATOR_WITH_PYBIND11
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/utils/pybind.h>
-#endif
+#include <torch/version.h>

@@ -1,4 +1,4 @@
-// PyTorch's atomics, for every type it has.
+// PyTorch's atomic operations, for each type that PyTorch supports.
 #pragma once
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>

@@ -2,6 +2,7 @@
 #pragma once
 #include <c10/core/Allocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
@@ -23,5 +24,6 @@ inline cudaDeviceProp* getDeviceProperties(c10::DeviceIndex device) {
 inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(0); }
 inline bool canDeviceAccessPeer(c10::DeviceIndex, c10::DeviceIndex) { return false; }
 inline cublasHandle_t getCurrentCUDABlasHandle() { return emulator::torch_cublas_handle(); }
+inline cublasLtHandle_t getCurrentCUDABlasLtHandle() { return emulator::lt_handle(); }
 }  // namespace at::cuda
 #pragma GCC visibility pop

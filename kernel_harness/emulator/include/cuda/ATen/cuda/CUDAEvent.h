@@ -1,4 +1,4 @@
-// PyTorch's events, over the runtime's.
+// PyTorch's events. They use the events of the CUDA runtime.
 #pragma once
 #include <c10/cuda/CUDAStream.h>
 

@@ -1,4 +1,4 @@
-// Checks of where tensors are.
+// Checks of the devices of tensors.
 #pragma once
 #include <ATen/cuda/CUDAContext.h>
 

@@ -1,4 +1,4 @@
-// Checks of CUDA and cuBLAS calls that become C++ exceptions.
+// Checks of CUDA and cuBLAS calls. A failure becomes a C++ exception.
 #pragma once
 #include <ATen/Context.h>
 #include <c10/cuda/CUDAException.h>

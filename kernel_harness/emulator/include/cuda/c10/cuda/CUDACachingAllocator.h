@@ -1,4 +1,4 @@
-// PyTorch's allocator, as far as extensions take workspaces from it.
+// The part of PyTorch's allocator from which extensions take workspaces.
 #pragma once
 #include <c10/core/Allocator.h>
 #include <c10/cuda/CUDAStream.h>

@@ -1,4 +1,4 @@
-// Which device is current: there is one.
+// The current device. There is only one.
 #pragma once
 #include <c10/core/Device.h>
 #include <c10/cuda/CUDAException.h>

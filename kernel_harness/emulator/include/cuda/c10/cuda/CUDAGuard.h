@@ -1,4 +1,4 @@
-// Guards: torch's own, over the one device.
+// torch's guards, which select a device or a stream. There is only one device, so a guard changes nothing.
 #pragma once
 #include <c10/core/DeviceGuard.h>
 #include <c10/cuda/CUDAStream.h>

@@ -1,3 +1,3 @@
-// Nothing to export here.
+// The export macros, which are empty here.
 #pragma once
 #define C10_CUDA_API

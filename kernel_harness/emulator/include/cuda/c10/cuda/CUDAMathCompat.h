@@ -1,4 +1,4 @@
-// One name per function for float and double.
+// Math functions with one name for float and double.
 #pragma once
 #include <cuda_runtime.h>
 

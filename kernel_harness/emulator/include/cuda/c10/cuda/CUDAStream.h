@@ -1,4 +1,4 @@
-// Streams: every one is in order with every other.
+// torch's streams. The work of all streams is done in program order.
 #pragma once
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Stream.h>

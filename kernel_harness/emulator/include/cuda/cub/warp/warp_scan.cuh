@@ -1,3 +1,3 @@
-// cub, as far as it works within a block.
+// The parts of cub that work within a block.
 #pragma once
 #include "emulator/cub_block.h"

@@ -1,4 +1,5 @@
-// Needed where a source binds itself; otherwise the runtime's own bindings serve.
+// Includes torch's own header for a source with its own PYBIND11_MODULE. Any other source does not need the header,
+// because the harness binds its functions.
 #pragma once
 #ifdef EMULATOR_WITH_PYBIND11
 #include_next <torch/csrc/Exceptions.h>

@@ -1,4 +1,4 @@
-// Grid-stride loops as PyTorch writes them.
+// PyTorch's macros for grid-stride loops.
 #pragma once
 #include <c10/util/Exception.h>
 #include <cuda_runtime.h>

@@ -1,0 +1,206 @@
+"""The Python interface, for programs that write kernels and want a verdict on them. It prints and stores nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from kernel_harness.core.arms import BASELINE, RESERVED
+from kernel_harness.core.errors import UserError
+from kernel_harness.core.precision import Precision
+from kernel_harness.device import selection
+from kernel_harness.problem import candidate as candidates
+from kernel_harness.problem import lookup
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.results.record import Result
+from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.sandbox.process import Limits
+from kernel_harness.session.run import SilentObserver
+from kernel_harness.session.session import Session
+from kernel_harness.session.settings import Settings, check_baseline
+
+# A source text that begins with one of these strings is a .cu file. Any other source text is Python.
+_CUDA_BEGINNINGS = ("//", "/*", "#include", "#define", "#pragma", "#if")
+# Texts in the reason of a failed result. They show that the device had too little free memory, which the baselines'
+# kept worker processes may hold.
+_MEMORY = ("out of memory", "device's memory")
+
+
+def evaluate(
+    problem: str | Path,
+    source: str | Path,
+    *,
+    device: str | None = None,
+    shape: Mapping[str, int] | None = None,
+    precision: str | None = None,
+    timeout_s: float = 60.0,
+    budget_s: float | None = None,
+    baseline: str = BASELINE,
+    seed: int | None = None,
+) -> Result:
+    """Checks one kernel, times it if it is right, and returns the verdict with the time.
+
+    >>> import kernel_harness
+    >>> source = '''
+    ... import torch
+    ...
+    ... class ModelNew(torch.nn.Module):
+    ...     def forward(self, A, B):
+    ...         return torch.matmul(A.T, B.T)
+    ... '''
+    >>> result = kernel_harness.evaluate("matmul_tt", source, device="cpu", budget_s=0.2)
+    >>> result.status is kernel_harness.Status.PASSED
+    True
+    >>> result.timing.time_ms > 0
+    True
+
+    Args:
+        problem: the name of a problem in `./problems`, the name of a problem that the package ships, or the path of a
+            problem file.
+        source: the text of a kernel file, or the path of a kernel file. A path is a `Path`, or a string that is the
+            name of an existing .py or .cu file. Python code defines the class `ModelNew`. A text that begins with a C++
+            comment or a preprocessor line is read as a .cu file.
+        device: "cpu" (CUDA is emulated), "cuda" or "cuda:N"; None selects the GPU if there is one, else "cpu".
+        shape: values for the problem's constants, such as `{"M": 64}`. None, and a constant without a value, keep the
+            problem's usual values for the device.
+        precision: the coarsest number format that the kernel may compute in: "tf32", "float16" or "bfloat16". None
+            allows only the format of the outputs.
+        timeout_s: the time limit of each call of the kernel, in seconds.
+        budget_s: the time to spend on timing, in seconds; None uses the device's default.
+        baseline: the arm that `Result.timing.speedup` compares the kernel with: "torch", or on a GPU also
+            "torch.compile" or "torch.compile:max-autotune".
+        seed: the seed of the inputs that the kernel is checked on; None draws a secret seed. The inputs of timed calls
+            do not depend on `seed`.
+
+    Returns a Result also if the kernel does not build, crashes, hangs or is wrong.
+    Several processes may call `evaluate` at the same time.
+    Raises UserError for an argument that cannot be used. Its subclass NotFound is raised for a problem or file that
+    does not exist, and its subclass ProblemError for a problem file that cannot be used.
+    Raises EnvironmentLacking if this machine cannot run the evaluation. Its subclass NoCompiler is raised if there is
+    no compiler.
+    """
+    with Evaluator(
+        problem, device=device, shape=shape, precision=precision, timeout_s=timeout_s, budget_s=budget_s,
+        baseline=baseline, seed=seed,
+    ) as evaluator:  # fmt: skip
+        return evaluator.evaluate(source)
+
+
+class Evaluator:
+    """An evaluator of many kernels of one problem. It starts shared processes once instead of once for each kernel.
+
+    The method `evaluate` gives each kernel the verdict and time that the function `kernel_harness.evaluate` would give.
+    Between the calls, an Evaluator keeps the fork server, the reference with the answers computed so far, and the
+    worker processes of the baselines. The baselines are paused between the calls. A kept process that has died is
+    replaced by a new one.
+
+    >>> import kernel_harness
+    >>> with kernel_harness.Evaluator("matmul_tt", device="cpu", budget_s=0.2) as evaluator:
+    ...     results = [evaluator.evaluate(source) for source in ("import torch", "raise ValueError")]
+    >>> [str(result.status) for result in results]
+    ['LOAD_ERROR', 'LOAD_ERROR']
+
+    `kernel_harness.evaluate` documents the arguments and the exceptions. All kernels are checked on the same inputs,
+    which `seed` determines. `Result.settings` contains the seed: do not show it to the program that writes the kernels,
+    because that program could predict the inputs.
+    An Evaluator runs one evaluation at a time. Create one Evaluator for each thread.
+    """
+
+    def __init__(
+        self,
+        problem: str | Path,
+        *,
+        device: str | None = None,
+        shape: Mapping[str, int] | None = None,
+        precision: str | None = None,
+        timeout_s: float = 60.0,
+        budget_s: float | None = None,
+        baseline: str = BASELINE,
+        seed: int | None = None,
+    ) -> None:
+        self._device = selection.selected(device or "auto")
+        check_baseline(baseline, emulated=self._device.emulated)
+        found = lookup.problem(str(problem), Path.cwd())
+        self._problem = found.sized(shape or {}, emulated=self._device.emulated)
+        drawn: dict[str, Any] = {} if seed is None else {"seed": seed}
+        self._settings = Settings(
+            budget_s=budget_s, precision=Precision.named(precision), baseline=baseline, jobs=1,
+            limits=Limits(call_s=timeout_s), **drawn,
+        )  # fmt: skip
+        self._session: Session | None = None
+        self._open = ExitStack()
+
+    def __enter__(self) -> Evaluator:
+        self._opened()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def evaluate(self, source: str | Path) -> Result:
+        """Checks one kernel, times it if it is right, and returns the verdict with the time.
+
+        `source` is the text or the path of a kernel file; `kernel_harness.evaluate` documents how they are told apart.
+        Raises NotFound for a path without a file, UserError for a file that cannot be used, and EnvironmentLacking if
+        this machine cannot run the evaluation.
+        """
+        candidate = _candidate(source)
+        session = self._opened()
+        try:
+            result = _judged(session, candidate)
+            if not result.passed and any(word in result.reason for word in _MEMORY):
+                session.companions.close()  # the kept baselines may hold the memory that the candidate lacked
+                result = _judged(session, candidate)
+        except BaseException:
+            self.close()  # processes may be gone or in the middle of a call: the next evaluation starts new ones
+            raise
+        return result
+
+    def close(self) -> None:
+        """Ends all processes of this Evaluator. A later `evaluate` starts new ones."""
+        self._session = None
+        self._open.close()
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            with ExitStack() as opening:
+                fork_server = opening.enter_context(ForkServer())
+                session = Session(self._problem, self._device, self._settings, SilentObserver(), fork_server)
+                session.companions.kept = True
+                self._session = opening.enter_context(session)
+                self._open = opening.pop_all()
+        return self._session
+
+
+def _judged(session: Session, candidate: Candidate) -> Result:
+    results = session.judge([candidate], lambda result: None)
+    return next(result for result in results if result.kind == "candidate")
+
+
+def _candidate(source: str | Path) -> Candidate:
+    """Returns the candidate that a text holds, or that the file at a path holds.
+
+    Raises NotFound for a path without a file, and UserError for a file with a wrong suffix or a reserved name.
+    """
+    if isinstance(source, Path) or _names_a_file(source):
+        path = Path(source)
+        if path.suffix not in (".py", ".cu"):
+            raise UserError(f"{path}: the name of a kernel file ends in .py or .cu")
+        if not path.is_file():
+            raise lookup.NotFound(f"there is no file {path}")
+        candidate = candidates.read(path)
+        if candidate.name in RESERVED:
+            raise UserError(f"{path}: the name {candidate.name!r} is reserved; rename the file")
+        return candidate
+    source = source.encode(errors="replace").decode()  # a text from JSON may have halves of characters
+    suffix = ".cu" if source.lstrip().startswith(_CUDA_BEGINNINGS) else ".py"
+    return Candidate("candidate", Path(f"candidate{suffix}"), source)
+
+
+def _names_a_file(source: str) -> bool:
+    return "\n" not in source and source.endswith((".py", ".cu")) and Path(source).is_file()

@@ -1,0 +1,372 @@
+"""The cases that a candidate is checked on, and the right answer of each case. An answer is computed on first use."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernel_harness.checking import drawn_shapes
+from kernel_harness.checking.verify import Expectation, unchanged
+from kernel_harness.core.errors import EnvironmentLacking, UserError
+from kernel_harness.core.precision import Change, Precision
+from kernel_harness.ipc import tensors
+from kernel_harness.ipc.packed import Packed, pack
+from kernel_harness.problem import float64, sizing
+from kernel_harness.problem.problem import OWN, Problem, ProblemError, Shape, shape_text
+
+# Distributions whose inputs have zero mean. Terms of an output then cancel, so its rounding error is relatively large.
+_ZERO_MEAN = ("normal", "integers", "scaled")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One check of a candidate: the problem's size constants, and the distribution and seed of the inputs.
+
+    `shape` holds pairs of a size constant (`M`, `N`, ...) and its value. `timed_shape`: the shape is the one at which
+    candidates are timed. `drawn`: the shape was drawn at random. `optional`: the case is left out if the reference has
+    no finite answer there, because the problem file does not name its shape or its distribution. `poison`: newly
+    allocated device memory is filled with NaN. `repeat`: the candidate is called twice with equal inputs, and the two
+    outputs must agree.
+    """
+
+    shape: tuple[tuple[str, int], ...]
+    distribution: str
+    seed: int
+    timed_shape: bool = False
+    poison: bool = False
+    repeat: bool = False
+    drawn: bool = False
+    optional: bool = False
+
+    @property
+    def name(self) -> str:
+        """Returns the name of the case, as the option --case accepts it: `M=64,K=128,N=96:normal`."""
+        return f"{self.shape_name}:{self.distribution}"
+
+    @property
+    def shape_name(self) -> str:
+        """Returns the size constants as text, as the option --shape accepts them: `M=64,K=128,N=96`."""
+        return shape_text(dict(self.shape))
+
+
+def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
+    """Returns the cases of a run: all distributions of inputs at the timed shape, then each further shape once.
+
+    A shape is a set of values for the problem's size constants (`M`, `N`, ...). The timed shape is the one at which
+    candidates are timed. A problem file without STRESS has variations of its own inputs as further distributions.
+    The further shapes are the problem's CHECK_SHAPES, which take the distributions in turn, and then shapes that are
+    drawn at random. With `quick`, there are only three CHECK_SHAPES. The first case that is not optional is poisoned
+    (`Case.poison`). The case with the problem's own distribution at the timed shape is repeated (`Case.repeat`). The
+    seed of each case, and the drawn shapes, are derived from `seed`.
+    """
+    # Normal inputs come first, because they show that a candidate uses a coarse number format. With other inputs, such
+    # a candidate only has wrong values.
+    distributions = sorted([OWN, *problem.stress], key=lambda d: d != "normal")
+    named = distributions if problem.states_stress else [OWN]
+    timed = [
+        _case(
+            problem.shape, d, seed, timed_shape=True, poison=d == named[0], repeat=d == OWN, optional=d not in named
+        )
+        for d in distributions
+    ]  # fmt: skip
+    shapes: list[Shape] = [s for s in problem.check_shapes if {**problem.shape, **s} != dict(problem.shape)]
+    # Integers come first, because they give the strictest check: the answer is exact, so one missing term is visible.
+    turns = [d for d in ("integers", *named) if d in named]
+    further = [
+        _case({**problem.shape, **s}, turns[i % len(turns)], seed)
+        for i, s in enumerate(shapes[:3] if quick else shapes)
+    ]
+    return timed + further + _drawn(problem, seed)
+
+
+def _drawn(problem: Problem, seed: int) -> list[Case]:
+    """Returns the cases at shapes that are drawn at random. A candidate cannot know these shapes.
+
+    If the problem file has no CHECK_SHAPES, there is one such case, at sizes near those of the problem.
+
+    The inputs are of a distribution of the problem's STRESS if there is any: its limits, relative to `error_scale`,
+    suit sums of any length.
+    """
+    rng = random.Random(_derived_seed(seed, "drawn shapes"))
+    if not problem.states_shapes:
+        found = sizing.near(problem, rng)
+        return [_case(found, OWN, seed, drawn=True, optional=True)] if found else []
+    listed = [{**problem.shape, **shape} for shape in (*problem.check_shapes, problem.cpu_shape) if shape]
+    shapes = drawn_shapes.draw(listed, rng, avoid=[*listed, problem.shape])
+    distributions = (sorted(problem.stress) if problem.states_stress else []) or [OWN]
+    return [_case(shape, rng.choice(distributions), seed, drawn=True, optional=True) for shape in shapes]
+
+
+def _case(shape: Shape, distribution: str, seed: int, **more: bool) -> Case:
+    name = f"{shape_text(shape)}:{distribution}"
+    return Case(tuple(shape.items()), distribution, _derived_seed(seed, name), **more)
+
+
+def _derived_seed(seed: int, purpose: str) -> int:
+    """Returns a seed for one purpose. It reveals neither `seed` nor the seed of another purpose."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{purpose}".encode()).digest()[:7], "big")
+
+
+@dataclass(frozen=True)
+class _Oracle:
+    """The reference's outputs in float64, and for each output the scale with which its rounding error is compared.
+
+    If the outputs cannot be computed, `outputs` is None and `missing` is the reason.
+    """
+
+    outputs: tuple[torch.Tensor, ...] | None
+    scale: tuple[torch.Tensor, ...] | None = None
+    missing: str = ""
+
+
+class Reference:
+    """The source of the right answers of one problem. Each answer is computed on first use and cached."""
+
+    def __init__(self, problem: Problem, device: str, allowed: Precision | None) -> None:
+        self.problem = problem
+        self.device, self._allowed = device, allowed
+        self._problems: dict[tuple[tuple[str, int], ...], Problem] = {}
+        self._works: dict[tuple[tuple[tuple[str, int], ...], str], bool] = {}
+        self._required: set[tuple[tuple[str, int], ...]] = set()
+        self._inputs: dict[Case, Packed] = {}
+        self._expectations: dict[Case, tuple[Any, Expectation]] = {}
+
+    def at(self, case: Case) -> Problem:
+        """Returns the problem with its size constants (`M`, `N`, ...) set to the values of the case."""
+        if case.shape not in self._problems:
+            self._problems[case.shape] = self.problem.at(dict(case.shape))
+        return self._problems[case.shape]
+
+    def require(self, case: Case) -> None:
+        """Raises ProblemError if the reference cannot run at the shape of the case, on inputs of another seed.
+
+        Otherwise the candidate would be blamed, because it gets the same arguments. Raises EnvironmentLacking if the
+        host has too little memory, and torch.OutOfMemoryError if the device has.
+        """
+        if case.shape in self._required:
+            return
+        problem = self.at(case)
+        try:
+            pack(problem.init_inputs())
+            packed = pack(problem.inputs(_derived_seed(case.seed, "a first trial")))
+            _run(problem, problem.model(self.device), self._placed(packed, self.device))
+        except (torch.OutOfMemoryError, UserError):
+            raise
+        except Exception as error:
+            where = f"{problem.path} at {case.shape_name or 'its size'}"
+            if _is_out_of_memory(error):
+                raise EnvironmentLacking(f"{where}: there is too little memory for the reference: {error}") from error
+            raise ProblemError(f"{where}: the reference cannot run: {_summary(error)}") from error
+        self._required.add(case.shape)
+
+    def works(self, case: Case) -> bool:
+        """Returns whether the reference gives a finite answer at the shape and the distribution of the case.
+
+        A shape that was drawn at random need not be valid for the problem, nor a variation of the problem's inputs. The
+        answer is not that of the case: the inputs are drawn with another seed. It is also False for a variation that
+        changes no input. Raises torch.OutOfMemoryError if the device has too little memory.
+        """
+        key = (case.shape, case.distribution)
+        if key not in self._works:
+            try:
+                self._works[key] = self._gives_finite_answer(case)
+            except torch.OutOfMemoryError:  # a candidate may have filled the device's memory
+                raise
+            except Exception:
+                self._works[key] = False
+        return self._works[key]
+
+    def _gives_finite_answer(self, case: Case) -> bool:
+        problem, seed = self.at(case), _derived_seed(case.seed, "a trial")
+        packed = pack(problem.inputs(seed, case.distribution))
+        if case.distribution != OWN and not problem.states_stress:
+            own = pack(problem.inputs(seed)).tensors
+            if all(torch.equal(a, b) for a, b in zip(own, packed.tensors, strict=True)):
+                return False
+        outputs = _run(problem, problem.model(self.device), self._placed(packed, self.device))[1]
+        return all(output.numel() > 0 and bool(output.isfinite().all()) for output in outputs)
+
+    def other_distributions(self) -> list[str]:
+        """Returns the sorted names of the further distributions at whose inputs candidates may be judged."""
+        cases = [_case(self.problem.shape, d, 0) for d in sorted(self.problem.stress)]
+        return [case.distribution for case in cases if self.problem.states_stress or self.works(case)]
+
+    def decides(self, expectation: Expectation) -> bool:
+        """Returns whether a candidate may be judged by this answer.
+
+        Where a variation of the problem's inputs gives NaN or infinity, the inputs may not be valid for the problem.
+        """
+        if expectation.distribution == OWN or self.problem.states_stress:
+            return True
+        answers = [*expectation.expected, *(expectation.oracle or ())]
+        return all(bool(answer.isfinite().all()) for answer in answers)
+
+    def inputs(self, case: Case) -> Packed:
+        """Returns the inputs of the case. The judge keeps the tensors; worker processes get copies."""
+        if case not in self._inputs:
+            self._inputs[case] = pack(self.at(case).inputs(case.seed, case.distribution))
+        return self._inputs[case]
+
+    def changed_inputs(self, case: Case) -> set[int]:
+        """Returns the numbers of the input tensors that the reference itself changes, counted from 0."""
+        problem, packed = self.at(case), self.inputs(case)
+        placed = [tensor.to(self.device, copy=True) for tensor in packed.tensors]
+        _run(problem, problem.model(self.device), tensors.unflatten(packed.structure, placed))
+        return {i for i, tensor in enumerate(placed) if not unchanged(packed.tensors[i], tensor)}
+
+    def answer_to_others(self, case: Case) -> Sequence[torch.Tensor]:
+        """Returns the reference's outputs for inputs of the case's shape and distribution that have another seed."""
+        problem = self.at(case)
+        packed = pack(problem.inputs(_derived_seed(case.seed, "other inputs"), case.distribution))
+        return _run(problem, problem.model(self.device), self._placed(packed, self.device))[1]
+
+    def expectation(self, case: Case) -> tuple[Any, Expectation]:
+        """Returns the right answer of the case: the nesting of its outputs, and the Expectation of its tensors.
+
+        Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
+        """
+        if case not in self._expectations:
+            packed = self.inputs(case)
+            self._expectations[case] = self.expect(self.at(case), packed, case.name, case.distribution)
+        return self._expectations[case]
+
+    def expect(
+        self, problem: Problem, packed: Packed, name: str, distribution: str, *, timed: bool = False
+    ) -> tuple[Any, Expectation]:
+        """Computes the right answer for given inputs: the nesting of its outputs, and the Expectation of its tensors.
+
+        `packed` holds the inputs, which need not be those of a case; they may be those of a timed round. `name` is the
+        text that stands for the case in messages. The answer is not cached. If `timed`, and a coarser number format is
+        allowed, rounded inputs are not looked for, because that takes longer than a call.
+        Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
+        """
+        structure, expected = _run(problem, problem.model(self.device), self._placed(packed, self.device))
+        # Only the limits of other distributions than the problem's own use the scale.
+        oracle = self._oracle(problem, packed, scaled=distribution != OWN)
+        if oracle.outputs is not None and [o.shape for o in oracle.outputs] != [e.shape for e in expected]:
+            oracle = _Oracle(None, missing="the reference's outputs have other shapes in float64")
+
+        def changed(change: Change) -> tuple[torch.Tensor, ...] | None:
+            return self._oracle(problem, packed, change=change).outputs
+
+        looked_for = not (timed and self._allowed is not None)
+        dtype = next((t.dtype for t in expected if t.is_floating_point()), torch.float32)
+        return structure, Expectation(
+            case=name,
+            distribution=distribution,
+            expected=tuple(expected),
+            oracle=oracle.outputs,
+            scale=oracle.scale,
+            tolerance=problem.tolerance(dtype),
+            zero_mean=distribution in _ZERO_MEAN,
+            allowed_precision=self._allowed,
+            oracle_missing=oracle.missing,
+            rounded=changed if looked_for else None,
+        )
+
+    def _oracle(
+        self, problem: Problem, packed: Packed, *, scaled: bool = False, change: Change | None = None
+    ) -> _Oracle:
+        """Computes the reference's outputs in float64, on the device or, if its memory does not suffice, on the CPU.
+
+        If `scaled`, the scale is computed too. With `change`, inputs and weights are rounded first, as units that
+        multiply numbers of a shorter format do.
+        The cached answers are freed before the attempt on the CPU. Without that attempt, a candidate that fills the
+        device's memory could switch off the precision check.
+        """
+        try:
+            return self._oracle_on(self.device, problem, packed, scaled, change)
+        except MemoryError:
+            self._expectations.clear()
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+        try:
+            return self._oracle_on("cpu", problem, packed, scaled, change)
+        except MemoryError as error:
+            return _Oracle(None, missing=f"there is too little memory for the reference in float64 ({error})")
+
+    def _oracle_on(self, device: str, problem: Problem, packed: Packed, scaled: bool, change: Change | None) -> _Oracle:
+        """Computes the reference's outputs in float64 on `device`. Raises MemoryError if its memory is too small."""
+        with _memory_errors():
+            try:
+                outputs = self._in_float64(device, problem, packed, change)
+            except Exception as error:
+                if _is_out_of_memory(error):
+                    raise
+                return _Oracle(None, missing=f"the reference cannot run in float64 ({_summary(error)})")
+            scale = problem.error_scale(self._placed(packed, device, torch.float64)) if scaled else None
+            return _Oracle(outputs, None if scale is None else tuple(tensors.flatten(scale)[1]))
+
+    def _in_float64(
+        self, device: str, problem: Problem, packed: Packed, change: Change | None
+    ) -> tuple[torch.Tensor, ...]:
+        """Runs a new model in float64. The weights are those of the float32 model, because both have the same seed.
+
+        A copy of the float32 model would not do: functions that it holds may still refer to the float32 weights.
+        Tensors that the model makes itself are converted too. If that fails, only its weights and inputs are.
+        """
+
+        def run(context: AbstractContextManager[Any]) -> tuple[torch.Tensor, ...]:
+            model = problem.model(device)
+            if change is not None:
+                _change_weights(model, change)
+            inputs, model = self._placed(packed, device, torch.float64, change), float64.widened(model)
+            with context:
+                return tuple(_run(problem, model, inputs)[1])
+
+        try:
+            return run(float64.Float32ToFloat64())
+        except Exception as error:
+            if _is_out_of_memory(error):
+                raise
+            return run(nullcontext())
+
+    def _placed(
+        self, packed: Packed, device: str, dtype: torch.dtype | None = None, change: Change | None = None
+    ) -> Any:
+        """Copies the inputs to a device, and there rounds them with `change` unless that is None.
+
+        Floating-point tensors are converted to `dtype` unless that is None.
+        """
+        values = packed.tensors if change is None else [change(t.to(device)) for t in packed.tensors]
+        moved = [t.to(device, dtype if dtype and t.is_floating_point() else t.dtype, copy=True) for t in values]
+        return tensors.unflatten(packed.structure, moved)
+
+
+def _run(problem: Problem, model: Any, inputs: Any) -> tuple[Any, Sequence[torch.Tensor]]:
+    return tensors.flatten(problem.forward(model, inputs))
+
+
+def _change_weights(model: Any, change: Change) -> None:
+    """Rounds the model's weights in place. A tensor of one dimension is a bias, which is added and not multiplied."""
+    with torch.no_grad():
+        for tensor in [*model.parameters(), *model.buffers()]:
+            if tensor.ndim > 1:
+                tensor.copy_(change(tensor))
+
+
+@contextmanager
+def _memory_errors() -> Iterator[None]:
+    """Returns a context that raises MemoryError in place of torch's out-of-memory errors, which have no common type."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not _is_out_of_memory(error):
+            raise
+        raise MemoryError(_summary(error)) from None
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # torch's CPU allocator raises a plain RuntimeError with this text.
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+
+
+def _summary(error: Exception) -> str:
+    """Returns the type of the error and at most 200 characters of the first line of its message."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"

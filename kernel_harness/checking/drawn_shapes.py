@@ -1,0 +1,66 @@
+"""Draws shapes at random, so that a kernel cannot be right only at the shapes that a problem file lists."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from kernel_harness.problem.problem import Shape
+
+COUNT = 2
+"""The number of shapes that are drawn in a run."""
+
+_TRIALS = 200
+
+
+def draw(listed: Sequence[Shape], rng: random.Random, avoid: Sequence[Shape]) -> list[Shape]:
+    """Draws COUNT different shapes, or fewer if hardly any shape differs from those in `avoid`.
+
+    The shapes are in the ranges of those in `listed`, which hold values for the same size constants. Each constant is
+    drawn between its least and its largest listed value, with equal probability for each order of magnitude. A valid
+    shape may need a property that all listed values share, so the drawn values have it too: constants that are equal in
+    every listed shape are equal, a constant is a power of two if all its listed values are, and otherwise a multiple of
+    their greatest common divisor. The product of the constants is at most the lower quartile of the listed products,
+    but at least the second smallest of them may be reached. This keeps the cost of a check small.
+    """
+    found: list[Shape] = []
+    if listed:
+        products = sorted(map(_product, listed))
+        largest = products[min(len(products) - 1, max(1, len(products) // 4))]
+        known = [dict(shape) for shape in avoid]
+        for _ in range(_TRIALS):
+            shape = _drawn(listed, rng)
+            if _product(shape) <= largest and shape not in [*known, *found]:
+                found.append(shape)
+    return found[:COUNT]
+
+
+def _product(shape: Shape) -> int:
+    # A constant that is 0, such as the number of a dimension, says nothing of the size.
+    return math.prod(abs(value) or 1 for value in shape.values() if isinstance(value, int))
+
+
+def _drawn(listed: Sequence[Shape], rng: random.Random) -> dict[str, int]:
+    values: dict[tuple[int, ...], int] = {}
+    shape = {}
+    for name in (name for name in listed[0] if all(name in each for each in listed)):
+        given = tuple(each[name] for each in listed)
+        if given not in values:
+            values[given] = _between(given, rng)
+        shape[name] = values[given]
+    return shape
+
+
+def _between(given: Sequence[int], rng: random.Random) -> int:
+    """Draws a number between the least and the largest number of `given`, of the same kind."""
+    if not all(isinstance(number, int) for number in given):
+        return rng.choice(given)
+    low, high = min(given), max(given)
+    if low <= 0 or low == high:
+        return rng.choice(given)
+    if all(number.bit_count() == 1 for number in given):
+        return 1 << rng.randint(low.bit_length() - 1, high.bit_length() - 1)
+    step = math.gcd(*given)
+    number = math.exp(rng.uniform(math.log(low), math.log(high + 1)))
+    return min(high, max(low, step * int(number / step)))

@@ -1,0 +1,238 @@
+"""Builds and checks one candidate in a worker process. Every fault of the candidate becomes a CheckOutcome."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from kernel_harness.checking.cases import Case, Reference
+from kernel_harness.checking.verify import Check, Expectation, same, unchanged, verify
+from kernel_harness.core.status import Status
+from kernel_harness.ipc import tensors
+from kernel_harness.ipc.channel import SharedBuffer
+from kernel_harness.ipc.packed import Packed, buffer_of
+from kernel_harness.problem.candidate import Candidate, file_name
+from kernel_harness.sandbox.faults import Fault, Refused
+from kernel_harness.sandbox.subject import Answer, Subject
+
+# The characters of an output's structure that a message shows. A candidate may return many values or a long text.
+_LONGEST_OUTLINE = 500
+
+
+@dataclass(frozen=True)
+class BuildFacts:
+    """Facts about the build of one candidate.
+
+    `queue_s` is the time that it waited before the build, `build_s` the time that the build took, both in seconds.
+    `builds` describes each call of torch's `load_inline` by the candidate, which compiles an extension.
+    """
+
+    queue_s: float = 0.0
+    build_s: float = 0.0
+    builds: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """The outcome of building and checking one candidate.
+
+    `reason` explains the status, and `log` is a compiler's log or a traceback. `checks` holds the verdict on each case
+    that gave an output. `refused` holds the shapes (values of the size constants, as text) that the candidate refused.
+    `failed_case` is the case in which the candidate failed; None if it passed or failed outside the cases. `check_s` is
+    the time that the checks took, in seconds. `first_call_ms` is the judge's time of the first call; None if no call
+    returned. `launches` is the number of the candidate's own kernels in one call, as the worker process reports it;
+    None if unknown. `own_share` is the share of the work that these kernels do, from 0 to 1; None if unknown. `remark`
+    is the finding of the sanitizer, a tool that looks for memory errors.
+    Raises ValueError for the status PASSED together with a failed case.
+    """
+
+    status: Status
+    reason: str = ""
+    log: str = ""
+    checks: tuple[Check, ...] = ()
+    refused: tuple[str, ...] = ()
+    failed_case: Case | None = None
+    build: BuildFacts = field(default_factory=BuildFacts)
+    check_s: float = 0.0
+    first_call_ms: float | None = None
+    launches: int | None = None
+    own_share: float | None = None
+    remark: str = ""
+
+    def __post_init__(self) -> None:
+        if self.status is Status.PASSED and self.failed_case is not None:
+            raise ValueError(f"a candidate that passed cannot have failed at {self.failed_case.name}")
+
+    @property
+    def passed(self) -> bool:
+        """Returns whether the status is PASSED."""
+        return self.status is Status.PASSED
+
+
+class Examination:
+    """The build and the checks of one candidate.
+
+    `subject` is the worker process of the candidate; None until `build` has started it. The user of an Examination must
+    close `subject`.
+    """
+
+    def __init__(
+        self, candidate: Candidate, start: Callable[[], Subject], reference: Reference, cases: Sequence[Case]
+    ) -> None:
+        self.candidate = candidate
+        self.subject: Subject | None = None
+        self._start, self._reference, self._cases = start, reference, cases
+        self._queued, self._queue_s, self._build_s = time.perf_counter(), 0.0, 0.0
+        self._case: Case | None = None
+        self._checks: list[Check] = []
+        self._refused: list[str] = []
+        self._first_call_ms: float | None = None
+        self._launches: int | None = None
+
+    def build(self) -> None:
+        """Starts a worker process and executes the kernel file there, which builds its extensions.
+
+        Any thread may call this method. Raises Fault if the candidate cannot be built or loaded.
+        """
+        began = time.perf_counter()
+        self._queue_s = began - self._queued
+        try:
+            self.subject = self._start()
+            self.subject.load(file_name(self.candidate), self.candidate.source, "ModelNew")
+        finally:
+            self._build_s = time.perf_counter() - began
+
+    def check(
+        self, built: Callable[[], None], tell: Callable[[str], None], *, ready_for_timing: bool = True
+    ) -> CheckOutcome:
+        """Checks the candidate on every case until a case fails, and returns the outcome.
+
+        `built` waits until `build` has ended, and raises the exception that `build` raised, like the method `result` of
+        a Future. `tell` gets a text before each case. If `ready_for_timing` is True, the model of a candidate that
+        passed is built again for the sizes at which it will be timed.
+        Raises torch.OutOfMemoryError if the device has too little memory for the right answer, even after the
+        candidate's process has ended, and UserError if the reference itself cannot run.
+        """
+        fault: Fault | None = None
+        began = time.perf_counter()
+        try:
+            built()
+            began = time.perf_counter()
+            assert self.subject is not None
+            self._try_cases(self.subject, tell)
+            if ready_for_timing:
+                self.subject.make(self._reference.problem)
+        except Fault as raised:
+            fault = raised
+        except torch.OutOfMemoryError:
+            fault = self._out_of_memory()
+        return self._outcome(fault, time.perf_counter() - began)
+
+    def _outcome(self, fault: Fault | None, check_s: float) -> CheckOutcome:
+        reason = fault.reason if fault else ""
+        if self._case and self._case.name not in reason:
+            reason += f"\nThe failure was at the case {self._case.name}."
+        return CheckOutcome(
+            status=fault.status if fault else Status.PASSED,
+            reason=reason,
+            log=fault.log if fault else "",
+            checks=tuple(self._checks),
+            refused=tuple(self._refused),
+            failed_case=self._case,
+            build=BuildFacts(self._queue_s, self._build_s, tuple(self.subject.builds if self.subject else ())),
+            check_s=check_s,
+            first_call_ms=self._first_call_ms,
+            launches=self._launches,
+        )
+
+    def _try_cases(self, subject: Subject, tell: Callable[[str], None]) -> None:
+        shape: Any = None
+        for number, case in enumerate(self._cases, 1):
+            tell(f"checking case {number} of {len(self._cases)}")
+            self._case = case
+            if case.optional and not self._reference.works(case):
+                continue
+            if not case.optional:
+                self._reference.require(case)
+            if case.shape != shape:
+                subject.make(self._reference.at(case))
+                shape = case.shape
+            try:
+                checks = self._try(subject, case)
+            except Refused as refusal:
+                if case.timed_shape:
+                    raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
+                self._refused.append(case.shape_name)
+                continue
+            self._checks += [replace(c, shape=dict(case.shape), distribution=case.distribution) for c in checks]
+            failed = next((check for check in checks if not check.passed), None)
+            if failed:
+                raise Fault(failed.status, f"{failed.case}: {failed.detail}")
+        self._case = None
+
+    def _try(self, subject: Subject, case: Case) -> list[Check]:
+        packed = self._reference.inputs(case)
+        buffer = buffer_of(packed)
+        try:
+            answer = subject.call(packed, buffer, writable=True, poison=case.poison)
+            self._first_call_ms = self._first_call_ms or answer.bracket_ms
+            self._launches = answer.launches
+            structure, expectation = self._reference.expectation(case)
+            if not self._reference.decides(expectation):
+                return []
+            check = compare(answer, structure, expectation)
+            if check.passed:
+                check = self._inputs_intact(case, packed, buffer, check)
+            if not case.repeat or not check.passed:
+                return [check]
+            again = subject.call(packed, buffer, writable=True)
+            return [check, same(answer.outputs, again.outputs, expectation.tolerance, f"{case.name} repeated")]
+        finally:
+            buffer.close()
+
+    def _inputs_intact(self, case: Case, packed: Packed, buffer: SharedBuffer, check: Check) -> Check:
+        """Returns `check`, or a failed Check if the call changed an input that the reference leaves as it is.
+
+        Inputs that the reference changes too are set back.
+        """
+        after = [leaf.view(buffer.memory) for leaf in packed.leaves]
+        changed = [i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i])]
+        if changed and (blamed := [i for i in changed if i not in self._reference.changed_inputs(case)]):
+            return Check(check.case, Status.MUTATED_INPUT, detail=f"Input {blamed[0] + 1} was changed by the call.")
+        for i in tensors.damaged(buffer.memory, packed.leaves, buffer.size):
+            return Check(check.case, Status.MUTATED_INPUT, detail=f"Memory just beside input {i + 1} was written to.")
+        if changed:
+            tensors.write(buffer.memory, packed.leaves, packed.tensors, packed.size)
+        return check
+
+    def _out_of_memory(self) -> Fault:
+        """Decides whose fault it is that the device had too little memory for the right answer, and returns the Fault.
+
+        Ends the candidate's process and computes the answer again. If that succeeds, the candidate is at fault.
+        Otherwise torch.OutOfMemoryError is raised.
+        """
+        assert self.subject is not None and self._case is not None
+        self.subject.close()
+        torch.cuda.empty_cache()
+        self._reference.expectation(self._case)
+        return Fault(Status.RUNTIME_ERROR, "The kernel leaves too little of the device's memory to compute the answer.")
+
+
+def compare(answer: Answer, structure: Any, expectation: Expectation) -> Check:
+    """Compares a candidate's answer with the right answer, and returns the verdict as a Check.
+
+    `structure` is the nesting of the right answer's lists, tuples and dictionaries, with its values that are not
+    tensors. The structures are compared first, then the tensors.
+    """
+    if tensors.skeleton(answer.structure) != tensors.skeleton(structure):
+        got = tensors.outline(answer.structure)[:_LONGEST_OUTLINE]
+        detail = f"Got the structure {got}, expected {tensors.outline(structure)}."
+        return Check(expectation.case, Status.WRONG_SHAPE, detail=detail)
+    if [output.shape for output in answer.outputs] != [expected.shape for expected in expectation.expected]:
+        return verify(answer.outputs, expectation)  # outputs of any size may not fit into the device's memory
+    device = expectation.expected[0].device if expectation.expected else torch.device("cpu")
+    return verify([output.to(device) for output in answer.outputs], expectation)

@@ -1,0 +1,153 @@
+"""Finds out how much of a call is the work of the candidate's own kernels, after the candidate was timed.
+
+On a GPU, the measure is the time of the kernels. On the emulated device, where times mean nothing, it is the part of
+the output that is missing without the candidate's kernels. The worker process reports both, so a candidate could forge
+them. They therefore lead only to remarks. The exception is a launch before a refusal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from kernel_harness.checking.cases import Case, Reference
+from kernel_harness.checking.examination import CheckOutcome
+from kernel_harness.core.status import Status
+from kernel_harness.ipc.messages import KernelTimes
+from kernel_harness.ipc.packed import buffer_of
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.sandbox.faults import Fault, Refused
+from kernel_harness.sandbox.subject import Subject
+
+_SKIPPED_PATIENCE = 0.2  # the part of a call's time limit that a call without kernels may take
+
+
+def count_launches(
+    subject: Subject, candidate: Candidate, outcome: CheckOutcome, reference: Reference, cases: Sequence[Case]
+) -> CheckOutcome:
+    """Returns the outcome with the number of the candidate's own kernels in one call on a GPU, and their share of time.
+
+    The call is made with the size constants (`M`, `N`, ...) at which candidates are timed.
+    Both numbers stay unknown if the profiler reports no kernel at all. The candidate is also called with each set of
+    size constants that it refused: if it launches one of its own kernels before it refuses, the status becomes
+    RUNTIME_ERROR.
+    """
+    try:
+        timed = next(case for case in cases if case.timed_shape)
+        kernels = _kernels(subject, reference, timed)
+        if kernels.names:
+            names = own(kernels.names, candidate.source, subject.libraries)
+            outcome = replace(outcome, launches=len(names), own_share=share_of_time(kernels, set(names)))
+        for case in (case for case in cases if case.shape_name in outcome.refused):
+            subject.make(reference.at(case))
+            if names := own(_kernels(subject, reference, case).names, candidate.source, subject.libraries):
+                reason = (
+                    f"{case.name}: the kernel refuses this shape after it launched {names[0]}; refuse before a launch."
+                )
+                return replace(outcome, status=Status.RUNTIME_ERROR, reason=reason, failed_case=case)
+        if outcome.refused:
+            subject.make(reference.problem)  # the candidate may be called again at the timed shape
+    except (Fault, Refused):
+        pass
+    finally:
+        subject.worker.pause()
+    return outcome
+
+
+def compare_without_kernels(
+    subject: Subject, candidate: Candidate, outcome: CheckOutcome, reference: Reference, cases: Sequence[Case]
+) -> CheckOutcome:
+    """Returns the outcome with the share of the output that the candidate's kernels make, on the emulated device.
+
+    One call skips the kernels, and the next call, with the same inputs, runs them. The share stays unknown if the call
+    fails without the kernels. The inputs differ from those of the calls before, so a result that the candidate keeps
+    in a buffer of its own is another one. The device must be one that skips kernels.
+    """
+    if not outcome.launches:
+        return outcome
+    try:
+        packed = reference.inputs(next(case for case in cases if case.timed_shape))
+        with closing(buffer_of(packed)) as buffer:
+            subject.skip_kernels(True)
+            try:
+                # Code that polls memory until a kernel has written to it waits without end.
+                without = subject.call(packed, buffer, patience=_SKIPPED_PATIENCE).outputs
+            finally:
+                subject.skip_kernels(False)
+            full = subject.call(packed, buffer).outputs
+            _, right = reference.expectation(next(case for case in cases if case.timed_shape))
+            if [output.shape for output in full] == [expected.shape for expected in right.expected]:
+                outcome = replace(outcome, own_share=share_of_output(without, full))
+    except (Fault, Refused):
+        pass
+    finally:
+        subject.worker.pause()
+    return outcome
+
+
+def share_of_time(kernels: KernelTimes, names: Collection[str]) -> float | None:
+    """Returns the share of the kernels' time that belongs to the kernels with the base names `names`, from 0 to 1.
+
+    Returns None if the profiler reports no time.
+    """
+    times = [(base_name(kernel), time or 0.0) for kernel, time in zip(kernels.names, kernels.times_us, strict=False)]
+    total = sum(time for _, time in times)
+    return sum(time for name, time in times if name in names) / total if total else None
+
+
+def share_of_output(without: Sequence[torch.Tensor], full: Sequence[torch.Tensor]) -> float | None:
+    """Returns the share of the output that skipping the candidate's kernels changes, from 0 to 1.
+
+    `without` are the outputs of a call that skipped the kernels, and `full` those of a call with the same inputs that
+    ran them. Elements are compared bit by bit. An element that is zero in both is not counted: torch may have zeroed
+    the memory before a kernel that writes only the other elements. Returns None if no element is counted.
+    """
+    counted = changed = 0
+    for i, tensor in enumerate(full):
+        now = _elements(tensor)
+        # An output of another size is another output. It may be so large that there is no memory for a copy of it.
+        comparable = i < len(without) and without[i].shape == tensor.shape and without[i].dtype == tensor.dtype
+        before = _elements(without[i]) if comparable else ~now
+        counted += int((before.bool() | now.bool()).any(1).sum())
+        changed += int((before != now).any(1).sum())
+    return changed / counted if counted else None
+
+
+def _elements(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the bytes of a tensor, one row for each element. Not every type of number can be compared otherwise."""
+    flat = tensor.reshape(-1).contiguous().view(torch.uint8)
+    return flat.view(tensor.numel(), tensor.element_size())
+
+
+def _kernels(subject: Subject, reference: Reference, case: Case) -> KernelTimes:
+    packed = reference.inputs(case)
+    with closing(buffer_of(packed)) as buffer:
+        return subject.kernels(packed, buffer)
+
+
+def own(kernels: Sequence[str], source: str, libraries: Sequence[Path]) -> list[str]:
+    """Returns the base names of those `kernels` that occur in the candidate's source or in a library built from it."""
+    written = set(re.findall(r"\w+", source))
+    built = [library.read_bytes() for library in libraries]
+    names = [name for kernel in kernels if (name := base_name(kernel))]
+    return [name for name in names if name in written or any(_mangled(name) in each for each in built)]
+
+
+def _mangled(name: str) -> bytes:
+    """Returns a kernel's name as a C++ symbol contains it: the length, then the name (Itanium C++ ABI, 5.1.2)."""
+    return f"{len(name)}{name}".encode()
+
+
+def base_name(kernel: str) -> str:
+    """Returns a kernel's name without the namespaces, template arguments and parameters that a profiler reports.
+
+    Returns an empty string for a memory copy or a memory fill.
+    """
+    head = re.split(r"[<(]", kernel.replace("(anonymous namespace)", ""))[0]
+    words = re.findall(r"\w+", head)
+    return words[-1] if words and not head.startswith(("Memcpy", "Memset")) else ""

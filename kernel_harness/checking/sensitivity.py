@@ -1,0 +1,82 @@
+"""Finds out whether the checks of a problem can tell a right kernel from one that does not compute the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from kernel_harness.checking.cases import Case, Reference
+from kernel_harness.checking.elementwise import measure
+from kernel_harness.checking.verify import WRONG_NORM, Expectation, verify
+from kernel_harness.core.precision import is_inexact
+
+# Makes a wrong answer from the right one and from the answer to other inputs.
+_Guess = Callable[[Expectation, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+
+
+def remark(reference: Reference, cases: Sequence[Case]) -> str:
+    """Returns what a reader must know of a problem before believing that a kernel is right; empty if nothing.
+
+    The checks at the timed shape judge three wrong answers: zeros, the answer to other inputs, and a constant, which
+    is the mean of that answer. Each is named that passes all of them. A reference that differs much from its own
+    float64 answer is named too. Raises torch.OutOfMemoryError if the device has too little memory for the answers.
+    """
+    timed = [case for case in cases if case.timed_shape and (not case.optional or reference.works(case))]
+    timed = [case for case in timed if reference.decides(reference.expectation(case)[1])]
+    passing = _passing(reference, timed) if timed else {}
+    found = []
+    if passing:
+        found.append(f"Remark: the checks of this problem cannot tell a right kernel from {' or '.join(passing)}.")
+    error = max((_error_of_reference(reference.expectation(case)[1]) for case in timed), default=0.0)
+    if error > WRONG_NORM:
+        found.append(f"Remark: the reference itself has a relative error of {error:.2g} against float64.")
+    return " ".join(found)
+
+
+def _passing(reference: Reference, cases: Sequence[Case]) -> dict[str, _Guess]:
+    passing = _GUESSES
+    for case in cases:
+        # The search for rounded inputs names a number format, and a guess has none.
+        expectation = replace(reference.expectation(case)[1], rounded=None)
+        others = reference.answer_to_others(case)
+        passing = {n: guess for n, guess in passing.items() if verify(guess(expectation, others), expectation).passed}
+        if not passing:
+            break
+    return passing
+
+
+def _zeros(expectation: Expectation, others: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    return [torch.zeros_like(each) for each in expectation.expected]
+
+
+def _means(expectation: Expectation, others: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    # The mean of this very answer would be the answer itself if that is a single number.
+    return [torch.full_like(each, _mean(other)) for each, other in zip(expectation.expected, others, strict=True)]
+
+
+def _mean(tensor: torch.Tensor) -> complex | float:
+    """Returns the mean of the tensor's finite elements, rounded for integers and booleans."""
+    wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+    finite = wide[wide.isfinite()]
+    mean: complex | float = finite.mean().item() if finite.numel() else 0.0
+    return mean if is_inexact(tensor.dtype) or isinstance(mean, complex) else round(mean)
+
+
+def _others(expectation: Expectation, others: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    return others
+
+
+_GUESSES: dict[str, _Guess] = {
+    "one that returns zeros": _zeros,
+    "one that returns a constant": _means,
+    "one that returns the answer to other inputs": _others,
+}
+
+
+def _error_of_reference(expectation: Expectation) -> float:
+    if expectation.oracle is None:
+        return 0.0
+    errors = (measure(e, e, o).relative for e, o in zip(expectation.expected, expectation.oracle, strict=True))
+    return max((error for error in errors if error is not None), default=0.0)

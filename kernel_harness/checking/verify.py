@@ -1,0 +1,498 @@
+"""Decides whether the outputs of a candidate are right, which precision they show, and how they are wrong.
+
+The functions have no side effects and work on tensors of any device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+
+from kernel_harness.checking import input_rounding
+from kernel_harness.checking.elementwise import Errors, Limit, exceeds, measure, non_finite_mismatch
+from kernel_harness.checking.error_map import ErrorMap, error_map
+from kernel_harness.checking.input_rounding import Trace
+from kernel_harness.checking.patterns import Mismatch, Wrong, describe, first_mismatches
+from kernel_harness.core.precision import EXACT, REDUCED_TOLERANCE, Change, Precision, Tolerance, is_inexact
+from kernel_harness.core.status import Status
+from kernel_harness.problem.problem import OWN
+
+MIN_PRECISION_NUMEL = 1024
+"""The least number of output elements for the check that a candidate computed in an allowed number format.
+
+With fewer elements, the average rounding error varies too much to distinguish number formats.
+"""
+
+NEARNESS = 32
+"""An output is right if its error against float64 is at most NEARNESS times the reference's own error.
+
+The rounding errors of a deep network grow from layer to layer, in the reference as in a candidate. An honest sum of
+8,192 products in one chain has 13 times the error of torch's sum (docs/verdicts.md).
+"""
+
+SCALE_SHARE = 1e-3
+"""The default absolute tolerance is at most this share of the output's RMS: an answer of small numbers is no noise."""
+
+WRONG_NORM = 1e-2
+"""From this relative error on, in the Frobenius norm, an output is wrong: no number format explains it."""
+
+ELEMENT_LIMIT = 1e-4
+"""The largest allowed error of an element, relative to the magnitude that `Expectation.scale` gives for the element."""
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The right answer of one case, with the tolerances. Each field that is a tuple holds one tensor for each output.
+
+    `distribution`: "own" (the problem's own inputs), "integers" (small integers, whose exact answer the output's format
+    can represent) or the name of another distribution. `expected`: the reference's outputs. `oracle`: the reference's
+    outputs in float64; None if they cannot be computed, and then `oracle_missing` is the reason. `scale`: the magnitude
+    with which the rounding error of each element is compared; it must broadcast to the output. If `scale` is None, the
+    magnitude is the RMS of the oracle. `zero_mean`: the inputs have zero mean. Terms of an output then cancel, so its
+    relative error shows the precision, and an element near zero can fail a plain allclose. `allowed_precision`: the
+    coarsest format in which a candidate may compute; None allows only the output's own format. `rounded`: computes the
+    oracle for rounded inputs and weights, or returns None if that is not possible; None stands for a function that
+    always returns None.
+
+    Raises ValueError if there is a reason `oracle_missing` although there is an oracle, if the oracle's shapes are not
+    the reference's, or if a scale does not broadcast to its output.
+    """
+
+    case: str
+    distribution: str
+    expected: tuple[torch.Tensor, ...]
+    oracle: tuple[torch.Tensor, ...] | None
+    scale: tuple[torch.Tensor, ...] | None
+    tolerance: Tolerance
+    zero_mean: bool = False
+    allowed_precision: Precision | None = None
+    oracle_missing: str = ""
+    rounded: Callable[[Change], tuple[torch.Tensor, ...] | None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.oracle is not None and self.oracle_missing:
+            raise ValueError("oracle_missing must be empty, because there is an oracle")
+        shapes = [e.shape for e in self.expected]
+        if self.oracle is not None and [o.shape for o in self.oracle] != shapes:
+            raise ValueError("the oracle's outputs have other shapes than the reference's outputs")
+        if self.scale is None:
+            return
+        if len(self.scale) != len(shapes):
+            raise ValueError(f"error_scale gave {len(self.scale)} tensors for {len(shapes)} outputs")
+        for scale, shape in zip(self.scale, shapes, strict=True):
+            if not _broadcasts(scale.shape, shape):
+                raise ValueError(f"error_scale of shape {tuple(scale.shape)} does not broadcast to {tuple(shape)}")
+
+
+@dataclass(frozen=True)
+class Check:
+    """The verdict on one case.
+
+    The errors are measured against the oracle (the reference's outputs in float64), or against the reference if there
+    is no oracle. `detail` describes the failure, and `advice` suggests what to look for in the kernel. `precision` is
+    the coarsest number format that the outputs show; None if it was not measured, because of too few output elements,
+    a missing oracle, or wrong values. Inputs without zero mean only show a format that is coarser than the output's.
+    `error_map` is None if no element is known to be wrong. `shape` (the values of the size constants) and
+    `distribution` are those of the case. `unchecked` is the check that was skipped and the reason; empty if no check
+    was skipped.
+    """
+
+    case: str
+    status: Status
+    max_abs_error: float | None = None
+    relative_error: float | None = None
+    first_mismatches: tuple[Mismatch, ...] = ()
+    detail: str = ""
+    precision: Precision | None = None
+    advice: str = ""
+    error_map: ErrorMap | None = None
+    shape: Mapping[str, int] = field(default_factory=dict)
+    distribution: str = ""
+    unchecked: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the status is PASSED."""
+        return self.status is Status.PASSED
+
+
+def verify(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Check:
+    """Checks the outputs of one case: structure, NaN and Inf, precision, values. The first failure gives the status."""
+    answer = _Answer(tuple(outputs), expectation)
+    failure = next((f for f in (step(answer) for step in _STEPS) if f is not None), _Failure(Status.PASSED))
+    if failure.status in (Status.WRONG_SHAPE, Status.WRONG_DTYPE):
+        return Check(expectation.case, failure.status, detail=failure.detail)
+    return Check(
+        expectation.case,
+        failure.status,
+        answer.max_abs,
+        answer.relative,
+        failure.mismatches,
+        failure.detail,
+        None if failure.status is Status.WRONG_VALUES else answer.precision,
+        failure.advice,
+        failure.error_map,
+        unchecked=answer.unchecked,
+    )
+
+
+def same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], tolerance: Tolerance, case: str) -> Check:
+    """Compares the outputs of two calls with equal inputs. The status of the Check is PASSED or NONDETERMINISTIC.
+
+    An honest kernel may add numbers in another order in each call, so the last bits may differ. Near zero such a
+    difference exceeds any relative tolerance. The tolerance is therefore increased by a share of the output's RMS. NaN,
+    +Inf and -Inf must be in the same elements.
+    """
+    answer = _Answer(tuple(second), Expectation(case, "repeat", tuple(first), None, None, tolerance))
+    failure = _structure(answer) or _finite_mask(answer) or _elements(answer, _repeat_limits)
+    if failure is None:
+        return Check(case, Status.PASSED, answer.max_abs, answer.relative)
+    detail = f"The second call with the same input gave a different answer. {failure.detail}"
+    return Check(
+        case, Status.NONDETERMINISTIC, first_mismatches=failure.mismatches, detail=detail, error_map=failure.error_map
+    )
+
+
+def unchanged(before: torch.Tensor | bytes, after: torch.Tensor | bytes) -> bool:
+    """Returns whether all bytes of the two values are equal, including the payloads of NaN and the signs of zeros."""
+    if isinstance(before, bytes) or isinstance(after, bytes):
+        return before == after
+    if before.shape != after.shape or before.dtype != after.dtype:
+        return False
+    return bool(torch.equal(_bytes_of(before), _bytes_of(after).to(before.device)))
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Why one of the checks that `verify` makes has failed. The status is that of the resulting Check."""
+
+    status: Status
+    detail: str = ""
+    mismatches: tuple[Mismatch, ...] = ()
+    advice: str = ""
+    error_map: ErrorMap | None = None
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The outputs of a candidate, their Expectation, and their errors, which are computed on first use and cached."""
+
+    outputs: tuple[torch.Tensor, ...]
+    expectation: Expectation
+
+    @property
+    def truths(self) -> tuple[torch.Tensor, ...]:
+        return self.expectation.expected if self.expectation.oracle is None else self.expectation.oracle
+
+    @cached_property
+    def errors(self) -> tuple[Errors, ...]:
+        return tuple(map(measure, self.outputs, self.expectation.expected, self.truths))
+
+    @property
+    def max_abs(self) -> float | None:
+        return max((e.max_abs for e in self.errors if e.max_abs is not None), default=None)
+
+    @property
+    def relative(self) -> float | None:
+        return max((e.relative for e in self.errors if e.relative is not None), default=None)
+
+    @property
+    def unchecked(self) -> str:
+        """Returns why the precision was not checked, if the float64 outputs are missing; otherwise an empty string.
+
+        The string is also empty if no output is rounded, because there is then no precision to check.
+        """
+        missing = self.expectation.oracle_missing
+        rounded = any(map(self.is_inexact, range(len(self.outputs))))
+        return f"precision was not checked: {missing}" if missing and rounded else ""
+
+    @property
+    def precision(self) -> Precision | None:
+        """Returns the coarsest number format that the outputs show, judged by the size of their errors.
+
+        Returns None if no output can show its format, or if the error of an output is larger than any format causes.
+        """
+        classes = [self.shown(i) for i in range(len(self.outputs)) if self.shows_precision(i)]
+        classes += [trace.rounding.precision for trace in self.traces if trace is not None]
+        known = [p for p in classes if p is not None]
+        return max(known, key=lambda p: p.epsilon) if known and len(known) == len(classes) else None
+
+    def pair(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the candidate's output i and the reference's output i."""
+        return self.outputs[i], self.expectation.expected[i]
+
+    def is_inexact(self, i: int) -> bool:
+        return is_inexact(self.outputs[i].dtype)
+
+    def native(self, i: int) -> Precision:
+        return Precision.of(self.outputs[i].dtype)
+
+    def allowed(self, i: int) -> Precision:
+        """Returns the coarsest number format in which output i may be computed, at least the output's own format."""
+        native = self.native(i)
+        return max(native, self.expectation.allowed_precision or native, key=lambda p: p.epsilon)
+
+    def applied(self, i: int) -> Precision:
+        """Returns the number format whose tolerance applies to output i: the format that the size of its error shows.
+
+        If the error cannot show a format, returns the coarsest allowed format.
+        """
+        shown = self.shown(i) if self.shows_precision(i) else None
+        return shown or self.allowed(i)
+
+    def shows_precision(self, i: int) -> bool:
+        """Returns whether output i can show in which number format it was computed.
+
+        That needs an oracle, inputs with zero mean, and at least MIN_PRECISION_NUMEL floating-point elements.
+        """
+        if self.expectation.oracle is None or not self.expectation.zero_mean or not self.is_inexact(i):
+            return False
+        if self.is_noise(i):
+            return False
+        return bool(self.outputs[i].numel() >= MIN_PRECISION_NUMEL and self.errors[i].rms > 0)
+
+    def is_noise(self, i: int) -> bool:
+        """Returns whether the reference's error is so large that output i may be all rounding error."""
+        errors = self.errors[i]
+        return errors.reference_error_rms > 0 and errors.rms <= NEARNESS * errors.reference_error_rms
+
+    def shown(self, i: int) -> Precision | None:
+        """Returns the finest format that explains the error of output i; None if no format causes so large an error.
+
+        The output's own format explains up to 32 times the reference's error, and always up to `largest_error`.
+        """
+        errors, native = self.errors[i], self.native(i)
+        own = min(native.largest_error, Precision.FLOAT32.largest_error)
+        if errors.relative is None or errors.relative <= max(32 * (errors.reference_relative or 0.0), own):
+            return native
+        coarser = (p for p in Precision if p.epsilon > native.epsilon and errors.relative < p.largest_error)
+        return next(coarser, None)
+
+    @cached_property
+    def traces(self) -> tuple[Trace | None, ...]:
+        """Returns, for each output, the rounding of the inputs that its error shows, or None.
+
+        Only float32 outputs for inputs without zero mean are examined. With zero mean, the size of the error suffices.
+        """
+        return tuple(map(self._trace, range(len(self.outputs))))
+
+    def _trace(self, i: int) -> Trace | None:
+        oracle, rounded = self.expectation.oracle, self.expectation.rounded
+        if oracle is None or rounded is None or self.expectation.zero_mean:
+            return None
+        if self.outputs[i].dtype is not torch.float32 or self.outputs[i].numel() < MIN_PRECISION_NUMEL:
+            return None
+
+        def answer(change: Change) -> torch.Tensor | None:
+            answers = rounded(change)
+            # The shape may depend on the numbers, as that of `x[x > 0.5]` does.
+            return answers[i] if answers and answers[i].shape == oracle[i].shape else None
+
+        return input_rounding.find(self.outputs[i], oracle[i], self.errors[i], answer)
+
+
+def _structure(answer: _Answer) -> _Failure | None:
+    """Checks that the outputs have the number, the shapes and the dtypes of the reference's outputs."""
+    outputs, expected = answer.outputs, answer.expectation.expected
+    if len(outputs) != len(expected):
+        return _Failure(Status.WRONG_SHAPE, f"Got {len(outputs)} outputs, expected {len(expected)}.")
+    for i, (got, want) in enumerate(zip(outputs, expected, strict=True)):
+        if got.shape != want.shape:
+            text = f"{_name(answer, i)} has shape {tuple(got.shape)}, expected {tuple(want.shape)}."
+            return _Failure(Status.WRONG_SHAPE, text)
+    for i, (got, want) in enumerate(zip(outputs, expected, strict=True)):
+        if got.dtype != want.dtype:
+            return _Failure(Status.WRONG_DTYPE, f"{_name(answer, i)} is {got.dtype}, expected {want.dtype}.")
+    return None
+
+
+def _finite_mask(answer: _Answer) -> _Failure | None:
+    """Checks that NaN, +Inf and -Inf are in exactly the same elements as in the reference."""
+    for i, (got, want) in enumerate(zip(answer.outputs, answer.expectation.expected, strict=True)):
+        if answer.is_inexact(i):
+            wrong = non_finite_mismatch(got, want)
+            if wrong.any():
+                return _explained(answer, i, wrong)
+    return None
+
+
+def _precision(answer: _Answer) -> _Failure | None:
+    """Checks, for inputs with zero mean, that the error's Frobenius norm is not larger than an allowed format causes.
+
+    Rounding errors are spread over all elements. If the error of a single element is larger than the format explains,
+    the values are wrong, even if the Frobenius norm has the size that the format causes.
+    """
+    for i in filter(answer.shows_precision, range(len(answer.outputs))):
+        shown, errors = answer.shown(i), answer.errors[i]
+        if shown is not None and shown.epsilon <= answer.allowed(i).epsilon:
+            continue
+        wrong = exceeds(*answer.pair(i), _scaled_limit(answer, i, shown or answer.allowed(i)))
+        if shown is None or wrong.any():
+            return _explained(answer, i, wrong)
+        also = " (so do sums that are kept in float16)" if shown is Precision.BFLOAT16 else ""
+        text = (
+            f"{_name(answer, i)} has a relative error of {errors.relative:.2g} against float64, which is the size that "
+            f"{shown} causes{also}; the error of the {answer.native(i)} reference is {errors.reference_relative:.2g}."
+        )
+        return _Failure(Status.REDUCED_PRECISION, text)
+    return None
+
+
+def _values(answer: _Answer) -> _Failure | None:
+    """Checks the error of every element against the limits that belong to the distribution of the inputs."""
+    return _elements(answer, _own_limits if answer.expectation.distribution == OWN else _other_limits)
+
+
+def _input_rounding(answer: _Answer) -> _Failure | None:
+    """Checks, for inputs without zero mean, that no error shows inputs rounded to a format that is not allowed."""
+    for i, trace in enumerate(answer.traces):
+        if trace is not None and trace.rounding.precision.epsilon > answer.allowed(i).epsilon:
+            errors = answer.errors[i]
+            text = (
+                f"{_name(answer, i)} has the errors that inputs rounded to {trace.rounding.precision} cause "
+                f"(correlation {trace.correlation:.2f}); the relative error against float64 is {errors.relative:.2g}, "
+                f"that of the {answer.native(i)} reference is {errors.reference_relative:.2g}."
+            )
+            return _Failure(Status.REDUCED_PRECISION, text)
+    return None
+
+
+def _error_norm(answer: _Answer) -> _Failure | None:
+    """Checks that no error's Frobenius norm is that of a wrong answer, even if each element is within its limit.
+
+    The limit is WRONG_NORM, or NEARNESS times the reference's error if that is larger. A dtype that rounds more
+    coarsely than WRONG_NORM, and a tolerance that the problem file states, allow as much as they say.
+    """
+    tolerance = answer.expectation.tolerance
+    for i in filter(answer.is_inexact, range(len(answer.outputs))):
+        errors = answer.errors[i]
+        share = max(WRONG_NORM, torch.finfo(answer.outputs[i].dtype).eps)
+        allowed = max(share * errors.rms, NEARNESS * errors.reference_error_rms)
+        if not tolerance.follows_scale:
+            allowed = max(allowed, tolerance.atol + tolerance.rtol * errors.rms)
+        if errors.rms > 0 and errors.error_rms > allowed and not answer.is_noise(i):
+            return _explained(answer, i, exceeds(*answer.pair(i), Limit(answer.truths[i], share, share * errors.rms)))
+    return None
+
+
+_STEPS: tuple[Callable[[_Answer], _Failure | None], ...] = (
+    _structure, _finite_mask, _precision, _values, _error_norm, _input_rounding,
+)  # fmt: skip
+
+
+def _own_limits(answer: _Answer, i: int) -> Iterator[Limit]:
+    """Yields the limits for output i with the problem's own inputs. An element is right if it meets one of the limits.
+
+    The first limit is allclose to the reference. The second is nearness to the oracle. For inputs with zero mean, the
+    third is the limit for other distributions (`_scaled_limit`): outputs can then be arbitrarily near zero, where an
+    honest float32 sum does not meet a relative tolerance.
+    """
+    expectation, tolerance = answer.expectation, answer.expectation.tolerance
+    if not answer.is_inexact(i):
+        yield Limit(expectation.expected[i])
+        return
+    rtol, atol = tolerance.rtol, tolerance.atol
+    if answer.applied(i).epsilon > answer.native(i).epsilon:
+        rtol, atol = max(rtol, REDUCED_TOLERANCE), max(atol, REDUCED_TOLERANCE)
+    if tolerance.follows_scale and answer.errors[i].rms > 0 and not answer.is_noise(i):
+        atol = min(atol, max(SCALE_SHARE, 8 * answer.applied(i).epsilon) * answer.errors[i].rms)
+    yield Limit(expectation.expected[i], rtol, atol)
+    yield _nearness(answer, i)
+    if expectation.zero_mean and expectation.oracle is not None:
+        yield _scaled_limit(answer, i, answer.applied(i))
+
+
+def _other_limits(answer: _Answer, i: int) -> Iterator[Limit]:
+    """Yields the limits for output i with other inputs than the problem's own: `_scaled_limit` and `_nearness`.
+
+    An element is right if it meets one of the limits. For the distribution "integers", the output must equal the oracle
+    (the reference's output in float64) if the reference itself does.
+    """
+    expectation = answer.expectation
+    if not answer.is_inexact(i):
+        yield Limit(expectation.expected[i])
+        return
+    reference_exact = expectation.oracle is not None and answer.errors[i].reference_relative == 0
+    if expectation.distribution == "integers" and reference_exact and answer.applied(i) is answer.native(i):
+        yield Limit(answer.truths[i])
+    else:
+        yield _scaled_limit(answer, i, answer.applied(i))
+        yield _nearness(answer, i)
+        if answer.is_noise(i):
+            yield Limit(expectation.expected[i], expectation.tolerance.rtol, expectation.tolerance.atol)
+
+
+def _nearness(answer: _Answer, i: int) -> Limit:
+    """Returns the limit that allows every element of output i NEARNESS times the RMS of the reference's error."""
+    return Limit(answer.truths[i], atol=NEARNESS * answer.errors[i].reference_error_rms)
+
+
+def _repeat_limits(answer: _Answer, i: int) -> Iterator[Limit]:
+    """Yields the limit for a second call with equal inputs: the problem's tolerance around the first answer.
+
+    The tolerance is increased by `rtol` times the RMS of the first answer, for elements near zero.
+    """
+    tolerance = answer.expectation.tolerance if answer.is_inexact(i) else EXACT
+    yield Limit(answer.truths[i], tolerance.rtol, tolerance.atol, tolerance.rtol, answer.errors[i].rms)
+
+
+def _scaled_limit(answer: _Answer, i: int, precision: Precision) -> Limit:
+    """Returns the limit for the errors of output i if a candidate computes in the number format `precision`.
+
+    The limit is 1e-4 times the magnitude that `Expectation.scale` gives for the element. Without such a magnitude, it
+    is 1e-4 times the sum of the output's RMS and the element. A format that is coarser than 1e-4 adds the rounding of
+    two inputs, relative to that magnitude. Every format adds the rounding of the output.
+    """
+    finfo = torch.finfo(answer.outputs[i].dtype)
+    factor = ELEMENT_LIMIT if precision.epsilon < ELEMENT_LIMIT else ELEMENT_LIMIT + 2 * precision.epsilon
+    scales, rtol = answer.expectation.scale, max(finfo.eps, precision.epsilon)
+    if scales is None:  # the RMS says nothing of elements that are much larger
+        return Limit(answer.truths[i], max(rtol, ELEMENT_LIMIT), finfo.tiny, factor, answer.errors[i].rms)
+    return Limit(answer.truths[i], rtol, finfo.tiny, factor, scales[i])
+
+
+def _elements(answer: _Answer, limits: Callable[[_Answer, int], Iterator[Limit]]) -> _Failure | None:
+    """Checks every element of every output. Returns a description of the first output with a wrong element, or None.
+
+    An element is wrong if it exceeds every limit that `limits` yields for its output.
+    """
+    for i in range(len(answer.outputs)):
+        wrong = torch.ones_like(answer.outputs[i], dtype=torch.bool)
+        for limit in limits(answer, i):
+            if wrong.any():
+                wrong &= exceeds(*answer.pair(i), limit)
+        if wrong.any():
+            return _explained(answer, i, wrong)
+    return None
+
+
+def _explained(answer: _Answer, i: int, mask: torch.Tensor) -> _Failure:
+    got, want = answer.outputs[i], answer.expectation.expected[i].to(answer.outputs[i].device)
+    if got.is_floating_point() and got.element_size() == 1:  # torch implements few operators for float8
+        got, want = got.float(), want.float()
+    wrong = Wrong(got, want, mask)
+    if wrong.count == 0:
+        text = f"{_name(answer, i)} has a relative error of {answer.errors[i].relative:.2g}, spread over all elements."
+        return _Failure(Status.WRONG_VALUES, text)
+    shown, pattern = first_mismatches(wrong), describe(wrong)
+    text = (
+        f"{_name(answer, i)}: {wrong.count} of {mask.numel()} elements wrong, the first at "
+        f"{list(shown[0].index)}: got {shown[0].got:.7g}, expected {shown[0].expected:.7g}. {pattern.text}"
+    )
+    return _Failure(Status.WRONG_VALUES, text.strip(), shown, pattern.advice, error_map(mask))
+
+
+def _name(answer: _Answer, i: int) -> str:
+    return "The output" if len(answer.outputs) == 1 else f"Output {i + 1} of {len(answer.outputs)}"
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    trailing = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(n in (1, size) for n, size in trailing)

@@ -1,0 +1,119 @@
+"""What several verbs of the command line use: exit codes, parsers of values, and arguments such as `--problem`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from kernel_harness.core.paths import RESULTS, kernel_folders, problem_folders
+
+# The codes 2 (wrong usage) and 4 (this machine lacks something) are `exit_code` of the UserError that was raised.
+OK, SOME_FAILED, REGRESSED = 0, 1, 3
+# 128 plus the number of the signal (SIGINT, SIGPIPE): a shell reports this code for a process that the signal ended.
+INTERRUPTED, PIPE_CLOSED = 130, 141
+EXIT_CODES = {
+    OK: "success; every kernel passed",
+    SOME_FAILED: "a kernel failed, or `sanitize` found a mistake",
+    2: "wrong usage, such as an unknown name or option",
+    REGRESSED: "`compare` found a kernel that became slower or broke",
+    4: "this machine lacks something that the command needs, such as a compiler, a GPU or space on the disk",
+    INTERRUPTED: "interrupted (Ctrl-C or SIGTERM)",
+    PIPE_CLOSED: "the program that read the output has ended (a closed pipe)",
+}
+"""The meaning of each exit code. The help and the documentation have these words."""
+
+
+# One size constant with its value: M=64, shape[0]=8 or shape=(8,64).
+_SIZE = re.compile(r"\s*(\w+(?:\[\d+\])?)\s*=\s*(-?\d+|[(\[]\s*-?\d+(?:\s*,\s*-?\d+)*\s*,?\s*[)\]])\s*(?:,|$)")
+
+
+def shape(text: str) -> dict[str, int | tuple[int, ...]] | None:
+    """Parses size constants, written like `M=64,shape=(8,64)`, to a dict.
+
+    The text `full` gives None, which stands for the file's own size. The empty text gives an empty dict, which stands
+    for the usual size. Raises ArgumentTypeError for text of another form.
+    """
+    if text.strip() == "full":
+        return None
+    found: dict[str, int | tuple[int, ...]] = {}
+    at = 0
+    while text[at:].strip():
+        one = _SIZE.match(text, at)
+        if one is None or one[1] in found:
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form M=64,K=128,N=96 or shape=(8,64)")
+        numbers = tuple(map(int, re.findall(r"-?\d+", one[2])))
+        found[one[1]] = numbers if one[2][0] in "([" else numbers[0]
+        at = one.end()
+    return found
+
+
+def positive(text: str) -> float:
+    """Parses a positive, finite number of seconds. Raises ValueError or ArgumentTypeError for other text."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
+    return value
+
+
+def count(text: str) -> int:
+    """Parses a whole number of 1 or more. Raises ValueError or ArgumentTypeError for other text."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of 1 or more")
+    return value
+
+
+def add_problem(parser: argparse.ArgumentParser, flag: str = "--problem", **more: Any) -> None:
+    """Declares the argument `flag` on `parser`: the name of a problem or the path of its file.
+
+    If `flag` does not begin with dashes, the argument is positional. `more` goes to `add_argument`.
+    """
+    more.setdefault("help", "the name of a problem (`list` shows all), or the path of its file")
+    argument = parser.add_argument(flag, metavar="PROBLEM", **more)
+    argument.completer = _problem_names  # type: ignore[attr-defined]
+
+
+def add_kernel(parser: argparse.ArgumentParser, flag: str, **more: Any) -> None:
+    """Declares the argument `flag` on `parser`: the name of a kernel or the path of its file.
+
+    If `flag` does not begin with dashes, the argument is positional. `more` goes to `add_argument`.
+    """
+    parser.add_argument(flag, metavar="KERNEL", **more).completer = _kernel_names  # type: ignore[attr-defined]
+
+
+def add_results(parser: argparse.ArgumentParser) -> None:
+    """Declares the argument `--results` on `parser`: the folder of stored results."""
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, metavar="DIR", help="the folder of stored results (default: ./results)"
+    )
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Declares two arguments on `parser`: `--device`, and `--shape` for the size constants (`M`, `N`, ...)."""
+    parser.add_argument(
+        "--device", default="auto", metavar="D",
+        help="cuda or cuda:N for a GPU; cpu to emulate CUDA; auto for a GPU if there is one, else cpu (default: auto)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shape", type=shape, default={}, metavar="M=64,...",
+        help="use these values for the size constants of the problem, such as M=512,K=64,N=96 or shape=(8,64); full: "
+        "the size in the problem's file, also under emulation",
+    )  # fmt: skip
+
+
+def _stems(folder: Path, *suffixes: str) -> list[str]:
+    return sorted(p.stem for p in folder.glob("*") if p.suffix in suffixes and not p.name.startswith(("_", ".")))
+
+
+def _problem_names(**_: Any) -> list[str]:
+    return sorted({name for folder in problem_folders() for name in _stems(folder, ".py")})
+
+
+def _kernel_names(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    typed = getattr(parsed_args, "problem", None) or getattr(parsed_args, "named_problem", None)
+    problems = [Path(typed).stem] if typed else _problem_names()
+    return [
+        name for folder in kernel_folders() for problem in problems for name in _stems(folder / problem, ".py", ".cu")
+    ]

@@ -1,0 +1,199 @@
+"""The verb `compare`: shows what became faster or slower between two stored runs or two versions of a kernel."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_harness.cli.arguments import (
+    OK,
+    REGRESSED,
+    SOME_FAILED,
+    add_device,
+    add_kernel,
+    add_problem,
+    add_results,
+    count,
+    positive,
+)
+
+if TYPE_CHECKING:
+    from kernel_harness.problem.candidate import Candidate
+    from kernel_harness.results.comparison import Outcome
+    from kernel_harness.results.record import Result
+
+HELP = "show what became faster or slower between two runs, or between two versions of a kernel"
+EXAMPLES = (
+    ("compare --problem matmul_tt previous latest", "compare the last two runs of a problem"),
+    ("compare 20261120-115954 latest", "compare the run whose id begins so with the last run"),
+    ("compare before/runs.jsonl after/runs.jsonl", "compare two files of results"),
+    ("compare --problem matmul_tt --kernel tiled HEAD~1", "time a kernel at a git revision against its file now"),
+    ("compare --problem matmul_tt one.py other.cu", "time two kernel files against each other"),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the verb `compare`.
+
+    `a` and `b` name what is compared: two stored runs, or two versions of a kernel that are then measured. If `b` is
+    None, it is the latest run or the kernel's file as it is now. `device`, `shape`, `budget_s` and `rounds` have an
+    effect only if two versions are measured. `kernels` limits the comparison to these kernels. `force` compares runs of
+    different devices or shapes. `fail_over_percent` is how much slower a kernel may be without exit code 3.
+    """
+
+    a: str
+    b: str | None
+    problem: str | None
+    kernels: tuple[str, ...]
+    force: bool
+    fail_over_percent: float
+    device: str
+    shape: Mapping[str, Any] | None
+    budget_s: float | None
+    rounds: int | None
+    results: Path
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `compare`."""
+    parser.add_argument(
+        "a", metavar="A",
+        help="a run: `latest`, `previous`, the beginning of its id, a runs.jsonl or its folder; "
+        "or a version of a kernel: a git revision or a kernel file",
+    )  # fmt: skip
+    parser.add_argument(
+        "b", metavar="B", nargs="?",
+        help="what to compare A with: a run or a version, like A "
+        "(default: the latest run if A is a run, else the kernel's file as it is now)",
+    )  # fmt: skip
+    add_problem(parser)
+    add_kernel(
+        parser, "--kernel", action="append", default=[], help="compare this kernel only; may be given several times"
+    )
+    parser.add_argument("--force", action="store_true", help="compare runs even if their devices or shapes differ")
+    parser.add_argument(
+        "--fail-over", type=_percent, default=0.0, metavar="3%",
+        help="exit with code 3 only if a kernel broke or is slower in B by more than this (default: 0%%)",
+    )  # fmt: skip
+    add_device(parser)
+    parser.add_argument(
+        "--budget", type=positive, metavar="S", help="for versions of a kernel: the most seconds to spend on timing"
+    )
+    parser.add_argument(
+        "--rounds", type=count, metavar="N", help="for versions of a kernel: time exactly N rounds, without --budget"
+    )
+    add_results(parser)
+
+
+def main(parsed: argparse.Namespace) -> int:
+    """Compares side A with side B, two runs or two versions of a kernel, and prints the comparison.
+
+    Returns 3 if a kernel passes on side A and fails on side B, or is slower on side B by more than `--fail-over`.
+    Otherwise returns 1 if a kernel fails on both sides, and 0 if none does. Raises UserError if the two sides cannot be
+    compared.
+    """
+    from kernel_harness.results import comparison
+
+    options = _options(parsed)
+    outcome = _outcome(options)
+    print(comparison.render(outcome))
+    worse = outcome.regressions(options.fail_over_percent)
+    if worse:
+        limit = f" by more than {options.fail_over_percent:g}%" if options.fail_over_percent else ""
+        print(f"slower{limit} or broken: {', '.join(row.kernel for row in worse)}", file=sys.stderr)
+        return REGRESSED
+    return SOME_FAILED if any(row.change is comparison.Change.FAILED for row in outcome.rows) else OK
+
+
+def _options(parsed: argparse.Namespace) -> Options:
+    return Options(
+        a=parsed.a, b=parsed.b, problem=parsed.problem, kernels=tuple(parsed.kernel), force=parsed.force,
+        fail_over_percent=parsed.fail_over, device=parsed.device, shape=parsed.shape, budget_s=parsed.budget,
+        rounds=parsed.rounds, results=parsed.results,
+    )  # fmt: skip
+
+
+def _percent(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage like 3%")
+    return value
+
+
+def _outcome(options: Options) -> Outcome:
+    """Compares what `options.a` and `options.b` name.
+
+    If both name stored results, these are compared. If neither does, both are versions of a kernel and are measured
+    now. Raises UserError if only one of the two names stored results.
+    """
+    from kernel_harness.problem.version import WORKING_TREE
+    from kernel_harness.results import comparison, stored_runs
+
+    a = stored_runs.side_named(options.a, options.results, options.problem, options.kernels)
+    word = options.b or (WORKING_TREE if a is None else stored_runs.LATEST)
+    b = stored_runs.side_named(word, options.results, options.problem, options.kernels)
+    if a is not None and b is not None:
+        return comparison.compare(a, b, force=options.force)
+    if a is None and b is None:
+        return _measured((options.a, word), options)
+    known, unknown = (word, options.a) if a is None else (options.a, word)
+    raise comparison.Incomparable(
+        f"{known!r} names stored results and {unknown!r} does not; name two runs, or two versions of a kernel"
+    )
+
+
+def _measured(words: Sequence[str], options: Options) -> Outcome:
+    """Builds and checks both versions of a kernel, times them in the same rounds, and compares their times.
+
+    `words` names the two versions, each by a git revision or a kernel file. No results are stored.
+    """
+    from kernel_harness.problem.version import version
+    from kernel_harness.results import comparison
+
+    if options.problem is None:
+        raise comparison.Incomparable(
+            f"neither {words[0]!r} nor {words[1]!r} names stored results; to compare two revisions or files of a "
+            "kernel, add --problem (and --kernel)"
+        )
+    versions = [version(word, options.kernels, options.problem, Path.cwd()) for word in words]
+    if versions[0].source == versions[1].source:
+        raise comparison.Incomparable(f"{versions[0].name} and {versions[1].name} have the same source")
+    results = _judged(versions, options.problem, options)
+    _print_failures(results)
+    measured = {result.kernel: result for result in results}
+    # Kernels of the two sides are matched by name, so both versions must have the same name.
+    name = " -> ".join(dict.fromkeys(v.path.stem for v in versions))
+    a, b = (comparison.side(v.name, [replace(measured[v.name], kernel=name)]) for v in versions)
+    return comparison.compare(a, b, interleaved=True)
+
+
+def _judged(versions: Sequence[Candidate], problem: str, options: Options) -> list[Result]:
+    from kernel_harness.sandbox.fork_server import ForkServer
+
+    # The fork server and this process import torch at the same time. Each import takes two seconds.
+    with ForkServer() as fork_server:
+        from kernel_harness.cli.progress import Progress
+        from kernel_harness.device import selection
+        from kernel_harness.problem import lookup
+        from kernel_harness.session.session import Session
+        from kernel_harness.session.settings import Settings
+
+        device = selection.selected(options.device)
+        timed = lookup.problem(problem, Path.cwd()).sized(options.shape, emulated=device.emulated)
+        settings, screen = Settings(budget_s=options.budget_s, rounds=options.rounds), Progress()
+        with Session(timed, device, settings, screen, fork_server, [options.results]) as session, screen:
+            return session.judge(versions, lambda result: None)
+
+
+def _print_failures(results: Sequence[Result]) -> None:
+    for result in results:
+        if not result.passed:
+            print(f"{result.kernel}: {result.status}. {result.status.sentence}\n{result.reason}\n", file=sys.stderr)

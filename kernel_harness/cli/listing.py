@@ -1,0 +1,51 @@
+"""The verb `list`: shows the kernels of each problem, each with its last result on each device."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_harness.cli.arguments import OK, add_problem, add_results
+from kernel_harness.core.terminal import terminal
+
+HELP = "list problems, their kernels, and each kernel's last result"
+EXAMPLES = (("list", "list every problem"), ("list --problem matmul_tt", "list one problem"))
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the verb `list`. If `problem` is None, every problem is listed."""
+
+    problem: str | None
+    results: Path
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `list`."""
+    add_problem(parser, help="list only this problem: its name, or the path of its file (default: all)")
+    add_results(parser)
+
+
+def main(parsed: argparse.Namespace) -> int:
+    """Prints the problems with their kernels and returns 0.
+
+    A problem file that cannot be used is listed with the reason. Raises UserError if it is the only problem asked for,
+    and for an unknown problem.
+    """
+    from kernel_harness.problem import lookup
+    from kernel_harness.problem.problem import ProblemError
+    from kernel_harness.results import overview
+
+    options = Options(parsed.problem, parsed.results)
+    for name in [options.problem] if options.problem else lookup.problem_names(Path.cwd()):
+        try:
+            problem = lookup.problem(name, Path.cwd())
+        except ProblemError as error:
+            if options.problem:
+                raise
+            print(terminal(sys.stdout).wrapped(f"{name}  cannot be used: {error}"))
+            continue
+        print(overview.text(problem, Path.cwd(), options.results, terminal(sys.stdout)))
+    return OK

@@ -1,0 +1,50 @@
+"""The verb `new`: writes a simple kernel file that builds and passes, to start from."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_harness.cli.arguments import OK, add_problem
+from kernel_harness.core.paths import command, shown
+
+HELP = "write a simple kernel file that builds and passes, to start from"
+EXAMPLES = (
+    ("new matmul_tt mine", "write kernels/matmul_tt/mine.py"),
+    ("new matmul_tt mine --cu", "write kernels/matmul_tt/mine.cu in plain CUDA"),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the verb `new`: the problem, the `name` of the new kernel, and `cu` for a .cu, not a .py file."""
+
+    problem: str
+    name: str
+    cu: bool
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `new`."""
+    add_problem(parser, "problem")
+    parser.add_argument("name", metavar="NAME", help="the name of the new kernel: its file name without suffix")
+    parser.add_argument(
+        "--cu",
+        action="store_true",
+        help="write a .cu file of plain CUDA instead of a Python file that holds CUDA in a string",
+    )
+
+
+def main(parsed: argparse.Namespace) -> int:
+    """Writes the kernel file below the current folder and prints how to judge it. Returns 0. Raises UserError."""
+    from kernel_harness.problem import lookup
+    from kernel_harness.scaffold import new
+
+    options = Options(parsed.problem, parsed.name, parsed.cu)
+    path = new(lookup.problem(options.problem, Path.cwd()), options.name, Path.cwd(), cu=options.cu)
+    judge = shlex.join([*command(), "--problem", options.problem, "--kernel", path.stem])
+    print(f"Wrote {shown(path)}. It builds and passes as it is. To judge it, once or at each save:\n")
+    print(f"  {judge}\n  {judge} --watch")
+    return OK

@@ -1,0 +1,66 @@
+"""The verb `profile`: shows the launches, memory traffic and registers of one call of a kernel."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernel_harness.cli.arguments import OK, add_device, add_kernel, add_problem, add_results
+from kernel_harness.core.terminal import terminal
+
+HELP = "show launches, memory traffic, registers and occupancy of one call of a kernel (on a GPU: by Nsight Compute)"
+EXAMPLES = (
+    ("profile matmul_tt tiled", "profile on the GPU, or under emulation without one"),
+    ("profile matmul_tt tiled --shape M=1024", "profile at another size"),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the verb `profile`. Reports of Nsight Compute, NVIDIA's profiler, are kept below `results`."""
+
+    problem: str
+    kernel: str
+    device: str
+    shape: Mapping[str, Any] | None
+    results: Path
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `profile`."""
+    add_problem(parser, "problem")
+    add_kernel(parser, "kernel", help="the name of a kernel of the problem, or the path of its file")
+    add_device(parser)
+    add_results(parser)
+
+
+def main(parsed: argparse.Namespace) -> int:
+    """Profiles one call of the kernel and prints tables of its launches, memory traffic and registers. Returns 0.
+
+    Raises UserError if the kernel cannot be found or profiled.
+    """
+    from kernel_harness.sandbox.fork_server import ForkServer
+
+    options = Options(parsed.problem, parsed.kernel, parsed.device, parsed.shape, parsed.results)
+    with ForkServer() as fork_server:
+        from kernel_harness.device import selection
+        from kernel_harness.diagnostics.profile import profile
+        from kernel_harness.problem import lookup
+        from kernel_harness.results.journal import results_folder
+
+        problem = lookup.problem(options.problem, Path.cwd())
+        candidate = lookup.kernel(options.kernel, problem.name, Path.cwd())
+        device = selection.selected(options.device)
+        timed = problem.sized(options.shape, emulated=device.emulated)
+        reports = results_folder(options.results, timed, device) / "profiles"
+        screen = terminal(sys.stdout)
+
+        def tell(text: str) -> None:
+            print(f"{candidate.name}: {text}", file=sys.stderr, flush=True)
+
+        print(profile(timed, candidate, device, reports, fork_server, screen, tell))
+    return OK

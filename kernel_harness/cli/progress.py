@@ -1,0 +1,127 @@
+"""Shows the progress of a run on stderr.
+
+A terminal shows a line for each candidate, which is erased at the end. Without a terminal, a plain line is printed when
+a step begins.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from kernel_harness.results.record import Result, to_line
+from kernel_harness.session.run import WAITING
+
+_LOG = logging.getLogger(__name__)
+# Without a terminal, a long step is named again after so many seconds, with its new number of the case or round.
+_QUIET_S = 30.0
+
+
+class Progress:
+    """Shows a line on stderr for each candidate that is being judged: its name, its current step, and the seconds.
+
+    The session that judges calls `stage` and `settled`. Progress is a context manager: the lines are shown inside its
+    block and erased at the end. If stderr is no terminal, a plain line is printed when a step begins, unless the steps
+    are logged anyway (`-v`).
+    """
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._lock = threading.Lock()
+        self._began: dict[str, float] = {}
+        self._stages: dict[str, str] = {}
+        self._live: Live | None = None
+        self._printed = 0.0
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=8, transient=True, get_renderable=self._table)
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def stage(self, kernel: str, text: str) -> None:
+        """Shows that the candidate named `kernel` has begun the step `text`, such as building.
+
+        If `kernel` is empty, it is a step of the harness itself.
+        """
+        with self._lock:
+            if kernel:
+                self._stages.pop("", None)
+            begins = self._stages.get(kernel, "").split(" ")[0] != text.split(" ")[0]
+            if begins:
+                self._began[kernel] = time.monotonic()
+            self._stages[kernel] = text
+            if text != WAITING and (begins or time.monotonic() > self._printed + _QUIET_S):
+                self._print(kernel, text)
+        _LOG.info("%s: %s", kernel or "harness", text)
+
+    def settled(self, result: Result) -> None:
+        """Removes the line of the candidate whose final result is `result`. If it failed, its status is printed."""
+        with self._lock:
+            self._stages.pop(result.kernel, None)
+            self._began.pop(result.kernel, None)
+        _LOG.info("%s: %s %s", result.kernel, result.status, _seconds(result))
+        for check in result.checks:
+            _LOG.debug("%s: %s %s %s", result.kernel, check.case, check.status, check.detail)
+        for build in result.builds:
+            _LOG.debug("%s: built %s", result.kernel, build)
+        if self._live and not result.passed:
+            self._console.print(Text(f"{result.kernel}: {result.status}", style="red"))
+        elif not result.is_baseline:
+            self._print(result.kernel, result.status)
+
+    def _print(self, kernel: str, text: str) -> None:
+        """Prints a plain line, if stderr is no terminal and the steps are not logged."""
+        if self._live is None and not _LOG.isEnabledFor(logging.INFO):
+            print(f"{kernel or 'harness'}: {text}", file=sys.stderr, flush=True)
+            self._printed = time.monotonic()
+
+    def _table(self) -> Table:
+        table = Table.grid(padding=(0, 2))
+        with self._lock:
+            for kernel, text in self._stages.items():
+                seconds = time.monotonic() - self._began[kernel]
+                table.add_row(Spinner("dots"), kernel or "harness", text, f"{seconds:.0f} s")
+        return table
+
+
+def _seconds(result: Result) -> str:
+    return ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in result.phases_s.items())
+
+
+class RunProgress(Progress):
+    """A Progress that also appends each final result to the list `finished`.
+
+    With `as_json` it also prints each result to stdout as a line of JSON, as soon as it is final.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+        self.finished: list[Result] = []
+
+    def settled(self, result: Result) -> None:
+        """Removes the candidate's line and appends its final result to `finished`.
+
+        If `as_json` was given, it also prints the result to stdout as a line of JSON.
+        """
+        super().settled(result)
+        self.finished.append(result)
+        if self._as_json:
+            print(to_line(result), flush=True)

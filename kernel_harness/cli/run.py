@@ -1,0 +1,275 @@
+"""The default verb `run`: builds, checks and times kernels."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from kernel_harness.cli.arguments import (
+    OK,
+    SOME_FAILED,
+    add_device,
+    add_kernel,
+    add_problem,
+    add_results,
+    count,
+    positive,
+)
+from kernel_harness.cli.cache import growth_told
+from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.errors import UserError
+from kernel_harness.core.paths import RESULTS, command, shown
+from kernel_harness.core.terminal import terminal
+
+if TYPE_CHECKING:
+    from kernel_harness.cli.progress import RunProgress
+    from kernel_harness.problem.candidate import Candidate
+    from kernel_harness.results.record import Result
+    from kernel_harness.session.settings import Settings
+    from kernel_harness.session.stored_run import StoredRun
+
+HELP = "build, check and time the kernels of a problem (the default if no verb is given)"
+EXAMPLES = (
+    ("--problem matmul_tt", "judge every kernel of a problem"),
+    ("--problem matmul_tt --kernel 'tiled*'", "judge the kernels whose names begin with tiled"),
+    ("--problem matmul_tt --kernel ~/mine.cu", "judge a kernel file in another folder"),
+    ("--problem matmul_tt --kernel mine --watch", "judge a kernel again each time its file is saved"),
+    ("--problem matmul_tt --shape M=512,K=64,N=96", "judge at another size"),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the verb `run`, one for each of its command-line arguments.
+
+    None means: for `case`, all cases; for `seed`, a random seed; for `precision`, no coarser number format is allowed;
+    for `budget_s`, `rounds` and `jobs`, the default of the device or of the machine.
+    """
+
+    problem: str
+    kernels: tuple[str, ...]
+    device: str
+    strict: bool
+    shape: Mapping[str, Any] | None
+    precision: str | None
+    timeout_s: float
+    build_timeout_s: float
+    budget_s: float | None
+    rounds: int | None
+    baseline: str
+    jobs: int | None
+    seed: int | None
+    case: str | None
+    results: Path
+    json: bool
+    watch: bool
+    quick: bool
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `run`."""
+    add_problem(parser, "named_problem", nargs="?")
+    add_problem(parser, help="the same as the argument PROBLEM: give one of the two")
+    add_kernel(
+        parser, "--kernel", action="append", default=[],
+        help="judge the kernel of this name or file, or those that match a glob; may be given several times "
+        "(default: all)",
+    )  # fmt: skip
+    add_device(parser)
+    parser.add_argument(
+        "--precision", metavar="FORMAT",
+        help="allow kernels to compute in this coarser number format: tf32, float16 or bfloat16",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeout", type=positive, default=60.0, metavar="S", help="time limit of one call in seconds (default: 60)"
+    )
+    parser.add_argument(
+        "--build-timeout", type=positive, default=300.0, metavar="S",
+        help="time limit of one build in seconds (default: 300)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--budget", type=positive, metavar="S",
+        help="the most seconds to spend on timing all kernels, except that each is timed in 8 rounds at least "
+        "(default: 60 on a GPU, 2 under emulation)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rounds", type=count, metavar="N",
+        help="time exactly N rounds instead of using --budget; a round calls each kernel once",
+    )  # fmt: skip
+    parser.add_argument(
+        "--baseline", default=BASELINE, metavar="NAME",
+        help="what speedups are relative to: torch, torch.compile, torch.compile:max-autotune or the name of a kernel "
+        f"(default: {BASELINE})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--jobs", type=count, metavar="N", help="the number of parallel builds (default: by processor cores and memory)"
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="draw the inputs of the checks from this seed (default: a random seed)"
+    )
+    parser.add_argument(
+        "--case", metavar="SHAPE:DISTRIBUTION",
+        help="check this case only, such as M=64,K=128,N=96:normal; time nothing and store nothing",
+    )  # fmt: skip
+    add_results(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object per result instead of the table")
+    parser.add_argument(
+        "--watch", action="store_true", help="keep running, and judge a kernel again when its file is saved"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="under emulation: require that nvcc, too, compiles each kernel"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="check fewer shapes and spend a quarter of the time on timing"
+    )
+
+
+def main(parsed: argparse.Namespace) -> int:
+    """Judges the kernels, then prints the leaderboard, the failures and the path of the leaderboard's CSV file.
+
+    Returns 0 if every kernel passed, else 1. A baseline that failed does not count. Raises UserError for mistakes of
+    the user, and KeyboardInterrupt for Ctrl-C.
+    """
+    from kernel_harness.sandbox.fork_server import ForkServer
+
+    options = _options(parsed)
+    # The fork server and this process import torch at the same time. Each import takes two seconds.
+    with ForkServer() as fork_server, growth_told():
+        from kernel_harness.cli.progress import RunProgress
+        from kernel_harness.session.stored_run import Request, StoredRun
+
+        request = Request(
+            options.problem, options.kernels, options.device, options.strict, options.shape, options.results,
+            _settings(options),
+        )  # fmt: skip
+        progress = RunProgress(as_json=options.json)
+        with StoredRun(request, progress, fork_server) as run:
+            results = _judge(run, run.candidates, progress, options)
+            while options.watch:
+                results = _judge(run, run.wait_for_change(), progress, options)
+    return OK if all(result.passed for result in results if not result.is_baseline) else SOME_FAILED
+
+
+def _options(parsed: argparse.Namespace) -> Options:
+    if (parsed.named_problem is None) == (parsed.problem is None):
+        raise UserError(f"name one problem, such as: {shlex.join(command())} --problem matmul_tt; `list` shows them")
+    return Options(
+        problem=parsed.named_problem or parsed.problem, kernels=tuple(parsed.kernel), device=parsed.device,
+        strict=parsed.strict, shape=parsed.shape, precision=parsed.precision, timeout_s=parsed.timeout,
+        build_timeout_s=parsed.build_timeout, budget_s=parsed.budget, rounds=parsed.rounds, baseline=parsed.baseline,
+        jobs=parsed.jobs, seed=parsed.seed, case=parsed.case, results=parsed.results, json=parsed.json,
+        watch=parsed.watch, quick=parsed.quick,
+    )  # fmt: skip
+
+
+def _settings(options: Options) -> Settings:
+    from kernel_harness.core.precision import Precision
+    from kernel_harness.sandbox.process import Limits
+    from kernel_harness.session.settings import Settings
+
+    chosen = Settings(
+        limits=Limits(call_s=options.timeout_s, build_s=options.build_timeout_s), budget_s=options.budget_s,
+        rounds=options.rounds, baseline=options.baseline, jobs=options.jobs, quick=options.quick, case=options.case,
+        precision=Precision.named(options.precision), results=None if options.results == RESULTS else options.results,
+    )  # fmt: skip
+    return chosen if options.seed is None else replace(chosen, seed=options.seed)
+
+
+def _judge(run: StoredRun, chosen: Sequence[Candidate], progress: RunProgress, options: Options) -> list[Result]:
+    """Judges the kernels in `chosen`, prints the outcome and returns the results.
+
+    If the user interrupts it, the results that are final by then are still printed, and the KeyboardInterrupt says how
+    many kernels were judged.
+    """
+    progress.finished.clear()
+    start = time.perf_counter()
+    try:
+        with progress:
+            run.judge(chosen)
+    except KeyboardInterrupt:
+        final = {result.kernel for result in progress.finished}
+        raise KeyboardInterrupt(_judged_so_far([candidate.name for candidate in chosen], final, run.stored)) from None
+    finally:
+        if progress.finished or run.stored:
+            _print_outcome(run, progress.finished, options)
+            if options.watch:
+                print(f"{time.perf_counter() - start:.1f} s; watching, Ctrl-C ends", flush=True)
+    return list(progress.finished)
+
+
+def _judged_so_far(kernels: Sequence[str], final: Set[str], stored: Set[str]) -> str:
+    """Returns a sentence that says how many of `kernels` were judged when the run was interrupted.
+
+    `final` has the names of the kernels whose result is final, `stored` those of which any result is stored.
+    """
+    judged, checked = (sum(name in names for name in kernels) for names in (final, stored - final))
+    also = f", {checked} passed the checks and {'was' if checked == 1 else 'were'} not timed" if checked else ""
+    return f"{judged} of {len(kernels)} judged{also}.{' The results so far are stored.' if stored else ''}"
+
+
+def _print_outcome(run: StoredRun, finished: Sequence[Result], options: Options) -> None:
+    """Prints the leaderboard, what it means and the path of the CSV file to stdout, and writes the leaderboard's files.
+
+    The remarks on kernels that passed and the failures follow the leaderboard. With `--json` only these are printed, to
+    stderr. With `--case` each kernel's status replaces the leaderboard, and no file is written.
+    """
+    from kernel_harness.results import leaderboard
+
+    out = sys.stderr if options.json else sys.stdout
+    if options.case is not None:
+        for result in finished:
+            print(f"{result.kernel}: {result.status}  {options.case}", file=out)
+        _print_failures(run, finished, out)
+        return
+    table = run.table()
+    if not options.json:
+        print(run.title, leaderboard.render(table), sep="\n\n")
+    _print_failures(run, finished, out)
+    path = run.save(table)  # last, because the disk may be full: the table is then already printed
+    if not options.json:
+        print(f"\n{_phases(finished)}{_over_budget(finished)}\n{shown(path)}")
+
+
+def _print_failures(run: StoredRun, finished: Sequence[Result], out: TextIO) -> None:
+    """Prints what a reader must know beyond the table: the remarks on kernels that passed, and each failure."""
+    from kernel_harness.results import failure_text
+
+    for result in finished:
+        if result.passed and result.reason:
+            print("", terminal(out).wrapped(f"{result.kernel}: {result.reason}"), sep="\n", file=out)
+        if not result.passed:
+            log = run.journal.keep_log(result)
+            text = failure_text.failure(result, terminal(out), shown(log) if log else "")
+            print("", text, sep="\n", file=out)
+
+
+def _phases(finished: Sequence[Result]) -> str:
+    """Returns a line with the seconds that each phase (such as build or timing) took, and the ids of the runs."""
+    total: dict[str, float] = {}
+    for result in finished:
+        for phase, seconds in result.phases_s.items():
+            # Builds and checks add up; a cohort's timing is shared by all of its kernels.
+            total[phase] = max(total.get(phase, 0), seconds) if phase == "timing" else total.get(phase, 0) + seconds
+    phases = [f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue"]
+    return ", ".join([*phases, *(f"run {name}" for name in dict.fromkeys(r.run for r in finished))])
+
+
+def _over_budget(finished: Sequence[Result]) -> str:
+    """Returns a line that says why timing took longer than `--budget` allows; empty if it did not."""
+    from kernel_harness.timing.stopping import LEAST_ROUNDS
+
+    timed = max((r for r in finished if "timing" in r.phases_s), key=lambda r: r.phases_s["timing"], default=None)
+    if timed is None or timed.settings.budget_s is None or timed.settings.rounds is not None:
+        return ""
+    if timed.phases_s["timing"] <= timed.settings.budget_s:
+        return ""
+    return (
+        f"\nTiming took longer than --budget {timed.settings.budget_s:g}: the budget does not limit the first "
+        f"{LEAST_ROUNDS} rounds, warm-up and the start of processes."
+    )

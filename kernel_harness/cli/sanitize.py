@@ -1,0 +1,82 @@
+"""The verb `sanitize`: finds races, out-of-bounds accesses and similar mistakes in a kernel, and their lines."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kernel_harness.cli.arguments import OK, SOME_FAILED, add_device, add_kernel, add_problem
+from kernel_harness.diagnostics.sanitizer import TOOLS
+
+HELP = "find races, out-of-bounds accesses and similar mistakes in a kernel, each with its line"
+EXAMPLES = (
+    ("sanitize matmul_tt tiled", "check on the GPU, or under emulation without one"),
+    ("sanitize matmul_tt tiled --shape M=1,K=3", "check at this size only"),
+    ("sanitize matmul_tt tiled --tool racecheck", "on a GPU, look for races only"),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the verb `sanitize`. If `seed` is None, a random seed is used.
+
+    `tools` has the tools of NVIDIA's compute-sanitizer that run on a GPU; if it is empty, all of these tools run.
+    """
+
+    problem: str
+    kernel: str
+    device: str
+    shape: Mapping[str, Any] | None
+    tools: tuple[str, ...]
+    seed: int | None
+    json: bool
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments of `sanitize`."""
+    add_problem(parser, "problem")
+    add_kernel(parser, "kernel", help="the name of a kernel of the problem, or the path of its file")
+    add_device(parser)
+    parser.add_argument(
+        "--tool", action="append", choices=TOOLS,
+        help="on a GPU: run this tool of compute-sanitizer; may be given several times (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="the seed of the inputs and of the order of threads (default: random)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object per finding instead of text")
+
+
+def main(parsed: argparse.Namespace) -> int:
+    """Prints the mistakes that were found in the kernel. Returns 0 if there are none, else 1.
+
+    Raises UserError if the kernel cannot be found or run.
+    """
+    from kernel_harness.sandbox.fork_server import ForkServer
+
+    options = Options(
+        parsed.problem, parsed.kernel, parsed.device, parsed.shape, tuple(parsed.tool or ()), parsed.seed, parsed.json
+    )
+    with ForkServer() as fork_server:
+        from kernel_harness.device import selection
+        from kernel_harness.diagnostics.sanitizer import sanitize
+        from kernel_harness.problem import lookup
+
+        problem = lookup.problem(options.problem, Path.cwd())
+        candidate = lookup.kernel(options.kernel, problem.name, Path.cwd())
+        device = selection.selected(options.device).name
+        seed = options.seed if options.seed is not None else secrets.randbits(32)
+        request = sanitize.Request(problem, candidate, device, options.shape, seed, options.tools)
+        report = sanitize.run(request, fork_server, lambda text: print(text, file=sys.stderr))
+    if options.json:
+        for finding in report.findings:
+            print(json.dumps({**asdict(finding), "sentence": finding.sentence}))
+    else:
+        print(report.text(candidate.name))
+    return SOME_FAILED if report.findings else OK

@@ -1,0 +1,65 @@
+"""Builds the bindings library, which makes C++ functions of candidates callable from Python.
+
+The library is built once for all candidates, and each candidate's own library is linked with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from kernel_harness.compile import cache, host_compiler
+from kernel_harness.compile.sources import Sources
+
+INCLUDE = Path(__file__).parent / "native"
+HEADER = "kernel_harness/bindings.h"
+# The compiler's message contains this text if a function has a type that only pybind11 can bind.
+UNSUPPORTED_TYPE = "harness_binding_unsupported"
+# This line comes before the generated lines that bind functions. Compilers then report the file name `bindings`.
+PLACE = '#line 1 "bindings"'
+_NAME = "kernel_harness_bindings"
+BINDS_ITSELF = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::")
+
+
+def serve(code: str) -> bool:
+    """Returns whether the bindings library can make the functions of the C++ source `code` callable.
+
+    It cannot if `code` uses pybind11 itself. A mention of pybind11 in a comment or a string literal counts as a use.
+    """
+    return not BINDS_ITSELF.search(code)
+
+
+def definition(sources: Sources) -> str:
+    """Returns the C++ code that defines the candidate's Python module; empty if `sources` define the module themselves.
+
+    The code must come after the declarations of the functions that the module exports.
+    """
+    if sources.functions is None:
+        return ""
+    entries = (f"HARNESS_FUNCTION({name}, {json.dumps(doc)})" for name, doc in sources.functions.items())
+    return f"HARNESS_MODULE({', '.join(entries)})"
+
+
+def library() -> Path:
+    """Returns the path of the bindings library that all candidates share. Builds it if it is not in the build cache.
+
+    Raises BuildFailed, NoCompiler.
+    """
+
+    def build(folder: Path) -> None:
+        flags = [*host_compiler.torch_flags(), "-O2", "-w", f"-I{INCLUDE}", str(INCLUDE / "bindings.cpp")]
+        link = ["-shared", "-o", f"lib{_NAME}.so", f"-Wl,-soname,lib{_NAME}.so", *host_compiler.torch_link_flags()]
+        host_compiler.run([*flags, *link], folder)
+
+    name = cache.key(what=_NAME, machine=host_compiler.identity(), code=cache.digest_of(INCLUDE))
+    return cache.get_or_build("shared", name, build)[0] / f"lib{_NAME}.so"
+
+
+def link_flags() -> list[str]:
+    """Returns the linker flags for a candidate that uses the bindings library. Raises BuildFailed, NoCompiler.
+
+    Builds the bindings library if it is not in the build cache.
+    """
+    folder = library().parent
+    return [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{_NAME}"]

@@ -1,0 +1,239 @@
+"""The build cache: a folder of build products, such as the libraries of candidates.
+
+A product is found by a key: a hash of everything that it is built from. The caller chooses the parts of the key. Files
+that only a build can name, such as the headers that a source includes, are recorded in the entry instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from filelock import FileLock
+
+# The emulator's precompiled headers take 0.3 GB (light) and 0.8 GB (torch's own), the library of a kernel 1 MB.
+DEFAULT_LIMIT_BYTES = 4 << 30
+# An entry is not evicted within this time after its last use, so that the process that uses it can load it.
+_GRACE_S = 600
+# An unfinished folder that has not changed for this time belongs to a build that was killed.
+_ABANDONED_S = 3600
+_MANIFEST = "manifest.json"
+_READ = "read.json"  # the files outside the cache that the build has read
+_WHOLE_BYTES = 16 << 20
+_EDGE_BYTES = 1 << 20
+# The files that one build has read are hashed at each use of its product, so a build may not make that take long.
+_MOST_READ_BYTES = 256 << 20
+# The time of a file's last change may be this much too early, because a file system's clock advances in steps.
+_CLOCK_STEP_S = 0.05
+
+
+def root() -> Path:
+    """Returns the cache's folder: `$KERNEL_HARNESS_CACHE`, else `kernel-harness` in the user's cache folder."""
+    chosen = os.environ.get("KERNEL_HARNESS_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernel-harness"
+
+
+def limit_bytes() -> int:
+    """Returns the size limit of the cache in bytes: `$KERNEL_HARNESS_CACHE_BYTES`, else 4 GiB."""
+    return int(os.environ.get("KERNEL_HARNESS_CACHE_BYTES") or DEFAULT_LIMIT_BYTES)
+
+
+def key(**parts: Any) -> str:
+    """Returns a cache key: the SHA-256, in hex, of names and values. JSON must be able to hold each value."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def digest_of(*paths: Path) -> str:
+    """Returns the SHA-256, in hex, of the names and contents of the files `paths`.
+
+    A folder among `paths` stands for all files below it.
+    """
+    total = hashlib.sha256()
+    for path in paths:
+        for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
+            total.update(f"{file.relative_to(path.parent)}\0".encode() + file.read_bytes() + b"\0")
+    return total.hexdigest()
+
+
+def get_or_build(kind: str, name: str, build: Callable[[Path], Sequence[str] | None]) -> tuple[Path, bool]:
+    """Returns the folder of a cache entry, and whether the cache already held the entry.
+
+    `kind` is the folder for entries of this sort, such as `cuda`. `name` is the entry's key. If the entry is missing,
+    or its files have changed, calls `build` with an empty folder to fill, and then evicts old entries. Exceptions of
+    `build` are passed on. If two processes ask for one entry, one process builds it and the other waits.
+
+    `build` may return the paths of files that the build has read and that the key does not cover. If one of them has
+    changed or vanished, or could not be recorded, the next call builds the entry again.
+    """
+    folder = root() / kind / name[:32]
+    if _intact(folder):
+        return folder, True
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if _intact(folder):
+            return folder, True
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh = Path(tempfile.mkdtemp(prefix="building-", dir=folder.parent))
+        try:
+            start = time.time()
+            read = _record(build(fresh) or (), before=start - _CLOCK_STEP_S)
+            if read:
+                (fresh / _READ).write_text(json.dumps(read))
+            (fresh / _MANIFEST).write_text(json.dumps(_seals(fresh)))
+            fresh.rename(folder)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+    evict(limit_bytes())
+    return folder, False
+
+
+def mark_used(kind: str, name: str) -> None:
+    """Sets the time of an entry's last use to now, if the cache holds the entry. The arguments are as in get_or_build.
+
+    A worker cannot do that for an entry that it uses, because it has no write access to the cache.
+    """
+    _intact(root() / kind / name[:32])
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One product in the build cache.
+
+    `kind` is the sort of product, such as `cuda`. `folder` holds the product's files, and `bytes` is their total size.
+    `used_at` is the time of the last use, in seconds since the epoch.
+    """
+
+    kind: str
+    folder: Path
+    bytes: int
+    used_at: float
+
+
+def entries() -> list[Entry]:
+    """Returns all entries of the build cache. The least recently used entry comes first."""
+    found = []
+    for manifest in root().glob(f"*/*/{_MANIFEST}"):
+        with contextlib.suppress(OSError):
+            size = sum(p.stat().st_size for p in _files(manifest.parent))
+            found.append(Entry(manifest.parent.parent.name, manifest.parent, size, manifest.stat().st_mtime))
+    return sorted(found, key=lambda entry: entry.used_at)
+
+
+def evict(limit: int, grace_s: float = _GRACE_S) -> int:
+    """Deletes the least recently used entries until the build cache takes at most `limit` bytes.
+
+    Returns the number of bytes freed. An entry that was used in the last `grace_s` seconds is kept.
+    """
+    _sweep()
+    found = entries()
+    excess, freed = sum(entry.bytes for entry in found) - limit, 0
+    for entry in found:
+        if freed >= excess:
+            break
+        with FileLock(entry.folder.with_suffix(".lock")), contextlib.suppress(OSError):
+            # Another process may have used the entry since `entries` listed it.
+            if time.time() - (entry.folder / _MANIFEST).stat().st_mtime >= grace_s:
+                shutil.rmtree(entry.folder)
+                freed += entry.bytes
+    return freed
+
+
+def _sweep() -> None:
+    """Deletes the unfinished folders that killed builds have left in the build cache."""
+    for folder in root().glob("*/building-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _intact(folder: Path) -> bool:
+    """Returns whether every file of the cache entry in `folder`, and each file that its build has read, is unchanged.
+
+    If so, sets the time of the entry's last use to now, unless this process may not write to the cache.
+    """
+    manifest = folder / _MANIFEST
+    try:
+        if json.loads(manifest.read_text()) != _seals(folder):
+            return False
+        read = json.loads((folder / _READ).read_text()) if (folder / _READ).exists() else {}
+    except (OSError, ValueError):
+        return False
+    if not all(seal is not None and seal == _seal_of_foreign(Path(path)) for path, seal in read.items()):
+        return False
+    with contextlib.suppress(OSError):  # a worker has no write access to the cache
+        os.utime(manifest)
+    return True
+
+
+def _record(paths: Sequence[str], before: float) -> dict[str, list[Any] | None]:
+    """Returns the seal of each file in `paths`, or None for a file that cannot be checked at the entry's next use.
+
+    That is a file that is missing, not regular, or not unchanged since the time `before`, in seconds since the epoch,
+    and any file after the first 256 MiB. A candidate may have chosen the paths.
+    """
+    seals: dict[str, list[Any] | None] = {}
+    left = _MOST_READ_BYTES
+    for path in paths:
+        seal = None
+        with contextlib.suppress(OSError, ValueError):  # ValueError: a path with a zero byte
+            found = Path(path).stat()
+            left -= min(found.st_size, _WHOLE_BYTES)
+            if left >= 0 and max(found.st_mtime, found.st_ctime) < before:
+                seal = _seal_of_foreign(Path(path))
+        seals[path] = seal
+    return seals
+
+
+def _seal_of_foreign(path: Path) -> list[Any] | None:
+    """Returns the seal of a file that is not in the cache, or None if it is missing or not a regular file.
+
+    Reading a device or a pipe could block or have side effects, so only a regular file is read. Some devices, such as a
+    watchdog, act when they are opened.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return None
+        # Another process may replace the file at any time, so the open file is examined, too.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            return _seal_of_open(file) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _seals(folder: Path) -> dict[str, list[Any]]:
+    return {str(path.relative_to(folder)): _seal(path) for path in _files(folder)}
+
+
+def _seal(path: Path) -> list[Any]:
+    """Returns the file's size and SHA-256. Of a file above 16 MiB, only the first and the last MiB are hashed."""
+    with path.open("rb") as file:
+        return _seal_of_open(file)
+
+
+def _seal_of_open(file: BinaryIO) -> list[Any]:
+    size = os.fstat(file.fileno()).st_size
+    total = hashlib.sha256()
+    if size <= _WHOLE_BYTES:
+        total.update(file.read(size))
+    else:
+        total.update(file.read(_EDGE_BYTES))
+        file.seek(-_EDGE_BYTES, os.SEEK_END)
+        total.update(file.read(_EDGE_BYTES))
+    return [size, total.hexdigest()]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (p for p in sorted(folder.rglob("*")) if p.is_file() and p.name != _MANIFEST)

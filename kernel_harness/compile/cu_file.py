@@ -1,0 +1,119 @@
+"""A candidate that is a `.cu` file: its function `forward`, and the Python module that makes a model of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any
+
+from kernel_harness.compile.errors import BuildFailed
+
+_FORWARD = re.compile(r"^[ \t]*((?:torch|at)::Tensor\s+forward\s*\(([^)]*)\))\s*\{", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Forward:
+    """The definition of `forward` in a `.cu` file: its declaration, its line, and the names of its parameters."""
+
+    declaration: str
+    line: int
+    parameters: tuple[str, ...]
+
+
+def forward_of(source: str) -> Forward | None:
+    """Returns the definition of `torch::Tensor forward(...)` in the text of a `.cu` file, or None without one."""
+    found = _FORWARD.search(source)
+    if not found:
+        return None
+    line = source.count("\n", 0, found.start(1)) + 1
+    return Forward(" ".join(found[1].split()), line, tuple(_parameters(found[2])))
+
+
+def _parameters(text: str) -> list[str]:
+    """Returns the names in a C++ parameter list. A parameter without a name gets the last word of its type."""
+    while re.search(r"<[^<>]*>", text):  # a comma in a template's arguments separates no parameters
+        text = re.sub(r"<[^<>]*>", " ", text)
+    words = [re.findall(r"[A-Za-z_]\w*", part.split("=")[0]) for part in text.split(",")]
+    return [each[-1] for each in words if each]
+
+
+def module_text(file: str, source: str) -> str:
+    """Returns the Python source of a module for the `.cu` file `file` with the text `source`.
+
+    The module builds `source` with load_inline. It defines a class ModelNew, whose constructor takes the state of the
+    reference, and which calls the C++ function `forward`. Raises BuildFailed if the file defines no such function.
+    """
+    forward = forward_of(source)
+    binds_itself = "PYBIND11_MODULE" in source
+    if forward is None and not binds_itself:
+        raise BuildFailed(
+            f"{file}: error: no 'torch::Tensor forward(...)' is defined. Give the function the name 'forward'."
+        )
+    declaration = "" if binds_itself or forward is None else f"{forward.declaration};"
+    name = re.sub(r"\W", "_", Path(file).stem, flags=re.ASCII)  # Python loads a library of another name differently
+    return (
+        "import torch\n"
+        "from torch.utils import cpp_extension\n"
+        "from kernel_harness.compile import cu_file\n"
+        f"_extension = cpp_extension.load_inline(name={name!r}, cpp_sources={json.dumps(declaration)},\n"
+        f"    cuda_sources={json.dumps(source)}, functions={None if binds_itself else ['forward']!r})\n"
+        f"_forward = {forward and f'cu_file.Forward(*{astuple(forward)!r})'}\n"
+        "class ModelNew(torch.nn.Module):\n"
+        "    def __init__(self, state={}):\n"
+        "        super().__init__()\n"
+        "        self.names = list(state)\n"
+        "        for index, tensor in enumerate(state.values()):\n"
+        "            self.register_buffer(f'state_{index}', tensor)\n"
+        "    def forward(self, *inputs):\n"
+        "        state = {name: getattr(self, f'state_{i}') for i, name in enumerate(self.names)}\n"
+        f"        arguments = cu_file.arguments({file!r}, _forward, inputs, state, {not binds_itself})\n"
+        "        return _extension.forward(*arguments)\n"
+    )
+
+
+def arguments(
+    file: str, forward: Forward | None, inputs: Sequence[Any], state: Mapping[str, Any], known: bool
+) -> Sequence[Any]:
+    """Returns the arguments of a call of `forward` in the `.cu` file `file`.
+
+    They are `inputs`, followed by the tensors of `state` if `forward` has a parameter for each of them. `state` is the
+    state of the reference: its parameters and buffers by name, in the order of its state dict. If `known` is false, the
+    file binds its functions itself, perhaps with defaults, and any other number of parameters may be right. Otherwise
+    raises TypeError, with the line of `forward`, for another number, and if the parameters have the names of `state` in
+    another order.
+    """
+    if forward is None or len(forward.parameters) == len(inputs):
+        return inputs
+    names = [cpp_name(name) for name in state]
+    own = forward.parameters[len(inputs) :]
+    if len(own) != len(names):
+        if not known:
+            return inputs
+        inputs_of = f"{len(inputs)} input{'' if len(inputs) == 1 else 's'}"
+        problem = f"forward takes {len(forward.parameters)} arguments, but the problem has {inputs_of}"
+    elif any(mine != name and mine in names for mine, name in zip(own, names, strict=True)):
+        problem = f"forward takes {', '.join(own)} in this order after the inputs"
+    else:
+        return [*inputs, *state.values()]
+    raise TypeError(f"{problem}. {_rule(inputs, state)} (raised at {file}:{forward.line})")
+
+
+def _rule(inputs: Sequence[Any], state: Mapping[str, Any]) -> str:
+    rule = f"A .cu file's forward gets the problem's inputs in order ({', '.join(map(_shown, inputs))})"
+    if not state:
+        return f"{rule}; the reference has no parameters."
+    parameters = ", ".join(f"{cpp_name(name)} ({_shown(value)})" for name, value in state.items())
+    return f"{rule}, and then either nothing or all parameters of the reference in this order: {parameters}."
+
+
+def cpp_name(name: str) -> str:
+    """Returns the name in C++ of a tensor of the reference's state, such as `linear_weight` for `linear.weight`."""
+    return re.sub(r"^(?=\d)", "_", re.sub(r"\W", "_", name))
+
+
+def _shown(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ if shape is None else "x".join(map(str, shape)) or "one number"

@@ -1,0 +1,163 @@
+"""Writes the message for a failed build: the first error, its line in the candidate's file, a caret and a hint.
+
+The module `compiler_log` finds the errors in the compiler's output, and the module `hints` holds the hints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kernel_harness.compile.candidate_file import CandidateFile
+from kernel_harness.compile.compiler_log import CompileError, errors, plain_quotes, undefined_symbol
+from kernel_harness.compile.errors import BuildFailed, CompilerFailed
+from kernel_harness.compile.hints import Hint, hint, missing_symbol, not_bindable
+
+
+@contextmanager
+def readable_errors(file: CandidateFile) -> Iterator[None]:
+    """Makes the message of each BuildFailed that is raised within the context readable for the author of `file`.
+
+    The message and the log of the new exception name the lines of `file`. The message for a CompilerFailed is that of
+    `compile_message`.
+    """
+    try:
+        yield
+    except CompilerFailed as failure:
+        raise BuildFailed(compile_message(failure.log, file), file.translated(failure.log)) from None
+    except BuildFailed as failure:
+        raise type(failure)(file.translated(str(failure)), file.translated(failure.log)) from None
+
+
+def compile_message(log: str, file: CandidateFile) -> str:
+    """Returns the message for the author of a candidate: the log's first error, the line in `file`, and a hint.
+
+    `log` is the compiler's output. If no error is found in the log, the message is the last 2000 characters of the log.
+    """
+    log = plain_quotes(log)
+    found = [file.moved(error) for error in errors(log)]
+    log = file.translated(log)
+    if not found:
+        return log.strip()[-2000:]
+    symbol = undefined_symbol(log) if not found[0].file else ""
+    if symbol:
+        return symbol_message(symbol, file)
+    first = found[0]
+    unbound = re.search(r"['\"](\w+)['\"]", first.text) if first.file == "bindings" else None
+    if unbound:
+        tip: Hint | None = not_bindable(unbound[1])
+    else:
+        tip = hint(first.text, first.source or file.line(first.line), first.column, _after(log, first))
+    placed = _in_candidate_file(first, log, file, tip)
+    if tip and tip.line_before:
+        placed = _at_line_before(placed, file)
+    return _shown(placed, len(found) - 1, tip, file)
+
+
+def symbol_message(symbol: str, file: CandidateFile) -> str:
+    """Returns the message for `symbol`, a C++ function that the linker or the loader did not find, with a hint.
+
+    `file` is the candidate's file. The message shows the line of it that the hint is about.
+    """
+    tip = missing_symbol(symbol)
+    error = CompileError(f"undefined symbol: {symbol}")
+    return _shown(_about(error, file, tip.about), 0, tip, file)
+
+
+def _shown(error: CompileError, others: int, tip: Hint | None, file: CandidateFile) -> str:
+    lines = [error.head]
+    text = file.line(error.line) if error.file == file.name else error.source
+    if error.file and text.strip():
+        margin = f"  {error.line} | "
+        lines.append(margin + text)
+        span = _span(error, text)
+        if span:
+            pad = re.sub(r"[^\t]", " ", text[: span[0]])
+            lines.append(" " * (len(margin) - 2) + "| " + pad + "^" + "~" * (span[1] - span[0] - 1))
+    if others:
+        lines.append(f"  ({others} more error{'s' if others > 1 else ''} after this one)")
+    if tip:
+        lines.append(f"  hint: {tip.text}")
+    return "\n".join(lines)
+
+
+def _span(error: CompileError, text: str) -> tuple[int, int] | None:
+    """Returns the first column of `error` in `text`, and the column after its end; None if they are uncertain.
+
+    `text` is a line of the candidate's file. The compiler may have read a rewritten form of it. So the function takes
+    the word at the error's place in the line that the compiler read, and searches `text` for this word.
+    """
+    if error.column is None:  # nvcc gives none for some errors: use a name that the message quotes, if it occurs once
+        named = (re.finditer(rf"\b{name}\b", text) for name in re.findall(r"['\"](\w+)", error.text))
+        return next((found[0].span() for found in map(list, named) if len(found) == 1), None)
+    if not error.source.strip():
+        return None
+    if error.width:
+        return error.column, error.column + error.width
+    word = re.compile(r"\w+|\S").match(error.source, error.column)
+    if not word:
+        return None
+    whole = rf"(?<!\w){re.escape(word[0])}(?!\w)" if word[0][0].isalnum() or word[0][0] == "_" else re.escape(word[0])
+    if error.source.strip() == text.strip():
+        start = error.column - _indent(error.source) + _indent(text)
+        return start, start + len(word[0])
+    before = [m.start() for m in re.finditer(whole, error.source)]
+    mine = [m.span() for m in re.finditer(whole, text)]
+    return mine[before.index(word.start())] if len(before) == len(mine) and word.start() in before else None
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _in_candidate_file(error: CompileError, log: str, file: CandidateFile, tip: Hint | None) -> CompileError:
+    """Moves an error in a header, a flag or generated code to the line of the candidate's file that caused it.
+
+    Returns the error unchanged if it is already in the candidate's file, or if the cause in that file is not known.
+    """
+    if error.file == file.name:
+        return error
+    if tip and tip.about:
+        return _about(error, file, tip.about)
+    name = re.escape(file.name)
+    blamed = re.search(rf"{name}:(\d+)|at line (\d+) of \"?{name}|line (\d+)\s+of \"?{name}", log)
+    if not blamed:
+        return error
+    where = f" (in {error.file}:{error.line})" if error.file else ""
+    return CompileError(error.text + where, file.name, int(next(filter(None, blamed.groups()))))
+
+
+def _about(error: CompileError, file: CandidateFile, pattern: str) -> CompileError:
+    number = file.find(pattern) if pattern else None
+    if number is None:
+        return error
+    text = file.line(number)
+    match = re.compile(pattern).search(text)
+    if match is None:  # the pattern matches over several lines
+        return CompileError(error.text, file.name, number)
+    return CompileError(error.text, file.name, number, text, match.start(), match.end() - match.start())
+
+
+def _at_line_before(error: CompileError, file: CandidateFile) -> CompileError:
+    """Returns the error with its place moved to the end of the previous non-empty line.
+
+    Compilers report a missing semicolon at the next word. If that word does not start its line, returns the error
+    unchanged.
+    """
+    text = file.line(error.line)
+    span = _span(error, text)
+    number = error.line - 1
+    while number > 0 and not file.line(number).strip():
+        number -= 1
+    before = file.line(number)
+    if error.file != file.name or not span or text[: span[0]].strip() or not before or "//" in before:
+        return error
+    return CompileError(error.text, file.name, number, before + " ", len(before), 1)
+
+
+def _after(log: str, error: CompileError) -> str:
+    """Returns the part of the compiler's output `log` from the end of the text of `error` up to the next error."""
+    start = log.find(error.text) + len(error.text)
+    following = re.compile(r"^\S.*\berror\b", re.MULTILINE).search(log, start)
+    return log[start : following.start() if following else start + 2000]

@@ -1,0 +1,40 @@
+"""The exceptions that a failed build raises. Each message is written for the author of the candidate."""
+
+from __future__ import annotations
+
+from kernel_harness.compile.compiler_log import first_error
+from kernel_harness.core.errors import EnvironmentLacking
+
+
+class BuildFailed(Exception):
+    """The error raised if a candidate's sources cannot be compiled, linked or loaded.
+
+    `log` is the compiler's whole output. `final` is true if no header of torch was read, so that full headers would not
+    help.
+    """
+
+    def __init__(self, message: str, log: str = "", *, final: bool = False) -> None:
+        super().__init__(message)
+        self.log, self.final = log, final
+
+
+class CompilerFailed(BuildFailed):
+    """The error raised if a compiler or linker fails. Its message is the first error in the output `log`."""
+
+    def __init__(self, log: str) -> None:
+        super().__init__(first_error(log), log)
+
+
+class FullHeadersMissing(BuildFailed):
+    """The error raised if a build needs a precompiled header that this process cannot write to the build cache.
+
+    The judge can, and then repeats the build.
+    """
+
+
+class UnsupportedConstruct(BuildFailed):
+    """The error raised if a candidate's source uses a CUDA construct that the emulator cannot run."""
+
+
+class NoCompiler(EnvironmentLacking):
+    """The error raised if this machine lacks a compiler or another tool that a build needs."""

@@ -1,0 +1,107 @@
+"""Replaces torch's load_inline in a worker, and gives the Python module of a candidate's file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from kernel_harness.compile import cu_file
+from kernel_harness.compile.candidate_file import CandidateFile
+from kernel_harness.compile.compiler_log import undefined_symbol
+from kernel_harness.compile.error_message import readable_errors, symbol_message
+from kernel_harness.compile.errors import BuildFailed
+from kernel_harness.compile.sources import Sources, from_arguments, signature
+
+# A builder takes the sources. It returns the library's path, and whether the build cache already held the library.
+Builder = Callable[[Sources], tuple[Path, bool]]
+
+
+@dataclass
+class Log:
+    """The list of one candidate's builds, in order.
+
+    Each entry has the keys `name`, `seconds`, and `cached`: whether the build cache already held the library.
+    """
+
+    entries: list[dict[str, Any]] = field(default_factory=list)
+
+
+def install(builder: Builder, candidate: CandidateFile) -> Log:
+    """Replaces torch's load_inline in this process by a function that builds with `builder`.
+
+    Error messages show lines of the file `candidate`, to which each later call adds its sources. Returns the log to
+    which each later call adds its build.
+    """
+    from torch.utils import cpp_extension  # here, because a process that needs no torch must not wait for it
+
+    log = Log()
+    signature()
+
+    def load_inline(*args: Any, **kwargs: Any) -> Any:
+        sources = from_arguments(*args, **kwargs)
+        candidate.add(sources)
+        start = time.perf_counter()
+        with readable_errors(candidate):
+            library, cached = builder(sources)
+        log.entries.append({"name": sources.name, "seconds": time.perf_counter() - start, "cached": cached})
+        if signature().bind(*args, **kwargs).arguments.get("is_python_module", True):
+            return load(library, candidate)
+        return load_operators(library, candidate)
+
+    load_inline.__doc__ = cpp_extension.load_inline.__doc__
+    cpp_extension.load_inline = load_inline
+    return log
+
+
+def load(library: Path, candidate: CandidateFile) -> Any:
+    """Imports the Python extension module in the file `library`, and returns the module.
+
+    The module's name is the file's name without its suffix. Raises BuildFailed if the import fails, for example because
+    a symbol is missing; the message shows a line of `candidate`.
+    """
+    name = library.stem
+    loader = ExtensionFileLoader(name, str(library))
+    spec = spec_from_file_location(name, library, loader=loader)
+    assert spec is not None
+    try:
+        module = module_from_spec(spec)
+        loader.exec_module(module)
+    except ImportError as error:
+        raise _not_loaded(error, candidate) from None
+    sys.modules[name] = module
+    return module
+
+
+def load_operators(library: Path, candidate: CandidateFile) -> str:
+    """Loads the file `library`, which adds its operators to `torch.ops`, and returns the file's path as torch does.
+
+    torch's load_inline does this for a call with `is_python_module=False`. Raises BuildFailed if the loader fails, for
+    example because a symbol is missing; the message shows a line of `candidate`.
+    """
+    import torch  # here, because a process that needs no torch must not wait for it
+
+    try:
+        torch.ops.load_library(str(library))
+    except OSError as error:
+        raise _not_loaded(error.__cause__ or error, candidate) from None
+    return str(library)
+
+
+def _not_loaded(error: BaseException, candidate: CandidateFile) -> BuildFailed:
+    symbol = undefined_symbol(str(error))
+    return BuildFailed(symbol_message(symbol, candidate) if symbol else str(error), str(error))
+
+
+def as_module(file: str, source: str) -> str:
+    """Returns the Python source of a candidate whose file `file` has the content `source`.
+
+    For a `.py` file this is `source` itself. For a `.cu` file it is a module that defines a class ModelNew, which calls
+    the C++ function `forward` of the file.
+    """
+    return cu_file.module_text(file, source) if file.endswith(".cu") else source

@@ -1,0 +1,10 @@
+"""The names of the arms that are timed together with the candidates: the baselines and the sentinel."""
+
+BASELINE, SENTINEL = "torch", "(sentinel)"
+
+# The mode of torch.compile, by the name of the compiled baseline.
+COMPILED = {"torch.compile": "default", "torch.compile:max-autotune": "max-autotune"}
+BASELINES = (BASELINE, *COMPILED)
+
+# No kernel may have one of these names: it would be shown with the times of the arm of that name.
+RESERVED = (*BASELINES, SENTINEL)

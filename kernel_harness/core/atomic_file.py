@@ -1,0 +1,25 @@
+"""Replaces files atomically: a reader sees the whole old content or the whole new content, even if a write fails."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replaces the content of the file at `path` by `text`, and syncs the new content to the disk.
+
+    Raises OSError if the write fails. The old content is then intact.
+    """
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,15 @@
+"""The errors whose cause the user can fix. The command prints the message and ends with the class's exit code."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """The error raised if the user's request is invalid, for example because of an unknown name."""
+
+    exit_code = 2
+
+
+class EnvironmentLacking(UserError):
+    """The error raised if this machine cannot serve a valid request, for example because it has no compiler."""
+
+    exit_code = 4

@@ -1,0 +1,68 @@
+"""The folders of problem files, kernel files and results, and the form in which messages show a path or the command.
+
+Problems and kernels are looked up in the current folder first, then among those shipped with the harness. In a
+checkout, the shipped ones are beside the package `kernel_harness`. In an installation, they are in the folder `shipped`
+inside the package.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+INSTALLED = (_PACKAGE / "shipped").is_dir()
+# The folder that `kernel_harness` is imported from: the checkout, or site-packages.
+IMPORT_ROOT = _PACKAGE.parent
+SHIPPED = _PACKAGE / "shipped" if INSTALLED else IMPORT_ROOT
+# Relative, so that runs write to the current folder, wherever the harness is installed.
+RESULTS = Path("results")
+# The measured results that a checkout's README shows. No run writes there.
+MEASURED = IMPORT_ROOT / "benchmarks" / "measured" / "results"
+
+
+def problem_folders(root: Path | None = None) -> list[Path]:
+    """Returns the existing folders of problem files, in lookup order: the current folder's, then the shipped one.
+
+    If `root` is given, it takes the place of the current folder.
+    """
+    return _both("problems", root)
+
+
+def kernel_folders(root: Path | None = None) -> list[Path]:
+    """Returns the existing folders of kernels, in lookup order: the current folder's, then the shipped one.
+
+    If `root` is given, it takes the place of the current folder. A folder of kernels has one sub-folder for each
+    problem. Candidates can import modules that are beside the sub-folders, such as `custom_cuda_ops`.
+    """
+    return _both("kernels", root)
+
+
+def hidden_from_workers() -> list[Path]:
+    """Returns the existing folders that no worker may read: those of results and of problem files.
+
+    A candidate must not read the reference, whose source a problem file contains.
+    """
+    return [*problem_folders(), *([RESULTS.absolute()] if RESULTS.is_dir() else [])]
+
+
+def shown(path: Path) -> str:
+    """Returns the path as text: relative to the current folder if it is below that folder, otherwise unchanged."""
+    try:
+        return str(path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def command(*, anywhere: bool = False) -> list[str]:
+    """Returns the words that start the harness: `python harness.py` in a checkout, `kernel-harness` if installed.
+
+    With `anywhere`, the words work in any folder.
+    """
+    script = IMPORT_ROOT / "harness.py"
+    return ["kernel-harness"] if INSTALLED else ["python", str(script) if anywhere else shown(script)]
+
+
+def _both(name: str, root: Path | None) -> list[Path]:
+    own, shipped = (root or Path.cwd()) / name, SHIPPED / name
+    folders = [own] if own.resolve() == shipped.resolve() else [own, shipped]
+    return [folder for folder in folders if folder.is_dir()]

@@ -1,0 +1,238 @@
+"""The interface of a device: a part for the judge, a part for workers, and parts that only some devices have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from kernel_harness.compile.candidate_file import CandidateFile
+from kernel_harness.compile.sources import Sources
+from kernel_harness.device.peaks import Peaks
+from kernel_harness.ipc.tensors import Leaf
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The inputs of a call as tensors on the device.
+
+    After the call, `write_back` copies the tensors to the memory that the judge reads, so that the judge sees if the
+    candidate has changed its inputs.
+    """
+
+    tensors: list[torch.Tensor]
+    write_back: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Clocked:
+    """What a worker reports about one timed call. No verdict rests on this report alone, since a worker can lie.
+
+    `device_ms` is the time by the device's own clock, or None if the device has no clock. `exposed` is true if the
+    device began the call before all of its kernels were enqueued: the time may then contain launch latency.
+    `peak_bytes` is the device memory that the call used beyond the inputs, or None if it is not measured.
+    """
+
+    device_ms: float | None
+    exposed: bool = False
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Steady:
+    """The times of a call that is replayed many times as a CUDA graph, in milliseconds.
+
+    `interval_ms` is the time from one call to the next within a graph. `overhead_ms` is the time that one replay of the
+    graph takes in addition to its calls.
+    """
+
+    interval_ms: float
+    overhead_ms: float
+
+
+class JudgeDevice(Protocol):
+    """The part of a device that runs in the judge. The judge never loads a candidate."""
+
+    name: str  # `named` returns this device for this name, in every process
+    torch_device: str  # the device's name in torch, for `Tensor.to`
+    emulated: bool  # whether the times are those of an emulation, which predict nothing
+    in_place: bool  # whether a call works on the shared memory itself, and may write to it
+    budget_s: float  # default time to spend on timing, in seconds
+    half_width: float  # timing may stop at this relative half width of a speedup's confidence interval
+    resolution_ms: float  # the times of one kernel in two processes differ by this, after any number of samples
+
+    @property
+    def label(self) -> str:
+        """Returns the name of the folder for results from this device, such as `nvidia-h200`."""
+
+    def prepare(self) -> None:
+        """Builds the parts that all candidates share. The judge calls it before any worker starts.
+
+        Raises BuildFailed, EnvironmentLacking.
+        """
+
+    def prepare_full_headers(self) -> None:
+        """Builds the precompiled form of torch's full headers, if a build has failed because it is missing.
+
+        Raises EnvironmentLacking, and OSError if the build cache cannot be written.
+        """
+
+    def build_key(self, sources: Sources, /) -> str:
+        """Returns the build cache's key of the library that `sources` describe, built for this device."""
+
+    def exclusive(self, waiting: Callable[[], None]) -> AbstractContextManager[Any]:
+        """Returns a context within which no other run of this harness uses the device.
+
+        Calls `waiting` once if the context must wait for another run to end.
+        """
+
+    def environment(self) -> dict[str, Any]:
+        """Returns facts about the device, its driver and its compilers, which are stored with each result."""
+
+    def state(self) -> dict[str, Any]:
+        """Returns facts that may explain an unusual time: clocks, temperature, other load.
+
+        The judge reads the state between rounds.
+        """
+
+    def peaks(self) -> Peaks | None:
+        """Returns the bandwidth and FLOP/s in the device's data sheet, or None if no data sheet is known."""
+
+    def ceilings(self) -> dict[str, float]:
+        """Returns the speed that the device reaches: `bytes_per_s`, and `<format>_flops_per_s` for each number format.
+
+        For an emulated device, returns an empty dict.
+        """
+
+
+class WorkerDevice(Protocol):
+    """The part of a device that runs in the fork server and in worker processes."""
+
+    torch_device: str
+    in_place: bool
+
+    def prepare_worker(self) -> None:
+        """Makes, in the fork server, the preparations that workers inherit, such as an emulated CUDA device."""
+
+    def open(self) -> None:
+        """Makes, in a worker before it loads its candidate, the preparations that a fork does not inherit."""
+
+    def build(self, sources: Sources, folder: Path, /) -> None:
+        """Builds the candidate's library, a single .so file, in the empty folder `folder`. Raises BuildFailed.
+
+        A message names places in the sources by their neutral names, such as `Sources.cuda_file`.
+        """
+
+    def built(self, library: Path) -> None:
+        """Makes the preparations that the device needs before a worker loads `library`, a library of its candidate."""
+
+    def receive(self, memory: Any) -> None:
+        """Copies the inputs of the next call from the shared buffer `memory` to the device while they are still masked.
+
+        Masked inputs are combined (exclusive or) with random bits, whose key comes only with the call. On a device with
+        `in_place`, this method does nothing.
+        """
+
+    def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
+        """Returns the inputs in the shared buffer `memory` as tensors on the device.
+
+        `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`. `key` removes the random
+        bits that mask the inputs; it is None if the inputs are not masked.
+        """
+
+    def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
+        """Copies each output tensor of a call into the shared buffer `memory`.
+
+        `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`.
+        """
+
+    def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
+        """Makes a call and times it. Returns the call's result and its time.
+
+        The device is kept busy for `hold` clock cycles, so that all kernels of the call are enqueued before the first
+        one starts. If `cold`, the L2 cache holds no part of the inputs when the call starts. A device without a clock
+        reports no time.
+        """
+
+    def steady(self, call: Callable[[], Any]) -> Steady | None:
+        """Times the call when it is replayed as a CUDA graph. Returns None on a device without CUDA graphs.
+
+        Raises RuntimeError for a call that cannot be captured in a graph.
+        """
+
+    def memory(self, *, poisoned: bool) -> AbstractContextManager[None]:
+        """Returns a context. If `poisoned`, device memory that is allocated within the context is filled with NaN."""
+
+    def synchronize(self) -> None:
+        """Waits until the device has no work left. Raises RuntimeError if any of the work has failed."""
+
+
+class Device(JudgeDevice, WorkerDevice, Protocol):
+    """A complete device: the part that runs in the judge and the part that runs in workers."""
+
+
+@runtime_checkable
+class CountsLaunches(Protocol):
+    """A device that counts the kernels launched on it."""
+
+    def launches(self) -> int:
+        """Returns the number of kernels that this process has launched so far."""
+
+
+@runtime_checkable
+class TimesKernels(Protocol):
+    """A device with a profiler that finds the names and times of the kernels that a call launches."""
+
+    def kernels(self, call: Callable[[], Any]) -> list[tuple[str, float]]:
+        """Makes the call, and returns the names of the kernels that it launches, each with its time in microseconds.
+
+        Copies and fills of device memory are among them. Drops an exception of the call.
+        """
+
+
+@runtime_checkable
+class SkipsKernels(Protocol):
+    """A device that can skip a candidate's kernels, which shows what the other code of a call does without them."""
+
+    def skip_kernels(self, skip: bool) -> None:
+        """If `skip`, later kernel launches of this process succeed and run nothing. Otherwise they run their kernel."""
+
+
+@runtime_checkable
+class Profiles(Protocol):
+    """A device that counts the memory accesses and barriers of kernels, for the command `profile`."""
+
+    def begin_profile(self) -> None:
+        """Starts to count the memory accesses and barriers of kernels."""
+
+    def end_profile(self) -> list[dict[str, Any]]:
+        """Stops counting. Returns one dict for each kernel launched since `begin_profile`, in order.
+
+        A dict holds the sizes of the launch, and the numbers of memory accesses and barriers.
+        """
+
+
+@runtime_checkable
+class Sanitizes(Protocol):
+    """A device that checks each memory access of kernels, for the command `sanitize`."""
+
+    def begin_sanitizing(self, file: CandidateFile) -> None:
+        """Switches the sanitizer on, in a worker. `file` is the candidate's file, which reports refer to."""
+
+    def sanitize_next_call(self, order: int, *, checks: bool) -> None:
+        """Prepares the sanitizer for the next call, whose memory accesses are checked if `checks` is true.
+
+        `order` is the order in which the threads of a kernel run: 0 is forward, 1 is reverse, and any other number is
+        the seed of a random order.
+        """
+
+    def findings(self, blame: tuple[int, ...] | None) -> list[dict[str, Any]]:
+        """Returns the faults that the sanitizer found in the last call, such as accesses out of bounds.
+
+        If `blame` is given, the sanitizer also reports that one element of an output depends on the order of the
+        threads. `blame` then holds the index of the output and the row-major index of the element.
+        """

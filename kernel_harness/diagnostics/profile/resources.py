@@ -1,0 +1,169 @@
+"""The values in a profile: kernel launches, the resources that ptxas reports for each kernel, and the occupancy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_harness.compile.compiler_log import demangled
+from kernel_harness.core.terminal import printable
+
+_FUNCTION = re.compile(
+    r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>\w+)'"
+    r"(?P<body>.*?)(?=Compiling entry function|\Z)",
+    re.DOTALL,
+)
+_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_LONGEST_NAME = 1000
+
+
+def base_name(kernel: str) -> str:
+    """Returns the kernel's unqualified name: `tile` for both `void a::tile<16>(float*)` and `tile<16>`."""
+    plain = re.sub(r"^\w+ (?=\S)|\(anonymous namespace\)::|<unnamed>::", "", kernel)
+    return re.split(r"[<(]", plain, maxsplit=1)[0].split("::")[-1].strip()
+
+
+def _number(value: Any, least: int = 0) -> int:
+    """Returns `value` as an integer from `least` to 2^63. Raises ValueError or TypeError if it is none."""
+    number = int(value)
+    if not least <= number < 1 << 63:
+        raise ValueError("the number is out of range")
+    return number
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One kernel launch on the emulated device: its sizes, and sums over all blocks of what the kernel did.
+
+    `global_*` and `shared_*` are the numbers of bytes that loads and stores request from global and shared memory; no
+    cache is modelled. `barriers` is how often blocks passed a barrier. `warp_operations` is the number of operations
+    between the threads of a warp, such as shuffles.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_shared_bytes: int
+    barriers: int
+    warp_operations: int
+    global_read: int
+    global_written: int
+    shared_read: int
+    shared_written: int
+
+    @staticmethod
+    def parse(message: Mapping[str, Any]) -> Launched:
+        """Returns the launch that a worker's message describes: a mapping with this class's fields as keys.
+
+        The candidate may have changed what its worker sends. Raises ValueError, TypeError or KeyError if the message is
+        malformed.
+        """
+        sizes = {name: tuple(_number(n, least=1) for n in message[name]) for name in ("grid", "block")}
+        if any(len(size) != 3 for size in sizes.values()):
+            raise ValueError("a size must have three numbers")
+        names = (name for name in Launched.__dataclass_fields__ if name not in (*sizes, "kernel"))
+        kernel = printable(str(message["kernel"])).replace("\n", " ")[:_LONGEST_NAME]
+        return Launched(kernel=kernel, **sizes, **{name: _number(message[name]) for name in names})  # type: ignore[arg-type]
+
+    @property
+    def blocks(self) -> int:
+        """Returns the number of blocks in the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads_per_block(self) -> int:
+        """Returns the number of threads in a block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The resources that ptxas, the assembler of nvcc, reports for one kernel.
+
+    `shared_bytes` is the static shared memory of a block. `registers` and all other numbers of bytes are for one
+    thread.
+    """
+
+    kernel: str
+    registers: int
+    shared_bytes: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """nvcc's report about one CUDA source: the resources of each of its kernels.
+
+    If there is no report, for example because nvcc is not installed, `kernels` is empty and `missing` gives the reason.
+    """
+
+    kernels: tuple[Resources, ...] = ()
+    missing: str = ""
+
+    @staticmethod
+    def parse(message: Mapping[str, Any]) -> Assembled:
+        """Returns the report in a worker's message: a mapping with one of two keys.
+
+        Under `ptxas`, the message has the text that nvcc printed. If there is no such text, it has the reason under
+        `missing`.
+        """
+        if "ptxas" not in message:
+            return Assembled(missing=str(message.get("missing", "")))
+        return Assembled(tuple(ptxas(str(message["ptxas"]))))
+
+
+def ptxas(log: str) -> list[Resources]:
+    """Returns the resources of each kernel in `log`, the text that `nvcc -Xptxas -v` printed."""
+    found = []
+    for match in _FUNCTION.finditer(log):
+        registers, spills, shared = (pattern.search(match["body"]) for pattern in (_REGISTERS, _SPILLS, _SHARED))
+        if registers:
+            stack, stores, loads = map(int, spills.groups()) if spills else (0, 0, 0)
+            size = int(shared[1]) if shared else 0
+            found.append(Resources(demangled(match["name"]), int(registers[1]), size, stack, stores, loads))
+    return found
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many blocks of a kernel one multiprocessor of a GPU can run at the same time.
+
+    `blocks` is the number of blocks. `limit` names the resource that allows no further block, such as "registers".
+    `share` is the number of warps in these blocks divided by the most warps that a multiprocessor can run, from 0 to 1.
+    """
+
+    blocks: int
+    limit: str
+    share: float
+
+
+# The limits of a multiprocessor of compute capability 9.0. Sources: CUDA C++ Programming Guide, "Technical
+# Specifications per Compute Capability", and the allocation rules in the toolkit's cuda_occupancy.h.
+_WARPS, _BLOCKS, _REGISTER_FILE, _PARTITIONS, _REGISTER_UNIT = 64, 32, 65536, 4, 256
+_SHARED_BYTES, _SHARED_UNIT, _RESERVED_BYTES = 233472, 128, 1024
+
+
+def occupancy(registers: int, shared_bytes: int, threads_per_block: int) -> Occupancy:
+    """Returns the theoretical occupancy of a kernel on a GPU of compute capability 9.0 (sm_90).
+
+    `registers` is the number of registers per thread. `shared_bytes` is the static plus dynamic shared memory of a
+    block.
+    """
+    warps = -(-threads_per_block // 32)
+    per_warp = -(-max(registers, 1) * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
+    by_registers = _REGISTER_FILE // _PARTITIONS // per_warp * _PARTITIONS // warps
+    per_block = -(-(shared_bytes + _RESERVED_BYTES) // _SHARED_UNIT) * _SHARED_UNIT
+    limits = {
+        "warps": _WARPS // warps,
+        "blocks": _BLOCKS,
+        "registers": by_registers,
+        "shared memory": _SHARED_BYTES // per_block,
+    }
+    limit = min(limits, key=lambda name: limits[name])
+    return Occupancy(limits[limit], limit, limits[limit] * warps / _WARPS)

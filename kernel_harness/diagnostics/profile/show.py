@@ -1,0 +1,117 @@
+"""Formats a profile as text: a table of kernel launches, and a table of the kernels' resources and occupancy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from tabulate import tabulate
+
+from kernel_harness.core.terminal import Terminal
+from kernel_harness.diagnostics.profile.resources import Assembled, Launched, Resources, base_name, occupancy
+
+# If no launch of a kernel is known, its occupancy is shown for these block sizes.
+_USUAL_THREADS = (128, 256, 512, 1024)
+
+
+def tables(launched: Sequence[Launched], assembled: Sequence[Assembled], screen: Terminal) -> list[str]:
+    """Returns the paragraphs of a profile: tables of launches and of the kernels' resources, with remarks.
+
+    `launched` has the kernel launches of the profiled call. It is empty on a GPU, where the harness does not count
+    launches, and if the call launched no kernel. `assembled` has nvcc's reports about the kernels. `screen` gives the
+    width to which text is wrapped.
+    """
+    parts = []
+    if launched:
+        parts += [
+            launches(launched),
+            "The bytes are those that loads and stores request. A GPU's caches are not emulated.",
+        ]
+    elif not assembled:
+        parts.append("The call launched no kernel of its own.")
+    found = [kernel for each in assembled for kernel in each.kernels]
+    if found:
+        parts += [resources(found, launched), _advice(found)]
+    parts += [f"Registers, shared memory and occupancy are not known: {a.missing}" for a in assembled if a.missing]
+    return [screen.wrapped(part) if "\n" not in part else part for part in parts if part]
+
+
+def launches(launched: Sequence[Launched]) -> str:
+    """Returns a table of kernel launches with their sizes, memory traffic, barriers and warp operations.
+
+    Consecutive launches of one kernel with equal grid, block and dynamic shared memory share a row, which shows the
+    sums.
+    """
+    rows = []
+    for _, equal in groupby(launched, key=lambda one: (one.kernel, one.grid, one.block, one.dynamic_shared_bytes)):
+        same = list(equal)
+        first = same[0]
+        counts = [
+            sum(getattr(one, name) for one in same)
+            for name in (
+                "barriers",
+                "warp_operations",
+                "global_read",
+                "global_written",
+                "shared_read",
+                "shared_written",
+            )
+        ]
+        threads = sum(one.blocks * one.threads_per_block for one in same)
+        rows.append(
+            [
+                first.kernel,
+                len(same),
+                _size(first.grid),
+                _size(first.block),
+                threads,
+                *counts[:2],
+                *map(_bytes, counts[2:]),
+            ]
+        )
+    headers = [
+        "kernel", "launches", "grid", "block", "threads", "barriers", "warp ops", "global read", "written",
+        "shared read", "written",
+    ]  # fmt: skip
+    return tabulate(rows, headers, colalign=("left", *["right"] * (len(headers) - 1)), disable_numparse=True)
+
+
+def resources(kernels: Sequence[Resources], launched: Sequence[Launched]) -> str:
+    """Returns a table of the kernels' resources and occupancy on sm_90, with one row per kernel and block size.
+
+    The block sizes are those of the kernel's launches in `launched`. A kernel without a launch there gets one row for
+    each of some usual block sizes, such as 256 threads.
+    """
+    rows = []
+    for kernel in kernels:
+        mine = [one for one in launched if base_name(one.kernel) == base_name(kernel.kernel)]
+        sizes = sorted({(one.threads_per_block, one.dynamic_shared_bytes) for one in mine})
+        for threads, dynamic in sizes or [(threads, 0) for threads in _USUAL_THREADS]:
+            fits = occupancy(kernel.registers, kernel.shared_bytes + dynamic, threads)
+            rows.append([
+                base_name(kernel.kernel), kernel.registers, _bytes(kernel.shared_bytes + dynamic),
+                _bytes(kernel.spill_store_bytes + kernel.spill_load_bytes), _bytes(kernel.stack_bytes), threads,
+                fits.blocks, f"{100 * fits.share:.0f}%", fits.limit,
+            ])  # fmt: skip
+    headers = [
+        "sm_90", "registers", "shared", "spills", "stack", "threads/block", "blocks/SM", "occupancy", "limited by",
+    ]  # fmt: skip
+    return tabulate(rows, headers, colalign=("left", *["right"] * 7, "left"), disable_numparse=True)
+
+
+def _advice(kernels: Sequence[Resources]) -> str:
+    spilling = [base_name(k.kernel) for k in kernels if k.spill_store_bytes or k.spill_load_bytes]
+    if not spilling:
+        return ""
+    return f"{', '.join(spilling)}: registers spill to memory. Use a smaller tile per thread, or __launch_bounds__."
+
+
+def _size(size: Sequence[int]) -> str:
+    return " x ".join(map(str, size[: max(1, len(size) - next((i for i, n in enumerate(reversed(size)) if n > 1), 2))]))
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} B"

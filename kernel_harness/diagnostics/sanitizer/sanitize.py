@@ -1,0 +1,286 @@
+"""Sanitizes a candidate: finds memory errors and races, each with its line. Gives no verdict and no time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from kernel_harness import device as devices
+from kernel_harness.checking.cases import Case, Reference, plan
+from kernel_harness.checking.verify import same
+from kernel_harness.compile.errors import BuildFailed, NoCompiler
+from kernel_harness.core.errors import EnvironmentLacking, UserError
+from kernel_harness.core.status import Status
+from kernel_harness.diagnostics.sanitizer import TOOLS, compute_sanitizer
+from kernel_harness.diagnostics.sanitizer.findings import Finding, Kind, causes_first, read
+from kernel_harness.ipc.channel import SharedBuffer
+from kernel_harness.ipc.packed import Packed, buffer_of
+from kernel_harness.problem.candidate import Candidate, file_name
+from kernel_harness.problem.problem import Problem, Shape
+from kernel_harness.sandbox.faults import Fault, Refused
+from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.sandbox.process import Limits
+from kernel_harness.sandbox.subject import Answer, Subject
+
+_LOG = logging.getLogger(__name__)
+# Orders in which the emulator runs blocks and threads. A number from 2 on is the seed of a random order.
+FORWARD, REVERSE = 0, 1
+_SHUFFLES = 2
+_LIMITS = Limits(call_s=300.0)
+_REMARK_S = 20.0  # a remark is part of a run that judges other candidates, too
+# After a finding of these kinds, further findings are unreliable: threads were ended early, or memory is corrupt.
+_DAMAGE = {Kind.OUT_OF_BOUNDS_READ, Kind.OUT_OF_BOUNDS_WRITE, Kind.USE_AFTER_FREE, Kind.DIVERGENT_WARP, Kind.MISALIGNED}
+
+Tell = Callable[[str], None]
+"""A function that a progress display provides. The sanitizer calls it with a description of each step."""
+
+
+@dataclass
+class Report:
+    """What sanitizing a candidate found.
+
+    `findings` has one finding for each kind of mistake and line. `fault` says how the candidate's worker failed, which
+    ended the run early; it is empty if no worker failed. `cases` has the names of the cases that ran.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    fault: str = ""
+    cases: list[str] = field(default_factory=list)
+
+    def add(self, found: Sequence[Finding]) -> None:
+        """Adds those findings in `found` whose kind, file and line no earlier finding of the report has.
+
+        Causes come first in the report.
+        """
+        known = {(f.kind, f.here.file, f.here.line) for f in self.findings}
+        for f in found:
+            if (f.kind, f.here.file, f.here.line) not in known:
+                self.findings.append(f)
+                known.add((f.kind, f.here.file, f.here.line))
+        self.findings = causes_first(self.findings)
+
+    def text(self, name: str) -> str:
+        """Returns the report as text for the user, one finding a line. `name` is the name of the kernel."""
+        lines = [f.sentence for f in self.findings]
+        if self.fault and self.findings:
+            lines.append(f"The call of the kernel failed: {self.fault}")
+        if not self.fault and not self.findings:
+            shapes = len(self.cases)
+            lines.append(f"{name}: nothing found at {shapes} shape{'s' if shapes != 1 else ''}.")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to sanitize a candidate on a device.
+
+    `device` is the name of the device, such as "cpu" or "cuda:0". `shape` has the values that the user gave for size
+    constants of the problem (`M`, `N`, ...). If it is empty, the candidate runs at all sizes that the problem lists;
+    if it is None, at the size in the problem file.
+    `seed` determines the values of the inputs and the random orders of threads. `tools` are the tools of
+    compute-sanitizer to run on a GPU; if empty, all of them run.
+    """
+
+    problem: Problem
+    candidate: Candidate
+    device: str
+    shape: Shape | None
+    seed: int
+    tools: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Job:
+    """A candidate, its problem, and the cases in which the sanitizer runs it."""
+
+    problem: Problem
+    candidate: Candidate
+    cases: Sequence[Case]
+
+
+def run(request: Request, fork_server: ForkServer, tell: Tell) -> Report:
+    """Sanitizes a candidate as `request` says, and returns the report.
+
+    `tell` is called with a text for the progress display before each step. Raises UserError if the request is wrong.
+    Raises EnvironmentLacking if compute-sanitizer is missing, or if the candidate's worker failed before anything was
+    found.
+    """
+    device, candidate = devices.named(f"{request.device}-sanitized"), request.candidate
+    if device.emulated and request.tools:
+        raise UserError(
+            "--tool names a tool of compute-sanitizer and needs a GPU. The emulator always looks for all mistakes"
+        )
+    # A GPU gets the small shape of the CPU, too, because compute-sanitizer makes calls much slower.
+    shape = request.shape and {**request.problem.cpu_shape, **request.shape}
+    problem = request.problem.sized(request.problem.cpu_shape if shape == {} else shape, emulated=device.emulated)
+    job = Job(problem, candidate, one_per_shape(plan(problem, request.seed), only=shape != {}))
+    tell("preparing the device (the first time takes half a minute)")
+    device.prepare()
+    fork_server.prepare(device.name)
+    if device.emulated:
+        report = sanitize(fork_server, job, request.seed, tell)
+    else:
+        report = sanitize_on_gpu(fork_server, device.name, job, tell, request.tools or TOOLS)
+    if report.fault and not report.findings:
+        raise EnvironmentLacking(f"{candidate.name} cannot be sanitized: {report.fault}")
+    return report
+
+
+def remark(fork_server: ForkServer, problem: Problem, candidate: Candidate, case: Case, seed: int) -> str:
+    """Sanitizes a candidate in one case on the emulated device. Returns the first finding as a sentence.
+
+    Returns an empty text if there is no finding, or if the emulator with its sanitizer cannot be built. After 20 s the
+    run is stopped. If it has found nothing until then, the text says so. The time to build the sanitizer itself, once
+    per machine, does not count. `seed` determines the random orders of threads.
+    """
+    try:
+        devices.named("cpu-sanitized").prepare()
+    except (BuildFailed, NoCompiler):
+        return ""
+    limits = replace(_LIMITS, total_s=_REMARK_S)
+    report = sanitize(fork_server, Job(problem, candidate, [case]), seed, lambda text: None, limits)
+    if report.findings:
+        return report.findings[0].sentence
+    stopped = report.fault.startswith(Status.TIMEOUT)
+    return f"stopped after {_REMARK_S:g} s without a finding; the verb sanitize has no such limit." if stopped else ""
+
+
+def one_per_shape(cases: Sequence[Case], *, only: bool) -> list[Case]:
+    """Returns the first of all cases with equal size constants; if `only`, just one case of the sizes that are timed.
+
+    One case for each choice of sizes is enough, because a kernel's memory accesses depend on the sizes, but rarely on
+    the values of the inputs. Cases that are optional are left out: the reference may fail at them.
+    """
+    by_shape: dict[tuple[tuple[str, int], ...], Case] = {}
+    for case in cases:
+        if not case.optional and (case.timed_shape or not only):
+            by_shape.setdefault(case.shape, case)
+    return list(by_shape.values())
+
+
+def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell, limits: Limits = _LIMITS) -> Report:
+    """Runs a candidate in every case of `job` under the emulator's sanitizer. Returns the report.
+
+    If the candidate's worker fails or exceeds `limits`, the run ends and the report says how. A case that the worker
+    refuses is left out. `seed` determines the random orders of threads, and `tell` is called with a text before each
+    case.
+    """
+    report, candidate = Report(), job.candidate
+    reference = Reference(job.problem, "cpu", None)
+    subject = Subject(fork_server, "cpu-sanitized", limits)
+    try:
+        subject.begin_sanitizing(file_name(candidate), candidate.source)
+        subject.load(file_name(candidate), candidate.source, "ModelNew")
+        for case in job.cases:
+            tell(f"{candidate.name}: {case.name}")
+            try:
+                subject.make(reference.at(case))
+                _Trial(subject, reference, case, candidate).run(report, seed)
+                report.cases.append(case.name)
+            except Refused:
+                continue
+    except Fault as fault:
+        report.fault = f"{fault.status}: {fault.reason}"
+    finally:
+        subject.close()
+    return report
+
+
+def sanitize_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell, tools: Sequence[str] = TOOLS) -> Report:
+    """Runs a candidate in every case of `job` under each tool of compute-sanitizer. Returns the report.
+
+    `tell` is called with a text before each tool. Raises EnvironmentLacking if compute-sanitizer is not installed.
+    """
+    report = Report(cases=[case.name for case in job.cases])
+    reference, candidate = Reference(job.problem, "cpu", None), job.candidate
+    for tool in tools:
+        tell(f"{candidate.name}: {tool}")
+        with compute_sanitizer.WatchedWorkers(tool, fork_server) as watched:
+            subject = Subject(watched, device, _LIMITS)
+            try:
+                _call_each(subject, reference, job)
+            except Fault as fault:
+                report.fault = f"{fault.status}: {fault.reason}"
+            finally:
+                log = watched.log()
+                subject.close()
+            _LOG.info("output of %s:\n%s", tool, log)
+            log = subject.file.translated(log)
+            report.add(compute_sanitizer.read(log, file_name(candidate), candidate.source.split("\n"), ""))
+    return report
+
+
+def _call_each(subject: Subject, reference: Reference, job: Job) -> None:
+    subject.load(file_name(job.candidate), job.candidate.source, "ModelNew")
+    for case in job.cases:
+        packed = reference.inputs(case)
+        buffer = buffer_of(packed)
+        try:
+            subject.make(reference.at(case))
+            subject.call(packed, buffer)
+        except Refused:
+            continue
+        finally:
+            buffer.close()
+
+
+@dataclass
+class _Trial:
+    """One case of a candidate that runs under the emulator's sanitizer. `reference` gives inputs and tolerances."""
+
+    subject: Subject
+    reference: Reference
+    case: Case
+    candidate: Candidate
+
+    def run(self, report: Report, seed: int) -> None:
+        """Calls the candidate with every memory access checked, and adds the findings to `report`.
+
+        Then calls the candidate again with other orders of threads, unless the first call may have corrupted memory. It
+        is a finding, too, if the outputs of these calls differ. `seed` determines the random orders.
+        """
+        packed = self.reference.inputs(self.case)
+        buffer = buffer_of(packed)
+        try:
+            try:
+                first = self._call(packed, buffer, FORWARD, checks=True)
+            finally:
+                found = self._findings(None)
+                report.add(found)
+            if not any(f.kind in _DAMAGE for f in found):
+                report.add(self._in_other_orders(packed, buffer, first, seed))
+        finally:
+            buffer.close()
+
+    def _in_other_orders(self, packed: Packed, buffer: SharedBuffer, first: Answer, seed: int) -> list[Finding]:
+        for order in (REVERSE, *(2 + (seed + i) % (1 << 32) for i in range(_SHUFFLES))):
+            other = self._call(packed, buffer, order, checks=False)
+            for i, (one, two) in enumerate(zip(first.outputs, other.outputs, strict=False)):
+                check = same([one], [two], self.reference.at(self.case).tolerance(one.dtype), self.case.name)
+                if check.passed or not check.first_mismatches:
+                    continue
+                worst = check.first_mismatches[0]
+                self._call(packed, buffer, FORWARD, checks=True)
+                detail = f"element {list(worst.index)} is {worst.expected:.7g}, but {worst.got:.7g}"
+                found = self._findings((i, _flat(worst.index[: one.dim()], one.shape)))
+                return [replace(f, detail=detail, order=order) for f in found if f.kind is Kind.ORDER_DEPENDENCE]
+        return []
+
+    def _call(self, packed: Packed, buffer: SharedBuffer, order: int, *, checks: bool) -> Answer:
+        self.subject.sanitize_next_call(order, checks=checks)
+        return self.subject.call(packed, buffer)
+
+    def _findings(self, blame: tuple[int, int] | None) -> list[Finding]:
+        try:
+            described = self.subject.findings(blame)
+        except Fault:  # the worker died in the call, and the fault of the call says how
+            return []
+        return read(described, self.case.name, self.candidate.source.split("\n"))
+
+
+def _flat(index: Sequence[int], shape: Sequence[int]) -> int:
+    flat = 0
+    for i, n in zip(index, shape, strict=True):
+        flat = flat * n + i
+    return flat

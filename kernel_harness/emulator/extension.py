@@ -1,0 +1,119 @@
+"""Builds a candidate's extension library for the emulated device: compiles it, checks its shared memory, links it."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from kernel_harness.compile import bindings, cache, host_compiler, light_headers, read_files
+from kernel_harness.compile.errors import BuildFailed, UnsupportedConstruct
+from kernel_harness.compile.sources import Sources, write_shown
+from kernel_harness.emulator import shared_memory_limit, shared_parts
+from kernel_harness.emulator.flags import Instrumentation
+from kernel_harness.emulator.keys import extension_key
+from kernel_harness.emulator.tokens import code_only
+from kernel_harness.emulator.units import (
+    Headers,
+    Unit,
+    compile_unit,
+    refuse_errors,
+    rewritten,
+    translation_units,
+)
+from kernel_harness.emulator.unsupported import find_in_log
+
+
+def get_or_build(sources: Sources, instrumentation: Instrumentation = Instrumentation.NONE) -> tuple[Path, bool]:
+    """Returns the path of the candidate's library, and whether the build cache already had the library.
+
+    If the cache does not have it, this function builds it. Raises BuildFailed; UnsupportedConstruct for CUDA that the
+    emulator cannot run; NoCompiler if this machine lacks a tool for the build.
+    """
+
+    def build_into(folder: Path) -> list[str]:
+        build(sources, folder, instrumentation)
+        return read_files.of(sources, folder)
+
+    folder, cached = cache.get_or_build("extensions", extension_key(sources, instrumentation), build_into)
+    return folder / f"{sources.name}.so", cached
+
+
+def build(sources: Sources, folder: Path, instrumentation: Instrumentation = Instrumentation.NONE) -> None:
+    """Builds the candidate's library in `folder`. The file name is the name of the sources with the ending `.so`.
+
+    Raises BuildFailed; UnsupportedConstruct for CUDA that the emulator cannot run; NoCompiler if this machine lacks a
+    tool for the build.
+    """
+    write_shown(replace(sources, cuda=rewritten(sources)), folder)
+    try:
+        if light_headers.serve(code_only(sources.cpp) + code_only(sources.cuda)):
+            light_headers.with_fallback(
+                lambda: _build_with(Headers.LIGHT, sources, folder, instrumentation),
+                lambda: _build_with_full_headers(sources, folder, instrumentation),
+            )
+        else:
+            _build_with_full_headers(sources, folder, instrumentation)
+    except BuildFailed as failure:
+        found = find_in_log(failure.log)
+        if found:
+            raise UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) from None
+        raise
+
+
+def _build_with_full_headers(sources: Sources, folder: Path, instrumentation: Instrumentation) -> None:
+    """Builds with torch's own headers. Looks for errors in the source first, because that takes a tenth of the time."""
+    units = translation_units(sources, Headers.FULL, Instrumentation.NONE)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda unit: refuse_errors(unit, sources, folder), units))
+    _build_with(Headers.FULL, sources, folder, instrumentation)
+
+
+def _build_with(headers: Headers, sources: Sources, folder: Path, instrumentation: Instrumentation) -> None:
+    sanitized = instrumentation is Instrumentation.SANITIZED
+    units = translation_units(sources, headers, instrumentation)
+
+    def compile_one(unit: Unit) -> None:
+        try:
+            compile_unit(unit, sources, folder, sanitized=sanitized)
+        except BuildFailed as failure:
+            # In these cases, other headers of torch cannot help.
+            failure.final = not unit.includes_torch or find_in_log(failure.log) is not None
+            raise
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(compile_one, units))
+    if not sanitized:  # sanitized code has unused bytes behind each variable
+        _refuse_excess(sources, [folder / f"{unit.name}.o" for unit in units])
+    _link(units, sources, folder)
+
+
+def _link(units: list[Unit], sources: Sources, folder: Path) -> None:
+    objects = [f"{unit.name}.o" for unit in units]
+    runtime = shared_parts.runtime().parent
+    own = [flag for flag in sources.ldflags if not flag.startswith("-lcu")]  # the runtime has CUDA's libraries
+    host_compiler.run(
+        ["-shared", *objects, "-o", f"{sources.name}.so", *host_compiler.torch_link_flags(),
+         f"-L{runtime}", f"-Wl,-rpath,{runtime}", "-lemulator", *bindings.link_flags(), *own],
+        folder,
+    )  # fmt: skip
+    for name in objects:
+        (folder / name).unlink()
+
+
+def _refuse_excess(sources: Sources, objects: list[Path]) -> None:
+    """Raises BuildFailed if a kernel in `objects` has more static shared memory than a block of a GPU can have.
+
+    ptxas, the assembler of nvcc, also rejects such a kernel.
+    """
+    found = shared_memory_limit.first_excess(objects)
+    if not found:
+        return
+    declared = re.search(rf"__shared__[^;]*\b{re.escape(found.variable)}\b", code_only(sources.cuda))
+    line = sources.cuda.count("\n", 0, declared.end()) + 1 if declared else 1
+    raise BuildFailed(
+        f"{sources.cuda_file}:{line}: error: {found.function} uses too much shared memory ({found.bytes} bytes, "
+        f"at most {shared_memory_limit.LIMIT_BYTES}). Declare it `extern __shared__`, request its size with "
+        "cudaFuncSetAttribute, and pass the size in the launch."
+    )

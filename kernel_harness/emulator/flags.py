@@ -1,0 +1,64 @@
+"""Flags and include paths for the compiler of the emulator's runtime library and of candidates."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from pathlib import Path
+
+from kernel_harness.compile import bindings
+
+HERE = Path(__file__).parent
+INCLUDE, RUNTIME, COUNTING = HERE / "include", HERE / "runtime", HERE / "counting" / "count_accesses.cpp"
+EMULATOR_HEADERS, CUDA_HEADERS = INCLUDE / "emulator", INCLUDE / "cuda"
+PRELUDE = EMULATOR_HEADERS / "prelude.h"
+
+
+class Instrumentation(Enum):
+    """Whether a candidate's code reports each of its memory accesses, and what it reports."""
+
+    NONE = auto()
+    COUNTED = auto()  # reports the number of bytes, for a profile
+    SANITIZED = auto()  # reports address, size and kind, for the sanitizer
+
+
+# -O2, because at the small shapes of the checks a higher level costs more compile time than it saves run time.
+# -fpeel-loops unrolls loops with a small constant number of steps, as nvcc does. A tiled product then keeps its sum in
+# a register.
+_OPTIMISED = ("-O2", "-fpeel-loops")
+# The scheduler decides by return addresses and call chains which lanes run together. So the compiler must not merge two
+# branches with the same end, nor replace a call at the end of a function by a jump.
+_SEPARATE_CALLS = ("-fno-crossjumping", "-fno-tree-tail-merge", "-fno-code-hoisting", "-fno-optimize-sibling-calls")
+PLAIN = (
+    *_OPTIMISED, "-march=native", "-pthread", "-w", "-fmax-errors=20", "-fno-semantic-interposition", *_SEPARATE_CALLS,
+    "-ffp-contract=fast",  # contracts a * b + c to one operation, which is nvcc's default
+    "-fno-strict-aliasing",  # nvcc allows a kernel to read floats as integers, and through vector pointers
+    "-fno-gnu-unique",  # else templates of one name in two libraries would share one variable
+)  # fmt: skip
+# Sanitized code calls the runtime before each access. Its line table (-g1) gives the line of the access. DWARF 4,
+# because old and new versions of binutils read it correctly. -O1, because more optimisation would move an access to
+# another line or remove it.
+SANITIZED = (
+    *(flag for flag in PLAIN if flag not in _OPTIMISED), "-O1", "-g1", "-gdwarf-4", "-fsanitize=thread",
+    "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
+)  # fmt: skip
+# Counted code calls a function before each access, too. This function is compiled into the candidate's library.
+COUNTED = ("-O1", "-fno-peel-loops", "-fsanitize=thread")
+# Code that casts pointers calls the runtime at an access through a misaligned pointer. The flag makes kernels slower,
+# so code without such casts is compiled without it.
+CHECKS_ALIGNMENT = ("-fsanitize=alignment",)
+# torch passes these definitions to nvcc (COMMON_NVCC_FLAGS in torch.utils.cpp_extension). A source that uses the
+# operators of half undefines them with flags of its own.
+_TORCH_DEFINITIONS = (
+    "-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__", "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+)  # fmt: skip
+FULL_HEADERS = ("-I", str(CUDA_HEADERS), "-I", str(INCLUDE), "-I", str(bindings.INCLUDE))
+LIGHT_HEADERS = ("-I", str(INCLUDE / "light"), *FULL_HEADERS)
+
+
+def for_candidates(*, sanitized: bool) -> tuple[str, ...]:
+    """Returns the g++ flags for a candidate's code and for the precompiled header that it includes.
+
+    If `sanitized`, the flags make the code report each memory access to the sanitizer.
+    """
+    return (*(SANITIZED if sanitized else PLAIN), *_TORCH_DEFINITIONS)

@@ -1,0 +1,3 @@
+// cublasLtMatmul with the epilogues for bias, ReLU and GELU.
+#pragma once
+#include "emulator/cublas_lt.h"

@@ -1,0 +1,248 @@
+// The instructions of inline PTX. The translation of an `asm` statement calls these functions. Operands are bits: a
+// register that PTX calls .b32 may hold a float or two halves.
+// https://docs.nvidia.com/cuda/parallel-thread-execution/
+#pragma once
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "emulator/async_copy.h"
+#include "emulator/bfloat16.h"
+#include "emulator/half.h"
+#include "emulator/kernel.h"
+
+namespace emulator {
+
+// Returns the address in the block's shared memory whose lower 32 bits are `low`. A GPU's addresses of shared memory
+// have 32 bits, so kernels keep them in such integers.
+void* shared_at(std::uint32_t low);
+
+namespace ptx {
+
+using emulator::async_commit;
+using emulator::async_wait;
+
+template <std::size_t kBytes>
+using Bits = std::conditional_t<kBytes == 1, std::uint8_t, std::conditional_t<kBytes == 2, std::uint16_t, std::conditional_t<kBytes == 4, std::uint32_t, std::uint64_t>>>;
+
+// Returns the bits of a register as a T. An integer of another size is cut or extended.
+template <class T, class V>
+T as(const V& value) {
+  if constexpr (std::is_same_v<T, bool>) return static_cast<bool>(value);
+  else if constexpr (sizeof(T) == sizeof(V)) {
+    T out;
+    std::memcpy(static_cast<void*>(&out), &value, sizeof out);
+    return out;
+  } else {
+    static_assert(std::is_integral_v<V>, "emulator_unsupported: inline PTX with registers of another size");
+    return as<T>(static_cast<Bits<sizeof(T)>>(value));
+  }
+}
+template <class T, class V>
+void put(T& out, const V& value) {
+  out = as<T>(value);
+}
+
+struct Address {
+  char* at;
+  template <class T>
+  T* as() const { return reinterpret_cast<T*>(at); }
+  bool aligned(std::size_t bytes) const {
+    if (reinterpret_cast<std::uintptr_t>(at) % bytes == 0) return true;
+    fail_in_kernel("misaligned address in inline PTX");
+    return false;
+  }
+};
+template <class V>
+Address at(const V& base, std::int64_t offset) {
+  if constexpr (sizeof(V) == 4) return {static_cast<char*>(shared_at(as<std::uint32_t>(base) + static_cast<std::uint32_t>(offset)))};
+  else return {reinterpret_cast<char*>(as<std::uint64_t>(base)) + offset};
+}
+
+template <class T, class... V>
+void load(Address from, V&... out) {
+  if (!from.aligned(sizeof(T) * sizeof...(V))) return;
+  const T* each = from.as<const T>();
+  (put(out, *each++), ...);
+}
+template <class T, class... V>
+void store(Address to, const V&... values) {
+  if (!to.aligned(sizeof(T) * sizeof...(V))) return;
+  T* each = to.as<T>();
+  ((*each++ = as<T>(values)), ...);
+}
+
+// mov between one register and a list of smaller ones.
+template <class T, class... D, class S>
+void repack(std::tuple<D...> to, const S& from) {
+  const T all = as<T>(from);
+  const auto* bytes = reinterpret_cast<const char*>(&all);
+  std::apply([&](auto&... each) { ((std::memcpy(static_cast<void*>(&each), bytes, sizeof each), bytes += sizeof each), ...); }, to);
+}
+template <class T, class D, class... S>
+void repack(D& to, std::tuple<S...> from) {
+  T all{};
+  auto* bytes = reinterpret_cast<char*>(&all);
+  std::apply([&](const auto&... each) { ((std::memcpy(bytes, &each, sizeof each), bytes += sizeof each), ...); }, from);
+  put(to, all);
+}
+
+template <class T>
+T shift_left(T value, std::uint32_t by) { return by >= sizeof(T) * 8 ? T{} : static_cast<T>(value << by); }
+template <class T>
+T shift_right(T value, std::uint32_t by) { return by < sizeof(T) * 8 ? static_cast<T>(value >> by) : value < 0 ? static_cast<T>(-1) : T{}; }
+// Bit i of `table` is the result where the bits of a, b and c are the number i.
+inline std::uint32_t lop3(std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t table) {
+  std::uint32_t out = 0;
+  for (unsigned i = 0; i < 8; ++i)
+    if (table >> i & 1) out |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
+  return out;
+}
+inline float rounded_to_tf32(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  return (bits & 0x7F800000) == 0x7F800000 ? value : std::bit_cast<float>((bits + 0x1000) & ~0x1FFFu);
+}
+// Converts a whole number to an integer: what is too large becomes the largest, and NaN becomes 0.
+template <class T, class F>
+T saturated(F whole) {
+  using Limits = std::numeric_limits<T>;
+  if (std::isnan(whole)) return 0;
+  if (whole <= static_cast<F>(Limits::min())) return Limits::min();
+  return whole >= static_cast<F>(Limits::max()) ? Limits::max() : static_cast<T>(whole);
+}
+
+inline unsigned tid_x() { return threadIdx.x; }
+inline unsigned tid_y() { return threadIdx.y; }
+inline unsigned tid_z() { return threadIdx.z; }
+inline unsigned ntid_x() { return blockDim.x; }
+inline unsigned ntid_y() { return blockDim.y; }
+inline unsigned ntid_z() { return blockDim.z; }
+inline unsigned ctaid_x() { return blockIdx.x; }
+inline unsigned ctaid_y() { return blockIdx.y; }
+inline unsigned ctaid_z() { return blockIdx.z; }
+inline unsigned nctaid_x() { return gridDim.x; }
+inline unsigned nctaid_y() { return gridDim.y; }
+inline unsigned nctaid_z() { return gridDim.z; }
+inline unsigned laneid() { return lane(); }
+inline unsigned warpid() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / kWarpSize; }
+inline unsigned clock() { return static_cast<unsigned>(clock64()); }
+inline std::uint64_t clock64() { return static_cast<std::uint64_t>(::clock64()); }
+inline std::uint64_t globaltimer() { return clock64(); }
+inline unsigned lanemask_eq() { return 1u << lane(); }
+inline unsigned lanemask_lt() { return lanemask_eq() - 1; }
+inline unsigned lanemask_le() { return lanemask_lt() | lanemask_eq(); }
+inline unsigned lanemask_ge() { return ~lanemask_lt(); }
+inline unsigned lanemask_gt() { return ~lanemask_le(); }
+
+// cp.async. `source` is the number of bytes to read, the rest are zeros; or, as a predicate, whether to read none.
+template <class Size, class Source>
+void copy(Address to, Address from, Size bytes, Source source) {
+  const auto size = static_cast<std::size_t>(bytes);
+  const std::size_t wanted = std::is_same_v<Source, bool> ? (source ? 0 : size) : static_cast<std::size_t>(source);
+  if (to.aligned(size) && from.aligned(size)) async_copy(to.at, from.at, size, size - (wanted < size ? wanted : size));
+}
+template <class Size>
+void copy(Address to, Address from, Size bytes) { copy(to, from, bytes, static_cast<std::size_t>(bytes)); }
+
+// ldmatrix: lanes 8 j to 8 j + 7 give the addresses of the rows of matrix j, which has 8 x 8 elements of 16 bits. Each
+// lane gets two elements of one row of each matrix, or of one column.
+template <bool kTransposed, class... R>
+void load_matrices(Address row, R&... registers) {
+  const Exchanged<const char*> rows(~0u, row.at);
+  if (rows.lanes() != ~0u) fail_in_kernel("all lanes of a warp must call ldmatrix together");
+  unsigned matrix = 0;
+  const unsigned mine = lane(), outer = mine / 4, inner = mine % 4 * 2;
+  const auto next = [&](auto& out) {
+    std::uint16_t pair[2];
+    for (unsigned i = 0; i < 2; ++i) {
+      const Address from{const_cast<char*>(rows.of(8 * matrix + (kTransposed ? inner + i : outer)))};
+      if (!from.aligned(16)) return;
+      pair[i] = from.as<const std::uint16_t>()[kTransposed ? outer : inner + i];
+    }
+    put(out, std::bit_cast<std::uint32_t>(pair));
+    ++matrix;
+  };
+  (next(registers), ...);
+  __syncwarp();
+}
+
+// The number types of the factors of mma.sync: how many numbers a register holds, and number `i` of a register.
+struct Half {
+  static constexpr int kCount = 2;
+  static float of(std::uint32_t bits, int i) { return widened(std::bit_cast<__half>(static_cast<std::uint16_t>(bits >> 16 * i))); }
+};
+struct Bfloat16 {
+  static constexpr int kCount = 2;
+  static float of(std::uint32_t bits, int i) { return widened(std::bit_cast<__nv_bfloat16>(static_cast<std::uint16_t>(bits >> 16 * i))); }
+};
+struct Tf32 {
+  static constexpr int kCount = 1;
+  static float of(std::uint32_t bits, int) { return std::bit_cast<float>(bits & ~0x1FFFu); }
+};
+struct Int8 {
+  static constexpr int kCount = 4;
+  static std::int32_t of(std::uint32_t bits, int i) { return static_cast<std::int8_t>(bits >> 8 * i); }
+};
+struct Uint8 {
+  static constexpr int kCount = 4;
+  static std::int32_t of(std::uint32_t bits, int i) { return static_cast<std::uint8_t>(bits >> 8 * i); }
+};
+struct HalfSum {};  // sums that are rounded to half precision at the end
+
+// mma.sync.m16n8kK: D = A B + C. Lane 4 g + t has elements of rows g and g + 8 of A, and of column g of B. Of C and D, it
+// has the elements 2 t and 2 t + 1 of the rows g and g + 8.
+template <class F, int K, class Sum, class... D, class... A, class... B, class... C>
+void multiply(std::tuple<D...> d, std::tuple<A...> a, std::tuple<B...> b, std::tuple<C...> c) {
+  constexpr int kCount = F::kCount, kRow = 4 * kCount;  // the numbers of a row that one register of each lane holds
+  constexpr bool kHalves = std::is_same_v<Sum, HalfSum>;
+  using Value = std::conditional_t<kHalves, float, Sum>;
+  static_assert(sizeof...(A) == 16 * K / 32 / kCount && sizeof...(B) == 8 * K / 32 / kCount && sizeof...(C) == (kHalves ? 2 : 4) && sizeof...(D) == sizeof...(C),
+                "mma.sync with another number of registers than its shape has");
+  struct Lane {
+    std::uint32_t a[sizeof...(A)], b[sizeof...(B)];
+  };
+  Lane mine;
+  int at = 0;
+  std::apply([&](const auto&... each) { ((mine.a[at++] = as<std::uint32_t>(each)), ...); }, a);
+  at = 0;
+  std::apply([&](const auto&... each) { ((mine.b[at++] = as<std::uint32_t>(each)), ...); }, b);
+  Value sums[4];
+  at = 0;
+  const auto take = [&](const auto& each) {
+    if constexpr (kHalves) sums[at] = Half::of(as<std::uint32_t>(each), 0), sums[at + 1] = Half::of(as<std::uint32_t>(each), 1), at += 2;
+    else sums[at++] = as<Value>(each);
+  };
+  std::apply([&](const auto&... each) { (take(each), ...); }, c);
+  const Exchanged<const Lane*> lanes(~0u, &mine);
+  if (lanes.lanes() != ~0u) {
+    fail_in_kernel("all lanes of a warp must call mma.sync together");
+  } else {
+    const int g = static_cast<int>(lane()) / 4, t = static_cast<int>(lane()) % 4;
+    for (int i = 0; i < 4; ++i)
+      for (int k = 0; k < K; ++k) {
+        const Lane &left = *lanes.of(g * 4 + k % kRow / kCount), &right = *lanes.of((2 * t + i % 2) * 4 + k % kRow / kCount);
+        sums[i] += F::of(left.a[i / 2 + 2 * (k / kRow)], k % kCount) * F::of(right.b[k / kRow], k % kCount);
+      }
+  }
+  __syncwarp();
+  at = 0;
+  const auto give = [&](auto& each) {
+    if constexpr (kHalves) {
+      const __half pair[2] = {__float2half_rn(sums[at]), __float2half_rn(sums[at + 1])};
+      std::uint32_t bits;
+      std::memcpy(&bits, pair, sizeof bits);
+      put(each, bits), at += 2;
+    } else {
+      put(each, sums[at++]);
+    }
+  };
+  std::apply([&](auto&... each) { (give(each), ...); }, d);
+}
+
+}  // namespace ptx
+}  // namespace emulator

@@ -1,0 +1,60 @@
+"""Keys of the build cache for libraries of the emulator. Two builds with one key make the same library.
+
+The files that a source includes are no part of a key: the build cache records them (`compile/read_files.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from kernel_harness.compile import bindings, cache, host_compiler, light_headers
+from kernel_harness.compile.sources import Sources, parts_of_key
+from kernel_harness.emulator import flags
+from kernel_harness.emulator.flags import Instrumentation
+
+# A change of these modules can change a candidate's library, so their text is part of its key.
+_BUILDERS = [
+    *(
+        flags.HERE / f"{name}.py"
+        for name in (
+            "extension",
+            "flags",
+            "launches",
+            "ptx",
+            "ptx_instructions",
+            "rewrite",
+            "tokens",
+            "units",
+            "unsupported",
+        )
+    ),
+    *(
+        Path(bindings.__file__).with_name(f"{name}.py")
+        for name in ("bindings", "host_compiler", "light_headers", "sources")
+    ),
+]
+
+
+@functools.cache
+def part_key(name: str, *code: Path) -> str:
+    """Returns the cache key of a part of the emulator that is compiled on this machine, such as the runtime library.
+
+    `name` is the name of the part. `code` are the harness's files and folders that the part is compiled from.
+    """
+    words = [flags.for_candidates(sanitized=sanitized) for sanitized in (False, True)]
+    return cache.key(what=name, machine=host_compiler.identity(), flags=words, code=cache.digest_of(*code))
+
+
+def extension_key(sources: Sources, instrumentation: Instrumentation = Instrumentation.NONE) -> str:
+    """Returns the cache key of a candidate's library.
+
+    All that `sources` holds is part of the key: the source texts, flags, include paths and options of the candidate's
+    build.
+    """
+    return cache.key(
+        base=part_key("extension", flags.INCLUDE, flags.RUNTIME, bindings.INCLUDE, flags.COUNTING, *_BUILDERS),
+        instrumentation=instrumentation.name,
+        light=not light_headers.unwanted(),
+        sources=parts_of_key(sources),
+    )

@@ -1,0 +1,168 @@
+"""Rewrites launch syntax to C++: `kernel<<<configuration>>>(arguments)` becomes a call of `emulator::Configuration`."""
+
+from __future__ import annotations
+
+import re
+
+from kernel_harness.emulator.tokens import (
+    CLOSING,
+    OPENING,
+    Kind,
+    Token,
+    argument_end,
+    closing_of,
+    line_breaks,
+    line_of,
+    next_code,
+    on_one_line,
+    opening_of,
+    places_of,
+    previous_code,
+    text_at,
+    tokenize,
+)
+
+_ZERO = re.compile(r"NULL|0(?:[uU]?[lL]{0,2}|[lL]{1,2}[uU])")
+_BEFORE_STATEMENT = ("return", "else", "do")  # `return ::kernel<<<...>>>(...)`: not a part of the kernel's name
+
+
+class MalformedLaunch(ValueError):
+    """The error of a kernel launch in a source with an unmatched bracket or without arguments.
+
+    `line` is the line of the launch, counted from 1, in the source that was split into tokens. `problem` describes the
+    error.
+    """
+
+    def __init__(self, line: int, problem: str) -> None:
+        super().__init__(f"line {line}: {problem}")
+        self.line = line
+        self.problem = problem
+
+
+def rewrite_launches(tokens: list[Token], kernels: set[str]) -> None:
+    """Edits `tokens` in place: each kernel launch becomes a call of `emulator::Configuration`.
+
+    A launch is `kernel<<<configuration>>>(arguments)`. The call gets the same configuration and arguments, and all
+    tokens keep their line. `kernels` has the names of the kernels that the source declares. Raises MalformedLaunch.
+    """
+    sets_attributes = any("cudaFuncSetAttribute" in token.text for token in tokens if token.kind is Kind.WORD)
+    for at in places_of(tokens, "<<<"):
+        start = _kernel_start(tokens, at)
+        if start is None:
+            continue
+        close, opening, end = _launch_parts(tokens, at)
+        kernel, configuration, arguments = tokens[start:at], tokens[at + 1 : close], tokens[opening + 1 : end]
+        called = on_one_line(kernel)
+        name = called.replace("\\", "\\\\").replace('"', '\\"')
+        if sets_attributes and sum(token.is_code for token in kernel) == 1 and name not in kernels:
+            name = f"({name})"  # brackets mark a variable, which may hold any kernel
+        before = f"::emulator::Configuration({line_breaks(kernel)}"
+        parameters, passed, arguments = _passed(arguments)
+        between = f')({line_breaks(tokens[close + 3 : opening])}"{name}", [&]({parameters}) {{ {called}({passed}); }}'
+        comma = ", " if any(token.is_code for token in arguments) else ""
+        tokens[start : end + 1] = [
+            *tokenize(before), *configuration, *tokenize(between + comma), *arguments, *tokenize(")"),
+        ]  # fmt: skip
+
+
+def _passed(arguments: list[Token]) -> tuple[str, str, list[Token]]:
+    """Returns the parameters of the function that calls the kernel, the arguments of this call, and its own arguments.
+
+    `arguments` are the tokens of the launch's arguments. Each thread calls the kernel with copies of them. The null
+    pointers `NULL` and `0` and an initializer `{...}` convert to a parameter's type only where they are written. So the
+    call has them again, and an initializer is replaced where its type would have to be deduced.
+    """
+    parts, start = [], 0
+    while next_code(arguments, start) < len(arguments):
+        end = argument_end(arguments, start)
+        parts.append(arguments[start:end])
+        start = end + 1
+    texts = [on_one_line(part) for part in parts]
+    again = [bool(_ZERO.fullmatch(text)) or text.startswith("{") for text in texts]
+    if not any(again) or any(text.endswith("...") for text in texts):
+        return "auto... emulator_arguments", "emulator_arguments...", arguments
+    names = [f"emulator_{i}" for i in range(len(parts))]
+    parameters = ", ".join("auto" if own else f"auto {name}" for own, name in zip(again, names, strict=True))
+    passed = ", ".join(text if own else name for own, text, name in zip(again, texts, names, strict=True))
+    kept: list[Token] = []
+    for part, text in zip(parts, texts, strict=True):
+        deduced = tokenize("nullptr" + line_breaks(part)) if text.startswith("{") else part
+        kept += [*tokenize(", " if kept else ""), *deduced]
+    return parameters, passed, kept
+
+
+def _launch_parts(tokens: list[Token], at: int) -> tuple[int, int, int]:
+    """Finds the parts of the kernel launch whose `<<<` is the token at index `at`. Raises MalformedLaunch.
+
+    Returns three indices of tokens: the first `>` of the launch's `>>>`, and the opening and the closing bracket around
+    its arguments.
+    """
+    depth, close = 0, None
+    for i in range(at + 1, len(tokens)):
+        text = tokens[i].text
+        if text == ">" and not depth and text_at(tokens, i + 1) == text_at(tokens, i + 2) == ">":
+            close = i
+            break
+        depth += (text in OPENING) - (text in CLOSING)
+    if close is None:
+        raise MalformedLaunch(line_of(tokens, at), "the '<<<' of this launch has no matching '>>>'")
+    opening = next_code(tokens, close + 3)
+    if text_at(tokens, opening) != "(":
+        raise MalformedLaunch(line_of(tokens, at), "a launch needs its arguments in '(...)' after '>>>'")
+    end = closing_of(tokens, opening)
+    if end is None:
+        raise MalformedLaunch(line_of(tokens, opening), "the '(' of this launch's arguments has no matching ')'")
+    return close, opening, end
+
+
+def _kernel_start(tokens: list[Token], at: int) -> int | None:
+    """Returns the index of the first token of the kernel expression that ends before the `<<<` at index `at`.
+
+    Returns None if the token before the `<<<` is no name and no bracket. Raises MalformedLaunch if a bracket has no
+    partner.
+    """
+    i = at
+    while True:
+        i = previous_code(tokens, i)
+        text = text_at(tokens, i)
+        if text == ">":
+            i = _angle_opening(tokens, i)
+            continue
+        if text == ")":
+            opening = opening_of(tokens, i)
+            if opening is None:
+                raise MalformedLaunch(line_of(tokens, i), "this ')' has no matching '('")
+            return opening
+        if i < 0 or tokens[i].kind not in (Kind.WORD, Kind.NUMBER):
+            return None
+        before = previous_code(tokens, i)
+        if text_at(tokens, before) != "::":
+            return i
+        qualifier = previous_code(tokens, before)
+        word = text_at(tokens, qualifier)
+        if word != ">" and (qualifier < 0 or tokens[qualifier].kind is not Kind.WORD or word in _BEFORE_STATEMENT):
+            return before
+        i = before
+
+
+def _angle_opening(tokens: list[Token], at: int) -> int:
+    """Returns the index of the `<` that matches the `>` at index `at` of `tokens`.
+
+    Raises MalformedLaunch if no `<` matches, or if a `)` between both has no `(`.
+    """
+    depth, i = 0, at
+    while i >= 0:
+        text = tokens[i].text
+        if text == ")":
+            opening = opening_of(tokens, i)
+            if opening is None:
+                raise MalformedLaunch(line_of(tokens, i), "this ')' has no matching '('")
+            i = opening
+        elif text == ">":
+            depth += 1
+        elif text == "<":
+            depth -= 1
+            if not depth:
+                return i
+        i -= 1
+    raise MalformedLaunch(line_of(tokens, at), "this '>' has no matching '<'")

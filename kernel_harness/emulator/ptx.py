@@ -1,0 +1,172 @@
+"""Translates inline PTX to C++: an `asm` statement becomes a lambda that calls the functions of emulator/ptx.h."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from kernel_harness.emulator.ptx_instructions import MEANINGS, NAMESPACE, Instruction, ctype
+from kernel_harness.emulator.tokens import Kind, Token, closing_of, next_code, on_one_line, text_at
+
+_PIECE = re.compile(
+    r"\s+|//[^\n]*|/\*.*?\*/|(?P<piece>0[fF][0-9a-fA-F]{8}|-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?(?![\w.])|%\[\w+\]|%\d+"
+    r"|%[a-z_][\w.]*|[.A-Za-z_$][\w$]*(?:(?:\.|::)\w+)*|[@!{}\[\],;+|:-])",
+    re.DOTALL,
+)
+_SPECIAL = re.compile(r"(?:tid|ntid|ctaid|nctaid)\.[xyz]|laneid|warpid|clock|clock64|globaltimer|lanemask_\w\w")
+
+
+class UnknownPtx(ValueError):
+    """The error of PTX that has no translation. Its message is the instruction's text, or the whole statement's."""
+
+
+def translation(tokens: Sequence[Token]) -> str:
+    """Returns a C++ expression with the effect of an `asm` statement. `tokens` are the tokens between its brackets.
+
+    Raises UnknownPtx if it has an instruction that the emulator does not know.
+    """
+    sections = _sections(tokens)
+    literals = [token for token in sections[0] if token.is_code]
+    if any(token.kind is not Kind.LITERAL for token in literals):
+        raise UnknownPtx(on_one_line(tokens))
+    ptx = "".join(_content(token.text) for token in literals).replace("%%", "%")
+    names: dict[str, str] = {}
+    bound: list[str] = []
+    for section, output in zip(sections[1:3], (True, False), strict=False):
+        for name, expression in _bindings(section):
+            own = f"emulator_{len(bound)}"
+            names[f"%{len(bound)}"] = own
+            if name:
+                names[f"%[{name}]"] = own
+            bound.append(f"{'auto&' if output else 'const auto'} {own} = ({expression});")
+    body = " ".join([*bound, *_Statements(ptx, names).translated()])
+    return f"[&]() __attribute__((always_inline)) {{ {body} }}()"
+
+
+def _sections(tokens: Sequence[Token]) -> list[list[Token]]:
+    out: list[list[Token]] = [[]]
+    i = 0
+    while i < len(tokens):
+        end = closing_of(tokens, i) if tokens[i].text == "(" else None
+        if end is not None:
+            out[-1] += tokens[i : end + 1]
+            i = end
+        elif tokens[i].text in (":", "::"):
+            out += [[] for _ in tokens[i].text]
+        else:
+            out[-1].append(tokens[i])
+        i += 1
+    return out
+
+
+def _bindings(section: Sequence[Token]) -> list[tuple[str, str]]:
+    """Returns name and expression of each operand of an asm statement; the name is empty in most sources."""
+    out, i, name = [], 0, ""
+    while i < len(section):
+        token = section[i]
+        if token.text == "[":
+            name = text_at(section, next_code(section, i + 1))
+        elif token.text == "(":
+            end = closing_of(section, i)
+            if end is None:
+                break
+            out.append((name, on_one_line(section[i + 1 : end])))
+            i, name = end, ""
+        i += 1
+    return out
+
+
+def _content(literal: str) -> str:
+    """Returns the text of a string literal of C++."""
+    raw = re.fullmatch(r'R"([^(]*)\((.*)\)\1"', literal, re.DOTALL)
+    return raw[2] if raw else literal.strip('"').encode().decode("unicode_escape")
+
+
+class _Statements:
+    """The statements of a PTX text. `names` maps `%0` and the like to C++ names."""
+
+    def __init__(self, ptx: str, names: Mapping[str, str]) -> None:
+        self._pieces = [m["piece"] for m in _PIECE.finditer(ptx) if m["piece"]]
+        if "".join(self._pieces) != re.sub(r"\s+|//[^\n]*|/\*.*?\*/", "", ptx, flags=re.DOTALL):
+            raise UnknownPtx(" ".join(ptx.split()))
+        self._names = dict(names)
+
+    def translated(self) -> list[str]:
+        out, statement = [], list[str]()
+        for piece in self._pieces:
+            if piece in "{}" and not statement:
+                out.append(piece)
+            elif piece == ";":
+                if statement:
+                    out.append(self._statement(statement))
+                statement = []
+            else:
+                statement.append(piece)
+        if statement:
+            raise UnknownPtx(" ".join(statement))
+        return out
+
+    def _statement(self, pieces: list[str]) -> str:
+        said = " ".join(pieces)
+        try:
+            if pieces[0].startswith(".reg."):
+                return self._declaration(pieces)
+            if pieces[0] == ".reg":
+                return self._declaration([f".reg{pieces[1]}", *pieces[2:]])
+            if pieces[0] == "@":
+                negated = pieces[1] == "!"
+                condition = self._name(pieces[1 + negated])
+                return f"if ({'!' * negated}{condition}) {{ {self._instruction(pieces[2 + negated :])} }}"
+            return self._instruction(pieces)
+        except (KeyError, ValueError, IndexError):
+            raise UnknownPtx(said) from None
+
+    def _declaration(self, pieces: list[str]) -> str:
+        type_ = ctype(pieces[0].removeprefix(".reg."))
+        names = [piece for piece in pieces[1:] if piece != ","]
+        for name in names:
+            if not re.fullmatch(r"[A-Za-z_$%][\w$]*", name):
+                raise KeyError(name)
+            self._names[name] = "ptx_" + re.sub(r"\W", "_", name)
+        return f"{type_} {', '.join(f'{self._names[name]}{{}}' for name in names)};"
+
+    def _name(self, piece: str) -> str:
+        return self._names[piece]
+
+    def _value(self, piece: str) -> str:
+        if piece in self._names:
+            return self._names[piece]
+        if re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?", piece):
+            return f"{piece.rstrip('uU')}{'' if piece.startswith('-') else 'u'}"
+        if re.fullmatch(r"0[fF][0-9a-fA-F]{8}", piece):
+            return f"std::bit_cast<float>(0x{piece[2:]}u)"
+        if piece.startswith("%") and _SPECIAL.fullmatch(piece.strip("%")):
+            return f"{NAMESPACE}::{piece.strip('%').replace('.', '_')}()"
+        raise KeyError(piece)
+
+    def _instruction(self, pieces: list[str]) -> str:
+        parts = re.split(r"\.", pieces[0])
+        operands: list[str | list[str]] = []
+        i = 1
+        while i < len(pieces):
+            if pieces[i] == "[":
+                end = pieces.index("]", i)
+                inside = pieces[i + 1 : end]
+                offset = "".join(inside[1:]).removeprefix("+").rstrip("uU") or "0"
+                if not re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)", offset):
+                    raise KeyError(offset)
+                operands.append(f"{NAMESPACE}::at({self._value(inside[0])}, {offset})")
+                i = end + 1
+            elif pieces[i] == "{":
+                end = pieces.index("}", i)
+                operands.append([self._value(piece) for piece in pieces[i + 1 : end] if piece != ","])
+                i = end + 1
+            elif pieces[i] == ",":
+                i += 1
+            elif pieces[i] == "!":
+                operands.append(f"!{self._value(pieces[i + 1])}")
+                i += 2
+            else:
+                operands.append(self._value(pieces[i]))
+                i += 1
+        return MEANINGS[parts[0]](Instruction(parts, operands))

@@ -1,0 +1,289 @@
+"""The meaning of each instruction of inline PTX that the emulator knows, as C++ that calls emulator/ptx.h.
+
+https://docs.nvidia.com/cuda/parallel-thread-execution/ defines the instructions. A function that gets an instruction
+with a modifier, a type or an operand that it does not know raises KeyError or ValueError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+NAMESPACE = "::emulator::ptx"
+_TYPES = {
+    **{f"{kind}{bits}": f"std::uint{bits}_t" for kind in "bu" for bits in (8, 16, 32, 64)},
+    **{f"s{bits}": f"std::int{bits}_t" for bits in (8, 16, 32, 64)},
+    "f32": "float", "f64": "double", "f16": "__half", "bf16": "__nv_bfloat16", "f16x2": "__half2",
+    "bf16x2": "__nv_bfloat162", "pred": "bool",
+}  # fmt: skip
+_INTEGER = re.compile(r"[bsu](?:8|16|32|64)")
+_SCOPES = {"cta", "gpu", "sys", "cluster", "relaxed", "acquire", "release", "acq_rel", "sc", "volatile", "weak"}
+_HINT = re.compile(r"ca|cg|cs|lu|cv|wb|wt|nc|L1::\w+|L2::\w+")
+_SPACES = {"global", "shared", "shared::cta", "const", "local"}
+_ROUNDS = {"rn": "rn", "rz": "rz", "rm": "rd", "rp": "ru"}
+_UNARY = {
+    "neg": "-{0}", "abs": "fabsf({0})", "ex2": "exp2f({0})", "lg2": "log2f({0})", "rcp": "1.0f / {0}",
+    "sqrt": "sqrtf({0})", "rsqrt": "1.0f / sqrtf({0})", "sin": "sinf({0})", "cos": "cosf({0})", "tanh": "tanhf({0})",
+}  # fmt: skip
+_FLOATS = {"add": "__fadd_{1}", "mul": "__fmul_{1}", "sub": "__fsub_{1}", "fma": "__fmaf_{1}", "div": "__fdiv_{1}"}
+_INTEGERS = {"add": "{0} + {1}", "sub": "{0} - {1}", "min": "({0} < {1} ? {0} : {1})", "max": "({0} < {1} ? {1} : {0})",
+             "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}"}  # fmt: skip
+_COMPARES = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">",
+             "hs": ">="}  # fmt: skip
+_ATOMICS = {"add": "atomicAdd", "min": "atomicMin", "max": "atomicMax", "and": "atomicAnd", "or": "atomicOr",
+            "xor": "atomicXor", "exch": "atomicExch", "cas": "atomicCAS", "inc": "atomicInc",
+            "dec": "atomicDec"}  # fmt: skip
+_ATOMIC_TYPES = {"b32": "unsigned", "u32": "unsigned", "s32": "int", "u64": "unsigned long long",
+                 "b64": "unsigned long long", "f32": "float", "f64": "double"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """An instruction: its parts, such as `ld`, `global` and `f32`, and the C++ text of its operands.
+
+    An operand in braces is a list of texts. An address has the text of a call of `ptx::at`.
+    """
+
+    parts: Sequence[str]
+    operands: Sequence[str | list[str]]
+
+    @property
+    def type(self) -> str:
+        """Returns the PTX type of the instruction, which is its last part: `f32`."""
+        return self.parts[-1]
+
+    def read(self, i: int, type_: str | None = None) -> str:
+        """Returns C++ for operand `i` as a value of a PTX type, by default of the instruction's type."""
+        operand = self.operands[i]
+        return f"{NAMESPACE}::as<{ctype(type_ or self.type)}>({_text(operand)})"
+
+    def write(self, value: str) -> str:
+        """Returns C++ that stores `value` in the first operand."""
+        return f"{NAMESPACE}::put({_text(self.operands[0])}, {value});"
+
+
+def ctype(type_: str) -> str:
+    """Returns the C++ type of a PTX type. Raises KeyError for another text."""
+    return _TYPES[type_]
+
+
+def _text(operand: str | list[str]) -> str:
+    if isinstance(operand, list):
+        return f"std::forward_as_tuple({', '.join(operand)})"
+    return operand
+
+
+def _only(parts: Sequence[str], allowed: set[str]) -> None:
+    """Raises KeyError if `parts` has another part than those in `allowed`."""
+    for part in parts:
+        if part not in allowed:
+            raise KeyError(part)
+
+
+def _mov(it: Instruction) -> str:
+    _only(it.parts[1:-1], set())
+    if isinstance(it.operands[0], list) or isinstance(it.operands[1], list):
+        return f"{NAMESPACE}::repack<{ctype(it.type)}>({_text(it.operands[0])}, {_text(it.operands[1])});"
+    return it.write(it.read(1))
+
+
+def _arithmetic(it: Instruction) -> str:
+    op, type_ = it.parts[0], it.type
+    middle = set(it.parts[1:-1])
+    count = 3 if op == "fma" else 2
+    if _INTEGER.fullmatch(type_):
+        _only(sorted(middle), set())
+        return it.write(f"static_cast<{ctype(type_)}>({_INTEGERS[op].format(it.read(1), it.read(2))})")
+    _only(sorted(middle), {*_ROUNDS, "ftz", "full", "approx"})
+    if type_ == "f32" and op in _FLOATS:
+        rounding = next((_ROUNDS[part] for part in it.parts if part in _ROUNDS), "rn")
+        arguments = ", ".join(it.read(1 + i) for i in range(count))
+        return it.write(f"{_FLOATS[op].format('', rounding)}({arguments})")
+    if type_ == "f32" and op in ("min", "max"):
+        return it.write(f"f{op}f({it.read(1)}, {it.read(2)})")
+    if type_ in ("f16x2", "bf16x2", "f16", "bf16"):
+        two = "2" if type_.endswith("x2") else ""
+        name = {"add": "add", "sub": "sub", "mul": "mul", "fma": "fma", "min": "min", "max": "max"}[op]
+        return it.write(f"__h{name}{two}({', '.join(it.read(1 + i) for i in range(count))})")
+    raise KeyError(type_)
+
+
+def _multiply(it: Instruction) -> str:
+    """Returns C++ for `mul` and `mad`: of integers with the part of the product that is kept, of floats otherwise."""
+    if not _INTEGER.fullmatch(it.type):
+        return _arithmetic(it)
+    _only(it.parts[1:-1], {"lo", "wide", "hi"})
+    bits, sign = int(it.type[1:]), it.type[0]
+    wide = f"std::{'int' if sign == 's' else 'uint'}{2 * bits}_t"
+    if bits == 64 or not it.parts[1:-1]:
+        raise KeyError(it.type)
+    product = f"static_cast<{wide}>({it.read(1)}) * static_cast<{wide}>({it.read(2)})"
+    part, result = it.parts[1], ctype(it.type)
+    value = {"lo": f"static_cast<{result}>({product})", "wide": f"({product})",
+             "hi": f"static_cast<{result}>(({product}) >> {bits})"}[part]  # fmt: skip
+    if it.parts[0] == "mad":
+        value = f"{value} + {it.read(3, f'{sign}{2 * bits}' if part == 'wide' else None)}"
+    return it.write(value)
+
+
+def _unary(it: Instruction) -> str:
+    _only(it.parts[1:-1], {"approx", "ftz", "rn"})
+    if it.type != "f32":
+        raise KeyError(it.type)
+    return it.write(_UNARY[it.parts[0]].format(it.read(1)))
+
+
+def _shift(it: Instruction) -> str:
+    left = it.parts[0] == "shl"
+    return it.write(f"{NAMESPACE}::shift_{'left' if left else 'right'}({it.read(1)}, {it.read(2, 'u32')})")
+
+
+def _lop3(it: Instruction) -> str:
+    _only(it.parts[1:], {"b32"})
+    return it.write(f"{NAMESPACE}::lop3({', '.join(it.read(i, 'b32') for i in range(1, 5))})")
+
+
+def _prmt(it: Instruction) -> str:
+    _only(it.parts[1:], {"b32"})
+    return it.write(f"__byte_perm({', '.join(it.read(i, 'b32') for i in range(1, 4))})")
+
+
+def _setp(it: Instruction) -> str:
+    _only(it.parts[2:-1], set())
+    a, b = it.read(1), it.read(2)
+    if it.parts[1] == "ne" and not _INTEGER.fullmatch(it.type):  # a comparison with NaN is false, this one too
+        return it.write(f"({a} < {b} || {a} > {b})")
+    return it.write(f"({a} {_COMPARES[it.parts[1]]} {b})")
+
+
+def _selp(it: Instruction) -> str:
+    return it.write(f"({_text(it.operands[3])} ? {it.read(1)} : {it.read(2)})")
+
+
+def _cvta(it: Instruction) -> str:
+    return it.write(it.read(1))
+
+
+def _cvt(it: Instruction) -> str:
+    to, source = it.parts[-2:]
+    middle = list(it.parts[1:-2])
+    if (to, source, middle) == ("tf32", "f32", ["rna"]):
+        return it.write(f"{NAMESPACE}::rounded_to_tf32({it.read(1)})")
+    if to in ("f16x2", "bf16x2") and source == "f32" and middle == ["rn"]:
+        make = "__floats2half2_rn" if to == "f16x2" else "__floats2bfloat162_rn"
+        return it.write(f"{make}({it.read(2, 'f32')}, {it.read(1, 'f32')})")  # the first operand is the upper half
+    _only(middle, {"rn", "rzi", "rni", "ftz"})
+    value = it.read(1, source)
+    if source in ("f16", "bf16"):
+        value, source = f"static_cast<float>(::emulator::widened({value}))", "f32"
+    if to in ("f16", "bf16") and source == "f32":
+        return it.write(f"{'__float2half_rn' if to == 'f16' else '__float2bfloat16_rn'}({value})")
+    if source in ("f32", "f64") and _INTEGER.fullmatch(to):
+        _only(middle, {"rzi", "rni", "ftz"})
+        whole = f"{'std::trunc' if 'rzi' in middle else 'std::nearbyint'}({value})"
+        return it.write(f"{NAMESPACE}::saturated<{ctype(to)}>({whole})")
+    if to in ("f16", "bf16") or to not in _TYPES:
+        raise KeyError(to)
+    return it.write(f"static_cast<{ctype(to)}>({value})")
+
+
+def _memory(it: Instruction) -> str:
+    """Returns C++ for a load or a store, of one number or of a vector. Cache hints change no value."""
+    wide = {"v2": 2, "v4": 4}
+    middle = [part for part in it.parts[1:-1] if part not in wide and not _HINT.fullmatch(part)]
+    _only(middle, _SPACES | _SCOPES)
+    load = it.parts[0] == "ld"
+    values, address = (it.operands[0], it.operands[1]) if load else (it.operands[1], it.operands[0])
+    count = next((wide[part] for part in it.parts if part in wide), 1)
+    each = values if isinstance(values, list) else [values]
+    if len(each) != count:
+        raise KeyError("vector")
+    return f"{NAMESPACE}::{'load' if load else 'store'}<{ctype(it.type)}>({address}, {', '.join(each)});"
+
+
+def _atomic(it: Instruction) -> str:
+    reduces = it.parts[0] == "red"
+    op = next((part for part in it.parts[1:-1] if part in _ATOMICS), "")
+    _only([part for part in it.parts[1:-1] if part != op], _SPACES | _SCOPES)
+    kind = _ATOMIC_TYPES[it.type]
+    address = _text(it.operands[0 if reduces else 1])
+    first = 1 if reduces else 2
+    values = "".join(f", {NAMESPACE}::as<{kind}>({_text(operand)})" for operand in it.operands[first:])
+    call = f"{_ATOMICS[op]}({address}.as<{kind}>(){values})"
+    return f"{call};" if reduces else it.write(call)
+
+
+def _barrier(it: Instruction) -> str:
+    if it.parts[1:] == ["warp", "sync"]:
+        return f"__syncwarp({it.read(0, 'b32')});"
+    if it.parts[1] != "sync" or list(it.operands) != ["0u"]:  # another barrier, or for a part of the block
+        raise KeyError("barrier")
+    return "__syncthreads();"
+
+
+def _fence(it: Instruction) -> str:
+    _only(it.parts[1:], {"gl", *_SCOPES})
+    return "__threadfence();"
+
+
+def _async_copy(it: Instruction) -> str:
+    parts = [part for part in it.parts[2:] if not _HINT.fullmatch(part)]
+    if parts == ["commit_group"]:
+        return f"{NAMESPACE}::async_commit();"
+    if parts == ["wait_group"]:
+        return f"{NAMESPACE}::async_wait({it.read(0, 'u32')});"
+    if parts == ["wait_all"]:
+        return f"{NAMESPACE}::async_commit(); {NAMESPACE}::async_wait(0);"
+    spaces = (["shared", "global"], ["shared::cta", "global"])
+    if it.parts[1] != "async" or parts not in spaces or len(it.operands) > 4:
+        raise KeyError("cp")
+    return f"{NAMESPACE}::copy({', '.join(_text(operand) for operand in it.operands)});"
+
+
+def _ldmatrix(it: Instruction) -> str:
+    _only(it.parts[1:], {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"})
+    registers = it.operands[0]
+    if not isinstance(registers, list) or f"x{len(registers)}" not in it.parts:
+        raise KeyError("registers")
+    transposed = "true" if "trans" in it.parts else "false"
+    return f"{NAMESPACE}::load_matrices<{transposed}>({it.operands[1]}, {', '.join(registers)});"
+
+
+# The number types of A and B, and the depths of the products that exist for them.
+_FACTORS = {"f16": ("Half", {8, 16}), "bf16": ("Bfloat16", {8, 16}), "tf32": ("Tf32", {4, 8}), "s8": ("Int8", {16, 32}),
+            "u8": ("Uint8", {16, 32})}  # fmt: skip
+
+
+def _mma(it: Instruction) -> str:
+    shape = re.fullmatch(r"m16n8k(\d+)", it.parts[3])
+    rest = list(it.parts[6:])
+    if list(it.parts[1:3]) != ["sync", "aligned"] or not shape or list(it.parts[4:6]) != ["row", "col"]:
+        raise KeyError("mma")
+    if rest[:1] == ["satfinite"]:
+        raise KeyError("satfinite")
+    d, a, b, c = rest
+    factor, depths = _FACTORS[a]
+    sums = {"s8": {"s32"}, "u8": {"s32"}, "f16": {"f16", "f32"}}.get(a, {"f32"})
+    if a != b or d != c or d not in sums or int(shape[1]) not in depths:
+        raise KeyError("types")
+    lists = [f"std::forward_as_tuple({', '.join(operand)})" for operand in it.operands if isinstance(operand, list)]
+    if len(lists) != 4:
+        raise KeyError("operands")
+    total = {"f16": "HalfSum", "f32": "float", "s32": "std::int32_t"}[d]
+    where = f"{NAMESPACE}::" if d == "f16" else ""
+    return f"{NAMESPACE}::multiply<{NAMESPACE}::{factor}, {shape[1]}, {where}{total}>({', '.join(lists)});"
+
+
+def _nothing(it: Instruction) -> str:
+    return ""
+
+
+MEANINGS: dict[str, Callable[[Instruction], str]] = {
+    "mov": _mov, "mul": _multiply, "mad": _multiply, "shl": _shift, "shr": _shift, "lop3": _lop3, "prmt": _prmt,
+    "setp": _setp, "selp": _selp, "cvt": _cvt, "cvta": _cvta, "ld": _memory, "st": _memory, "red": _atomic,
+    "atom": _atomic, "bar": _barrier, "barrier": _barrier, "membar": _fence, "fence": _fence, "cp": _async_copy,
+    "ldmatrix": _ldmatrix, "mma": _mma, "prefetch": _nothing, "nanosleep": _nothing,
+    **dict.fromkeys(["add", "sub", "fma", "div", "min", "max", "and", "or", "xor"], _arithmetic),
+    **dict.fromkeys(_UNARY, _unary),
+}  # fmt: skip

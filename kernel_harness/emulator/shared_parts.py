@@ -1,0 +1,109 @@
+"""Builds what all emulated candidates share: the runtime library and the precompiled headers, once per machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from kernel_harness.compile import bindings, cache, host_compiler
+from kernel_harness.compile.errors import BuildFailed
+from kernel_harness.core import process_tree
+from kernel_harness.emulator import flags
+from kernel_harness.emulator.keys import part_key
+
+_TICK_S = 0.05
+
+
+def runtime() -> Path:
+    """Returns the path of the emulator's runtime library. The first call on a machine builds the library.
+
+    Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.
+    """
+    sources = sorted(flags.RUNTIME.glob("*.cpp"))
+
+    def build(folder: Path) -> None:
+        words = [*host_compiler.torch_flags(), *flags.PLAIN, *flags.FULL_HEADERS]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda s: host_compiler.run([*words, "-c", s, "-o", f"{s.stem}.o"], folder), sources))
+        objects = [f"{s.stem}.o" for s in sources]
+        link = ["-shared", *objects, "-o", "libemulator.so", *host_compiler.torch_link_flags()]
+        host_compiler.run([*link, "-Wl,-soname,libemulator.so,-Bsymbolic-functions"], folder)
+        for name in objects:
+            (folder / name).unlink()
+
+    key = part_key("runtime", flags.EMULATOR_HEADERS, flags.RUNTIME)
+    return cache.get_or_build("emulator", key, build)[0] / "libemulator.so"
+
+
+def prelude(sanitized: bool = False) -> Path:
+    """Returns the path of the header that every candidate's source includes first.
+
+    The same folder has a precompiled form of the header, which g++ uses instead. The first call on a machine builds it.
+    If `sanitized`, it is the form for code that the sanitizer checks. Raises BuildFailed, or NoCompiler if this machine
+    lacks a tool for the build.
+    """
+    words = [*flags.for_candidates(sanitized=sanitized), *flags.LIGHT_HEADERS]
+    key = part_key("prelude" + "-sanitized" * sanitized, flags.INCLUDE, bindings.INCLUDE)
+    return cache.get_or_build("emulator", key, lambda folder: _precompile(words, folder))[0] / "prelude.h"
+
+
+def full_prelude() -> Path:
+    """Returns the path of the header that a source includes first if it is compiled with torch's own headers.
+
+    The first call on a machine builds a precompiled form of the header, in the same folder. If g++ cannot build it, the
+    folder has only the header. The precompiled form takes 800 MB and a minute to build. So the harness calls this
+    function only if light headers are switched off, or if a source has failed to compile with them. Raises OSError if
+    the build cache cannot be written, and NoCompiler.
+    """
+
+    def build(folder: Path) -> None:
+        # g++ needs 2 GiB of memory for this. Without the precompiled form, g++ reads the header itself.
+        with suppress(BuildFailed):
+            _precompile([*flags.for_candidates(sanitized=False), *flags.FULL_HEADERS], folder)
+
+    return cache.get_or_build("emulator", _full_prelude_key(), build)[0] / "prelude.h"
+
+
+def _full_prelude_key() -> str:
+    return part_key("full-prelude", flags.INCLUDE, bindings.INCLUDE)
+
+
+def _precompile(words: Sequence[str], folder: Path) -> None:
+    """Writes prelude.h and its precompiled form into `folder`. `words` are the compiler's flags. Raises BuildFailed."""
+    header = folder / "prelude.h"
+    header.write_text(flags.PRELUDE.read_text())
+    torchs = host_compiler.torch_flags()
+    host_compiler.run([*torchs, *words, "-x", "c++-header", header, "-o", "prelude.h.gch"], folder)
+
+
+def prepare(sanitized: bool = False) -> None:
+    """Builds, in parallel, those of the parts that all candidates share that the build cache does not have.
+
+    If the user interrupts the builds, this function first ends the compilers that it started, so that the harness does
+    not wait for them. Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.
+    """
+    cache.mark_used("emulator", _full_prelude_key())  # so that it is not evicted while workers need it
+    with ThreadPoolExecutor() as pool:
+        builds = [pool.submit(prelude, sanitized), pool.submit(runtime), pool.submit(bindings.library)]
+        try:
+            while wait(builds, _TICK_S).not_done:
+                pass  # each wait is short, because a signal that arrives just before a wait is handled after it
+        except BaseException:
+            while wait(builds, _TICK_S).not_done:  # a build may start another compiler after one was ended
+                _end_compilers()
+            raise
+    for build in builds:
+        build.result()
+
+
+def _end_compilers() -> None:
+    """Kills the compilers that this process started: its descendants whose working directory is in the build cache."""
+    for process in process_tree.below(os.getpid()):
+        with suppress(psutil.Error):
+            if Path(process.cwd()).is_relative_to(cache.root().resolve()):
+                process.kill()

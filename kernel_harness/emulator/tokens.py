@@ -1,0 +1,201 @@
+"""Splits a C++ or CUDA source into tokens: spaces, comments, literals, numbers, words and punctuation.
+
+The texts of all tokens, one after the other, are the source. So a function that edits some tokens leaves the rest of
+the source as it was.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+
+class Kind(Enum):
+    """The kind of a token."""
+
+    SPACE = auto()  # blanks, line breaks, and backslashes that continue a line
+    COMMENT = auto()
+    LITERAL = auto()  # a string or a character, with its quotes and prefix
+    NUMBER = auto()
+    WORD = auto()  # an identifier or a keyword
+    PUNCTUATION = auto()  # one character, or `::`, `->` or `<<<`
+
+
+class Token(NamedTuple):
+    """A piece of a C++ source: a word, a number, a comment, a run of spaces, and so on."""
+
+    kind: Kind
+    text: str
+    is_code: bool  # true unless the kind is SPACE or COMMENT
+    plain: str  # `text`, but all spaces if it is a comment, a literal or a continuation
+
+
+# https://eel.is/c++draft/lex: a raw string ends at its own tag. A number may contain `'`, and a sign behind its `e`.
+_TOKEN = re.compile(
+    r"""(?P<SPACE>(?:[^\S\n]|\n|\\\n)+)
+    |(?P<COMMENT>//(?:[^\n\\]|\\.)*|/\*.*?\*/)
+    |(?P<LITERAL>(?:u8|[uUL])?(?:R"(?P<tag>[^()\s\\]{0,16})\(.*?\)(?P=tag)"|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'))
+    |(?P<WORD>[^\W\d]\w*)
+    |(?P<NUMBER>\.?\d(?:[eEpP][+-]|'?\w|\.)*)
+    |(?P<PUNCTUATION>::|->|<<<|.)""",
+    re.DOTALL | re.VERBOSE,
+)
+OPENING, CLOSING = frozenset("([{"), frozenset(")]}")
+_BEHIND_TEMPLATE = ("(", "{", "::", ",", ")", "")  # what follows template arguments, but not `a > b`
+
+
+@functools.lru_cache(maxsize=16)  # a build needs the tokens of a source several times
+def tokenize(source: str) -> tuple[Token, ...]:
+    """Returns all tokens of a source, in order.
+
+    If a string or a comment starts but never ends, the characters at its start become punctuation.
+    """
+    return tuple([_token(match[0]) for match in _TOKEN.finditer(source)])
+
+
+@functools.lru_cache(maxsize=4096)
+def _token(text: str) -> Token:
+    match = _TOKEN.match(text)
+    assert match and match.lastgroup
+    kind = Kind[match.lastgroup]
+    is_code = kind not in (Kind.SPACE, Kind.COMMENT)
+    plain = text if is_code and kind is not Kind.LITERAL else re.sub(r"\S", " ", text)
+    return Token(kind, text, is_code, plain)
+
+
+def joined(tokens: Iterable[Token]) -> str:
+    """Returns the text of all tokens, one after the other."""
+    return "".join(token.text for token in tokens)
+
+
+def code_only(source: str) -> str:
+    """Returns the source with all comments, strings, characters and line continuations replaced by spaces.
+
+    The length of the text and its line breaks do not change.
+    """
+    return "".join([token.plain for token in tokenize(source)])
+
+
+def places_of(tokens: Sequence[Token], *texts: str) -> list[int]:
+    """Returns the indices of all tokens whose text is one of `texts`, the last token first.
+
+    A caller can edit the tokens in this order: an edit changes the indices of later tokens only.
+    """
+    return [i for i in range(len(tokens) - 1, -1, -1) if tokens[i].text in texts]
+
+
+def line_breaks(tokens: Iterable[Token]) -> str:
+    """Returns only the line breaks in the texts of `tokens`, each with the backslash before it, if there is one."""
+    return "".join(re.findall(r"\\?\n", joined(tokens)))
+
+
+def line_of(tokens: Sequence[Token], at: int) -> int:
+    """Returns the line number, counted from 1, of the token at index `at`."""
+    return 1 + sum(token.text.count("\n") for token in tokens[:at])
+
+
+def start_of_line(tokens: Sequence[Token], line: int) -> int:
+    """Returns the index of the first token that starts on line `line` or later. Lines are counted from 1."""
+    at, breaks = 0, 0
+    while at < len(tokens) and breaks < line - 1:
+        breaks += tokens[at].text.count("\n")
+        at += 1
+    return at
+
+
+def next_code(tokens: Sequence[Token], at: int) -> int:
+    """Returns the index of the first token at index `at` or later that is neither a space nor a comment.
+
+    Returns the number of tokens if there is none.
+    """
+    while at < len(tokens) and not tokens[at].is_code:
+        at += 1
+    return at
+
+
+def previous_code(tokens: Sequence[Token], at: int) -> int:
+    """Returns the index of the last token before index `at` that is neither a space nor a comment.
+
+    Returns -1 if there is none.
+    """
+    at -= 1
+    while at >= 0 and not tokens[at].is_code:
+        at -= 1
+    return at
+
+
+def text_at(tokens: Sequence[Token], at: int) -> str:
+    """Returns the text of the token at index `at`; empty if there is no such token."""
+    return tokens[at].text if 0 <= at < len(tokens) else ""
+
+
+def closing_of(tokens: Sequence[Token], at: int) -> int | None:
+    """Returns the index of the bracket that closes the opening bracket at index `at`; None if there is none."""
+    depth = 0
+    for i in range(at, len(tokens)):
+        text = tokens[i].text
+        if text in OPENING:
+            depth += 1
+        elif text in CLOSING:
+            depth -= 1
+            if not depth:
+                return i
+    return None
+
+
+def opening_of(tokens: Sequence[Token], at: int) -> int | None:
+    """Returns the index of the opening bracket for the closing bracket at index `at`; None if there is none."""
+    depth = 0
+    for i in range(at, -1, -1):
+        text = tokens[i].text
+        if text in CLOSING:
+            depth += 1
+        elif text in OPENING:
+            depth -= 1
+            if not depth:
+                return i
+    return None
+
+
+def argument_end(tokens: Sequence[Token], start: int) -> int:
+    """Returns the index of the comma or bracket that ends an argument of a call. The argument starts at index `start`.
+
+    Returns the number of tokens if there is none. A comma between template arguments, as in `tile<1, 2>`, does not end
+    the argument. Whether a `<` is a comparison is decided by what follows its `>`.
+    """
+    i = start
+    while i < len(tokens):
+        text = tokens[i].text
+        if text == "," or text in CLOSING:
+            return i
+        end = None
+        if text in OPENING:
+            end = closing_of(tokens, i)
+        elif text == "<" and i > start and tokens[previous_code(tokens, i)].kind is Kind.WORD:
+            end = _template_end(tokens, i)
+        i = (i if end is None else end) + 1
+    return i
+
+
+def _template_end(tokens: Sequence[Token], at: int) -> int | None:
+    """Returns the index of the `>` that ends the template arguments whose `<` is at index `at`.
+
+    Returns None if this `<` is a comparison or a part of a shift.
+    """
+    depth, i = 0, at
+    while i < len(tokens) and tokens[i].text not in CLOSING:
+        text = tokens[i].text
+        depth += (text == "<") - (text == ">")
+        if not depth:
+            return i if text_at(tokens, next_code(tokens, i + 1)) in _BEHIND_TEMPLATE else None
+        end = closing_of(tokens, i) if text in OPENING else None
+        i = (i if end is None else end) + 1
+    return None
+
+
+def on_one_line(tokens: Iterable[Token]) -> str:
+    """Returns the text of the tokens on one line. Spaces, line breaks and comments in between become one space."""
+    return " ".join("".join(token.text if token.is_code else " " for token in tokens).split())

@@ -1,0 +1,200 @@
+"""Makes the translation units of a candidate (their text and headers), and compiles each to an object file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from pathlib import Path
+
+from kernel_harness.compile import bindings, host_compiler, light_headers
+from kernel_harness.compile.compiler_log import errors
+from kernel_harness.compile.errors import BuildFailed, CompilerFailed, FullHeadersMissing
+from kernel_harness.compile.sources import Sources, named, options
+from kernel_harness.emulator import flags, shared_parts
+from kernel_harness.emulator.flags import Instrumentation
+from kernel_harness.emulator.launches import MalformedLaunch
+from kernel_harness.emulator.rewrite import rewrite
+from kernel_harness.emulator.tokens import code_only
+
+_GUARD_BYTES = 1024  # unused bytes behind each `__shared__` variable, so that an overrun does not reach the next one
+_MORE_THAN_DECLARATIONS = re.compile(r"[{=]|#(?!\s*include\s*<(?:torch|ATen/core|ATen/ATen)[^>]*>)")
+# Headers that the precompiled light header leaves out, because few sources need them, and the names that need them.
+_EXTRA_HEADERS: dict[str | Path, re.Pattern[str]] = {
+    flags.EMULATOR_HEADERS / "with_values.h": re.compile(
+        r"\b(?:indexing|Slice|TensorIndex|TensorList|ITensorListRef|IValue)\b|\b(?:cat|stack)\s*\(|"
+        r"\bindex(?:_put_)?\s*\(\s*\{"
+    ),
+    flags.EMULATOR_HEADERS / "with_pybind11.h": bindings.BINDS_ITSELF,
+    "torch/library.h": re.compile(r"\bTORCH_LIBRARY"),
+}
+# The flags of nvcc that have the same meaning for g++.
+_SHARED_FLAG = re.compile(r"-(?:D|U|I|std=|include)")
+# Casts of pointers: only a source with such a cast can access memory through a misaligned pointer.
+_CASTS_POINTERS = re.compile(r"\breinterpret_cast\b|\*\s*\)")
+# Appended to a source, this text stops g++ at the end of the source with a fatal error. g++ then skips the functions of
+# torch's own headers, whose templates it would instantiate for 10 s after the source's last line.
+_END = "end-of-the-source"
+_STOP = f'''
+#line 1 "{_END}"
+namespace emulator_end {{ template <int n> struct Endless : Endless<n + 1> {{}}; Endless<0> endless; }}
+'''
+
+
+class Headers(Enum):
+    """Which headers for torch a candidate's source is compiled with: torch's own, or faster, smaller ones."""
+
+    LIGHT = auto()  # light headers, precompiled: tensors and operators. What else a source names is added to them
+    FULL = auto()  # torch's own torch/extension.h
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A translation unit of a candidate.
+
+    `flags` are compiler flags in addition to those that all candidates get. `includes_torch` says whether the unit
+    includes any header of torch, light or not.
+    """
+
+    name: str
+    text: str
+    flags: Sequence[str | Path]
+    includes_torch: bool = True
+
+
+def translation_units(sources: Sources, headers: Headers, instrumentation: Instrumentation) -> list[Unit]:
+    """Returns all translation units of a candidate's library.
+
+    Raises BuildFailed if a kernel launch cannot be parsed or the precompiled header cannot be built, and NoCompiler if
+    this machine lacks a tool for the build.
+    """
+    units = _source_units(sources, headers, sanitized=instrumentation is Instrumentation.SANITIZED)
+    if _CASTS_POINTERS.search(code_only(sources.cuda)):
+        units = [replace(unit, flags=[*unit.flags, *flags.CHECKS_ALIGNMENT]) for unit in units]
+    if instrumentation is not Instrumentation.COUNTED:
+        return units
+    units = [replace(unit, flags=[*unit.flags, *flags.COUNTED]) for unit in units]
+    # The counting functions are hidden, so that a library calls its own and not those of another library.
+    counting = [*flags.FULL_HEADERS, "-fvisibility=hidden"]
+    return [*units, Unit("counting", flags.COUNTING.read_text(), counting, includes_torch=False)]
+
+
+def compile_unit(unit: Unit, sources: Sources, folder: Path, *, sanitized: bool) -> None:
+    """Compiles one translation unit of a candidate to the object file `<name of the unit>.o` in `folder`.
+
+    `sources` gives the include paths. If `sanitized`, unused bytes are put behind each `__shared__` variable, so that
+    an access behind its end does not reach the next variable. Raises BuildFailed, or NoCompiler if this machine lacks a
+    tool for the build.
+    """
+    (folder / f"{unit.name}.cpp").write_text(unit.text, encoding="utf-8")
+    words = [*_words(unit, sources, sanitized), "-MD", "-MF", f"{unit.name}.d"]
+    if not sanitized:
+        host_compiler.run([*words, "-c", f"{unit.name}.cpp", "-o", f"{unit.name}.o"], folder)
+        return
+    assembly = folder / f"{unit.name}.s"
+    host_compiler.run([*words, "-S", f"{unit.name}.cpp", "-o", assembly], folder)
+    assembly.write_text(_with_guards(assembly.read_text(encoding="utf-8")), encoding="utf-8")
+    host_compiler.run(["-c", assembly, "-o", f"{unit.name}.o"], folder)
+    assembly.unlink()
+
+
+def refuse_errors(unit: Unit, sources: Sources, folder: Path) -> None:
+    """Raises BuildFailed if g++ finds an error in the text of `unit`, a unit with torch's own headers.
+
+    g++ reads the text up to its last line. It does not instantiate templates that it would instantiate after this line,
+    so it may miss an error, and never finds a wrong one. `sources` gives the include paths.
+    """
+    (folder / f"{unit.name}.cpp").write_text(unit.text + _STOP, encoding="utf-8")
+    words = [*_words(unit, sources, sanitized=False), "-fsyntax-only", f"{unit.name}.cpp"]
+    try:
+        host_compiler.run(words, folder)
+    except BuildFailed as failure:
+        log = re.split(rf"^{_END}", failure.log, maxsplit=1, flags=re.MULTILINE)[0]
+        if errors(log):
+            raise CompilerFailed(log) from None
+
+
+def rewritten(sources: Sources) -> str:
+    """Returns the CUDA source as C++ for the emulator, line by line. Raises BuildFailed for a malformed launch."""
+    try:
+        return rewrite(sources.cuda)
+    except MalformedLaunch as error:
+        raise BuildFailed(f"{sources.cuda_file}:{error.line}: error: {error.problem}", final=True) from None
+
+
+def _words(unit: Unit, sources: Sources, sanitized: bool) -> list[str | Path]:
+    paths = [word for path in sources.include_paths for word in ("-I", path)]
+    return [*host_compiler.torch_flags(), *flags.for_candidates(sanitized=sanitized), *unit.flags, *paths]
+
+
+def _source_units(sources: Sources, headers: Headers, *, sanitized: bool) -> list[Unit]:
+    """Returns the translation units of a candidate: one for its C++ source, one for its CUDA source, or one for both.
+
+    If the C++ source only declares functions, one unit has both sources, which saves a compiler call. In this unit, the
+    C++ source and the code that exports its functions to Python come first, so that they do not see the CUDA source.
+    With two units, the CUDA source is compiled without torch's headers if it includes none of them.
+    """
+    start = _first_includes(headers, sanitized)
+    bound = headers is Headers.LIGHT and bindings.serve(code_only(sources.cpp) + code_only(sources.cuda))
+    module = bindings.definition(sources) if bound else sources.bindings
+    # A #define instead of a flag: torch's headers test the name, so with the flag g++ would reject the precompiled
+    # header, which is built without it.
+    name = f"#define TORCH_EXTENSION_NAME {sources.name}\n"
+    cpp = f"{name}{named(sources.cpp, sources.cpp_file)}\n{bindings.PLACE}\n{module}\n"
+    cuda = named(rewritten(sources), sources.cuda_file)
+    cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O")]
+    cuda_flags = [word for option in options(sources.cuda_cflags) if _SHARED_FLAG.match(option[0]) for word in option]
+    host = [*start, "-include", flags.EMULATOR_HEADERS / "host_side.h", *_extra_includes(headers, sources.cpp, module)]
+    if not code_only(sources.cuda).strip():
+        return [Unit("main", cpp, [*host, *cpp_flags])]
+    start += _extra_includes(headers, sources.cuda)
+    ptx: list[str | Path] = ["-include", flags.EMULATOR_HEADERS / "ptx.h"] if "::emulator::ptx::" in cuda else []
+    if not _MORE_THAN_DECLARATIONS.search(code_only(sources.cpp)) and cuda_flags == cpp_flags:
+        return [Unit("main", cpp + cuda, [*start, *_extra_includes(headers, sources.cpp, module), *ptx, *cpp_flags])]
+    needs_torch = light_headers.replace_headers_of(sources)
+    if not needs_torch:
+        runtime_api, device_side = flags.CUDA_HEADERS / "cuda_runtime.h", flags.EMULATOR_HEADERS / "device_side.h"
+        start = [*flags.FULL_HEADERS, "-include", runtime_api, "-include", device_side]
+    return [Unit("main", cpp, [*host, *cpp_flags]), Unit("cuda", name + cuda, [*start, *ptx, *cuda_flags], needs_torch)]
+
+
+def _first_includes(headers: Headers, sanitized: bool) -> list[str | Path]:
+    """Returns the compiler flags for the include paths, and for the header that is included before the source.
+
+    This header replaces those that torch's load_inline puts before every source.
+    """
+    if headers is Headers.LIGHT:
+        return [*flags.LIGHT_HEADERS, "-include", shared_parts.prelude(sanitized)]
+    # A precompiled header serves only sources that are compiled with the flags of this header.
+    return [*flags.FULL_HEADERS, "-include", flags.PRELUDE if sanitized else _full_prelude()]
+
+
+def _extra_includes(headers: Headers, *code: str) -> list[str | Path]:
+    """Returns the compiler flags that add to the light headers what `code` needs. torch's own headers have it all."""
+    if headers is Headers.FULL:
+        return []
+    text = "".join(map(code_only, code))
+    return [word for header, names in _EXTRA_HEADERS.items() if names.search(text) for word in ("-include", header)]
+
+
+def _full_prelude() -> Path:
+    try:
+        return shared_parts.full_prelude()
+    except OSError as error:
+        raise FullHeadersMissing(f"The build cache cannot be written: {error}.", final=True) from None
+
+
+def _with_guards(assembly: str) -> str:
+    """Returns the text of an assembly file with unused bytes added behind each `__shared__` variable.
+
+    The compiled `__shared__` variables are zeroed thread-local variables: `.zero` in section `.tbss`.
+    """
+    out, shared = [], False
+    for line in assembly.split("\n"):
+        if line.startswith(("\t.section", "\t.text", "\t.data", "\t.bss")):
+            shared = "\t.tbss" in line
+        out.append(line)
+        if shared and line.startswith("\t.zero\t"):
+            out.append(f"\t.zero\t{_GUARD_BYTES}")
+    return "\n".join(out)

@@ -1,0 +1,134 @@
+"""Finds CUDA constructs that the emulator cannot run, in the log of a compiler that rejected a source.
+
+The compiler decides after its preprocessor, so a construct in `#if 0` or in an unused macro does not count. A name that
+CUDA does not have, either, is not such a construct. It is the author's mistake and stays a compile error.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernel_harness.emulator import ptx
+from kernel_harness.emulator.tokens import (
+    Token,
+    closing_of,
+    joined,
+    line_breaks,
+    next_code,
+    places_of,
+    previous_code,
+    text_at,
+    tokenize,
+)
+
+_HERE = Path(__file__).parent
+_HEADERS = _HERE / "include" / "cuda"
+# The names of CUDA's headers. The emulator has those headers that are in the folder _HEADERS.
+_CUDA_HEADERS = re.compile(
+    r"cuda_fp\w+\.h(?:pp)?|cuda_pipeline\w*\.h|cuda_awbarrier\w*\.h|mma\.h|cooperative_groups[\w/]*\.h|cub/[\w/.]+"
+    r"|thrust/[\w/.]+|cuda/[\w/.]+|nv/\w+|cute/[\w/.]+|cutlass/[\w/.]+|curand\w*\.h|cufft\w*\.h|cusparse\w*\.h"
+    r"|cusolver\w*\.h|cudnn\w*\.h|cublas\w*\.h|nvrtc\.h"
+)
+_ASM, _VOLATILE = ("asm", "__asm__", "__asm"), ("volatile", "__volatile__")
+_QUOTED = r"[\u2018'](?P<name>[\w:~]+)(?:\(.*?\))?[\u2019']"
+_UNKNOWN_NAME = re.compile(
+    rf"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: (?:fatal )?error: {_QUOTED} "
+    r"(?:was not declared|is not a member|has not been declared|does not name|in namespace|is not a class)",
+    re.MULTILINE,
+)
+_LONGEST_PTX = 100
+# `mark` puts this folder, which does not exist, before the name of a header that the emulator does not have.
+_NOWHERE = "emulator_unsupported/"
+_MISSING_HEADER = re.compile(
+    rf"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: fatal error: (?:{_NOWHERE})?(?P<header>\S+): No such file", re.MULTILINE
+)
+# A static assertion with this text stands for each construct that the emulator does not implement: `mark` puts it into
+# the source, and a header of the emulator may have it.
+_ASSERTION = re.compile(
+    r"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: error: static assertion failed: "
+    r"emulator_unsupported: (?P<construct>[^\n]*)",
+    re.MULTILINE,
+)
+_REQUIRED_FROM = re.compile(r"^(?P<place>[^\s:][^:\n]*:\d+):\d+:\s+required from", re.MULTILINE)
+
+
+def mark(tokens: list[Token]) -> None:
+    """Edits `tokens`, a CUDA source, in place, so that the compiler reports what the emulator cannot run.
+
+    That is inline PTX (`asm`) that has no translation, and the headers of CUDA that the emulator does not have. Inline
+    PTX that has one is translated.
+    """
+    for i in places_of(tokens, *_ASM):
+        opening = next_code(tokens, i + 1)
+        if text_at(tokens, opening) in _VOLATILE:
+            opening = next_code(tokens, opening + 1)
+        closing = closing_of(tokens, opening) if text_at(tokens, opening) == "(" else None
+        if closing is not None:
+            text = _translated(tokens[opening + 1 : closing])
+            tokens[i : closing + 1] = tokenize(text + line_breaks(tokens[i : closing + 1]))
+    for i in places_of(tokens, "#"):
+        header, name = _included(tokens, i)
+        if _CUDA_HEADERS.fullmatch(header) and not (_HEADERS / header).is_file():
+            tokens[name : name + 1] = tokenize(tokens[name].text[0] + _NOWHERE + tokens[name].text[1:])
+
+
+def _translated(tokens: Sequence[Token]) -> str:
+    """Returns C++ for an `asm` statement with these tokens between its brackets: its translation, or an error."""
+    try:
+        return ptx.translation(tokens)
+    except ptx.UnknownPtx as error:
+        text = re.sub(r'[^ -~]|["\\]', " ", str(error))[:_LONGEST_PTX]
+        return f'static_assert(false, "emulator_unsupported: the inline PTX {text}")'
+
+
+def find_in_log(log: str) -> tuple[str, str] | None:
+    """Returns place (`file:line`) and name of a CUDA construct that the emulator lacks, found in a compiler's log.
+
+    The construct is the cause of the first error in the log that names anything. Returns None if this error is the
+    author's mistake instead.
+    """
+    found = [match for match in (p.search(log) for p in (_UNKNOWN_NAME, _MISSING_HEADER, _ASSERTION)) if match]
+    if not found:
+        return None
+    first = min(found, key=re.Match.start)
+    if first.re is _UNKNOWN_NAME:
+        name = first["name"].split("::")[-1]
+        return (first["place"], name) if name in _names() else None
+    if first.re is _MISSING_HEADER:
+        header = first["header"]
+        return (first["place"], f"the header {header}") if _CUDA_HEADERS.fullmatch(header) else None
+    places = [m["place"] for m in _REQUIRED_FROM.finditer(log)] + [first["place"]]
+    own = [place for place in places if str(_HERE) not in place]
+    return (own[-1] if own else "source"), first["construct"]
+
+
+def _included(tokens: Sequence[Token], at: int) -> tuple[str, int]:
+    """Returns the name of the header in the `#include` whose `#` is the token at index `at`, and where it stands.
+
+    The index is that of the literal with the name, or of the `<` before it. The name is empty if this `#` does not
+    start an `#include`.
+    """
+    before = previous_code(tokens, at)
+    if before >= 0 and "\n" not in joined(tokens[before + 1 : at]):
+        return "", at
+    word = next_code(tokens, at + 1)
+    name = next_code(tokens, word + 1)
+    if text_at(tokens, word) != "include":
+        return "", at
+    if text_at(tokens, name) != "<":
+        return text_at(tokens, name).strip('"'), name
+    text = ""
+    for token in tokens[name + 1 :]:
+        if token.text == ">" or "\n" in token.text:
+            break
+        text += token.text
+    return text, name
+
+
+@functools.cache
+def _names() -> frozenset[str]:
+    lines = (_HERE / "unsupported_names.txt").read_text().splitlines()
+    return frozenset(word for line in lines if not line.startswith("#") for word in line.split())

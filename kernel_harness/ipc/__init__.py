@@ -1,0 +1,1 @@
+"""Communication between judge, fork server and workers: typed messages, their channel, and tensors in shared memory."""

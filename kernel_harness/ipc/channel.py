@@ -1,0 +1,220 @@
+"""Transport between two processes: JSON objects over a socket pair, and memory that both processes map.
+
+The judge does not trust a worker, so everything that a process receives is checked. The module `messages` defines what
+the JSON objects mean.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import mmap
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from typing import Any
+
+# Large enough for a message with a candidate's file and the sources that the file builds, both escaped as JSON.
+MAX_MESSAGE_BYTES = 8 << 20
+MAX_DESCRIPTORS = 4
+_LENGTH = struct.Struct("<I")
+# From linux/fcntl.h; the fcntl module of Python 3.11 lacks these names.
+_F_ADD_SEALS = 1033
+_SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 1, 2, 4, 16
+
+
+class Malformed(Exception):
+    """The other process sent data that is not a valid message."""
+
+
+class Closed(Exception):
+    """The other process has closed its end of the channel."""
+
+
+class Channel:
+    """One end of a socket pair that carries messages.
+
+    A message is a JSON object of at most MAX_MESSAGE_BYTES bytes. At most MAX_DESCRIPTORS file descriptors come with a
+    message.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        # The part of the next message that has arrived, and the descriptors that came with it.
+        self._arrived = bytearray()
+        self._descriptors: list[int] = []
+
+    def fileno(self) -> int:
+        """Returns the socket's file descriptor, so that `select` accepts a Channel."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Closes this end of the channel. The process at the other end then reads an end of file."""
+        self._socket.close()
+        self._discard()
+
+    def send(self, message: dict[str, Any], descriptors: Sequence[int] = (), timeout_s: float | None = None) -> None:
+        """Sends the JSON object `message`, and copies of the file descriptors in `descriptors` with it.
+
+        Raises Closed if the other end is closed, TimeoutError after `timeout_s` seconds (None: no limit), and
+        ValueError if the message is longer than MAX_MESSAGE_BYTES or contains a number that is not finite.
+        """
+        body = json.dumps(message, allow_nan=False).encode()
+        if len(body) > MAX_MESSAGE_BYTES:
+            raise ValueError(f"a message of {len(body)} bytes; the limit is {MAX_MESSAGE_BYTES}")
+        data = _LENGTH.pack(len(body)) + body
+        self._socket.settimeout(timeout_s)
+        try:
+            sent = socket.send_fds(self._socket, [data], list(descriptors)) if descriptors else 0
+            self._socket.sendall(data[sent:])
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise Closed(str(error)) from None
+
+    def receive(self, timeout_s: float | None = None) -> tuple[dict[str, Any], list[int]]:
+        """Returns the next message and the file descriptors that come with it, which the caller must close.
+
+        Raises Malformed if the data is not a valid message, Closed if the other end is closed, and TimeoutError if the
+        message is not complete after `timeout_s` seconds (None: no limit). After a TimeoutError, the next call goes on
+        with the part of the message that has arrived.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        try:
+            self._await_bytes(_LENGTH.size, deadline)
+            (length,) = _LENGTH.unpack_from(self._arrived)
+            if length > MAX_MESSAGE_BYTES:
+                raise Malformed(f"a message of {length} bytes; the limit is {MAX_MESSAGE_BYTES}")
+            self._await_bytes(_LENGTH.size + length, deadline)
+            message = _parse(bytes(self._arrived[_LENGTH.size :]))
+        except TimeoutError:
+            raise
+        except BaseException:
+            self._discard()
+            raise
+        descriptors, self._descriptors = self._descriptors, []
+        self._arrived.clear()
+        return message, descriptors
+
+    def _await_bytes(self, count: int, deadline: float | None) -> None:
+        """Waits until the first `count` bytes of the next message have arrived, and reads no byte beyond them."""
+        while len(self._arrived) < count:
+            wait = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self._socket], [], [], wait)[0]:
+                raise TimeoutError
+            try:
+                data, fds, flags, _ = socket.recv_fds(self._socket, count - len(self._arrived), MAX_DESCRIPTORS)
+            except OSError as error:
+                raise Closed(str(error)) from None
+            self._descriptors += fds
+            for descriptor in fds:
+                os.set_inheritable(descriptor, False)  # recv_fds ignores its flags, so MSG_CMSG_CLOEXEC has no effect
+            if len(self._descriptors) > MAX_DESCRIPTORS or flags & socket.MSG_CTRUNC:
+                raise Malformed(f"a message with more than {MAX_DESCRIPTORS} descriptors")
+            if not data:
+                raise Closed("end of file")
+            self._arrived += data
+
+    def _discard(self) -> None:
+        """Forgets the part of a message that has arrived, and closes the descriptors that came with it."""
+        self._arrived.clear()
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is not JSON")
+
+    def finite(digits: str) -> float:
+        number = float(digits)
+        if not math.isfinite(number):
+            raise ValueError(f"{digits[:20]} is too large")
+        return number
+
+    try:
+        message = json.loads(body, parse_constant=refuse, parse_float=finite)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise Malformed("a JSON value that is not an object")
+    return message
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Returns two Unix stream sockets that are connected to each other."""
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+class SharedBuffer:
+    """Shared memory of a fixed size: a memfd (a file in memory) with seals, which nothing can remove.
+
+    The seals stop every process that holds the descriptor from changing the size. Without the seals, a worker could
+    shrink the memory, and Linux would kill the judge when it reads its mapping beyond the new end.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = max(1, size)
+        self.descriptor = os.memfd_create("kernel-harness", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.descriptor, self.size)
+        fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _SEAL_SHRINK | _SEAL_GROW)
+        self.memory = mmap.mmap(self.descriptor, self.size)
+        self._sealed = False
+
+    @property
+    def taken_bytes(self) -> int:
+        """Returns how many bytes of physical memory the buffer takes. A page takes none until it is used."""
+        return os.fstat(self.descriptor).st_blocks * 512
+
+    def read_only(self) -> int:
+        """Returns a new read-only descriptor of this memory. The caller must close the descriptor.
+
+        From now on, the memory can be written only through mappings that already exist, such as `self.memory`. This
+        needs a seal, because the holder of a read-only descriptor could open the memory again for writing through
+        /proc. A second seal forbids further seals, because a process that holds a descriptor could otherwise add some.
+        No seal covers the times, the mode and the extended attributes of the memory's file. A worker that owns the file
+        can change them through a read-only descriptor, and so leave a message for the next worker. They are set back.
+        """
+        if not self._sealed:
+            fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _SEAL_FUTURE_WRITE | _SEAL_SEAL)
+            self._sealed = True
+        os.utime(self.descriptor, ns=(0, 0))
+        os.fchmod(self.descriptor, 0o600)
+        with contextlib.suppress(OSError):  # a Linux kernel without extended attributes of memory
+            for name in os.listxattr(self.descriptor):
+                if name.startswith("user."):
+                    os.removexattr(self.descriptor, name)
+        return os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Closes the descriptor and unmaps the memory. Linux frees the memory once no process maps it.
+
+        A second call is safe, for example after an interrupt in the first call.
+        """
+        # The number may soon belong to another file, which later code must not reach through `self.descriptor`.
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+        # BufferError means that a tensor still uses the mapping. The mapping is then freed with that tensor.
+        with contextlib.suppress(BufferError):
+            self.memory.close()
+
+
+def map_private(descriptor: int, size: int) -> mmap.mmap:
+    """Maps `size` bytes of the memory behind `descriptor`. No other process sees what this process writes to it."""
+    return mmap.mmap(descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def map_read_only(descriptor: int, size: int) -> mmap.mmap:
+    """Maps `size` bytes of the memory behind `descriptor`, for reading only."""
+    return mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
+
+
+def map_shared(descriptor: int, size: int) -> mmap.mmap:
+    """Maps `size` bytes of the memory behind `descriptor`. All processes that map it see what this one writes."""
+    return mmap.mmap(descriptor, size)

@@ -1,0 +1,531 @@
+"""The messages between judge, fork server and workers. Each one is a frozen dataclass with annotations for its limits.
+
+On the channel, a message is the JSON object `{"kind": class name, "number": text, "body": fields}`. The judge draws a
+new number for each request to a worker, and the reply repeats the number. A field of type Any holds JSON that is
+written and checked by another module.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Generic, TypeVar
+
+from kernel_harness.ipc import tensors
+from kernel_harness.ipc.channel import Channel, Malformed
+from kernel_harness.ipc.schema import AtMost, Cut, JsonAtMost, Message, Plausible
+from kernel_harness.ipc.tensors import Leaf
+
+LONGEST_TEXT, LONGEST_LOG = 20_000, 1 << 20
+MOST_READ_FILES = 5000  # the headers of CUTLASS are about 600
+_Path = Annotated[str, AtMost(4096)]
+_Digest = Annotated[str, AtMost(64)]
+_Leaves = Annotated[tuple[Leaf, ...], AtMost(tensors.MAX_LEAVES)]
+
+
+@dataclass(frozen=True)
+class Done(Message):
+    """The reply to a request that was carried out and has no result."""
+
+
+# ---------------------------------------------------------------------------------- judge and fork server
+
+
+@dataclass(frozen=True)
+class PrepareDevice(Message):
+    """A request to the fork server: do once what all workers for a device need, before the first of them starts.
+
+    `device` is the device's name. The fork server first sets the environment variables in `environment`. The reply is
+    Done.
+    """
+
+    device: str
+    environment: dict[str, str]
+
+
+@dataclass(frozen=True)
+class SetWall(Message):
+    """A request to the fork server: put a wall of the kind `kind` around workers that start later. The reply is Done.
+
+    `kind` is the value of an `isolation.Kind`. `hidden` has the absolute paths that the wall hides from workers.
+    """
+
+    kind: str
+    hidden: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fork(Message):
+    """A request to the fork server: start a worker. The reply is Forked.
+
+    `folder` is the absolute path of the worker's own folder. Two descriptors come with the request: the worker's end of
+    its channel to the judge, and the pipe that receives what the worker prints.
+    """
+
+    folder: str
+
+
+@dataclass(frozen=True)
+class Forked(Message):
+    """The reply to Fork: the new worker's process number in the fork server's process namespace."""
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class GetExitStatus(Message):
+    """A request to the fork server: how did the worker with the process number `pid` end? The reply is ExitStatus.
+
+    `pid` is the number that the reply Forked gave for this worker.
+    """
+
+    pid: int
+
+
+@dataclass(frozen=True)
+class ExitStatus(Message):
+    """The reply to GetExitStatus: the worker's status in the format of `os.waitpid`, or None while the worker runs."""
+
+    status: int | None
+
+
+# ------------------------------------------------------------------------- judge to worker: one candidate
+
+
+@dataclass(frozen=True)
+class InputLayout(Message):
+    """The places of a call's or a constructor's inputs in a shared buffer of `size` bytes.
+
+    `structure` is the nesting and the plain values of the inputs, as `tensors.flatten` returns it. `leaves` describes
+    each tensor: dtype, shape, strides and offset in the buffer. `key` removes the random bits that hide the buffer's
+    bytes (see `packed.mask_`); it is None if the bytes are not hidden. The constructor raises tensors.Unreadable if a
+    tensor ends beyond the buffer.
+    """
+
+    structure: Any
+    leaves: _Leaves
+    size: int
+    key: int | None
+
+    def __post_init__(self) -> None:
+        tensors.check_inside(self.leaves, self.size)
+
+
+@dataclass(frozen=True)
+class Ping(Message):
+    """A request to a worker that asks for nothing. The reply, Done, shows that the worker runs."""
+
+
+@dataclass(frozen=True)
+class Start(Message):
+    """A request to a worker: open the device with the name `device`. The reply is Done.
+
+    The worker also puts the folders in `import_path` first in `sys.path`. One descriptor comes with the request: the
+    shared memory of `output_bytes` bytes to which the worker will copy outputs.
+    """
+
+    device: str
+    output_bytes: int
+    import_path: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Load(Message):
+    """A request to a worker: execute a candidate's file and look up the class `class_name` in it. The reply is Done.
+
+    `file` is the file's name and `source` its text. Executing the file also builds the CUDA or C++ extensions in it.
+    """
+
+    file: str
+    source: str
+    class_name: str
+
+
+@dataclass(frozen=True)
+class Make(Message):
+    """A request to a worker: build the model. The reply is Done.
+
+    The worker first seeds torch's random generator with `seed`. `compile_mode` is a mode of torch.compile, or None for
+    a model that is not compiled. `inputs` describes the arguments of the model's constructor. One descriptor comes with
+    the request: the shared buffer that holds their tensors.
+    """
+
+    inputs: InputLayout
+    seed: int
+    compile_mode: str | None
+
+
+@dataclass(frozen=True)
+class Receive(Message):
+    """A request to a worker: copy the inputs to the device before the call, while they are hidden. The reply is Done.
+
+    The inputs are combined with random bits (see `packed.mask_`), so that the worker cannot read them yet. The next
+    Call brings the key that removes the bits. One descriptor comes with the request: the shared buffer that holds the
+    inputs.
+    """
+
+
+@dataclass(frozen=True)
+class Call(Message):
+    """A request to a worker: call the model once. The reply is Called.
+
+    - `inputs`: the description of the inputs in the shared buffer.
+    - `seed`: the worker first seeds torch's random generator with this number.
+    - `writable`: after the call, the worker copies the inputs back to the buffer, where the judge looks for changes.
+    - `poison`: device memory that the call has not written reads as NaN.
+    - `hold`: the clock cycles for which the device waits before a timed call, or None for an untimed call.
+    - `keep`: the worker keeps the inputs, so that Repeat or Replay can make the same call again.
+
+    One descriptor comes with the request: the buffer that holds the inputs.
+    """
+
+    inputs: InputLayout
+    seed: int
+    writable: bool
+    poison: bool
+    hold: int | None
+    keep: bool
+
+
+@dataclass(frozen=True)
+class Repeat(Message):
+    """A request to a worker: make the last call, which had `keep` set, once more with its inputs in the device's cache.
+
+    `hold` is the number of clock cycles for which the device waits before the call. The reply is DeviceTime.
+    """
+
+    hold: int
+
+
+@dataclass(frozen=True)
+class Replay(Message):
+    """A request to a worker: capture the last call, which had `keep` set, as a CUDA graph, and time this graph.
+
+    The reply is ReplayTimes.
+    """
+
+
+@dataclass(frozen=True)
+class ListKernels(Message):
+    """A request to a worker: call the model once and list the kernels that the call launches. The reply is KernelTimes.
+
+    `inputs` describes the inputs. The worker first seeds torch's random generator with `seed`. One descriptor comes
+    with the request: the shared buffer that holds the inputs.
+    """
+
+    inputs: InputLayout
+    seed: int
+
+
+@dataclass(frozen=True)
+class SkipKernels(Message):
+    """A request to a worker: if `skip`, launch no kernel of the candidate from now on; otherwise launch them again.
+
+    The reply is Done. Only the emulated device can skip kernels.
+    """
+
+    skip: bool
+
+
+@dataclass(frozen=True)
+class BeginProfile(Message):
+    """A request to a worker: start to record sizes and counts of each kernel that is launched. The reply is Done."""
+
+
+@dataclass(frozen=True)
+class EndProfile(Message):
+    """A request to a worker: stop the record that BeginProfile started. The reply is LaunchCounts."""
+
+
+@dataclass(frozen=True)
+class BeginSanitizing(Message):
+    """A request to a worker: switch the sanitizer on, which checks the kernels' memory accesses. The reply is Done.
+
+    `file` is the name of the candidate's file and `source` its text.
+    """
+
+    file: str
+    source: str
+
+
+@dataclass(frozen=True)
+class SanitizeNextCall(Message):
+    """A request to a worker: set in which order the threads of the next call run, and what the sanitizer checks then.
+
+    `order` 0 runs the threads of a kernel forwards and 1 in reverse; any other number is the seed of a random order.
+    `checks` says whether the sanitizer checks memory accesses. The reply is Done.
+    """
+
+    order: int
+    checks: bool
+
+
+@dataclass(frozen=True)
+class GetFindings(Message):
+    """A request to a worker: what did the sanitizer find in the last call? The reply is Findings.
+
+    `blame` names one value that changes with the order of threads, so that the sanitizer explains this value. It is the
+    index of an output and the index of an element in that output, or None.
+    """
+
+    blame: Annotated[tuple[int, ...], AtMost(2)] | None
+
+
+# ---------------------------------------------------------------------- judge to worker: no candidate
+
+
+@dataclass(frozen=True)
+class Build(Message):
+    """A request to a worker that has loaded no candidate: compile sources for a device. The reply is Library.
+
+    `device` is the device's name. `sources` is the JSON of a `compile.sources.Sources`. The request has nothing else of
+    the candidate, such as the name of its file, because the library is stored for all candidates with these sources.
+    """
+
+    device: str
+    sources: Any
+
+
+@dataclass(frozen=True)
+class ProcessId(Message):
+    """Identifies a process: `pid` is its number, `started` is its start time in clock ticks since boot.
+
+    `started` distinguishes two processes that have the same number. It is None if /proc does not show the process.
+    """
+
+    pid: int
+    started: int | None
+
+
+@dataclass(frozen=True)
+class Probe(Message):
+    """A request to a worker: try everything that the wall must prevent. The reply is Probed.
+
+    `judge` and `fork_server` are the processes that the worker tries to signal. `address` is where 32 secret bytes lie
+    in the judge's memory, which the worker tries to read. `files` are paths at which it tries to create a file. `port`
+    is the local TCP port on which the judge listens.
+    """
+
+    judge: ProcessId
+    fork_server: ProcessId
+    address: int
+    files: tuple[str, ...]
+    port: int
+
+
+# ----------------------------------------------------------------------------------- worker to judge
+
+
+@dataclass(frozen=True)
+class DeviceTime(Message):
+    """The time and memory of one call, as the worker's device measured them.
+
+    `device_ms` is the duration in milliseconds. `exposed` is true if the duration may include launch latency.
+    `peak_bytes` is the device memory that the call used beyond its inputs. A number that was not measured is None.
+
+    An impossible number also becomes None, because the judge's statistics could not compute with it: 10**400 does not
+    fit into a float, and a speedup over 5e-324 overflows.
+    """
+
+    device_ms: Annotated[float | None, Plausible(1e-6, 1e9)]
+    exposed: bool
+    peak_bytes: Annotated[int | None, Plausible(0, (1 << 50) - 1)]
+
+
+@dataclass(frozen=True)
+class Called(Message):
+    """The reply to Call: where the output is, and what the worker measured for the call.
+
+    `structure` is the nesting of the output as `tensors.flatten` returns it, and `leaves` describes each output tensor
+    (dtype, shape, strides, offset) in the shared memory for outputs. `time` has the duration and the memory. `launches`
+    is the number of kernels that the call launched, or None if the device does not count launches.
+    """
+
+    structure: Annotated[Any, JsonAtMost(1 << 16)]
+    leaves: _Leaves
+    time: DeviceTime
+    launches: Annotated[int | None, Plausible(0, 1 << 50)]
+
+
+@dataclass(frozen=True)
+class ReplayTimes(Message):
+    """The reply to Replay: times of a CUDA graph in milliseconds. Both are None on a device without graphs.
+
+    The graph holds several calls. `interval_ms` is the time from one call to the next within a graph. `overhead_ms` is
+    the additional time that one replay of the whole graph takes.
+    """
+
+    interval_ms: float | None
+    overhead_ms: float | None
+
+
+@dataclass(frozen=True)
+class KernelTimes(Message):
+    """The reply to ListKernels: names and times of kernels in the order of their launches.
+
+    A longer name is cut to 1000 characters, because template arguments can make the name of an honest kernel very long.
+    The lists are cut to 1000 kernels. A time is in microseconds; an impossible time becomes None.
+    """
+
+    names: Annotated[tuple[Annotated[str, Cut(1000)], ...], Cut(1000)]
+    times_us: Annotated[tuple[Annotated[float | None, Plausible(0, 1e12)], ...], Cut(1000)]
+
+
+@dataclass(frozen=True)
+class LaunchCounts(Message):
+    """The reply to EndProfile: in `launches`, one JSON object of sizes and counts for each kernel launch, in order.
+
+    The package `diagnostics.profile` checks this JSON.
+    """
+
+    launches: Any
+
+
+@dataclass(frozen=True)
+class Findings(Message):
+    """The reply to GetFindings: what the sanitizer found, as JSON that `diagnostics.sanitizer.findings` checks."""
+
+    findings: Any
+
+
+@dataclass(frozen=True)
+class Library(Message):
+    """The reply to Build: the file name of the library that was built, and the files of the user that the build read.
+
+    `read` has the absolute paths of these files; None means that there are too many. One descriptor comes with the
+    reply: the library, open for reading.
+    """
+
+    name: Annotated[str, AtMost(250)]
+    read: Annotated[tuple[_Path, ...], AtMost(MOST_READ_FILES)] | None
+
+
+@dataclass(frozen=True)
+class Probed(Message):
+    """The reply to Probe: what the worker could do behind the wall.
+
+    `environment` and `memory` are SHA-256 digests of the judge's environment and of the secret in the judge's memory as
+    the worker read them, or None if the worker could not read them. `signals_judge` and `signals_fork_server` say
+    whether the worker may send a signal to the judge and to the fork server.
+    """
+
+    environment: _Digest | None
+    memory: _Digest | None
+    signals_judge: bool
+    signals_fork_server: bool
+
+
+class Stage(StrEnum):
+    """The step at which a worker failed."""
+
+    START = "start"
+    LOAD = "load"
+    BUILD = "build"
+    FULL_HEADERS = "full headers"  # a build that needs the precompiled form of torch's full headers in the cache
+    UNSUPPORTED = "unsupported"  # a build of sources with a construct that the emulator cannot run
+    MAKE = "make"
+    CALL = "call"
+
+
+@dataclass(frozen=True)
+class Failure(Message):
+    """The reply to a request that raised an exception; also the judge's answer to a worker whose build failed.
+
+    `stage` is the step that failed. `type` is the name of the exception's class, and `message` its text. `line` is the
+    line of the candidate's file at which the exception was raised, or None if the line is not known. `log` is a
+    compiler's log or a traceback. `refusal` is true if the model declined a shape in a documented way, before it
+    launched a kernel.
+    """
+
+    stage: Stage
+    type: Annotated[str, Cut(100)]
+    message: Annotated[str, Cut(LONGEST_TEXT)]
+    line: Annotated[int | None, Plausible(1, 1 << 31)]
+    log: Annotated[str, Cut(LONGEST_LOG)]
+    refusal: bool
+
+
+@dataclass(frozen=True)
+class BuildWanted(Message):
+    """A question from a worker to the judge in the middle of a request: where is the library built from these sources?
+
+    `sources` is the JSON of a `compile.sources.Sources`. The judge has the sources compiled, unless the build cache has
+    the library, and answers with Built or Failure. The worker then continues with the request.
+    """
+
+    sources: Any
+
+
+@dataclass(frozen=True)
+class Built(Message):
+    """The judge's answer to BuildWanted: `library`, the path of the library, which the worker may then load."""
+
+    library: _Path
+
+
+# -------------------------------------------------------------------------------------- on the channel
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True)
+class Received(Generic[M]):
+    """A received message, the number of the request that it belongs to, and the file descriptors that came with it.
+
+    The receiver must close the descriptors.
+    """
+
+    message: M
+    number: str
+    descriptors: list[int]
+
+    def close(self) -> None:
+        """Closes the descriptors that came with the message."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+
+def send(
+    channel: Channel,
+    message: Message,
+    number: str = "",
+    descriptors: Sequence[int] = (),
+    timeout_s: float | None = None,
+) -> None:
+    """Sends `message`, the number of the request that it belongs to, and copies of `descriptors`.
+
+    Raises channel.Closed if the other end is closed, TimeoutError after `timeout_s` seconds (None: no limit), and
+    ValueError if the message is too long or contains a number that is not finite.
+    """
+    envelope = {"kind": type(message).__name__, "number": number, "body": message.to_json()}
+    channel.send(envelope, descriptors, timeout_s)
+
+
+def receive(
+    channel: Channel, kinds: Sequence[type[M]], *, number: str | None = None, timeout_s: float | None = None
+) -> Received[M]:
+    """Returns the next message: an instance of one of `kinds`, with the request number `number` (None: any number).
+
+    Raises Malformed for any other message, channel.Closed if the other end is closed, and TimeoutError if the message
+    is not complete after `timeout_s` seconds (None: no limit).
+    """
+    data, descriptors = channel.receive(timeout_s)
+    try:
+        return Received(_opened(data, kinds, number), data["number"], descriptors)
+    except BaseException:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise
+
+
+def _opened(data: dict[str, Any], kinds: Sequence[type[M]], number: str | None) -> M:
+    if data.keys() != {"kind", "number", "body"} or not isinstance(data["number"], str):
+        raise Malformed("the fields `kind`, `number` and `body` are missing or wrong")
+    if number is not None and data["number"] != number:
+        raise Malformed("a reply to another request")
+    for kind in kinds:
+        if kind.__name__ == data["kind"]:
+            return kind.from_json(data["body"])
+    raise Malformed(f"not a message of the kind {' or '.join(kind.__name__ for kind in kinds)}")

@@ -1,0 +1,262 @@
+"""Converts a value, such as a model's inputs, to a JSON structure and the raw bytes of its tensors, and back.
+
+Nothing is pickled, so reading a value from an untrusted process cannot run code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+# The length of a canary: known bytes before and after each tensor of a buffer. CUDA's allocator also aligns tensors to
+# 512 bytes, so vector loads behave in a buffer as they do elsewhere.
+CANARY_BYTES = 512
+_CANARY = bytes((37 * i + 11) % 256 for i in range(CANARY_BYTES))
+MAX_LEAVES = 256
+MAX_RANK = 16
+MAX_DEPTH = 64
+
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    )
+}  # fmt: skip
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+class Unreadable(Exception):
+    """A received description of a value or tensor is malformed, or a value has a type that cannot be sent."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """The description of one tensor in a buffer: its dtype, its shape and the place of its bytes.
+
+    `stride` is in elements, and leaves no gaps between elements. `offset` is in bytes from the buffer's start.
+    """
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    @property
+    def count(self) -> int:
+        """Returns the number of elements in the tensor."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Returns the number of bytes that the tensor takes."""
+        return self.count * int(self.dtype.itemsize)
+
+    def view(self, memory: Any) -> torch.Tensor:
+        """Returns the tensor as a view of the buffer `memory`. An empty tensor shares no memory with the buffer."""
+        return self.of(self.bytes(memory))
+
+    def bytes(self, memory: Any) -> torch.Tensor:
+        """Returns the tensor's bytes in the buffer `memory` as a flat uint8 tensor, without a copy."""
+        if not self.count:
+            return torch.empty(0, dtype=torch.uint8)
+        return torch.frombuffer(memory, dtype=torch.uint8, count=self.nbytes, offset=self.offset)
+
+    def of(self, flat: torch.Tensor) -> torch.Tensor:
+        """Returns the described tensor with its bytes taken from `flat`, a flat uint8 tensor, without a copy."""
+        if not self.count:
+            return torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
+        return flat.view(self.dtype).as_strided(self.shape, self.stride)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns this description of a tensor as a JSON object, for a message."""
+        return {
+            "dtype": _NAMES[self.dtype],
+            "shape": list(self.shape),
+            "stride": list(self.stride),
+            "offset": self.offset,
+        }
+
+    @classmethod
+    def from_json(cls, described: Any) -> Leaf:
+        """Parses the description of a tensor from another process. Raises Unreadable if `described` is not valid."""
+        try:
+            dtype = _DTYPES[described["dtype"]]
+            shape, stride, offset = tuple(described["shape"]), tuple(described["stride"]), described["offset"]
+        except (KeyError, TypeError):
+            raise Unreadable("a tensor's dtype, shape, stride or offset is missing or unknown") from None
+        if len(shape) != len(stride) or len(shape) > MAX_RANK:
+            raise Unreadable("a tensor's shape and strides contradict each other")
+        if not all(type(n) is int and 0 <= n < 1 << 48 for n in (*shape, *stride, offset)):
+            raise Unreadable("a tensor's shape, stride or offset is out of range")
+        # torch multiplies the sizes of an empty tensor too, so their product must not overflow. torch loads the widest
+        # types only from aligned addresses.
+        if math.prod(max(1, n) for n in shape) >= 1 << 48 or offset % dtype.itemsize:
+            raise Unreadable("a tensor's shape, stride or offset is out of range")
+        leaf = cls(dtype, shape, stride, offset)
+        reach = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) if leaf.count else 0
+        if reach > leaf.count:
+            raise Unreadable("a tensor's shape and strides contradict each other")
+        return leaf
+
+
+def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
+    """Splits `value` into a JSON structure and a list of its tensors. The structure refers to a tensor by its index.
+
+    The structure holds the nesting and the plain values. Raises Unreadable if `value` contains a type that cannot be
+    sent to another process.
+    """
+    tensors: list[torch.Tensor] = []
+
+    def walk(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if value.dtype not in _NAMES or value.layout != torch.strided:
+                raise Unreadable(f"a tensor of {value.dtype}, {value.layout} cannot be sent to another process")
+            tensors.append(value)
+            return {"tensor": len(tensors) - 1}
+        if isinstance(value, (list, tuple)):
+            return {"tuple" if isinstance(value, tuple) else "list": [walk(v) for v in value]}
+        if isinstance(value, dict):
+            return {"dict": [[walk(k), walk(v)] for k, v in value.items()]}
+        if isinstance(value, float) and not math.isfinite(value):
+            return {"float": str(value)}
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return {"value": value}
+        if isinstance(value, torch.dtype):
+            return {"dtype": str(value).removeprefix("torch.")}
+        raise Unreadable(
+            f"a {type(value).__name__} cannot be sent to another process; "
+            "use tensors, numbers, strings, lists and dicts"
+        )
+
+    return walk(value), tensors
+
+
+def unflatten(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """Returns the value that `flatten` split into `structure` and `tensors`. Raises Unreadable if they do not fit."""
+    try:
+        return _unflatten(structure, tensors, MAX_DEPTH)
+    except TypeError:  # a dict's key cannot be hashed
+        raise Unreadable("not a structure") from None
+
+
+def _unflatten(structure: Any, tensors: Sequence[torch.Tensor], depth: int) -> Any:
+    if not depth:
+        raise Unreadable(f"nested more than {MAX_DEPTH} deep")
+    if not isinstance(structure, dict) or len(structure) != 1:
+        raise Unreadable("not a structure")
+    ((kind, content),) = structure.items()
+    if kind == "tensor" and isinstance(content, int) and 0 <= content < len(tensors):
+        return tensors[content]
+    if kind in ("list", "tuple") and isinstance(content, list):
+        items = [_unflatten(item, tensors, depth - 1) for item in content]
+        return items if kind == "list" else tuple(items)
+    if kind == "dict" and isinstance(content, list) and all(isinstance(p, list) and len(p) == 2 for p in content):
+        return {_unflatten(key, tensors, depth - 1): _unflatten(value, tensors, depth - 1) for key, value in content}
+    if kind == "float" and content in ("inf", "-inf", "nan"):
+        return float(content)
+    if kind == "value" and (content is None or isinstance(content, (bool, int, float, str))):
+        return content
+    if kind == "dtype" and content in _DTYPES:
+        return _DTYPES[content]
+    raise Unreadable(f"not a structure: {str(kind)[:40]!r}")
+
+
+def skeleton(structure: Any) -> Any:
+    """Returns `structure`, a result of `flatten`, with the same placeholder for every tensor.
+
+    Two values with equal results have the same nesting and the same plain values. A tuple counts as a list.
+    """
+    if isinstance(structure, dict) and "tensor" in structure:
+        return "tensor"
+    if isinstance(structure, dict):
+        # A tuple and a list count as the same output if their items are the same.
+        return {"list" if kind == "tuple" else kind: skeleton(content) for kind, content in structure.items()}
+    return [skeleton(item) for item in structure] if isinstance(structure, list) else structure
+
+
+def outline(structure: Any) -> str:
+    """Returns a structure from `flatten`, or a result of `skeleton`, in Python's notation, for error messages."""
+    shape = structure if structure == "tensor" else skeleton(structure)
+    if shape == "tensor":
+        return "tensor"
+    ((kind, content),) = shape.items()
+    if kind in ("list", "tuple"):
+        items = ", ".join("tensor" if item == "tensor" else outline(item) for item in content)
+        return f"({items})"
+    return repr(content)
+
+
+def layout(tensors: Iterable[torch.Tensor], lead_bytes: int = 0) -> tuple[list[Leaf], int]:
+    """Returns a description of each tensor's place in one buffer, and the size of that buffer in bytes.
+
+    The places leave room for known bytes (canaries) before and after each tensor, which reveal writes outside a tensor.
+    `lead_bytes` moves all tensors towards the buffer's end; it must be a multiple of CANARY_BYTES.
+    """
+    leaves, offset = [], CANARY_BYTES + lead_bytes
+    for tensor in tensors:
+        dense = tensor.stride() if _is_dense(tensor) else tensor.contiguous().stride()
+        leaf = Leaf(tensor.dtype, tuple(tensor.shape), tuple(dense), offset)
+        leaves.append(leaf)
+        room = (leaf.nbytes + CANARY_BYTES - 1) // CANARY_BYTES * CANARY_BYTES
+        offset += room + CANARY_BYTES
+    return leaves, offset
+
+
+def write(memory: Any, leaves: Sequence[Leaf], tensors: Iterable[torch.Tensor], size: int) -> None:
+    """Copies `tensors` to the places in `memory` that `leaves` describes, and fills all other bytes with known values.
+
+    `leaves` has the dtype, shape, strides and offset of each tensor, and `size` is the length of `memory` in bytes. The
+    known values reveal later writes outside a tensor.
+    """
+    end = 0
+    for leaf in leaves:
+        _fill(memory, end, leaf.offset)
+        end = leaf.offset + leaf.nbytes
+    _fill(memory, end, size)
+    for leaf, tensor in zip(leaves, tensors, strict=True):
+        leaf.view(memory).copy_(tensor)
+
+
+def damaged(memory: Any, leaves: Sequence[Leaf], size: int) -> list[int]:
+    """Returns the indices of tensors next to which something wrote: the known bytes before or after them have changed.
+
+    `leaves` describes the place of each tensor in `memory`, which has `size` bytes.
+    """
+    ends = [0, *(leaf.offset + leaf.nbytes for leaf in leaves)]
+    starts = [*(leaf.offset for leaf in leaves), size]
+    gaps = [memory[end:start] == _canary(end, start) for end, start in zip(ends, starts, strict=True)]
+    return [i for i in range(len(leaves)) if not gaps[i] or not gaps[i + 1]]
+
+
+def check_inside(leaves: Iterable[Leaf], size: int) -> None:
+    """Raises Unreadable if a tensor that `leaves` describes ends beyond a buffer of `size` bytes."""
+    if any(leaf.offset + leaf.nbytes > size for leaf in leaves):
+        raise Unreadable("a tensor reaches past its buffer")
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Returns whether the tensor's elements leave no gaps and do not overlap.
+
+    This holds if, with dimensions sorted by stride, each stride is the product of the sizes of the dimensions before.
+    """
+    expected = 1
+    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _canary(start: int, end: int) -> bytes:
+    first = start % CANARY_BYTES
+    repeats = (end - start + first) // CANARY_BYTES + 1
+    return (_CANARY * repeats)[first : first + end - start]
+
+
+def _fill(memory: Any, start: int, end: int) -> None:
+    memory[start:end] = _canary(start, end)

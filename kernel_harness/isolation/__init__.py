@@ -1,0 +1,98 @@
+"""The wall, which isolates a worker from other processes, files and the network before the worker loads a candidate.
+
+This module chooses the kind of wall that a machine allows, and puts a process behind it. The module `probe` measures
+what the wall prevents.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from kernel_harness.isolation import bubblewrap, landlock, namespaces, privileges
+
+DISK_BYTES = 1 << 30
+"""The most bytes that a worker may keep in its own folder, which can be in memory. 1 GiB is enough for any build."""
+
+
+class Kind(StrEnum):
+    """The kinds of walls, strongest first.
+
+    NAMESPACES: each worker is forked into its own user, mount, process, network, IPC, host name and cgroup namespaces.
+    It sees no other process and has no network. All files are read-only except its own folder and /dev/shm, which
+    start empty and hold DISK_BYTES each, in memory. Hidden paths are empty. /dev has no devices but GPUs, null, zero,
+    full, random and urandom. Capabilities are dropped, and a seccomp filter refuses `connect`, key rings, io_uring,
+    range locks, notes of the use of files (inotify) and most kinds of sockets.
+
+    BUBBLEWRAP: the program `bwrap` runs the fork server in its own namespaces. This kind is for machines that allow
+    only `bwrap` to create namespaces. All workers share them. What protects workers from each other is the same as for
+    LANDLOCK, without Landlock if the Linux kernel lacks it.
+
+    LANDLOCK: no namespaces. A worker writes only to its own folder and to harmless devices, cannot read hidden paths,
+    and, if Landlock's version can forbid it, uses no TCP and signals no other process. Capabilities are dropped, and
+    the seccomp filter is installed. The filter also refuses signals if Landlock's version cannot. A file has at most
+    DISK_BYTES. Other processes and file names stay visible.
+
+    NONE: no wall. A worker is a separate process with its own working directory. It can reach whatever its user can.
+    """
+
+    NAMESPACES = "namespaces"
+    BUBBLEWRAP = "bubblewrap"
+    LANDLOCK = "landlock"
+    NONE = "process"
+
+
+def best() -> Kind:
+    """Returns the strongest kind of wall that this machine allows this user."""
+    if namespaces.usable():
+        return Kind.NAMESPACES
+    if bubblewrap.usable():
+        return Kind.BUBBLEWRAP
+    return Kind.LANDLOCK if landlock.version() else Kind.NONE
+
+
+def weaker(kind: Kind) -> Kind:
+    """Returns the kind of wall to use if no worker can enter a wall of this kind.
+
+    It is never BUBBLEWRAP, because bwrap cannot be put around a fork server that already runs.
+    """
+    return Kind.LANDLOCK if kind is Kind.NAMESPACES and landlock.version() else Kind.NONE
+
+
+def enter(kind: Kind, folder: Path, hidden: Sequence[Path]) -> None:
+    """Puts this process behind a wall of this kind, irrevocably, and changes to `folder`, its own folder.
+
+    Every wall except NONE leaves `folder` writable and hides the paths in `hidden` from this process, except those that
+    contain something it needs. Raises OSError if the process cannot enter the wall.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # If the machine runs out of memory, Linux should kill a worker, not the judge.
+    Path("/proc/self/oom_score_adj").write_text("1000")
+    folder.mkdir(exist_ok=True)
+    if kind is Kind.NAMESPACES:
+        namespaces.become_user()
+        namespaces.furnish(folder, _hideable(hidden, folder), DISK_BYTES)
+        privileges.drop()
+    elif kind is not Kind.NONE:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (DISK_BYTES, DISK_BYTES))
+        privileges.drop(others_visible=True, own_signals_only=landlock.version() < landlock.SIGNALS_SINCE)
+        if kind is Kind.LANDLOCK or landlock.version():
+            # The parent has the folders of all workers.
+            landlock.restrict([folder, *_devices()], [*_hideable(hidden, folder), folder.parent])
+    os.chdir(folder)
+
+
+def _devices() -> list[Path]:
+    return [*(Path("/dev") / name for name in ("null", "zero", "full")), *Path("/dev").glob("nvidia*")]
+
+
+def _hideable(hidden: Sequence[Path], folder: Path) -> list[Path]:
+    """Returns the paths in `hidden` that contain no file that a worker needs, such as the compiler or `folder`."""
+    places = (shutil.which("c++"), os.__file__, sys.prefix, os.environ.get("KERNEL_HARNESS_CACHE"))
+    needed = [Path(__file__).parents[1], folder, *map(Path, filter(None, places))]
+    return [h for h in hidden if not any(n.resolve().is_relative_to(h.resolve()) for n in needed)]

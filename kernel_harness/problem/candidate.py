@@ -1,0 +1,75 @@
+"""Lists kernel files and reads their texts. Runs no kernel file."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_harness.core.paths import shown
+from kernel_harness.core.terminal import printable
+
+_LONGEST_TITLE = 300
+# A worker accepts a file of 1 MB. The rest of a longer one is not read, so that no file fills the memory.
+_MOST_CHARACTERS = 1 << 24
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One kernel file that is judged.
+
+    `source` is the file's text at the time when it was read. Later changes of the file have no effect.
+    """
+
+    name: str
+    path: Path
+    source: str
+
+    @property
+    def sha256(self) -> str:
+        """Returns the SHA-256 of the kernel file's text, in hex."""
+        return hashlib.sha256(self.source.encode()).hexdigest()
+
+    @property
+    def title(self) -> str:
+        """Returns the author's description of the kernel: the first line of its docstring or first comment.
+
+        In a `.cu` file, a comment takes the place of the docstring. The text is printable, at most 300 characters long,
+        and empty if the file does not start with a docstring or comment.
+        """
+        return printable(self._first_line)[:_LONGEST_TITLE]
+
+    @property
+    def _first_line(self) -> str:
+        if self.path.suffix == ".cu":
+            first = self.source.lstrip().split("\n", 1)[0]
+            return first.lstrip("/* ").strip() if first.startswith(("//", "/*")) else ""
+        try:
+            doc = ast.get_docstring(ast.parse(self.source))
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return ""
+        return doc.split("\n", 1)[0] if doc else ""
+
+
+def read(path: Path) -> Candidate:
+    """Reads the kernel file at `path` into a Candidate. Raises OSError if the file cannot be read."""
+    name = printable(path.stem).replace("\n", "\ufffd").replace("\t", "\ufffd")
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return Candidate(name, path, file.read(_MOST_CHARACTERS))
+
+
+def files(folder: Path) -> list[Path]:
+    """Returns the `.py` and `.cu` files in `folder`, sorted. Leaves out names that begin with `_` or a dot.
+
+    Also leaves out pipes and devices, which may never end.
+    """
+    if not folder.is_dir():
+        return []
+    found = (p for p in folder.iterdir() if p.suffix in (".py", ".cu") and not p.name.startswith(("_", ".")))
+    return sorted(p for p in found if p.is_file())
+
+
+def file_name(candidate: Candidate) -> str:
+    """Returns the path of the candidate's file as text, relative to the current folder if the file is below it."""
+    return shown(candidate.path)

@@ -1,0 +1,104 @@
+"""Finds the size constants in the syntax tree of a problem file, and replaces their values.
+
+A constant is a name at module level, such as `M`, or an element of a tuple or list of numbers, such as `shape[0]`.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_NUMERIC = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Name)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant, the expression of its value in the syntax tree, and the function that replaces this expression."""
+
+    name: str
+    value: ast.expr
+    put: Callable[[ast.expr], None]
+
+    @property
+    def independent(self) -> bool:
+        """Whether the value is a number or arithmetic of numbers, and so follows from no other constant."""
+        parts = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
+        return all(isinstance(node, parts) for node in ast.walk(self.value))
+
+
+def find(tree: ast.Module) -> list[Constant]:
+    """Returns the constants of the tree, in order. Constants that are assigned together get separate assignments."""
+    tree.body = [part for node in tree.body for part in _separate(node)]
+    assigned = [each for node in tree.body if isinstance(node, ast.Assign) for each in _assigned(node)]
+    return [each for constant in assigned for each in (constant, *_elements(constant)) if _is_numeric(each.value)]
+
+
+def replace(constants: Sequence[Constant], values: Mapping[str, Any]) -> None:
+    """Replaces the values of the constants that `values` names. What is computed from them follows on execution."""
+    for constant in constants:
+        if constant.name in values:
+            constant.put(ast.copy_location(ast.Constant(values[constant.name]), constant.value))
+
+
+def spread(values: Mapping[str, Any], constants: Sequence[Constant]) -> dict[str, Any]:
+    """Returns `values` with each tuple or list replaced by its elements: `shape=(8, 64)` by `shape[0]` and `shape[1]`.
+
+    Raises ValueError if the file's own tuple has another number of elements, or if a tuple is given as one number.
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        count = len({each.name for each in constants if each.name.startswith(f"{name}[")})
+        given = len(value) if isinstance(value, (tuple, list)) else None
+        if given is None and not count:
+            found[name] = value
+        elif given == count:
+            found |= {f"{name}[{i}]": each for i, each in enumerate(value)}
+        else:
+            wanted = f"{count} elements" if count else "no elements"
+            raise ValueError(f"{name} has {wanted}, such as in {name}=(8,64), and {value!r} does not fit")
+    return found
+
+
+def value(namespace: Mapping[str, Any], name: str) -> Any:
+    """Returns the value of a constant in the executed file."""
+    base, _, index = name.partition("[")
+    return namespace[base][int(index[:-1])] if index else namespace[base]
+
+
+def _separate(node: ast.stmt) -> list[ast.stmt]:
+    """Returns one assignment for each name of `height = width = 128`, so that the names can differ."""
+    if not isinstance(node, ast.Assign) or len(node.targets) == 1 or not _is_numeric(node.value):
+        return [node]
+    return [ast.copy_location(ast.Assign([target], copy.deepcopy(node.value)), node) for target in node.targets]
+
+
+def _assigned(node: ast.Assign) -> Iterator[Constant]:
+    """Yields the constants of `name = value`, and those of each pair in `a, b = 1, 2`."""
+    for target in node.targets:
+        if isinstance(target, ast.Name):
+            yield Constant(target.id, node.value, lambda new: setattr(node, "value", new))
+        elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            names = [each.id if isinstance(each, ast.Name) else None for each in target.elts]
+            for name, constant in zip(names, _places(node.value), strict=False):
+                if name is not None:
+                    yield Constant(name, constant.value, constant.put)
+
+
+def _elements(constant: Constant) -> Iterator[Constant]:
+    if isinstance(constant.value, (ast.Tuple, ast.List)) and all(map(_is_numeric, constant.value.elts)):
+        for i, element in enumerate(_places(constant.value)):
+            yield Constant(f"{constant.name}[{i}]", element.value, element.put)
+
+
+def _places(sequence: ast.Tuple | ast.List) -> list[Constant]:
+    def put_at(i: int) -> Callable[[ast.expr], None]:
+        return lambda new: sequence.elts.__setitem__(i, new)
+
+    return [Constant("", element, put_at(i)) for i, element in enumerate(sequence.elts)]
+
+
+def _is_numeric(value: ast.expr) -> bool:
+    return isinstance(value, _NUMERIC)

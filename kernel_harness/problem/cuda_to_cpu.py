@@ -1,0 +1,55 @@
+"""Runs a problem's code on the CPU where the code asks for a CUDA device.
+
+The emulated CUDA device exists only in worker processes. The judge, which runs the problem's code, then has no CUDA
+device. But KernelBench's examples call `.cuda()` in get_inputs().
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_CUDA = re.compile(r"cuda(:\d+)?")
+
+
+class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow torch
+    """A context within which `.cuda()`, `.to("cuda")`, `device="cuda"` and `torch.device("cuda")` mean the CPU.
+
+    The context applies to the current thread only. It patches nothing, so the caller's process stays as it is.
+    `torch.Generator("cuda")` and functions of `torch.cuda` still mean CUDA, because torch does not pass them to the
+    context.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Calls `func`, a torch function called within the context, with the CPU in place of each CUDA device."""
+        if func is torch.Tensor.cuda:
+            return _cuda(*args, **(kwargs or {}))
+        return func(*map(_on_cpu, args), **{name: _on_cpu(value) for name, value in (kwargs or {}).items()})
+
+
+def _on_cpu(argument: Any) -> Any:
+    if isinstance(argument, str) and _CUDA.fullmatch(argument):
+        return "cpu"
+    if isinstance(argument, torch.device) and argument.type == "cuda":
+        return torch.device("cpu")
+    return argument
+
+
+def _cuda(
+    tensor: torch.Tensor,
+    device: object = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format = torch.preserve_format,
+) -> torch.Tensor:
+    """Returns the tensor on the CPU. This function replaces `Tensor.cuda`, so it has the same parameters."""
+    return tensor.to("cpu", non_blocking=non_blocking, memory_format=memory_format)

@@ -1,0 +1,41 @@
+"""Runs a model in float64, even if its code makes float32 tensors itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+
+class Float32ToFloat64(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow torch
+    """A context within which torch's functions take and return float64 tensors in place of float32 ones.
+
+    The numbers are the same: `torch.randn` draws in float32, and the result is converted.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Calls `func`, a torch function called within the context, with float64 tensors."""
+        arguments, keywords = pytree.tree_map(_wide, (args, dict(kwargs or {})))
+        return pytree.tree_map(_wide, func(*arguments, **keywords))
+
+
+def widened(model: Any) -> Any:
+    """Converts a model in place: its parameters, its buffers, and tensors that it holds as plain attributes."""
+    for module in model.double().modules():
+        for name, value in vars(module).items():
+            if isinstance(value, (torch.Tensor, list, tuple)):
+                vars(module)[name] = pytree.tree_map(_wide, value)
+    return model
+
+
+def _wide(value: Any) -> Any:
+    return value.double() if isinstance(value, torch.Tensor) and value.dtype is torch.float32 else value

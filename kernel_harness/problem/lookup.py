@@ -1,0 +1,122 @@
+"""Finds problem files and kernel files by the names and paths that the user types. Suggests known names."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kernel_harness.core.arms import RESERVED
+from kernel_harness.core.errors import UserError
+from kernel_harness.core.paths import kernel_folders, problem_folders
+from kernel_harness.problem import candidate as candidates
+from kernel_harness.problem import problem as problems
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.problem.problem import Problem
+
+
+class NotFound(UserError):
+    """The error raised if a name selects no problem or kernel, or several kernels where one is needed.
+
+    For an unknown name, the message suggests a similar name.
+    """
+
+
+def problem(name: str, root: Path) -> Problem:
+    """Returns the problem that `name`, a problem's name or a path, selects. Raises NotFound, ProblemError.
+
+    A name is looked up in the folder `problems` of `root` first, and then among the problems shipped with the harness.
+    """
+    path = problem_path(name, root)
+    if path is None:
+        raise NotFound(f"no problem {name!r}{_close(name, problem_names(root))}")
+    return problems.load(path.stem, path)
+
+
+def problem_path(name: str, root: Path) -> Path | None:
+    """Returns the problem file that `name`, a problem's name or a path, selects, or None without such a file.
+
+    A name is looked up in the folder `problems` of `root` first, and then among the problems shipped with the harness.
+    """
+    typed = Path(name)
+    found = [typed] if typed.suffix == ".py" else [folder / f"{name}.py" for folder in problem_folders(root)]
+    return next((path for path in found if path.is_file()), None)
+
+
+def problem_names(root: Path) -> list[str]:
+    """Returns the sorted names of all problems: those in the folder `problems` of `root`, and those shipped."""
+    found = (path for folder in problem_folders(root) for path in folder.glob("*.py"))
+    return sorted({path.stem for path in found if not path.name.startswith("_")})
+
+
+def kernel_files(problem_name: str, root: Path) -> list[Path]:
+    """Returns the kernel files of a problem: first those below `root`, then those shipped with the harness.
+
+    A shipped file is left out if a file of the same name, without the suffix, exists below `root`.
+    """
+    found: list[Path] = []
+    for folder in kernel_folders(root):
+        taken = {path.stem for path in found}
+        found += [path for path in candidates.files(folder / problem_name) if path.stem not in taken]
+    return found
+
+
+def kernels(wanted: Sequence[str], problem_name: str, root: Path) -> list[Candidate]:
+    """Returns the candidates that the names, globs and paths in `wanted` select; if `wanted` is empty, all candidates.
+
+    Raises NotFound if a word selects no kernel file. Also raises NotFound for the name of a baseline or of the
+    sentinel, and for two files with the same name, because both would share a row of the leaderboard.
+    """
+    found = kernel_files(problem_name, root)
+    if not wanted:
+        if not found:
+            folder = root / "kernels" / problem_name
+            raise NotFound(f"no kernels in {folder}; add a .py or .cu file there, or name files with --kernel")
+        return _read(found)
+    chosen: list[Path] = []
+    for name in wanted:
+        matches = _matches(name, found)
+        if not matches:
+            raise NotFound(f"no kernel {name!r}{_close(name, [p.stem for p in found])}")
+        chosen += [m for m in matches if m not in chosen]
+    return _read(chosen)
+
+
+def kernel(name: str, problem_name: str, root: Path) -> Candidate:
+    """Returns the one candidate that `name`, a name, glob or path, selects.
+
+    Raises NotFound if `name` selects no candidate or several.
+    """
+    chosen = kernels([name], problem_name, root)
+    if len(chosen) != 1:
+        raise NotFound(
+            f"{name!r} selects {len(chosen)} kernels; choose one of {', '.join(each.name for each in chosen)}"
+        )
+    return chosen[0]
+
+
+def _matches(name: str, found: Iterable[Path]) -> list[Path]:
+    path = Path(name)
+    if path.is_file():
+        return [path]
+    return [p for p in found if fnmatch.fnmatch(p.stem, name) or p.name == name]
+
+
+def _read(paths: Sequence[Path]) -> list[Candidate]:
+    read: dict[str, Candidate] = {}
+    for path in paths:
+        one = candidates.read(path)
+        if one.name in RESERVED:
+            raise NotFound(f"{path}: the name {one.name!r} is reserved for an arm of the harness; rename the file")
+        if one.name in read:
+            raise NotFound(f"two kernels are named {one.name!r}: {read[one.name].path} and {path}; rename one")
+        read[one.name] = one
+    return list(read.values())
+
+
+def _close(name: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; there are {', '.join(names)}" if names else ""

@@ -1,0 +1,371 @@
+"""Loads a problem file, which holds the reference model, its inputs, and its numbers of operations and bytes.
+
+A problem's shape is the values of its size constants (`M`, `N`, ...), which the caller can replace. The module runs no
+candidate.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import torch
+
+from kernel_harness.core.errors import UserError
+from kernel_harness.core.precision import Tolerance, default_tolerance
+from kernel_harness.problem import constants, sizing
+from kernel_harness.problem.constants import Constant
+from kernel_harness.problem.cuda_to_cpu import CudaToCpu
+from kernel_harness.problem.generators import seeded
+
+OWN = "own"
+"""The name of the distribution from which the problem's own get_inputs() draws."""
+
+# The value of each constant that a shape sets, such as M, K and N, or `shape[0]` for an element of a tuple.
+Shape = Mapping[str, int]
+
+# The distributions for a problem file without STRESS. They change the values that get_inputs() draws, and keep whatever
+# structure these have (`_varied`).
+_VARIATIONS: Mapping[str, Mapping[str, Any]] = {"normal": {}, "scaled": {"log2_range": 4}}
+# A tensor with at most so many different numbers in a sample holds choices (signs, classes), not measurements.
+_MOST_CHOICES, _SAMPLE = 32, 4096
+# Not zero: the mean of all inputs, which a model may compute, would then be rounding error.
+_MEAN = 1 / 16
+
+# KernelBench sets this seed before it builds Model and before it builds ModelNew, so that both get the same weights.
+WEIGHT_SEED = 42
+# This seed is set before each forward of the reference and of the candidate, so that dropout draws the same numbers.
+FORWARD_SEED = 42
+
+
+# The names of a problem file that mean something to the harness. All but the first three are optional.
+_KNOWN = (
+    "Model", "get_inputs", "get_init_inputs", "CHECK_SHAPES", "CPU_SHAPE", "TOLERANCE", "STRESS", "flops",
+    "bytes_moved", "min_flops", "min_bytes", "error_scale",
+)  # fmt: skip
+
+
+class ProblemError(UserError):
+    """The error raised if a problem file cannot be used. The message names the file and the cause."""
+
+
+def shape_text(shape: Shape) -> str:
+    """Returns the values of the size constants as text for the option `--shape`, such as `M=64,K=128,N=96`."""
+    return ",".join(f"{name}={value}" for name, value in shape.items())
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem file, loaded with given values of its size constants (`M`, `N`, ...), which are its `shape`.
+
+    `source` is the file's text. `text` is `source` with the values in `shape`, and `module` is the executed `text`.
+    `emulated` is true if the candidate's device is emulated: the problem's code then runs on the CPU, even where it
+    asks for CUDA. The code runs in the judge, and torch's random generators are restored after each use.
+    """
+
+    name: str
+    path: Path
+    source: str
+    shape: Shape
+    text: str
+    module: ModuleType
+    emulated: bool = False
+
+    def at(self, shape: Mapping[str, Any]) -> Problem:
+        """Returns the problem with the size constants in `shape` replaced. Raises ProblemError for an unknown one.
+
+        The value of a constant that is a tuple or a list is a tuple; its elements can also be given one by one.
+        """
+        if not shape:
+            return self
+        return _execute(self.name, self.path, self.source, {**self.shape, **shape}, emulated=self.emulated)
+
+    def on(self, *, emulated: bool) -> Problem:
+        """Returns the problem for a device: at sizes for a CPU if the device is emulated, else unchanged.
+
+        These sizes are the file's CPU_SHAPE. Without it they are chosen (`sizing.fitted`).
+        """
+        if not emulated:
+            return self
+        here = replace(self, emulated=True)
+        return here.at(self.cpu_shape if hasattr(self.module, "CPU_SHAPE") else sizing.fitted(here))
+
+    def sized(self, shape: Mapping[str, Any] | None, *, emulated: bool) -> Problem:
+        """Returns the problem for a device, at the sizes in `shape`; None stands for the file's own size.
+
+        A constant without a value has its usual one (`on`). Raises ProblemError for an unknown constant.
+        """
+        here = replace(self, emulated=emulated)
+        if shape is None:
+            return here
+        return here.at(shape) if self.shape.keys() <= shape.keys() else self.on(emulated=emulated).at(shape)
+
+    @property
+    def cpu_shape(self) -> Shape:
+        """Returns the problem file's CPU_SHAPE: values of size constants for the emulated device. It may be empty."""
+        return self._by_element(getattr(self.module, "CPU_SHAPE", {}))
+
+    @property
+    def check_shapes(self) -> list[Shape]:
+        """Returns the problem file's CHECK_SHAPES: further values of size constants for checks. It may be empty."""
+        return [self._by_element(shape) for shape in getattr(self.module, "CHECK_SHAPES", [])]
+
+    @property
+    def states_shapes(self) -> bool:
+        """Returns whether the problem file names the shapes to check itself, in CHECK_SHAPES."""
+        return hasattr(self.module, "CHECK_SHAPES")
+
+    def _by_element(self, shape: Mapping[str, Any]) -> Shape:
+        return _spread(self.path, shape, self._constants)
+
+    @cached_property
+    def _constants(self) -> list[Constant]:
+        return constants.find(ast.parse(self.source))
+
+    @property
+    def stress(self) -> dict[str, dict[str, Any]]:
+        """Returns the parameters of further input distributions, by name: the file's STRESS, or `_VARIATIONS`."""
+        return dict(getattr(self.module, "STRESS", _VARIATIONS))
+
+    @property
+    def states_stress(self) -> bool:
+        """Returns whether the problem file names the distributions of its inputs itself, in STRESS."""
+        return hasattr(self.module, "STRESS")
+
+    def tolerance(self, dtype: torch.dtype) -> Tolerance:
+        """Returns the problem file's TOLERANCE, or the default tolerance of `dtype` if the file has none."""
+        own = getattr(self.module, "TOLERANCE", None)
+        return Tolerance(**own) if own else default_tolerance(dtype)
+
+    def inputs(self, seed: int, distribution: str = OWN) -> Any:
+        """Returns the inputs of one call: the result of the problem's get_inputs(), drawn with `seed`.
+
+        For a distribution other than "own", the values of all floating-point tensors are drawn from this distribution
+        instead. If the problem file has no STRESS, they are instead computed from the drawn values (`_varied`).
+        Raises ProblemError if get_inputs() raises an exception.
+        """
+        try:
+            with self._running(seed):
+                inputs = self.module.get_inputs()
+        except Exception as error:
+            where = f"{self.path}: get_inputs() at {shape_text(self.shape)}"
+            raise ProblemError(f"{where}: {type(error).__name__}: {error}") from error
+        if distribution == OWN:
+            return inputs
+        generator = torch.Generator().manual_seed(seed)
+        parameters = self.stress[distribution]
+        change = _redraw if self.states_stress else _varied
+        return [change(value, distribution, parameters, generator) for value in inputs]
+
+    def init_inputs(self) -> Any:
+        """Returns the arguments of the model's constructor: the result of get_init_inputs(), or []."""
+        with self._running(WEIGHT_SEED):
+            return getattr(self.module, "get_init_inputs", list)()
+
+    def constructor_arguments(self, file: str) -> Any:
+        """Returns the arguments of the constructor of the model in a candidate's `file`.
+
+        For a Python file these are the arguments of the reference's constructor. The model of a `.cu` file has no code
+        that could draw weights. It takes the reference's parameters and buffers instead, by name and in the order of
+        the reference's state dict.
+        """
+        if not file.endswith(".cu"):
+            return self.init_inputs()
+        state: dict[str, Any] = getattr(self.model("cpu"), "state_dict", dict)()
+        return [{name: value.detach() for name, value in state.items() if isinstance(value, torch.Tensor)}]
+
+    @cached_property
+    def neutral_state(self) -> dict[str, float]:
+        """Returns the parameters and buffers of the reference that are 0 or 1 everywhere, by name, with that value.
+
+        A norm's weight and bias start like this. A kernel that ignores them gives the right answer.
+        """
+        found = {}
+        state: dict[str, Any] = getattr(self.model("cpu"), "state_dict", dict)()
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
+                first = value.flatten()[0].item()
+                if first in (0, 1) and bool((value == first).all()):
+                    found[name] = first
+        return found
+
+    def model(self, device: str) -> Any:
+        """Returns the reference model on `device`. The candidate's weights are drawn from the same seed."""
+        init = self.init_inputs()
+        with self._running(WEIGHT_SEED), torch.no_grad():
+            model = self.module.Model(*init)
+            # A move to the CPU changes nothing there, and fails on fake tensors that something else still refers to.
+            return model if device == "cpu" else model.to(device)
+
+    def forward(self, model: Any, inputs: Any) -> Any:
+        """Returns the outputs of `model`, the reference, without gradients.
+
+        The random generators start from the same seed as for the candidate, so that dropout draws the same numbers.
+        """
+        with self._running(FORWARD_SEED), torch.no_grad():
+            return model(*inputs)
+
+    def number(self, name: str) -> float | None:
+        """Returns the number that the problem file's function `name` computes, or None without such a function.
+
+        `name` is `flops`, `bytes_moved`, `min_flops` or `min_bytes`.
+        """
+        function = getattr(self.module, name, None)
+        return None if function is None else float(function())
+
+    def error_scale(self, inputs: Any) -> Any:
+        """Returns the magnitude that the rounding error of each output element is relative to, or None.
+
+        The problem file's function `error_scale` computes it from `inputs`. Without this function, it is None.
+        """
+        function = getattr(self.module, "error_scale", None)
+        if function is None:
+            return None
+        with self._running(FORWARD_SEED):
+            return function(*inputs)
+
+    @contextmanager
+    def _running(self, seed: int) -> Iterator[None]:
+        """Returns the context in which the problem's functions run: `seed` is set, and CUDA is replaced if needed.
+
+        If the candidate's device is emulated or there is no CUDA device, the CPU replaces CUDA. Otherwise CUDA is
+        initialised first if the source names it.
+        """
+        to_cpu = _cuda_to_cpu(self.source, emulated=self.emulated)
+        cuda = "cuda" in self.source and torch.cuda.is_available() and not self.emulated
+        with seeded(seed, cuda=cuda), to_cpu:
+            yield
+
+
+def load(name: str, path: Path) -> Problem:
+    """Returns the problem in the file `path`, with its size constants as the file sets them. Raises ProblemError."""
+    try:
+        source = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ProblemError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ProblemError(f"{path} is not UTF-8 text: {error}") from None
+    return _execute(name, path, source, {}, emulated=False)
+
+
+def _cuda_to_cpu(source: str, *, emulated: bool) -> AbstractContextManager[Any]:
+    """Returns a context in which CUDA means the CPU, if the device is emulated or there is no CUDA device.
+
+    For a source without the word "cuda" the context does nothing, because torch avoids the fused path of some layers
+    within CudaToCpu.
+    """
+    needed = "cuda" in source and (emulated or not torch.cuda.is_available())
+    return CudaToCpu() if needed else nullcontext()
+
+
+def _spread(path: Path, shape: Mapping[str, Any], found: Sequence[Constant]) -> dict[str, Any]:
+    try:
+        return constants.spread(shape, found)
+    except ValueError as error:
+        raise ProblemError(f"{path}: {error}") from None
+
+
+def _execute(name: str, path: Path, source: str, shape: Shape, *, emulated: bool) -> Problem:
+    try:
+        tree = ast.parse(source, str(path))
+    except SyntaxError as error:
+        raise ProblemError(f"{path}:{error.lineno}: {error.msg}") from None
+    except ValueError as error:  # Python before 3.11.4 raises ValueError for a null byte
+        raise ProblemError(f"{path}: {error}") from None
+    found = constants.find(tree)
+    names = list(dict.fromkeys(constant.name for constant in found))
+    shape = _spread(path, shape, found)
+    for wanted in shape:
+        if wanted not in names:
+            close = difflib.get_close_matches(wanted, names, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; the file has {', '.join(names) or 'none'}"
+            raise ProblemError(f"{path} has no constant {wanted}{hint}")
+    constants.replace(found, shape)
+    module = ModuleType(f"problem_{name}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    try:
+        with seeded(WEIGHT_SEED), _cuda_to_cpu(source, emulated=emulated):
+            exec(compile(tree, str(path), "exec"), module.__dict__)
+    except Exception as error:
+        raise ProblemError(f"{path}: {type(error).__name__}: {error}") from error
+    _check_spelling(path, tree)
+    for required in ("Model", "get_inputs"):
+        if not hasattr(module, required):
+            raise ProblemError(f"{path} defines no {required}; a problem needs Model, get_inputs and get_init_inputs")
+    recorded = (constant.name for constant in found if constant.name in shape or constant.independent)
+    values = {name: constants.value(vars(module), name) for name in recorded}
+    numbers = {n: v for n, v in values.items() if isinstance(v, int) and not isinstance(v, bool)}
+    text = ast.unparse(tree) if shape else source
+    return Problem(name, path, source, MappingProxyType(numbers), text, module, emulated)
+
+
+def _check_spelling(path: Path, tree: ast.Module) -> None:
+    """Raises ProblemError if the file defines a name that is nearly one of _KNOWN, which the file does not define.
+
+    Such a name would silently have no effect.
+    """
+    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    lines = {target.id: target.lineno for target in targets if isinstance(target, ast.Name)}
+    lines |= {node.name: node.lineno for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    for name in lines.keys() - set(_KNOWN):
+        close = difflib.get_close_matches(name, set(_KNOWN) - lines.keys(), n=1, cutoff=0.85)
+        if close:
+            raise ProblemError(
+                f"{path}:{lines[name]}: {name} means nothing to the harness; did you mean {close[0]}? If not, give it "
+                "another name"
+            )
+
+
+def _redraw(value: Any, distribution: str, parameters: Mapping[str, Any], generator: torch.Generator) -> Any:
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return value
+    shape, dtype = tuple(value.shape), value.dtype
+    if distribution == "integers":
+        limit = int(parameters["limit"])
+        return torch.randint(-limit, limit + 1, shape, generator=generator).to(dtype)
+    normal = torch.randn(shape, generator=generator)
+    if distribution == "scaled":
+        reach = int(parameters["log2_range"])
+        for dim, size in enumerate(shape):
+            powers = torch.randint(-reach, reach + 1, (size,), generator=generator)
+            extents = [size if d == dim else 1 for d in range(len(shape))]
+            normal = normal * torch.exp2(powers / math.sqrt(len(shape))).reshape(extents)
+    return normal.to(dtype)
+
+
+def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], generator: torch.Generator) -> Any:
+    """Returns the numbers of a floating-point tensor shifted to mean _MEAN and scaled to standard deviation one.
+
+    For the distribution "scaled" they are then multiplied by one power of two. Zeros stay zeros and equal numbers stay
+    equal, so a triangular or symmetric matrix remains one: a kernel may rely on that. A tensor of choices (signs,
+    classes, whole numbers) or of few numbers is returned as it is, and so is any other value.
+    """
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not _is_measured(value):
+        return value
+    count = int(value.count_nonzero())
+    mean = float(value.sum(dtype=torch.float64)) / count
+    variance = float(value.norm(dtype=torch.float64)) ** 2 / count - mean**2
+    if not 0 < variance < math.inf:
+        return value
+    factor = 1 / math.sqrt(variance)
+    mean -= _MEAN / factor
+    if distribution == "scaled":
+        reach = int(parameters["log2_range"])
+        factor *= 2.0 ** int(torch.randint(-reach, reach + 1, (), generator=generator))
+    return torch.where(value == 0, value, ((value - mean) * factor).to(value.dtype))
+
+
+def _is_measured(value: torch.Tensor) -> bool:
+    """Returns whether a sample of the tensor holds more than _MOST_CHOICES different numbers, not all of them whole."""
+    sample = value.reshape(-1)[:: max(1, value.numel() // _SAMPLE)].double()
+    return sample.unique().numel() > _MOST_CHOICES and not bool((sample == sample.round()).all())

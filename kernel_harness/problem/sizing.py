@@ -1,0 +1,182 @@
+"""Chooses sizes for a problem file that names none: one that a CPU can check in seconds, and others near a size.
+
+The model runs on torch's device `meta`, where tensors have shapes and no numbers. That shows whether the model accepts
+a size, and how many operations and bytes it needs, in a fraction of a second at any size.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+if TYPE_CHECKING:
+    from kernel_harness.problem.problem import Problem, Shape
+
+# The work of one call on a CPU. A verdict needs a few dozen calls, half of them in float64.
+MOST_FLOPS, MOST_BYTES, MOST_OPERATORS = 2**28, 2**23, 2**12
+# A constant below this value is rarely a size: it is the extent of a filter, a number of groups or of a dimension. A
+# constant that is named after a batch is one down to _LEAST_BATCH: BatchNorm over two samples is only noise.
+_LEAST, _LEAST_NEAR, _LEAST_BATCH, _LEAST_ELEMENT = 16, 8, 8, 64
+# A constant is a size if half of it saves at least this share of the work.
+_LEAST_SAVED = 0.02
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The work of one call of a model: floating-point operations, bytes of inputs and results, and torch's operators.
+
+    If `cut` is True, the model was stopped after 2 * MOST_OPERATORS operators, and the call does more than these.
+    """
+
+    flops: int
+    bytes: int
+    operators: int
+    cut: bool = False
+
+    @property
+    def share(self) -> float:
+        """Returns the cost relative to what a CPU may spend: more than 1 is too much."""
+        return max(self.flops / MOST_FLOPS, self.bytes / MOST_BYTES, self.operators / MOST_OPERATORS)
+
+
+def cost(problem: Problem) -> Cost | None:
+    """Returns the cost of one call of the reference; None if it cannot run on the device `meta`, or at this size."""
+    work = _Work()
+    try:
+        with torch.device("meta"), _ToMeta():
+            inputs = problem.inputs(0)
+            model = _on_meta_device(problem)
+            work.add(inputs)
+            with work:
+                problem.forward(model, inputs)
+    except _Enough:
+        return Cost(work.flops, work.bytes, work.operators, cut=True)
+    except Exception:
+        return None
+    return Cost(work.flops, work.bytes, work.operators)
+
+
+def _on_meta_device(problem: Problem) -> Any:
+    try:
+        return problem.model("cpu")
+    except Exception:  # a constructor that computes with numbers, such as the rates of dropout
+        with torch.device("cpu"):
+            return problem.model("cpu").to("meta")
+
+
+def fitted(problem: Problem) -> Shape:
+    """Returns values of size constants at which a CPU can check the problem; empty if its own size is small enough.
+
+    Halves the largest constants, again and again, until the cost of a call is within the limits. Constants with the
+    same value stay equal. A value that the model does not accept is not used.
+    """
+    now = cost(problem)
+    fixed: set[int] = set()
+    shape = dict(problem.shape)
+    while now is not None and now.share > 1:
+        sizes = {name: value for name, value in shape.items() if value not in fixed and _is_size(name, value)}
+        if not sizes:
+            break
+        largest = max(sizes.values())
+        smaller = {name: value // 2 if value == largest and name in sizes else value for name, value in shape.items()}
+        then = cost(problem.at(smaller))
+        if then is None or not _saves(now, then):
+            fixed.add(largest)
+        else:
+            shape, now = smaller, then
+    return {name: value for name, value in shape.items() if value != problem.shape[name]}
+
+
+def near(problem: Problem, rng: random.Random) -> Shape:
+    """Returns random sizes a little below the problem's own, odd where the model accepts it; empty if there are none.
+
+    Constants with the same value stay equal, because a kernel may rely on a square.
+    """
+    usual, found = cost(problem), dict(problem.shape)
+    for value in sorted({v for v in problem.shape.values() if v >= _LEAST_NEAR}, reverse=True):
+        odd = rng.randrange(value * 3 // 4, value) | 1
+        for number in (odd if odd < value else value - 1, value // 2):
+            changed = {name: number if problem.shape[name] == value else v for name, v in found.items()}
+            then = cost(problem.at(changed))
+            if usual is not None and then is not None and then != usual:
+                found, usual = changed, then
+                break
+    return {} if found == dict(problem.shape) else found
+
+
+def _is_size(name: str, value: int) -> bool:
+    if "[" in name:  # a short element is rather a number of layers
+        return value >= _LEAST_ELEMENT
+    return value >= (_LEAST_BATCH if "batch" in name.lower() else _LEAST)
+
+
+def _saves(before: Cost, after: Cost) -> bool:
+    """Returns whether `after` is less work. Two calls that were cut short cannot be compared, so the answer is yes."""
+    kept = 1 - _LEAST_SAVED
+    pairs = ((before.flops, after.flops), (before.bytes, after.bytes), (before.operators, after.operators))
+    return before.cut or any(least < kept * most for most, least in pairs)
+
+
+class _Enough(Exception):
+    """Raised in a model that has called so many operators that its cost need not be known exactly."""
+
+
+class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow torch
+    """Counts torch's operators, their floating-point operations, and the bytes of their results without views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = self.bytes = self.operators = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # torch asks this. After a yes it imports its compiler, which takes 2 s and makes a folder for temporary files.
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.operators += 1
+        if self.operators >= 2 * MOST_OPERATORS:
+            raise _Enough
+        if func._overloadpacket in flop_registry:
+            self.flops += flop_registry[func._overloadpacket](*args, **(kwargs or {}), out_val=result)
+        if not any(each.alias_info for each in func._schema.returns):
+            self.add(result)
+        return result
+
+    def add(self, values: Any) -> None:
+        """Adds the bytes of all tensors in a nested value."""
+        tensors = (each for each in pytree.tree_leaves(values) if isinstance(each, torch.Tensor))
+        self.bytes += sum(each.numel() * each.element_size() for each in tensors)
+
+
+class _ToMeta(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow torch
+    """A context within which every device that torch's functions are given is the device `meta`."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Calls `func`, a torch function called within the context, with the device `meta`."""
+        if func in (torch.Tensor.cuda, torch.Tensor.cpu):
+            return args[0]
+        return func(*map(_on_meta, args), **{name: _on_meta(value) for name, value in (kwargs or {}).items()})
+
+
+def _on_meta(argument: Any) -> Any:
+    if isinstance(argument, torch.device) or (isinstance(argument, str) and argument.split(":")[0] in ("cuda", "cpu")):
+        return torch.device("meta")
+    return argument

@@ -1,0 +1,68 @@
+"""Finds one version of a kernel: a file, or a kernel of a problem as it was at a git revision."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernel_harness.core.errors import UserError
+from kernel_harness.core.paths import kernel_folders
+from kernel_harness.problem.candidate import Candidate
+
+WORKING_TREE = "now"  # the user's word for files as they are now, in place of a git revision
+_SUFFIXES = (".py", ".cu")
+
+
+class NoSuchVersion(UserError):
+    """The error raised if the user's word for a version of a kernel is no file and no git revision with the kernel."""
+
+
+def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Candidate:
+    """Returns the version of a kernel that `word` selects: a file's path, or a git revision. Raises NoSuchVersion.
+
+    For a revision, `kernels` must hold the name or path of exactly one kernel. The word `now` in place of a revision
+    selects the file as it is now. A kernel's name is looked up among the kernels of `problem`: below `root` first, and
+    then among those shipped with the harness.
+    """
+    path = Path(word)
+    if path.suffix in _SUFFIXES and path.is_file():
+        return Candidate(word, path, path.read_text(encoding="utf-8", errors="replace"))
+    if len(kernels) != 1:
+        raise NoSuchVersion(
+            f"{word!r} is neither a file nor a run; to compare revisions, select one kernel with --kernel"
+        )
+    named = Path(kernels[0])
+    is_path = named.suffix in _SUFFIXES
+    folders = [named.parent] if is_path else [folder / Path(problem).stem for folder in kernel_folders(root)]
+    names = [named.name] if is_path else [named.name + suffix for suffix in _SUFFIXES]
+    for folder in folders:
+        for name in names:
+            source = _source_at(folder, name, word)
+            if source is not None:
+                return Candidate(f"{named.stem}@{word}", folder / name, source)
+    places = " or ".join(map(str, folders))
+    raise NoSuchVersion(f"there is no {' or '.join(names)} at {word!r} in {places}: {_why_missing(folders, word)}")
+
+
+def _source_at(folder: Path, name: str, revision: str) -> str | None:
+    if revision == WORKING_TREE:
+        path = folder / name
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+    shown = _git(folder, "show", f"{revision}:./{name}")
+    return shown.stdout.decode("utf-8", errors="replace") if shown.returncode == 0 else None
+
+
+def _why_missing(folders: Sequence[Path], revision: str) -> str:
+    if revision == WORKING_TREE:
+        return "no such file"
+    asked = [_git(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}") for folder in folders]
+    known = any(found.returncode == 0 for found in asked)
+    return "that revision does not contain it" if known else "no such run, file or git revision"
+
+
+def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(["git", *words], cwd=folder, capture_output=True)
+    except OSError as error:
+        raise NoSuchVersion(f"git cannot be run in {folder}: {error.strerror or error}") from None

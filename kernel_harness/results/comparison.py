@@ -1,0 +1,311 @@
+"""Compares two sets of results, side A and side B. Gives each kernel on both sides a verdict, such as `faster`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tabulate import tabulate
+
+from kernel_harness.core.errors import UserError
+from kernel_harness.results.leaderboard import EMULATED_NOTE, latest
+from kernel_harness.results.record import Result
+from kernel_harness.timing import statistics
+from kernel_harness.timing.statistics import Interval
+
+Shape = tuple[tuple[str, int], ...]
+# Facts about a side's environment. If one differs between side A and side B, the rendered comparison says so.
+_FACTS = ("torch", "driver", "cuda", "compiler")
+
+
+class Incomparable(UserError):
+    """The results of side A and side B cannot be compared. The message says why."""
+
+
+class Change(StrEnum):
+    """How a kernel's result on side B differs from its result on side A.
+
+    BROKEN: the kernel passed on side A and failed on side B. FIXED: it failed on side A and passed on side B. FAILED:
+    it failed on both sides. FASTER, SLOWER and SAME: it passed on both sides, and this is its time on side B compared
+    with side A. UNDECIDED: it passed on both sides, but the times do not show which of these three is true.
+    """
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    SAME = "same"
+    UNDECIDED = "undecided"
+    BROKEN = "broken"
+    FIXED = "fixed"
+    FAILED = "fails in both"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison, A or B.
+
+    `label` names the side in messages, such as `run 20261120-115954-1f2e`. `problem` is the name of the problem, or
+    None if it is unknown. `results` has one result for each pair of a kernel's name and the size constants (`M`, `N`,
+    ...) that it ran with.
+    """
+
+    label: str
+    problem: str | None
+    results: Mapping[tuple[str, Shape], Result]
+
+    def values(self, fact: str) -> set[str]:
+        """Returns the different values, as text, of one fact of the environment (such as "driver") on this side."""
+        return {str(r.environment[fact]) for r in self.results.values() if fact in r.environment}
+
+    @property
+    def devices(self) -> set[str]:
+        """The names of the devices that this side's results were measured on."""
+        return {device_of(result) for result in self.results.values()}
+
+    @property
+    def emulated(self) -> bool:
+        """Whether any result of this side was measured on the emulated device."""
+        return any(result.emulated for result in self.results.values())
+
+
+@dataclass(frozen=True)
+class Row:
+    """The comparison of one kernel at one shape.
+
+    `before_ms` is the time of a call on side A and `after_ms` that on side B; None if the kernel was not timed there.
+    `ratio` is the time on side A divided by the time on side B, so side B is faster if `ratio` is above 1. `ratio` is
+    None if there are no two times that can be compared; `note` then says why.
+    """
+
+    kernel: str
+    shape: Shape
+    change: Change
+    before_ms: float | None
+    after_ms: float | None
+    ratio: Interval | None
+    note: str = ""
+
+    @property
+    def slower_percent(self) -> float:
+        """How many percent longer a call takes on side B than on side A; 0 unless `change` is SLOWER."""
+        return 100 * (1 / self.ratio.estimate - 1) if self.change is Change.SLOWER and self.ratio else 0.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of comparing side `a` with side `b`.
+
+    `rows` has the kernels that both sides have. `only_a` has the names of the kernels that only side A has, and
+    `only_b` the names of those that only side B has.
+    """
+
+    a: Side
+    b: Side
+    rows: tuple[Row, ...]
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+
+    def regressions(self, percent: float) -> list[Row]:
+        """Returns the rows of kernels that broke, and of kernels that are slower on side B by more than `percent`.
+
+        A kernel is slower only if the whole confidence interval of its time ratio says so. `percent` is compared with
+        the estimate of the ratio, not with a bound of the interval.
+        """
+        return [r for r in self.rows if r.change is Change.BROKEN or r.slower_percent > percent]
+
+
+def device_of(result: Result) -> str:
+    """Returns the name of the device that a result was measured on.
+
+    The name of an emulated device includes the processor, because emulated times on two processors are not comparable.
+    """
+    processor = result.environment.get("processor")
+    return f"{result.device} ({processor})" if result.emulated and processor else result.device
+
+
+def side(label: str, results: Sequence[Result], problem: str | None = None) -> Side:
+    """Builds a side of a comparison from results that are ordered from old to new.
+
+    If a kernel has several results at one shape, the side has only the one that `leaderboard.latest` chooses. `label`
+    names the side in messages.
+    """
+    shapes = {tuple(r.shape.items()): r.shape for r in results}
+    found = {
+        (kernel, key): result for key, shape in shapes.items() for kernel, result in latest(results, shape).items()
+    }
+    return Side(label, problem, found)
+
+
+def compare(a: Side, b: Side, *, force: bool = False, interleaved: bool = False) -> Outcome:
+    """Compares each kernel of side `a` with the kernel of side `b` that has the same name and shape.
+
+    `interleaved` says that both sides were timed in the same rounds. Raises Incomparable if the sides are of different
+    problems, hold the same measurements or have no kernel in common. Without `force`, it also raises Incomparable if no
+    kernel has results at the same shape on both sides, or if a kernel ran on different devices. With `force`, kernels
+    are compared by name alone if none has results at the same shape.
+    """
+    _check_alike(a, b)
+    if not a.results.keys() & b.results.keys():
+        if not force:
+            one, other = (" and ".join(sorted({_text(shape) for _, shape in s.results})) for s in (a, b))
+            raise Incomparable(f"different shapes: {a.label} has {one}, {b.label} has {other}; --force compares them")
+        a, b = _by_kernel_alone(a), _by_kernel_alone(b)
+    both = [key for key in a.results if key in b.results]
+    if not force:
+        _check_devices(a, b, both)
+    rows = (_row(key, a.results[key], b.results[key], interleaved) for key in both if not a.results[key].is_baseline)
+    in_order = tuple(sorted(rows, key=lambda row: (row.shape, row.kernel)))
+    return Outcome(a, b, in_order, _names(a, both), _names(b, both))
+
+
+def _check_alike(a: Side, b: Side) -> None:
+    if a.problem and b.problem and a.problem != b.problem:
+        raise Incomparable(f"{a.label} and {b.label} are of different problems, {a.problem} and {b.problem}")
+    if {_identity(r) for r in a.results.values()} == {_identity(r) for r in b.results.values()}:
+        raise Incomparable(f"{a.label} and {b.label} are the same measurements")
+    if not _kernels(a) & _kernels(b):
+        raise Incomparable(f"{a.label} and {b.label} have no kernel in common")
+
+
+def _check_devices(a: Side, b: Side, both: Iterable[tuple[str, Shape]]) -> None:
+    for key in both:
+        one, other = device_of(a.results[key]), device_of(b.results[key])
+        if one != other:
+            raise Incomparable(
+                f"different devices: {key[0]} ran on {one} in {a.label} and on {other} in {b.label}; "
+                "--force compares them"
+            )
+
+
+def _identity(result: Result) -> tuple[str, ...]:
+    return result.run, result.kernel, result.measured_at, result.source_sha256
+
+
+def _kernels(side: Side) -> set[str]:
+    return {kernel for (kernel, _), result in side.results.items() if not result.is_baseline}
+
+
+def _by_kernel_alone(side: Side) -> Side:
+    """Returns a copy of the side that has one result per kernel: the last one in `side.results`, whatever its shape."""
+    return replace(side, results={(kernel, ()): result for (kernel, _), result in side.results.items()})
+
+
+def _names(side: Side, both: Iterable[tuple[str, Shape]]) -> tuple[str, ...]:
+    """Returns the names of the side's kernels that do not occur in `both`, the (kernel, shape) pairs on both sides."""
+    shared = {kernel for kernel, _ in both}
+    return tuple(sorted({kernel for kernel, _ in side.results} - shared))
+
+
+def _row(key: tuple[str, Shape], a: Result, b: Result, interleaved: bool) -> Row:
+    before, after = _ms(a), _ms(b)
+    passed = (a.passed, b.passed)
+    if passed != (True, True):
+        change = {(True, False): Change.BROKEN, (False, True): Change.FIXED}.get(passed, Change.FAILED)
+        note = str(b.status) if a.status is b.status else f"{a.status} -> {b.status}"
+        return Row(*key, change, before, after, None, note)
+    if before is None or after is None:
+        return Row(*key, Change.UNDECIDED, before, after, None, "not timed")
+    ratio = _ratio_in_rounds(a, b) if interleaved else _ratio_of_runs(key[0], a, b)
+    if isinstance(ratio, str):
+        return Row(*key, Change.UNDECIDED, before, after, None, ratio)
+    note = "" if ratio.low is not None else "too few rounds for an interval"
+    return Row(*key, Change(statistics.compare(ratio).value), before, after, ratio, note)
+
+
+def _ratio_in_rounds(a: Result, b: Result) -> Interval:
+    assert a.timing and b.timing
+    rounds = statistics.as_rounds({"A": a.timing.samples_ms, "B": b.timing.samples_ms})
+    return statistics.ratio_interval(rounds, arm="B", baseline="A")
+
+
+def _ratio_of_runs(kernel: str, a: Result, b: Result) -> Interval | str:
+    """Returns a kernel's time in run `a` divided by its time in run `b`, or the reason why there is no such ratio.
+
+    It is computed as the speedup in `b` divided by the speedup in `a`, both over the same baseline.
+    """
+    assert a.timing and b.timing
+    one, other = a.settings.baseline, b.settings.baseline
+    if one != other:
+        return f"timed against {one} in A and {other} in B"
+    if kernel == one:
+        return "the baseline itself"
+    if a.timing.speedup is None or b.timing.speedup is None:
+        return "timed without a baseline"
+    return statistics.through_baseline(b.timing.speedup, a.timing.speedup)
+
+
+def render(outcome: Outcome) -> str:
+    """Returns the comparison as text: the devices, the labels of the sides, a table of the kernels, and remarks."""
+    a, b = outcome.a, outcome.b
+    shapes = {row.shape for row in outcome.rows}
+    headers = ["kernel", "A (ms)", "B (ms)", "B is", "A / B", "95% interval", ""]
+    rows = [
+        [
+            row.kernel if len(shapes) == 1 else f"{row.kernel} at {_text(row.shape)}",
+            _number(row.before_ms), _number(row.after_ms), row.change.value, *_interval(row.ratio), row.note,
+        ]
+        for row in outcome.rows
+    ]  # fmt: skip
+    align = ["left", "right", "right", "left", "right", "left", "left"]
+    if not any(row.note for row in outcome.rows):
+        headers, align, rows = headers[:-1], align[:-1], [row[:-1] for row in rows]
+    lines = [
+        ", ".join([*(_text(shape) for shape in shapes if shape and len(shapes) == 1), *sorted(a.devices | b.devices)]),
+        f"A: {a.label}",
+        f"B: {b.label}",
+        "",
+        tabulate(rows, headers, tablefmt="simple", colalign=align, disable_numparse=True),
+    ]
+    return "\n".join([*lines, *_remarks(outcome)])
+
+
+def _remarks(outcome: Outcome) -> list[str]:
+    a, b = outcome.a, outcome.b
+    remarks = [
+        f"{fact} differs: {' and '.join(sorted(a.values(fact)))} in A, {' and '.join(sorted(b.values(fact)))} in B."
+        for fact in _FACTS
+        if a.values(fact) != b.values(fact)
+    ]
+    remarks += _baselines(outcome)
+    remarks += [
+        f"Only in {name}: {', '.join(names)}."
+        for name, names in (("A", outcome.only_a), ("B", outcome.only_b))
+        if names
+    ]
+    if a.emulated or b.emulated:
+        remarks.append(EMULATED_NOTE)
+    return ["", *remarks] if remarks else []
+
+
+def _baselines(outcome: Outcome) -> list[str]:
+    """Returns a remark for each baseline that both sides have, with the baseline's time on each side.
+
+    Ratios between separate runs are computed from speedups over the baseline, so they hide a change of all times alike;
+    the baseline's own times show it.
+    """
+    a, b = outcome.a.results, outcome.b.results
+    return [
+        f"{a[key].kernel} took {_number(_ms(a[key]))} ms in A and {_number(_ms(b[key]))} ms in B. "
+        "The column A / B compares speedups over this baseline, so a change that slows all kernels alike cancels."
+        for key in a
+        if key in b and a[key].is_baseline
+    ]
+
+
+def _ms(result: Result) -> float | None:
+    return result.timing.time_ms if result.timing else None
+
+
+def _interval(ratio: Interval | None) -> tuple[str, str]:
+    if ratio is None:
+        return "", ""
+    bounds = f"{ratio.low:.3g} - {ratio.high:.3g}" if ratio.low is not None and ratio.high is not None else ""
+    return f"{ratio.estimate:.3g}x", bounds
+
+
+def _number(ms: float | None) -> str:
+    return "" if ms is None else f"{ms:.4g}"
+
+
+def _text(shape: Shape) -> str:
+    return ",".join(f"{name}={value}" for name, value in shape)

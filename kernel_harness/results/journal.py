@@ -1,0 +1,128 @@
+"""The file `runs.jsonl`, which stores results: one line of JSON for each result, appended under a lock."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_harness.core.errors import EnvironmentLacking
+from kernel_harness.results.record import NotARecord, Result, from_line, to_line
+
+# These modules import torch. Reading stored results must not need torch.
+if TYPE_CHECKING:
+    from kernel_harness.device import Device
+    from kernel_harness.problem.problem import Problem
+
+_LOG = logging.getLogger(__name__)
+
+
+class Unwritable(EnvironmentLacking):
+    """A file of results cannot be written. Its former content is unchanged."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Context manager: raises Unwritable instead of an OSError of its block, which writes the file `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise Unwritable(
+            f"{path} cannot be written: {error.strerror or error}. Its former content is unchanged. "
+            "Free some space, or name another folder with --results."
+        ) from None
+
+
+def results_folder(results: Path, problem: Problem, device: Device) -> Path:
+    """Returns the folder for one problem's results on one device: `results`/<problem>/<device>."""
+    return results / problem.name / device.label
+
+
+class Journal:
+    """The stored results of one problem on one device: the file `runs.jsonl` (or `name`) in `folder`."""
+
+    def __init__(self, folder: Path, name: str = "runs.jsonl") -> None:
+        self.path = folder / name
+
+    def check_writable(self) -> None:
+        """Raises Unwritable if the file cannot be written. Creates it if it does not exist.
+
+        A run calls this at its start, so that it does not measure results that it then cannot store.
+        """
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.open("ab").close()
+
+    def append(self, result: Result) -> None:
+        """Appends the result as one line and waits until the line is on the disk.
+
+        If a killed run left an incomplete last line, a line break is put after that line first. Raises Unwritable if
+        the line cannot be written completely; the file then has no part of it.
+        """
+        line = to_line(result).encode() + b"\n"
+        with writing(self.path), self.path.open("ab+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                line = line if file.read(1) == b"\n" else b"\n" + line
+            _append_whole(file, line)
+
+    def keep_log(self, result: Result) -> Path | None:
+        """Writes the whole log of a result to `logs/<kernel>.log` beside `runs.jsonl`. Returns the path of the log.
+
+        Returns None for a result without a log. Raises Unwritable if the file cannot be written.
+        """
+        if not result.log.strip():
+            return None
+        path = self.path.parent / "logs" / f"{result.kernel}.log"
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(result.log, encoding="utf-8", errors="replace")
+        return path
+
+    def read(self) -> list[Result]:
+        """Reads every result of the file, oldest first. Returns an empty list if the file does not exist.
+
+        A line that is not a result of the current schema version is skipped. One warning is logged that says how many
+        lines were skipped and why.
+        """
+        try:
+            lines = self.path.read_text(encoding="utf-8", errors="replace").split("\n")
+        except FileNotFoundError:
+            return []
+        results, skipped = [], Counter[str]()
+        for line in filter(str.strip, lines):
+            try:
+                results.append(from_line(line))
+            except NotARecord as reason:
+                skipped[str(reason)] += 1
+        if skipped:
+            reasons = "; ".join(f"{count} {reason}" for reason, count in skipped.items())
+            _warn_once(f"{self.path}: skipped {skipped.total()} of {skipped.total() + len(results)} lines: {reasons}")
+        return results
+
+
+@cache
+def _warn_once(text: str) -> None:
+    """Logs the warning `text` at most once per process: a command may read a file several times and warn each time."""
+    _LOG.warning(text)
+
+
+def _append_whole(file: FileIO, line: bytes) -> None:
+    """Appends the line to an unbuffered file and syncs it to the disk. Raises OSError; the file is then unchanged."""
+    size = file.seek(0, os.SEEK_END)
+    try:
+        rest = memoryview(line)
+        while rest:
+            rest = rest[file.write(rest) :]
+        os.fsync(file.fileno())
+    except OSError:
+        os.ftruncate(file.fileno(), size)  # remove a partly written line
+        raise

@@ -1,0 +1,277 @@
+"""Ranks results in a table (the leaderboard), and writes the table as CSV, Markdown or text for a terminal."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tabulate import tabulate
+
+from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.atomic_file import replace_text
+from kernel_harness.core.status import Status
+from kernel_harness.problem.problem import shape_text
+from kernel_harness.results import roofline
+from kernel_harness.results.journal import writing
+from kernel_harness.results.record import Result
+
+COLUMNS = (
+    "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
+    "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes",
+    "build_s", "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor",
+)  # fmt: skip
+EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
+SHARED_NOTE = "Kernels share a rank if their 95% intervals overlap."
+EMULATED = "cpu-emulated"
+# The headings of the column of times.
+TIME, EMULATED_TIME = "time (ms)", "emulation, ms"
+# Characters that Markdown, its tables or HTML would read as markup. An underscore between letters is not markup.
+_MARKED = re.compile(r"[\\`*|<\[\]~&]|(?<![^\W_])_|_(?![^\W_])")
+# If a cell begins with one of these characters, a spreadsheet takes the cell for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def rank(results: Sequence[Result], shape: Mapping[str, int]) -> pd.DataFrame:
+    """Builds the leaderboard of the results at one shape, with the columns COLUMNS.
+
+    It has one row per kernel, from the result that `latest` chooses. The fastest kernel comes first. Kernels that
+    passed but have no time follow, then failed kernels, by status and name. Neither of these has a rank, nor has a
+    baseline. Emulated results have no ranks and are ordered by status and name alone, because their times do not
+    predict a GPU.
+    """
+    chosen = sorted(latest(results, shape).values(), key=_order)
+    places = _places(chosen)
+    table = pd.DataFrame([{"rank": places.get(r.kernel), **_row(r)} for r in chosen], columns=list(COLUMNS))
+    table["rank"] = table["rank"].astype("Int64")
+    return table
+
+
+def latest(results: Sequence[Result], shape: Mapping[str, int]) -> dict[str, Result]:
+    """Returns, by kernel name, the one result at a shape that counts for each kernel.
+
+    `results` is ordered from old to new. A kernel's last result counts. Exception: an earlier result that has a time or
+    the status CHEATED still counts if the later result has the same source and passed its checks but was not timed.
+    """
+    found: dict[str, Result] = {}
+    for result in results:
+        if dict(result.shape) != dict(shape):
+            continue
+        before = found.get(result.kernel)
+        if before is None or not _still_holds(before, result):
+            found[result.kernel] = result
+    return found
+
+
+def _still_holds(before: Result, result: Result) -> bool:
+    """Returns whether the earlier result `before` of a kernel still counts although `result` is later.
+
+    It does if `before` has a time or the status CHEATED, and `result` is of the same source, passed its checks and was
+    not timed. Without this rule, a CHEATED candidate would lose that status by a run that is killed before timing.
+    """
+    untimed = result.passed and result.timing is None
+    more = before.timing is not None or before.status is Status.CHEATED
+    return untimed and more and before.source_sha256 == result.source_sha256
+
+
+def _order(result: Result) -> tuple[bool, float, str, str]:
+    time_ms = result.timing.time_ms if result.timing else math.inf
+    return not result.passed, 0.0 if result.emulated else time_ms, result.status, result.kernel
+
+
+def _places(results: Sequence[Result]) -> dict[str, int]:
+    """Returns the ranks of the kernels, by name.
+
+    Two kernels have different ranks only if the 95% intervals of their times do not overlap: kernels whose intervals
+    overlap, directly or through the intervals of others, share a rank. The rank after two kernels on rank 1 is 3. A
+    baseline, a kernel without an interval and an emulated result have no rank.
+    """
+    times = {r.kernel: r.timing.time for r in results if r.timing and not r.is_baseline and not r.emulated}
+    bounds = sorted((t.low, t.high, name) for name, t in times.items() if t.low is not None and t.high is not None)
+    places: dict[str, int] = {}
+    place, end = 0, 0.0
+    for count, (low, high, name) in enumerate(bounds, 1):
+        place = count if low > end else place
+        end = max(end, high)
+        places[name] = place
+    return places
+
+
+def _row(result: Result) -> dict[str, Any]:
+    time = result.timing.time if result.timing else None
+    speedup = result.timing.speedup if result.timing and not result.emulated else None
+    return {
+        "kernel": result.kernel,
+        "status": str(result.status),
+        "precision": result.precision and str(result.precision),
+        "time_ms": time and time.estimate,
+        "time_ms_low": time and time.low,
+        "time_ms_high": time and time.high,
+        "speedup": speedup and speedup.estimate,
+        "speedup_low": speedup and speedup.low,
+        "speedup_high": speedup and speedup.high,
+        "tflops": roofline.tflops(result),
+        "percent_of_peak": roofline.nearest_roof(result, "peak")[1],
+        "gbytes_per_s": roofline.gbytes_per_s(result),
+        "max_abs_error": _error(result.max_abs_error),
+        "relative_error": _error(result.relative_error),
+        "shapes": _shapes(result),
+        "build_s": result.build_s,
+        "source_sha256": result.source_sha256 or None,
+        "device": EMULATED if result.emulated else result.device,
+        "measured_at": result.measured_at,
+        "reason": " ".join(result.reason.split()) or None,
+        "isolation": result.isolation or None,
+        "run": result.run or None,
+        "processor": result.environment.get("processor"),
+    }
+
+
+def _error(value: float | None) -> float | str | None:
+    """Returns the numerical error `value`, as text if it is NaN or infinite: pandas takes NaN for an absent number."""
+    return value if value is None or math.isfinite(value) else str(value)
+
+
+def _shapes(result: Result) -> str | None:
+    if result.restricted_to:
+        return "only " + "; ".join(result.restricted_to)
+    return f"{result.shapes_checked} checked" if result.checks else None
+
+
+def heading(problem: str, results: Sequence[Result], shape: Mapping[str, int]) -> str:
+    """Returns the title of a leaderboard: the name of the problem and the shape.
+
+    If not all speedups at this shape are relative to the baseline `torch`, the title also names the baselines.
+    """
+    counted = latest(results, shape).values()
+    against = {r.settings.baseline for r in counted if r.timing and r.timing.speedup and not r.emulated}
+    parts = [problem, *([shape_text(shape)] if shape else [])]
+    if len(against) > 1:
+        parts.append(f"speedups over different baselines ({', '.join(sorted(against))})")
+    elif against - {BASELINE}:
+        parts.append(f"speedup over {against.pop()}")
+    return ", ".join(parts)
+
+
+def csv(table: pd.DataFrame) -> str:
+    """Returns the leaderboard `table` as CSV. Numbers have six significant digits.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
+    texts = table.select_dtypes(exclude="number").map(_inert)
+    return str(table.assign(**texts).to_csv(index=False, float_format="%.6g"))
+
+
+def _inert(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+def markdown(text: str) -> str:
+    """Returns the text on one line with its markup characters escaped, for a cell of a Markdown table."""
+    return _MARKED.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def _shown(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Returns (headings, rows) of the leaderboard `table` as text for people to read.
+
+    It has fewer columns than the CSV file, and leaves out columns that are empty in every row. The heading of emulated
+    times says that they are the emulation's.
+    """
+    named: dict[str, list[str]] = {
+        "rank": ["" if pd.isna(v) else str(v) for v in table["rank"]],
+        "kernel": list(table["kernel"]),
+        "status": list(table["status"]),
+        EMULATED_TIME if emulated(table) else TIME: [_number(v, "{:.4g}") for v in table["time_ms"]],
+        "95% interval": [
+            f"{low:.4g} - {high:.4g}" if pd.notna(low) and pd.notna(high) else ""
+            for low, high in zip(table["time_ms_low"], table["time_ms_high"], strict=True)
+        ],
+        "speedup": [_number(v, "{:.3g}x") for v in table["speedup"]],
+        "TFLOPS": [_number(v, "{:.3g}") for v in table["tflops"]],
+        "% of peak": [_number(v, "{:.3g}") for v in table["percent_of_peak"]],
+        "max abs error": [_number(v, "{:.2g}") for v in table["max_abs_error"]],
+        "shapes": [v if isinstance(v, str) else "" for v in table["shapes"]],
+        "from an earlier run": earlier(table),
+    }
+    kept = {name: cells for name, cells in named.items() if name in ("kernel", "status") or any(cells)}
+    return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
+
+
+def earlier(table: pd.DataFrame) -> list[str]:
+    """Returns for each row of the leaderboard `table` when it was measured; an empty text for rows of the latest run.
+
+    The text also says whether that was on another machine, as far as the model of the processor can tell.
+    """
+    runs = [run for run in table["run"] if isinstance(run, str)]
+    if len(set(runs)) < 2:
+        return [""] * len(table)
+    latest_run = max(runs)  # a run's id begins with the time at which the run began
+    machine = table.loc[table["run"] == latest_run, "processor"].iloc[0]
+    return [
+        ""
+        if run == latest_run
+        else measured_at[:16].replace("T", " ") + ("" if processor == machine else ", on another machine")
+        for run, measured_at, processor in table[["run", "measured_at", "processor"]].itertuples(index=False)
+    ]
+
+
+def emulated(table: pd.DataFrame) -> bool:
+    """Returns whether any result of the leaderboard `table` is from the emulated device."""
+    return bool((table["device"] == EMULATED).any())
+
+
+def _number(value: Any, form: str) -> str:
+    if isinstance(value, str):
+        return value  # "nan" or "inf"
+    return "" if pd.isna(value) else form.format(value)
+
+
+def render(table: pd.DataFrame, style: str = "simple") -> str:
+    """Returns the leaderboard `table` as text in `style`, the name of a table format of the package `tabulate`.
+
+    If any result is from the emulated device, a note below the table says that its times do not predict a GPU. If
+    kernels share a rank, a note says why.
+    """
+    headers, rows = _shown(table)
+    if style == "github":
+        rows = [list(map(markdown, row)) for row in rows]
+    right = {"rank", TIME, EMULATED_TIME, "speedup", "TFLOPS", "% of peak", "max abs error"}
+    alignment = ["right" if h in right else "left" for h in headers]
+    text = tabulate(rows, headers, tablefmt=style, colalign=alignment, disable_numparse=True)
+    if emulated(table):
+        text += f"\n\n{EMULATED_NOTE}"
+    if table["rank"].dropna().duplicated().any():
+        text += f"\n\n{SHARED_NOTE}"
+    return text
+
+
+def file_stem(shape: Mapping[str, int], default: Mapping[str, int]) -> str:
+    """Returns the file name, without suffix, of the leaderboard at `shape`.
+
+    It is `leaderboard` if `shape` is `default`, the problem's default shape. Otherwise it contains the shape, for
+    example `leaderboard-M64-K128-N96`.
+    """
+    if dict(shape) == dict(default):
+        return "leaderboard"
+    return "leaderboard-" + "-".join(f"{name}{value}" for name, value in shape.items())
+
+
+def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
+    """Writes the leaderboard `table` to `<stem>.csv` and to `<stem>.md` in `folder`. Returns the path of the CSV file.
+
+    The Markdown file has the heading `title` and, below the table, the reasons of failures and other remarks.
+
+    Each file is replaced atomically. Raises Unwritable if a file cannot be written; that file is then unchanged.
+    """
+    text = f"# {markdown(title)}\n\n{render(table, 'github')}\n"
+    failed = table[table["reason"].notna()]
+    if len(failed):
+        cells = (map(markdown, row) for row in failed[["kernel", "status", "reason"]].itertuples(index=False))
+        text += "\n" + "\n".join(f"- **{kernel}**: {status}. {reason}" for kernel, status, reason in cells) + "\n"
+    with writing(folder / f"{stem}.csv"):
+        replace_text(folder / f"{stem}.md", text)
+        replace_text(folder / f"{stem}.csv", csv(table))
+    return folder / f"{stem}.csv"

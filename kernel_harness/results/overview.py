@@ -1,0 +1,71 @@
+"""The text that lists a problem's kernels, each with its last result on each device."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from tabulate import tabulate
+
+from kernel_harness.core.paths import command
+from kernel_harness.core.terminal import Terminal
+from kernel_harness.problem import candidate, lookup
+from kernel_harness.problem.problem import Problem, shape_text
+from kernel_harness.results.journal import Journal
+from kernel_harness.results.record import Result
+
+
+def text(problem: Problem, root: Path, results: Path, terminal: Terminal) -> str:
+    """Returns a heading for the problem, then a line for each pair of a kernel and a device on which it has a result.
+
+    The heading has the problem's name, its default shape and the first line of its file's docstring. A kernel without
+    any result has one line that says so. `root` is the folder with `kernels/`, `results` the folder of stored results.
+    """
+    first = (problem.module.__doc__ or "").strip().split("\n")[0]
+    head = f"{terminal.paint(problem.name, 'bold')}  ({shape_text(problem.shape)})  {first}".rstrip()
+    last = _last_results(results / problem.name)
+    rows = []
+    for path in lookup.kernel_files(problem.name, root):
+        one = candidate.read(path)
+        found = [_cells(*each, one.sha256) for each in last.get(one.name, [])] or [("not judged yet", "", "", "")]
+        rows += [(one.name if i == 0 else "", *cells, one.title if i == 0 else "") for i, cells in enumerate(found)]
+    if not rows:
+        return f"{head}\n  no kernels yet; {shlex.join(command())} new {problem.name} NAME writes one to start from"
+    table = tabulate(rows, tablefmt="plain", colalign=("left", "left", "right"), disable_numparse=True)
+    lines = [_cut(f"  {line}", terminal.width) for line in table.split("\n")]
+    return "\n".join([terminal.wrapped(head), *(_coloured(line, terminal) for line in lines)])
+
+
+def _last_results(folder: Path) -> dict[str, list[tuple[str, Result]]]:
+    """Returns a list for each kernel name: (name of a device's folder, the kernel's last result there), newest first.
+
+    `folder` holds the stored results of one problem, in a sub-folder for each device.
+    """
+    found: dict[tuple[str, str], Result] = {}
+    for path in sorted(folder.glob("*/runs.jsonl")):
+        for result in Journal(path.parent).read():
+            found[result.kernel, path.parent.name] = result
+    by_kernel: dict[str, list[tuple[str, Result]]] = {}
+    for (kernel, label), result in sorted(found.items(), key=lambda item: item[1].measured_at, reverse=True):
+        by_kernel.setdefault(kernel, []).append((label, result))
+    return by_kernel
+
+
+def _cells(label: str, result: Result, sha256: str) -> tuple[str, str, str, str]:
+    """Returns the cells of one line: status, time, device, date.
+
+    `label` is the name of the device's folder. `sha256` is the hash of the kernel file as it is now; if the result is
+    of another hash, the status says that it is of an older version.
+    """
+    time = f"{result.timing.time_ms:.4g} ms" if result.timing else ""
+    stale = "" if result.source_sha256 == sha256 else " (of an older version)"
+    return result.status + stale, time, label, result.measured_at.replace("T", " ")[:16]
+
+
+def _cut(line: str, width: int | None) -> str:
+    return line if width is None or len(line) <= width else f"{line[: width - 3]}..."
+
+
+def _coloured(line: str, terminal: Terminal) -> str:
+    name, space, rest = line.partition("  PASSED")
+    return name + terminal.paint(f"{space}", "green") + rest if space else line

@@ -1,0 +1,277 @@
+"""The result of one candidate or baseline at one shape: its dataclass, and its form as a line of runs.jsonl.
+
+`to_line` is the only function that writes lines of runs.jsonl, and `from_line` the only one that parses them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from statistics import median
+from typing import Any, ClassVar
+
+from kernel_harness.checking.verify import Check
+from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.precision import Precision, Tolerance
+from kernel_harness.core.status import Status
+from kernel_harness.results import codec
+from kernel_harness.timing.statistics import Interval, Timing
+
+# A line of runs.jsonl holds at most so many characters of a log. The whole log is in a separate file.
+_KEPT_LOG = 20_000
+NOT_TIMED_YET = "The kernel passed its checks; the run ended before the kernel was timed."
+"""The reason in the interim result of a candidate that waits to be timed. The final result replaces that result."""
+# The name of the distribution that draws the problem's own inputs.
+_OWN = "own"
+
+
+class NotARecord(ValueError):
+    """A line of runs.jsonl is not a result of the current schema version. The message says why."""
+
+
+class Kind(StrEnum):
+    """Whether a result is of a candidate or of a baseline."""
+
+    CANDIDATE = "candidate"
+    BASELINE = "baseline"
+
+
+@dataclass(frozen=True)
+class Build:
+    """One CUDA library that the candidate's file asked the harness to build.
+
+    `cached` says whether it came from the build cache; `seconds` is how long it took.
+    """
+
+    name: str
+    seconds: float
+    cached: bool
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings of a run: what the user chose, or the defaults. None means that the device's default applied.
+
+    `seed` is the random seed, unknown to candidates, from which the inputs were drawn. `baseline` is the name of what
+    speedups are relative to. `budget_s` limits the seconds spent on timing; `rounds`, if not None, fixes the number of
+    timed rounds instead. `quick` says that fewer shapes were checked and less time was spent on timing.
+    `allowed_precision` is the coarser number format in which the user allowed kernels to compute. `tolerance` is how
+    far outputs may differ from the right values. `limits` has the limits of a worker process by name. `cases` has the
+    names of all cases that the run planned. `kernels` is the number of kernels that the run was to judge; 0 if unknown.
+    """
+
+    seed: int = 0
+    baseline: str = BASELINE
+    budget_s: float | None = None
+    rounds: int | None = None
+    quick: bool = False
+    allowed_precision: Precision | None = None
+    tolerance: Tolerance | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+    cases: tuple[str, ...] = ()
+    kernels: int = 0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured of one arm in the rounds of its cohort, in addition to the samples in `Timing`.
+
+    `own_clock_ms`, `brackets_ms`, `rejected`, `orders`, `device_states` and `distributions` have one entry per round,
+    in the order of the rounds. `own_clock_ms` has the time of the arm's call by the device's clock, or by the judge's
+    clock if the device has none. `brackets_ms` has the time of the same call by the judge's clock. Either is None if
+    the arm was not called in that round, or if there is no such clock. An entry of `rejected` is the reason why the
+    round does not count, or None if it counts. An entry of `orders` has the names of the arms in the order in which
+    they were called. An entry of `device_states` has the device's clock rates, temperature and throttling after the
+    round. An entry of `distributions` names the distribution of the round's inputs.
+    `warmup_ms` has the times of the arm's calls in the warm-up rounds. `hold_cycles` is how many cycles the device
+    waits before a timed call. `processes` counts the worker processes that ran this arm, one after the other.
+    `waits_for_the_device` says that the called function itself waits for the device; its time then includes launch
+    latency. `audits` counts the timed calls in the cohort whose outputs were compared with the right values.
+    `beyond_device_ms` is how much longer a call takes by the judge's clock than by the device's clock, minus the same
+    difference for the baseline `torch`.
+    No rank depends on the remaining fields. `warm_samples_ms` has times of calls whose inputs are in the device's
+    cache. `graph_interval_ms` is the time from one call to the next in a CUDA graph that repeats the call, and
+    `graph_overhead_ms` the additional time of one replay of the graph; `graph_failure` says why there was no replay.
+    `peak_bytes` is the most device memory that a call takes.
+    """
+
+    warmup_ms: tuple[float | None, ...] = ()
+    own_clock_ms: tuple[float | None, ...] = ()
+    brackets_ms: tuple[float | None, ...] = ()
+    rejected: tuple[str | None, ...] = ()
+    orders: tuple[tuple[str, ...], ...] = ()
+    device_states: tuple[Mapping[str, Any], ...] = ()
+    hold_cycles: int = 0
+    processes: int = 1
+    waits_for_the_device: bool = False
+    audits: int = 0
+    beyond_device_ms: Interval | None = None
+    warm_samples_ms: tuple[float, ...] = ()
+    graph_interval_ms: float | None = None
+    graph_overhead_ms: float | None = None
+    graph_failure: str = ""
+    peak_bytes: int | None = None
+    distributions: tuple[str, ...] = ()
+
+    @property
+    def warm_ms(self) -> float | None:
+        """The median time of a call whose inputs are in the device's cache, or None if it was not measured."""
+        return median(self.warm_samples_ms) if self.warm_samples_ms else None
+
+
+@dataclass(frozen=True)
+class Result:
+    """The verdict on one candidate or baseline at one shape, with everything that was measured.
+
+    `kernel` is the name of the candidate or baseline. `reason` says why it failed; if it passed, `reason` has remarks.
+    `shape` has the size constants of the problem (`M`, `N`, ...) by name. `run` is the id of the run, and `measured_at`
+    the time of the result in UTC. `phases_s` has the seconds of each phase (such as build and check) by name.
+    `restricted_to` has the only shapes that the candidate accepts; it is empty if the candidate accepts all shapes.
+    `numbers` has the arithmetic operations (`flops`) and the bytes to move (`bytes`) of one call, and the limits of the
+    device. The name of a limit is `peak_` (from the data sheet) or `ceiling_` (measured), followed by `bytes_per_s` or
+    `<number format>_flops_per_s`. `environment` has facts about the device, the machine and the git checkout.
+    `isolation` describes the wall around the worker process. `measurement` is None if no cohort timed the kernel.
+    `reproduce` is the shell command that judges this kernel alone; it is empty if there is none.
+    Raises ValueError if the result has a time and its status is not PASSED.
+    """
+
+    schema_version: ClassVar[int] = 2
+
+    kernel: str
+    status: Status
+    reason: str
+    shape: Mapping[str, int]
+    source_sha256: str
+    kind: Kind = Kind.CANDIDATE
+    title: str = ""
+    run: str = ""
+    measured_at: str = field(default_factory=lambda: now())
+    emulated: bool = False
+    isolation: str = ""
+    checks: tuple[Check, ...] = ()
+    timing: Timing | None = None
+    measurement: Measurement | None = None
+    restricted_to: tuple[str, ...] = ()
+    phases_s: Mapping[str, float] = field(default_factory=dict)
+    builds: tuple[Build, ...] = ()
+    first_call_ms: float | None = None
+    log: str = ""
+    remark: str = ""  # what the sanitizer reported; it does not affect the verdict
+    reproduce: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    settings: RunSettings = field(default_factory=RunSettings)
+
+    def __post_init__(self) -> None:
+        if self.timing is not None and self.status is not Status.PASSED:
+            raise ValueError(f"{self.kernel} is {self.status} and cannot have a time")
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return self.status is Status.PASSED
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether this is the result of a baseline and not of a candidate."""
+        return self.kind is Kind.BASELINE
+
+    @property
+    def device(self) -> str:
+        """The name of the device that was under test, or "unknown"."""
+        return str(self.environment.get("device", "unknown"))
+
+    @property
+    def precision(self) -> Precision | None:
+        """The coarsest number format in which, as its rounding errors show, the kernel computes.
+
+        None if no check recognised a number format by the errors of the outputs.
+        """
+        shown = [c.precision for c in self.checks if c.precision is not None]
+        return max(shown, key=lambda p: p.epsilon, default=None)
+
+    @property
+    def max_abs_error(self) -> float | None:
+        """The largest absolute error of an output, or None if it was not measured.
+
+        Only the check at the timed shape counts whose inputs the problem's own function draws.
+        """
+        own = (c for c in self.checks if c.distribution == _OWN and dict(c.shape) == dict(self.shape))
+        return next((c.max_abs_error for c in own if c.max_abs_error is not None), None)
+
+    @property
+    def relative_error(self) -> float | None:
+        """The largest relative error of all checks, in the Frobenius norm, or None if no check measured it."""
+        return max((c.relative_error for c in self.checks if c.relative_error is not None), default=None)
+
+    @property
+    def shapes_checked(self) -> int:
+        """The number of different shapes at which the kernel was checked."""
+        return len({tuple(c.shape.items()) for c in self.checks})
+
+    @property
+    def build_s(self) -> float | None:
+        """The seconds that all builds took together, or None if there were no builds."""
+        return sum(build.seconds for build in self.builds) if self.builds else None
+
+
+def interrupted(run: Sequence[Result]) -> bool:
+    """Returns whether a run was interrupted. `run` has all stored results of the run, from old to new.
+
+    A run was interrupted if the last result of a kernel is an interim result, or if the results of kernels are missing.
+    """
+    last = {result.kernel: result for result in run if not result.is_baseline}
+    planned = max((result.settings.kernels for result in run), default=0)
+    return len(last) < planned or any(NOT_TIMED_YET in result.reason for result in last.values())
+
+
+def to_line(result: Result) -> str:
+    """Returns the result as one line of JSON, without a line break. The log is cut after 20,000 characters."""
+    line = {"schema_version": Result.schema_version, **asdict(result), "log": result.log[:_KEPT_LOG]}
+    return json.dumps(_strict(line), default=str, allow_nan=False)
+
+
+def from_line(line: str) -> Result:
+    """Parses a line that `to_line` wrote.
+
+    Raises NotARecord if the line is not a result in JSON of the current schema version.
+    """
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        raise NotARecord("cut short, or not JSON") from None
+    version = fields.pop("schema_version", None) if isinstance(fields, dict) else None
+    if version != Result.schema_version:
+        raise NotARecord(f"not of schema version {Result.schema_version}")
+    try:
+        found: Result = codec.decoder(Result)(fields)
+    except codec.Undecodable as error:
+        raise NotARecord(str(error)) from None
+    return found
+
+
+def _strict(value: Any) -> Any:
+    """Returns a copy of `value` in which "nan", "inf" and "-inf" replace the numbers that JSON cannot express.
+
+    Lists and mappings are converted recursively.
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _strict(each) for key, each in value.items()}
+    return [_strict(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def now() -> str:
+    """Returns the current time in UTC as ISO 8601 text, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def new_run_id() -> str:
+    """Returns a new id for a run. It begins with the UTC date and time, so ids sort by time."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

@@ -1,0 +1,61 @@
+"""Operations and bytes per second of a timed result, and their share of the device's limits (the roofline model)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from kernel_harness.core.precision import Precision
+from kernel_harness.results.record import Result
+
+Roof = Literal["peak", "ceiling"]
+"""Where the limits of a device come from: "peak" from its data sheet, "ceiling" from a measurement on the device."""
+
+
+def tflops(result: Result) -> float | None:
+    """Returns how many arithmetic operations of the problem the kernel does, in 10^12 per second.
+
+    Returns None if the number of operations is unknown, the result has no time, or it is from the emulated device.
+    """
+    return _rate(result, "flops", 1e-12)
+
+
+def gbytes_per_s(result: Result) -> float | None:
+    """Returns the bytes that the problem must move at least, divided by the time of a call, in 10^9 per second.
+
+    Returns None if the number of bytes is unknown, the result has no time, or it is from the emulated device.
+    """
+    return _rate(result, "bytes", 1e-9)
+
+
+def nearest_roof(result: Result, roof: Roof) -> tuple[str | None, float | None]:
+    """Returns the limit that the kernel comes closer to, "compute" or "memory", and the percentage that it reaches.
+
+    `roof` says where the limits come from: "peak" is the data sheet, "ceiling" is a measurement. The compute limit is
+    that of the number format `result.precision`, or of float32 if `precision` is None. A limit is ignored if it is
+    unknown, or if the problem's operations (for compute) or bytes (for memory) are unknown. Returns (None, None) if
+    both limits are ignored, if the result has no time, or if it is from the emulated device.
+    """
+    per_s, numbers = _calls_per_s(result), result.numbers
+    number_format = result.precision or Precision.FLOAT32
+    shares = [
+        (100 * numbers[work] * per_s / numbers[limit], name)
+        for name, work, limit in (
+            ("compute", "flops", f"{roof}_{number_format}_flops_per_s"), ("memory", "bytes", f"{roof}_bytes_per_s"),
+        )
+        if per_s and work in numbers and limit in numbers
+    ]  # fmt: skip
+    percent, bound = max(shares, default=(None, None))
+    return bound, percent
+
+
+def _rate(result: Result, work: str, unit: float) -> float | None:
+    per_s, number = _calls_per_s(result), result.numbers.get(work)
+    return number * per_s * unit if number and per_s else None
+
+
+def _calls_per_s(result: Result) -> float | None:
+    """Returns how many calls per second the timed kernel does, one after the other.
+
+    Returns None if the result has no time, or is from the emulated device: its times say nothing about a GPU.
+    """
+    return 1e3 / result.timing.time_ms if result.timing and not result.emulated else None

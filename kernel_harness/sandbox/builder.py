@@ -1,0 +1,140 @@
+"""Builds libraries for workers. Each build runs in its own worker; the judge copies the library to the build cache.
+
+A candidate chooses compiler flags, and flags can run code. In a separate worker behind the wall, such code finds
+nothing to change: from this worker the judge takes only one file, the library, and a list of the files that the build
+has read. A false list can only make the judge use an old library of these same sources, or build them again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernel_harness.compile import cache, sources
+from kernel_harness.compile.sources import Sources
+from kernel_harness.core.errors import EnvironmentLacking
+from kernel_harness.device import Device
+from kernel_harness.ipc.messages import Build, Built, Failure, Library, Received, Stage
+from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerMisbehaved
+
+_MAX_LIBRARY_BYTES = 1 << 30
+# In place of more files than the cache records: a path that no file has, so that the next use builds again.
+_TOO_MANY = ("",)
+_LIBRARY_NAME = re.compile(r"[A-Za-z_]\w{0,199}\.so", re.ASCII)
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """The result of a build: the message for the worker that asked for it, and whether the library was in the cache."""
+
+    answer: Built | Failure
+    cached: bool = False
+
+
+class BuildService:
+    """Builds libraries for one device. Starts a worker for each build that is not in the build cache.
+
+    `factory` starts these workers, and `limits` are the time, task and memory limits of each one. `shared_s` is the
+    time in seconds that was spent so far to prepare what all candidates share.
+    """
+
+    def __init__(self, factory: WorkerFactory, device: Device, limits: Limits) -> None:
+        self._factory, self._device, self._limits = factory, device, limits
+        self.shared_s = 0.0
+
+    def build(self, asked: Any, timeout_s: float) -> BuildResult:
+        """Builds the sources that a worker asked for, or finds their library in the build cache.
+
+        `asked` is the JSON that the worker sent, which may be anything. `timeout_s` limits the seconds. A failed build
+        is a result, not an exception. Raises WorkerFailed if the building worker gave no valid reply, and
+        EnvironmentLacking if the cache cannot be used.
+        """
+        try:
+            wanted = sources.from_json(asked)
+            folder, cached = cache.get_or_build(
+                f"{self._device.name.split(':')[0]}-extensions",
+                self._device.build_key(wanted),
+                lambda folder: self._build_into(folder, wanted, timeout_s),
+            )
+        except sources.Unreadable as error:
+            return BuildResult(_failure(f"load_inline: {error}."))
+        except _NoLibrary as error:
+            return BuildResult(error.failure)
+        except OSError as error:
+            raise EnvironmentLacking(
+                f"The build cache in {cache.root()} cannot be used: {error}. Make room there, or set "
+                "$KERNEL_HARNESS_CACHE to another folder."
+            ) from None
+        return BuildResult(Built(str(next(folder.glob("*.so")))), cached)
+
+    def _build_into(self, folder: Path, wanted: Sources, timeout_s: float) -> Sequence[str]:
+        """Has the library built in a worker and copies it to `folder`. Returns the files that the build has read."""
+        # During a long run, the cache may have evicted the files that all builds share. The building worker cannot
+        # write to the cache, so the judge restores the files.
+        self._share(self._device.prepare)
+        request = Build(self._device.name, sources.to_json(wanted))
+        received = self._ask(request, timeout_s)
+        if isinstance(received.message, Failure) and received.message.stage is Stage.FULL_HEADERS:
+            received.close()
+            self._share(self._device.prepare_full_headers)
+            received = self._ask(request, timeout_s)
+        try:
+            reply = received.message
+            if isinstance(reply, Failure):
+                raise _NoLibrary(reply)
+            if not isinstance(reply, Library) or not _LIBRARY_NAME.fullmatch(reply.name):
+                raise WorkerMisbehaved("The building process sent a malformed message: no valid name of a library.")
+            if len(received.descriptors) != 1:
+                raise WorkerMisbehaved("The building process must send one open file, the library, and did not.")
+            _copy(received.descriptors[0], folder / reply.name)
+            return _TOO_MANY if reply.read is None else reply.read
+        finally:
+            received.close()
+
+    def _share(self, prepare: Callable[[], None]) -> None:
+        start = time.monotonic()
+        prepare()
+        self.shared_s += time.monotonic() - start
+
+    def _ask(self, request: Build, timeout_s: float) -> Received[Any]:
+        """Sends the request to a new worker, and returns the reply."""
+        with self._factory.spawn(self._limits) as worker:
+            return worker.exchange(request, Library, timeout_s=timeout_s)
+
+
+class _NoLibrary(Exception):
+    """The error raised if the building worker reports that the build failed.
+
+    `failure` is the message for the worker that asked for the library.
+    """
+
+    def __init__(self, reply: Failure) -> None:
+        super().__init__(reply.message)
+        stage = reply.stage if reply.stage is Stage.UNSUPPORTED else Stage.BUILD
+        message = reply.message or "The build gave no error message."
+        self.failure = _failure(message, reply.log, stage, reply.type)
+
+
+def _failure(message: str, log: str = "", stage: Stage = Stage.BUILD, type: str = "") -> Failure:
+    return Failure(stage, type=type, message=message, line=None, log=log, refusal=False)
+
+
+def _copy(descriptor: int, target: Path) -> None:
+    """Copies the library from an open descriptor to the file `target`.
+
+    The worker that built the library has ended and cannot change it any more. Raises WorkerMisbehaved if the descriptor
+    is not a regular file of at most 1 GiB. A file without a size may be one of the Linux kernel's, such as a log whose
+    reader waits for the next line.
+    """
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= _MAX_LIBRARY_BYTES:
+        raise WorkerMisbehaved("The building process sent a library that is not a regular file of at most 1 GiB.")
+    with os.fdopen(os.dup(descriptor), "rb") as source, target.open("wb") as copy:
+        shutil.copyfileobj(source, copy, 1 << 20)

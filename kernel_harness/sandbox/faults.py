@@ -1,0 +1,29 @@
+"""Exceptions for a candidate that fails, a worker that cannot start, and a shape that a candidate declines."""
+
+from __future__ import annotations
+
+from kernel_harness.core.status import Status
+
+
+class Fault(Exception):
+    """The candidate failed.
+
+    `status` is the kind of failure, which becomes the verdict, and `reason` explains it to the user. `log` is a
+    compiler's log, a traceback or what the worker printed; it may be empty.
+    """
+
+    def __init__(self, status: Status, reason: str, log: str = "") -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.log = status, reason, log
+
+
+class CannotStart(RuntimeError):
+    """A worker failed to open the device. It has loaded no candidate at that point, so no candidate is at fault."""
+
+
+class Refused(Exception):
+    """The candidate declined a shape before it launched a kernel. `log` is the traceback."""
+
+    def __init__(self, reason: str, log: str = "") -> None:
+        super().__init__(reason)
+        self.log = log

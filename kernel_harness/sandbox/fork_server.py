@@ -1,0 +1,206 @@
+"""The judge's handle of the fork server. It starts the fork server, chooses the wall, and asks for workers.
+
+The fork server gets only a few variables of the user's environment. The program of the fork server itself is
+`worker.fork_server`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from kernel_harness import isolation
+from kernel_harness.compile import cache
+from kernel_harness.core import process_tree
+from kernel_harness.core.errors import EnvironmentLacking
+from kernel_harness.core.paths import IMPORT_ROOT, hidden_from_workers
+from kernel_harness.ipc import channel, messages
+from kernel_harness.ipc.channel import Channel
+from kernel_harness.ipc.messages import Done, ExitStatus, Fork, Forked, GetExitStatus, PrepareDevice, Probed, SetWall
+from kernel_harness.ipc.schema import Message
+from kernel_harness.isolation import Kind, bubblewrap, probe
+from kernel_harness.sandbox.process import Limits, WorkerCrashed, WorkerHandles, WorkerProcess
+
+# The only variables of the user's environment that a worker gets.
+_ALLOWED = (
+    "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CC", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
+    "TORCH_CUDA_ARCH_LIST", "OMP_NUM_THREADS", "MAX_JOBS", "VIRTUAL_ENV",
+    "KERNEL_HARNESS_HEADERS",
+)  # fmt: skip
+
+R = TypeVar("R", bound=Message)
+
+
+class ForkServerGone(EnvironmentLacking):
+    """The fork server has ended or does not reply, so no more workers can be started."""
+
+
+class ForkServer:
+    """A handle of a running fork server, the process that workers are forked from.
+
+    A `with` block kills the fork server and all its descendants at its end. The constructor starts the fork server, but
+    does not wait until it has imported torch; `prepare` waits. `kind` is the wall around workers; None selects the
+    strongest wall that this machine allows. After `prepare`, the text `isolation` names the wall and what it does not
+    prevent.
+    """
+
+    def __init__(self, kind: Kind | None = None) -> None:
+        self._lock = threading.Lock()
+        self._kind = kind or isolation.best()
+        self.isolation = "unknown"
+        ours, theirs = channel.pair()
+        self._folder = Path(tempfile.mkdtemp(prefix="kernel-harness-"))
+        command = [sys.executable, "-m", "kernel_harness.worker.fork_server", str(theirs.fileno())]
+        variables = environment(self._folder)
+        if self._kind is Kind.BUBBLEWRAP:
+            command = bubblewrap.around(command, variables, self._folder, hidden_from_workers())
+        self._process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], env=variables, stdin=subprocess.DEVNULL, cwd=IMPORT_ROOT,
+            start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        self._channel = Channel(ours)
+
+    def prepare(self, device: str, hidden: Sequence[Path] = ()) -> None:
+        """Prepares the fork server to start workers for a device, chooses their wall and tests what the wall prevents.
+
+        `device` is the device's name. Workers get a few variables of the current environment, and the wall hides the
+        paths in `hidden` from them. If no worker can start behind the wall, the next weaker wall is used. Raises
+        WorkerCrashed if no worker can start even without a wall, and ForkServerGone if the fork server has ended.
+        """
+        self._ask(PrepareDevice(device, _allowed()), Done, timeout_s=300)
+        paths = tuple(str(path.absolute()) for path in hidden)
+        while True:
+            self._ask(SetWall(self._kind, paths), Done)
+            try:
+                self.isolation = probe.describe(self._kind, self._gaps(hidden))
+                return
+            except WorkerCrashed:
+                if self._kind is Kind.NONE:
+                    raise
+                self._kind = isolation.weaker(self._kind)
+
+    def _gaps(self, hidden: Sequence[Path]) -> list[str]:
+        """Starts a worker behind the present wall and returns what the wall does not prevent, as phrases.
+
+        The worker also tries to create a file in each folder in `hidden`.
+        """
+        folders = {
+            "checkout": IMPORT_ROOT, "build cache": cache.root(), "temporary folder": Path(tempfile.gettempdir()),
+        }  # fmt: skip
+        folders |= {"current folder": Path.cwd()} if Path.cwd() != IMPORT_ROOT else {}
+        for path in filter(Path.is_dir, hidden):
+            folders[path.name if path.name not in folders else str(path)] = path
+        with probe.Bait(self._process.pid, folders) as bait, self.spawn(Limits()) as worker:
+            reply = worker.ask(bait.request(), Probed, timeout_s=60)
+            if not isinstance(reply, Probed):
+                raise RuntimeError(f"the probe of the wall failed: {reply}")
+            return bait.gaps(reply)
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kills the fork server and all its descendants. Safe to call twice."""
+        while below := process_tree.below(self._process.pid):
+            for process in below:
+                process_tree.kill(process)
+        self._channel.close()
+        self._process.kill()  # a normal exit of the interpreter would take half a second, and there is nothing to save
+        self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def spawn(self, limits: Limits) -> WorkerProcess:
+        """Starts a worker and returns its handle. HOME, TMPDIR and the working directory are the worker's own folder.
+
+        Raises ForkServerGone if the fork server has ended.
+        """
+        ours, theirs = channel.pair()
+        read, write = os.pipe2(os.O_CLOEXEC)
+        folder = Path(tempfile.mkdtemp(dir=self._folder))
+        try:
+            inner_pid = self._ask(Fork(str(folder)), Forked, [theirs.fileno(), write]).pid
+        finally:
+            theirs.close()
+            os.close(write)
+        pid = inner_pid
+        if self._kind is Kind.BUBBLEWRAP:
+            below = [process.pid for process in process_tree.below(self._process.pid)]
+            pid = bubblewrap.outer_pid(inner_pid, [self._process.pid, *below])
+        return WorkerProcess(self, WorkerHandles(pid, inner_pid, ours, read, folder), limits)
+
+    def file_bytes(self, pid: int, folder: Path) -> int:
+        """Returns the size in bytes of the files that a worker keeps in memory; 0 if its files are on disk.
+
+        `pid` is the worker's process number in this process's namespace, and `folder` is the worker's own folder.
+        """
+        if self._kind is not Kind.NAMESPACES:
+            return 0
+        total = 0
+        for path in (folder, Path("/dev/shm")):
+            with suppress(OSError):
+                found = os.statvfs(f"/proc/{pid}/root{path}")
+                # Until the worker has entered the wall, the paths are on the machine's file systems, of another size.
+                if found.f_blocks * found.f_frsize == isolation.DISK_BYTES:
+                    total += (found.f_blocks - found.f_bfree) * found.f_frsize
+        return total
+
+    def exit_status(self, pid: int) -> int | None:
+        """Returns a worker's status in the format of `os.waitpid`, or None while the worker runs.
+
+        `pid` is the worker's process number in the fork server's namespace. Raises ForkServerGone.
+        """
+        return self._ask(GetExitStatus(pid), ExitStatus).status
+
+    def _ask(self, request: Message, expected: type[R], descriptors: Sequence[int] = (), timeout_s: float = 60) -> R:
+        with self._lock:
+            try:
+                messages.send(self._channel, request, descriptors=descriptors)
+                received = messages.receive(self._channel, [expected], timeout_s=timeout_s)
+            except (channel.Closed, TimeoutError):
+                raise ForkServerGone(
+                    "The fork server, which starts all workers, was ended from outside, perhaps by a candidate. "
+                    "Results so far are kept. Run the candidates one by one with --kernel to find the one that ends it."
+                ) from None
+        received.close()
+        return received.message
+
+
+def _allowed() -> dict[str, str]:
+    return {name: os.environ[name] for name in _ALLOWED if name in os.environ}
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Returns the environment variables of a new process: the fork server, or a worker under compute-sanitizer.
+
+    HOME and TMPDIR are `home`. Each worker of the fork server inherits the variables, and then sets HOME and TMPDIR to
+    its own folder.
+    """
+    return {
+        **_allowed(),
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "KERNEL_HARNESS_CACHE": str(cache.root().absolute()),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # On import, torch.utils.cpp_extension looks for a GPU. A question to the driver would start CUDA in the fork
+        # server, and then no process forked from it could use CUDA. NVML answers without the driver.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        # The judge stops and resumes all threads and processes of a worker around each timed call. Those of numpy's
+        # BLAS and of Inductor's compilers would add 4 ms (measured) to the bracket of each call.
+        "OPENBLAS_NUM_THREADS": "1",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }

@@ -1,0 +1,378 @@
+"""The judge's handle of one worker process. It sends requests, enforces limits, and stops and kills the worker.
+
+It knows nothing of verdicts: whether a candidate is right is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import select
+import shutil
+import signal
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import psutil
+
+from kernel_harness.core import process_tree
+from kernel_harness.ipc import channel, messages
+from kernel_harness.ipc.channel import Channel
+from kernel_harness.ipc.messages import BuildWanted, Failure, Received
+from kernel_harness.ipc.schema import Message
+
+KEPT_OUTPUT_BYTES = 64 * 1024
+_TICK_S = 0.05
+# Limits are checked in each wait for a reply. Short calls end before the first check, so pauses check them, too.
+_CHECK_S = 2.0
+# Stopping a worker takes some milliseconds. It takes seconds if a process just frees gigabytes of memory, because a
+# process cannot be stopped meanwhile.
+_PAUSE_S, _POLL_S = 10.0, 1e-4
+_CLOSE_S = 0.5  # before a kill, so that fewer processes are started meanwhile
+# A paused worker uses no CPU time, except to finish a system call in which it waited. It has escaped the pause if it
+# used more than _ESCAPE_NS or started a process. One escape can have a harmless cause: for example, Linux kills one of
+# its processes because memory runs out.
+# Fifty pauses without an escape make up for one.
+_ESCAPE_NS, _ESCAPES, _FORGIVEN = 1_000_000, 3, 0.02
+_PIPE_BYTES = 1 << 20
+
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of one worker.
+
+    `call_s` and `build_s` are the seconds for one call and for one build. `total_s` is the seconds for all requests to
+    the worker together after its start; None is no such limit. `tasks` limits the threads of all its
+    processes together, those of compilers included. `memory_bytes` limits the memory of all its processes, and of its
+    files if they are in memory.
+    """
+
+    call_s: float = 60.0
+    build_s: float = 300.0
+    total_s: float | None = None
+    tasks: int = 512
+    memory_bytes: int = field(default_factory=lambda: min(16 << 30, int(0.6 * psutil.virtual_memory().total)))
+
+
+class WorkerFailed(Exception):
+    """A worker gave no valid reply. `output` is the end of what the worker printed."""
+
+    def __init__(self, message: str, output: str = "") -> None:
+        super().__init__(message)
+        self.output = output
+
+
+class WorkerCrashed(WorkerFailed):
+    """The worker ended before it replied."""
+
+
+class WorkerTimedOut(WorkerFailed):
+    """The worker did not reply within the time limit, and was killed."""
+
+
+class WorkerMisbehaved(WorkerFailed):
+    """The worker sent a malformed message or exceeded a limit, and was killed."""
+
+
+class Parent(Protocol):
+    """What a WorkerProcess needs to know about its worker from the fork server that started it."""
+
+    def exit_status(self, pid: int) -> int | None:
+        """Returns a worker's status in the format of `os.waitpid`, or None while the worker runs.
+
+        `pid` is the worker's process number in the fork server's namespace.
+        """
+
+    def file_bytes(self, pid: int, folder: Path) -> int:
+        """Returns the size in bytes of the files that a worker keeps in memory; 0 if its files are on disk.
+
+        `pid` is the worker's process number in the judge's namespace, and `folder` is the worker's own folder.
+        """
+
+
+class WorkerFactory(Protocol):
+    """A source of worker processes, for example a fork server."""
+
+    def spawn(self, limits: Limits) -> WorkerProcess:
+        """Starts a worker with the limits `limits` and returns its handle."""
+
+
+@dataclass(frozen=True)
+class WorkerHandles:
+    """The process numbers, sockets, descriptors and folder of a running worker.
+
+    `pid` is the worker's process number in the judge's namespace, and `inner_pid` its number in the fork server's.
+    `end` is the judge's end of the channel. `output` is the pipe from which the judge reads what the worker prints.
+    """
+
+    pid: int
+    inner_pid: int
+    end: socket.socket
+    output: int
+    folder: Path
+
+
+class WorkerProcess:
+    """The judge's handle of one worker. Only one thread may use it at a time."""
+
+    def __init__(self, parent: Parent, handles: WorkerHandles, limits: Limits) -> None:
+        self.pid, self._inner_pid = handles.pid, handles.inner_pid
+        self._parent, self._limits = parent, limits
+        self._channel, self._output = Channel(handles.end), handles.output
+        os.set_blocking(self._output, False)
+        with contextlib.suppress(OSError):  # a larger pipe means fewer context switches for a worker that prints much
+            fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._kept: deque[bytes] = deque()
+        self._kept_bytes = 0
+        self.printed_bytes = 0
+        self._may_print = True  # whether a process still holds the other end of the pipe
+        self._checked = time.monotonic()  # when the limits were last checked
+        self._folder = handles.folder
+        self._alive = True
+        self._paused: dict[int, int] | None = None  # the CPU time in ns of each paused process; None between pauses
+        self._escapes = 0.0
+        self._failure: WorkerFailed | None = None  # why the worker is dead; raised by every later request
+
+    def __enter__(self) -> WorkerProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(
+        self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float
+    ) -> R | Failure | BuildWanted:
+        """Sends `request`, waits for the reply, closes the descriptors that come with it, and returns the reply.
+
+        The reply is of the class `expected`, a Failure or a BuildWanted. A stopped worker is resumed first. Raises
+        WorkerTimedOut after `timeout_s` seconds, WorkerCrashed and WorkerMisbehaved. After one of these exceptions, the
+        worker is dead.
+        """
+        received = self.exchange(request, expected, descriptors, timeout_s=timeout_s)
+        received.close()
+        return received.message
+
+    def exchange(
+        self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float
+    ) -> Received[R | Failure | BuildWanted]:
+        """Sends `request` and returns the reply, which is of the class `expected`, a Failure or a BuildWanted.
+
+        The caller must close the descriptors that come with the reply. A stopped worker is resumed first. While the
+        judge waits, it reads what the worker prints and checks the worker's limits. Raises WorkerTimedOut after
+        `timeout_s` seconds, WorkerCrashed and WorkerMisbehaved. After one of these exceptions, the worker is dead.
+        """
+        self.resume()
+        if self._failure is not None:
+            raise self._failure
+        deadline = time.monotonic() + timeout_s
+        # A reply repeats its request's number. A reply that is sent before the request cannot know the number.
+        number = secrets.token_hex(8)
+        kinds: tuple[type[R | Failure | BuildWanted], ...] = (expected, Failure, BuildWanted)
+        try:
+            messages.send(self._channel, request, number, descriptors, timeout_s)
+            while True:
+                self._await_reply(deadline)
+                # A worker could send a part of its reply and exceed its limits before it sends the rest.
+                with contextlib.suppress(TimeoutError):
+                    return messages.receive(self._channel, kinds, number=number, timeout_s=_TICK_S)
+                if time.monotonic() >= deadline:
+                    raise TimeoutError
+                self._check_limits()
+        except TimeoutError:
+            raise self._dead(WorkerTimedOut, f"No answer within {timeout_s:g} s.") from None
+        except channel.Malformed as error:
+            raise self._dead(WorkerMisbehaved, f"The process sent a malformed message: {error}.") from None
+        except channel.Closed:
+            raise self._dead(WorkerCrashed, self._how_it_ended()) from None
+
+    def _await_reply(self, deadline: float) -> None:
+        """Waits until the channel can be read. Meanwhile reads what the worker prints and checks the worker's limits.
+
+        Raises TimeoutError at `deadline` (in the time of `time.monotonic`), and WorkerMisbehaved for an exceeded limit.
+        """
+        while True:
+            wait = min(_TICK_S, max(0.0, deadline - time.monotonic()))
+            watched = [self._channel.fileno(), self._output] if self._may_print else [self._channel.fileno()]
+            readable, _, _ = select.select(watched, [], [], wait)
+            if self._output in readable:
+                self._drain()
+            if self._channel.fileno() in readable:
+                return
+            if time.monotonic() >= deadline:
+                raise TimeoutError
+            self._check_limits()
+
+    def pause(self) -> None:
+        """Stops all threads of the worker and of its descendants, until `resume`.
+
+        Kills the worker if its processes cannot all be stopped within _PAUSE_S seconds, or if the worker exceeds its
+        limits. Also kills it if the worker was paused already and has escaped.
+        """
+        self._look_for_escape()
+        if self._alive and not self._stop_all(_PAUSE_S):
+            self._dead(
+                WorkerMisbehaved,
+                f"The process and those that it started could not all be stopped within {_PAUSE_S:g} s, so that other "
+                "candidates could be timed. They were ended. Processes must not start or resume others without end.",
+            )
+        if self._alive and time.monotonic() - self._checked > _CHECK_S:
+            with contextlib.suppress(WorkerMisbehaved):  # every later request raises it
+                self._check_limits()
+
+    def _stop_all(self, limit_s: float) -> bool:
+        """Stops the worker and its descendants. Returns False if they were not all stopped after `limit_s` seconds.
+
+        Sends SIGSTOP to all processes again and again, until two searches in a row find the same processes, all at rest
+        and none with more CPU time than before. Then no process has run between the two searches. So none has forked
+        or resumed another after the SIGSTOP that was sent between the searches, and each process that is in an
+        uninterruptible wait will stop after its wait. One search would not be enough: a process that it found at rest
+        can be resumed by one that it finds at rest later. Zombies are searched too, because a process that forks and
+        exits in a loop leaves only zombies to be seen.
+        """
+        end = time.monotonic() + limit_s
+        before: dict[int, int] = {}
+        while True:
+            found: dict[int, int] = {}
+            at_rest = True
+            for pid in process_tree.pids(self.pid):
+                at_rest = at_rest and process_tree.is_at_rest(pid)
+                found[pid] = process_tree.cpu_ns(pid)
+            self._paused = found
+            if at_rest and found == before:
+                return True
+            if time.monotonic() > end:
+                return False
+            _signal_each(signal.SIGSTOP, found)
+            before = found
+            if not at_rest:
+                time.sleep(_POLL_S)
+
+    def resume(self) -> None:
+        """Resumes the processes that `pause` stopped. Kills the worker instead if it has escaped several pauses."""
+        self._look_for_escape()
+        if self._alive and self._paused is not None:
+            _signal_each(signal.SIGCONT, self._paused)
+        self._paused = None
+
+    def _look_for_escape(self) -> None:
+        """Kills the worker if it has escaped _ESCAPES pauses, the present one included. Does nothing between pauses.
+
+        A stopped process can be resumed without another process, for example by a timer whose signal is SIGCONT.
+        """
+        if not self._alive or self._paused is None:
+            return
+        found = {pid: process_tree.cpu_ns(pid) for pid in process_tree.pids(self.pid)}
+        used_ns = sum(max(0, now - self._paused.get(pid, now)) for pid, now in found.items())
+        escaped = used_ns > _ESCAPE_NS or not found.keys() <= self._paused.keys()
+        self._escapes = self._escapes + 1 if escaped else max(0.0, self._escapes - _FORGIVEN)
+        if self._escapes >= _ESCAPES:
+            self._dead(
+                WorkerMisbehaved,
+                f"The process, or one that it started, ran {_ESCAPES} times while it was stopped, so that other "
+                "candidates could be timed. It was ended. A process must not resume itself, for example by a timer.",
+            )
+
+    def close(self) -> None:
+        """Kills the worker and its descendants, and deletes the worker's folder. Safe to call twice."""
+        if not self._alive:
+            return
+        self._alive = False
+        self._failure = self._failure or WorkerCrashed("The process has been ended.", self.output)
+        end = time.monotonic() + 10
+        while process_tree.group(self.pid) and time.monotonic() < end:
+            self._stop_all(_CLOSE_S)  # otherwise a process that forks in a loop could outrun the kills
+            group = process_tree.group(self.pid)
+            for process in group[1:] or group:  # the first one, the reaper, is killed last: it adopts orphans
+                process_tree.kill(process)
+            time.sleep(0.005)
+        self._channel.close()
+        os.close(self._output)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def output(self) -> str:
+        """Returns the end of what the worker has printed."""
+        return b"".join(self._kept).decode(errors="replace")
+
+    def _drain(self) -> None:
+        """Reads what the worker has printed and keeps the end of this text. A full pipe would block the worker."""
+        try:
+            data = os.read(self._output, _PIPE_BYTES)
+        except BlockingIOError:
+            return
+        self._may_print = bool(data)  # at the end of file, the pipe is always readable
+        self.printed_bytes += len(data)
+        self._kept.append(data)
+        self._kept_bytes += len(data)
+        while self._kept_bytes - len(self._kept[0]) > KEPT_OUTPUT_BYTES:
+            self._kept_bytes -= len(self._kept.popleft())
+
+    def _check_limits(self) -> None:
+        """Kills the worker and raises WorkerMisbehaved if the worker has too many threads or takes too much memory."""
+        self._checked = time.monotonic()
+        tasks, files = 0, self._parent.file_bytes(self.pid, self._folder)
+        memory = files
+        for process in process_tree.group(self.pid):
+            try:
+                with process.oneshot():
+                    tasks += process.num_threads()
+                    memory += process.memory_info().rss
+            except psutil.Error:
+                continue
+        if tasks > self._limits.tasks:
+            raise self._dead(
+                WorkerMisbehaved, f"The process started {tasks} tasks; at most {self._limits.tasks} are allowed."
+            )
+        if memory > self._limits.memory_bytes:  # RSS counts a shared page once for each process; PSS counts it once
+            memory = files + process_tree.memory_bytes(process_tree.group(self.pid))
+        if memory > self._limits.memory_bytes:
+            limit = self._limits.memory_bytes >> 20
+            raise self._dead(
+                WorkerMisbehaved, f"The process took {memory >> 20} MiB of memory; at most {limit} MiB are allowed."
+            )
+
+    def _dead(self, kind: type[WorkerFailed], message: str) -> WorkerFailed:
+        """Reads the worker's last output, kills the worker, and returns the exception that every later request raises.
+
+        `kind` is the exception's class and `message` its text.
+        """
+        for _ in range(64):
+            if not self._may_print or not select.select([self._output], [], [], 0)[0]:
+                break
+            self._drain()
+        self._failure = kind(message, self.output)
+        self.close()
+        return self._failure
+
+    def _how_it_ended(self) -> str:
+        deadline = time.monotonic() + 2
+        while (status := self._parent.exit_status(self._inner_pid)) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if status is None:
+            return "The process closed its connection without an answer."
+        if os.WIFSIGNALED(status):
+            return f"The process was ended by {_signal_name(os.WTERMSIG(status))}."
+        return f"The process left with exit code {os.WEXITSTATUS(status)} before it answered."
+
+
+def _signal_each(number: signal.Signals, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _signal_name(number: int) -> str:
+    """Returns the name of the signal `number`, or `signal N` for a real-time signal, for which Python has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

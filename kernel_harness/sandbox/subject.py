@@ -1,0 +1,361 @@
+"""The judge's handle of a subject, which is a worker process with one model class loaded."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from kernel_harness import device as devices
+from kernel_harness.compile import sources
+from kernel_harness.compile.candidate_file import CandidateFile
+from kernel_harness.compile.cu_file import forward_of
+from kernel_harness.core.paths import kernel_folders
+from kernel_harness.core.status import Status
+from kernel_harness.core.terminal import printable
+from kernel_harness.device import Clocked, Steady
+from kernel_harness.ipc import messages, tensors
+from kernel_harness.ipc.channel import SharedBuffer
+from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Stage
+from kernel_harness.ipc.packed import Packed, buffer_of, pack
+from kernel_harness.ipc.schema import Message
+from kernel_harness.problem.problem import FORWARD_SEED, WEIGHT_SEED, Problem
+from kernel_harness.sandbox.builder import BuildService
+from kernel_harness.sandbox.faults import CannotStart, Fault, Refused
+from kernel_harness.sandbox.output import OutputSample, copy_output
+from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerFailed, WorkerTimedOut
+
+# One size is enough for every problem, because a page takes no memory until it is written.
+_OUTPUT_BYTES = 16 << 30
+_MAX_SOURCE_CHARACTERS = 1 << 20
+_MAX_BUILDS, _MAX_BUILT_BYTES = 64, 1 << 30
+_REFUSABLE = (messages.Receive, messages.Call, messages.ListKernels, messages.Repeat, messages.Replay)
+_STATUS_OF_STAGE = {
+    Stage.BUILD: Status.BUILD_ERROR,
+    Stage.FULL_HEADERS: Status.BUILD_ERROR,
+    Stage.UNSUPPORTED: Status.UNSUPPORTED,
+    Stage.LOAD: Status.LOAD_ERROR,
+    Stage.MAKE: Status.RUNTIME_ERROR,
+    Stage.CALL: Status.RUNTIME_ERROR,
+}
+
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The output and the times of one call.
+
+    `outputs` are copies in memory that the worker cannot reach. `structure` is the nesting of the output from
+    `tensors.flatten`, and refers to `outputs` by index. `clocked` is the time that the worker reports. `bracket_ms` is
+    the time by the judge's clock, in milliseconds. `launches` is the number of kernels launched by the worker's count,
+    or None if the device does not count.
+    """
+
+    structure: Any
+    outputs: tuple[torch.Tensor, ...]
+    clocked: Clocked
+    bracket_ms: float
+    launches: int | None = None
+
+
+class Subject:
+    """The judge's handle of a worker that holds one model class.
+
+    Every method that sends a request to the worker raises Fault if the candidate fails. The constructor raises
+    CannotStart if the worker cannot open the device.
+    """
+
+    def __init__(self, factory: WorkerFactory, device: str, limits: Limits) -> None:
+        self.worker = factory.spawn(limits)
+        self.builds: list[dict[str, Any]] = []
+        self.libraries: list[Path] = []  # paths in the build cache
+        self.new_libraries = 0  # how many of them were not in the cache before
+        self._build_service = BuildService(factory, devices.named(device), limits)
+        self._limits = limits
+        self._end = math.inf
+        self.file = CandidateFile("", "")  # the candidate's file, for messages
+        self.closed = False
+        self._output = SharedBuffer(_OUTPUT_BYTES)
+        try:
+            start = messages.Start(device, self._output.size, tuple(map(str, kernel_folders())))
+            self._ask(start, Done, [self._output.descriptor])
+        except BaseException:
+            self.close()
+            raise
+        if limits.total_s is not None:
+            self._end = time.monotonic() + limits.total_s
+
+    def load(self, file: str, source: str, name: str) -> None:
+        """Executes the candidate's file, which builds its extensions, and looks up the class `name` in it.
+
+        `source` is the text of `file`. Raises Fault.
+        """
+        self.file = CandidateFile(file, source)
+        if len(json.dumps(source)) > _MAX_SOURCE_CHARACTERS:
+            raise Fault(Status.LOAD_ERROR, f"{file} has {len(source) / 1e6:.1f} MB; at most 1 MB can be judged.")
+        self._ask(messages.Load(file, source, name), Done, timeout_s=self._limits.build_s)
+
+    def make(self, problem: Problem, *, compiled: str | None = None) -> None:
+        """Builds the model for the shape of `problem`. Raises Fault.
+
+        `compiled` is a mode of torch.compile, or None for a model that is not compiled.
+        """
+        packed = pack(problem.constructor_arguments(self.file.name))
+        buffer = buffer_of(packed)
+        try:
+            request = messages.Make(_layout(packed), WEIGHT_SEED, compiled)
+            # torch.compile, or a first build in __init__, counts as build time, not as call time.
+            self._ask(request, Done, [buffer.descriptor], timeout_s=self._limits.build_s)
+        finally:
+            buffer.close()
+
+    def call(
+        self, packed: Packed, buffer: SharedBuffer, *, writable: bool = False, poison: bool = False,
+        hold: int | None = None, keep: bool = False, patience: float = 1,
+    ) -> Answer:  # fmt: skip
+        """Calls the model once and returns its output and times. `buffer` holds the inputs that `packed` describes.
+
+        - `writable`: the worker copies the inputs back, so that the judge can look for changes in them.
+        - `poison`: device memory that the call has not written reads as NaN.
+        - `hold`: the clock cycles for which the device waits before a timed call, or None for an untimed call.
+        - `keep`: `warm` or `steady` may follow.
+        - `patience`: the factor by which the time limit of a call is multiplied.
+
+        Before the judge's bracket opens, the worker runs and, if `packed` has a key, has received the inputs hidden by
+        random bits. The bracket opens when the worker can read the inputs. It closes when the judge has read a sample
+        of the output's bytes. The judge then copies the output, which must match the sample. Raises Fault, or Refused
+        if the candidate declines the shape.
+        """
+        descriptor = buffer.descriptor if writable else buffer.read_only()
+        request = messages.Call(_layout(packed), FORWARD_SEED, writable, poison, hold, keep)
+        try:
+            if packed.key is None:
+                self.ping()
+            else:
+                self._ask(messages.Receive(), Done, [descriptor])
+            start = time.perf_counter()
+            reply = self._ask(request, messages.Called, [descriptor], timeout_s=patience * self._limits.call_s)
+            sample = self._sample(reply)
+            bracket_ms = (time.perf_counter() - start) * 1e3
+        finally:
+            if not writable:
+                os.close(descriptor)
+        with _readable():
+            outputs = copy_output(reply.structure, reply.leaves, self._output, sample)
+        return Answer(reply.structure, outputs, _clocked(reply.time), bracket_ms, reply.launches)
+
+    def kernels(self, packed: Packed, buffer: SharedBuffer) -> messages.KernelTimes:
+        """Calls the model once on a CUDA device and returns the kernels that the worker says it launched.
+
+        `buffer` holds the inputs that `packed` describes. Raises Fault or Refused.
+        """
+        descriptor = buffer.read_only()
+        try:
+            request = messages.ListKernels(_layout(packed), FORWARD_SEED)
+            return self._ask(request, messages.KernelTimes, [descriptor])
+        finally:
+            os.close(descriptor)
+
+    def skip_kernels(self, skip: bool) -> None:
+        """Makes later calls skip the candidate's kernels, or run them again. The device must be one that skips kernels.
+
+        Raises Fault.
+        """
+        self._ask(messages.SkipKernels(skip), Done)
+
+    def warm(self, hold: int) -> Clocked:
+        """Repeats the last call, which was made with `keep`, and returns the time that the worker reports.
+
+        The inputs of the call are still in the device's cache. The device first waits for `hold` clock cycles. Raises
+        Fault or Refused.
+        """
+        return _clocked(self._ask(messages.Repeat(hold), messages.DeviceTime))
+
+    def steady(self) -> Steady | None:
+        """Replays the last call as a CUDA graph, and returns the times that the worker reports.
+
+        The last call must have been made with `keep=True`. Returns None if the worker reports no times, as on a device
+        without CUDA graphs. Raises Fault or Refused, for example if the call cannot be captured.
+        """
+        times = self._ask(messages.Replay(), messages.ReplayTimes)
+        if times.interval_ms is None or times.overhead_ms is None:
+            return None
+        return Steady(times.interval_ms, times.overhead_ms)
+
+    def begin_profile(self) -> None:
+        """Starts to record sizes and counts of kernel launches. The device must be one that profiles. Raises Fault."""
+        self._ask(messages.BeginProfile(), Done)
+
+    def end_profile(self) -> Any:
+        """Stops recording, and returns sizes and counts of each kernel launch since `begin_profile`. Raises Fault.
+
+        The result is JSON that the worker wrote and nothing has checked yet.
+        """
+        return self._ask(messages.EndProfile(), messages.LaunchCounts).launches
+
+    def begin_sanitizing(self, file: str, source: str) -> None:
+        """Switches on the sanitizer, which checks kernels' memory accesses. The device must be one that sanitizes.
+
+        `file` is the name of the candidate's file and `source` its text. Raises Fault.
+        """
+        self._ask(messages.BeginSanitizing(file, source), Done, timeout_s=self._limits.build_s)
+
+    def sanitize_next_call(self, order: int, *, checks: bool) -> None:
+        """Sets the order of threads in the next call, and whether the sanitizer checks the call's memory accesses.
+
+        `order` 0 is forward, 1 is reverse, any other number is the seed of a random order. Raises Fault.
+        """
+        self._ask(messages.SanitizeNextCall(order, checks), Done, timeout_s=self._limits.build_s)
+
+    def findings(self, blame: tuple[int, ...] | None) -> Any:
+        """Returns what the sanitizer found in the last call, as JSON that the worker wrote and nothing has checked yet.
+
+        `blame` names one value that changes with the order of threads: the index of an output and the index of an
+        element in this output, or None. Raises Fault.
+        """
+        request = messages.GetFindings(blame)
+        return self._ask(request, messages.Findings, timeout_s=self._limits.build_s).findings
+
+    def ping(self) -> None:
+        """Waits until the worker runs and replies. Raises Fault."""
+        self._ask(messages.Ping(), Done)
+
+    def close(self) -> None:
+        """Kills the worker and frees the memory for outputs. Safe to call twice."""
+        self.worker.close()
+        if not self.closed:
+            self._output.close()
+        self.closed = True
+
+    def _sample(self, reply: messages.Called) -> OutputSample:
+        with _readable():
+            tensors.check_inside(reply.leaves, self._output.size)
+        return OutputSample(reply.leaves, self._output.memory)
+
+    def _ask(
+        self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float | None = None
+    ) -> R:
+        """Sends `request` and returns the reply of the class `expected`. Does the builds that the worker asks for.
+
+        The time limit `timeout_s` is in seconds; None is the limit of a call. The time in which the judge prepares what
+        all candidates share does not count. Raises Fault, Refused and CannotStart.
+        """
+        if time.monotonic() > self._end + self._build_service.shared_s:
+            raise Fault(Status.TIMEOUT, f"The requests took more than {self._limits.total_s:g} s.")
+        limit_s = timeout_s or self._limits.call_s
+        deadline = min(time.monotonic() + limit_s - self._build_service.shared_s, self._end)
+
+        def left_s() -> float:
+            return max(0.1, deadline + self._build_service.shared_s - time.monotonic())
+
+        try:
+            reply = self.worker.ask(request, expected, descriptors, timeout_s=min(limit_s, left_s()))
+            while isinstance(reply, messages.BuildWanted):
+                answer = self._build(reply.sources, left_s())
+                reply = self.worker.ask(answer, expected, timeout_s=left_s())
+        except WorkerTimedOut as error:
+            raise Fault(Status.TIMEOUT, str(error), printable(self.file.translated(error.output))) from None
+        except WorkerFailed as error:
+            output = printable(self.file.translated(error.output))
+            raise Fault(Status.CRASHED, _with_last_line(str(error), output), output) from None
+        if isinstance(reply, Failure):
+            raise self._fault(request, reply)
+        return reply
+
+    def _build(self, asked: Any, timeout_s: float) -> Built | Failure:
+        """Builds what the worker asked for in `asked`, and returns the answer to the worker.
+
+        The worker is stopped during the build, because the judge does not check the worker's limits then. `timeout_s`
+        limits the seconds. Raises Fault if the candidate asks for too many builds or its libraries are too large.
+        """
+        if len(self.builds) >= _MAX_BUILDS:
+            raise Fault(Status.LOAD_ERROR, f"{self.file.name} asks for more than {_MAX_BUILDS} builds.")
+        if sum(library.stat().st_size for library in self.libraries) > _MAX_BUILT_BYTES:
+            raise Fault(Status.LOAD_ERROR, f"{self.file.name} builds more than {_MAX_BUILT_BYTES >> 20} MiB.")
+        start = time.perf_counter()
+        self.worker.pause()
+        with suppress(sources.Unreadable):  # the build service then answers with the reason
+            self.file.add(sources.from_json(asked))
+        result = self._build_service.build(asked, timeout_s)
+        if isinstance(result.answer, Built):
+            self.libraries.append(Path(result.answer.library))
+            self.new_libraries += not result.cached
+        name = asked.get("name") if isinstance(asked, dict) else None
+        self.builds.append({"name": str(name)[:200], "seconds": time.perf_counter() - start, "cached": result.cached})
+        return result.answer
+
+    def _fault(self, request: Message, failure: Failure) -> Exception:
+        """Returns the exception for `failure`, which the worker sent in reply to `request`.
+
+        A candidate can forge the reported stage. So the stage START is accepted if and only if the request is Start.
+        """
+        starting = isinstance(request, messages.Start)
+        if (failure.stage is Stage.START) is not starting:
+            report = f"a failure at the stage {failure.stage} in reply to {type(request).__name__}"
+            return Fault(Status.CRASHED, f"The process sent a malformed message: {report}.")
+        text, log = (self.file.translated(printable(each)) for each in (failure.message, failure.log))
+        if starting:
+            return CannotStart(f"The worker could not start: {text}\n{log}")
+        if failure.stage not in (Stage.BUILD, Stage.UNSUPPORTED):
+            text, line = self._placed(text, failure)
+            where = f"{self.file.name}:{line}: " if line is not None else ""
+            text = f"{where}{printable(failure.type)}: {_first_lines(text)}"
+        if isinstance(request, _REFUSABLE) and failure.stage is Stage.CALL and failure.refusal:
+            return Refused(text, log)
+        return Fault(_STATUS_OF_STAGE[failure.stage], text, log)
+
+    def _placed(self, text: str, failure: Failure) -> tuple[str, int | None]:
+        """Returns the message `text` of `failure` without the place of the error, and the line in the candidate's file.
+
+        The line is that of the check in C++ code that failed. Without one, it is the line at which Python code raised
+        the exception, or that of `forward` in a `.cu` file.
+        """
+        place = rf"{re.escape(self.file.name)}:(\d{{1,9}})"
+        raised = re.search(rf"raised (?:from [^\n]* )?at {place}", text)
+        text = re.sub(rf" ?\(raised at {place}\)", "", text)
+        forward = forward_of(self.file.text) if self.file.name.endswith(".cu") and failure.stage is Stage.CALL else None
+        return text, int(raised[1]) if raised else failure.line or (forward.line if forward else None)
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Raises Fault if the code in the `with` block finds that the worker described an invalid output."""
+    try:
+        yield
+    except (tensors.Unreadable, RecursionError) as error:
+        raise Fault(Status.CRASHED, f"The process described an invalid output: {error}.") from None
+
+
+def _layout(packed: Packed) -> InputLayout:
+    return InputLayout(packed.structure, packed.leaves, packed.size, packed.key)
+
+
+def _clocked(time: messages.DeviceTime) -> Clocked:
+    return Clocked(time.device_ms, time.exposed, time.peak_bytes)
+
+
+def _first_lines(text: str, count: int = 3) -> str:
+    """Returns at most `count` lines of an error message, without empty lines and torch's C++ backtrace."""
+    lines = [line for line in text.split("\n") if line.strip()]
+    cut = next((i for i, line in enumerate(lines) if line.startswith("Exception raised from")), len(lines))
+    return "\n".join(lines[: min(cut, count)])
+
+
+def _with_last_line(message: str, output: str) -> str:
+    last = next((line.strip() for line in reversed(output.split("\n")) if line.strip()), "")
+    return f"{message} Last line of its output: {last[:300]}" if last else message
+
+
+if sys.platform != "linux":
+    raise ImportError("The harness needs Linux: it uses memfd, subreapers and /proc.")

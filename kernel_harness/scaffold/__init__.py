@@ -1,0 +1,54 @@
+"""Writes a new kernel file, which builds and passes unchanged, as a starting point. Runs no kernel."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kernel_harness.core.arms import RESERVED
+from kernel_harness.core.errors import UserError
+from kernel_harness.problem.problem import Problem
+from kernel_harness.scaffold import cuda_file, python_file
+from kernel_harness.scaffold.signature import signature
+
+
+class CannotWrite(UserError):
+    """The error raised if the new kernel file cannot be written. The message gives the cause."""
+
+
+def new(problem: Problem, name: str, root: Path, *, cu: bool = False) -> Path:
+    """Writes `kernels/<problem>/<name>.py` below `root`, or a `.cu` file if `cu` is true, and returns the file's path.
+
+    Raises CannotWrite if the name is invalid or taken, if the problem cannot be solved in a plain `.cu` file, or if the
+    file cannot be written.
+    """
+    stem, suffix = _stem_and_suffix(name, cu)
+    path = root / "kernels" / problem.name / f"{stem}{suffix}"
+    for taken in (path.with_suffix(".py"), path.with_suffix(".cu")):
+        if taken.exists():
+            raise CannotWrite(
+                f"{taken} already exists, and both files would share one row of results; choose another name"
+            )
+    described = signature(problem)
+    try:
+        text = (cuda_file if suffix == ".cu" else python_file).text(problem, stem, described)
+    except cuda_file.NotPlain as reason:
+        raise CannotWrite(
+            f"{problem.path}: {reason}, which a plain .cu file does not support; omit --cu to get a Python file"
+        ) from None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise CannotWrite(f"{path} cannot be written: {error.strerror}") from None
+    return path
+
+
+def _stem_and_suffix(name: str, cu: bool) -> tuple[str, str]:
+    stem = re.sub(r"\.(?:py|cu)$", "", name)
+    if not re.fullmatch(r"[^\W_](?:[\w -]*[\w-])?", stem) or stem in RESERVED:
+        raise CannotWrite(
+            f"{name!r} is not a valid kernel name; use letters, digits, spaces, _ and -, such as 'tiled_64'"
+        )
+    return stem, ".cu" if cu or name.endswith(".cu") else ".py"

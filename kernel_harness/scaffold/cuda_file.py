@@ -1,0 +1,153 @@
+"""Writes the text of a new `.cu` kernel file.
+
+In the new file, torch's C++ operators compute the result of the reference, and one real kernel copies the result.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from kernel_harness.problem.problem import Problem
+from kernel_harness.scaffold.python_file import KERNEL, _element, launch
+from kernel_harness.scaffold.signature import Signature
+
+_FILE = """// {name}: describe the idea here, in one sentence.
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAException.h>
+#include <torch/extension.h>
+
+{kernel}
+{notes}torch::Tensor forward({parameters}) {{
+    // Replace these lines: compute the result in your kernel, from the inputs.
+{lines}
+{launch}}}
+"""
+
+
+class NotPlain(Exception):
+    """The error raised if calls of torch's C++ operators cannot express the reference. The message says why."""
+
+
+def text(problem: Problem, name: str, described: Signature) -> str:
+    """Returns the content of a new `.cu` file for the kernel `name`. Raises NotPlain.
+
+    `described` holds the inputs and the output of the problem's reference.
+    """
+    given = (*described.inputs, *described.state)
+    unknown = [each.name for each in given if not each.cpp_type]
+    if unknown:
+        raise NotPlain(f"forward takes {', '.join(unknown)}, which is neither a tensor nor a number")
+    if not isinstance(described.output, torch.Tensor):
+        raise NotPlain("the output is not a single tensor")
+    return _FILE.format(
+        name=name,
+        kernel=KERNEL.format(element=_element(described)),
+        notes="".join(f"// {each.note}\n" for each in given),
+        parameters=", ".join(f"{each.cpp_type} {each.cpp_name}" for each in given),
+        lines="\n".join(f"    {line}" for line in _lines(_traced(problem), described)),
+        launch=launch(_element(described)),
+    )
+
+
+def _traced(problem: Problem) -> GraphModule:
+    """Returns the graph of the torch operators that the problem's reference calls, in order. Raises NotPlain.
+
+    The graph takes the tensors of the reference's state, and then its inputs.
+    """
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            model, inputs = problem.model("cpu"), problem.inputs(0)
+            state = model.state_dict()
+
+            def call(*given: Any) -> Any:
+                return functional_call(model, dict(zip(state, given, strict=False)), given[len(state) :])
+
+            return make_fx(call, pre_dispatch=True)(*state.values(), *inputs)
+    except Exception as error:
+        raise NotPlain(f"the reference cannot be written as operators ({type(error).__name__})") from None
+
+
+def _lines(graph: GraphModule, described: Signature) -> list[str]:
+    names: dict[Node, str] = {}
+    lines: list[str] = []
+    given = iter((*described.state, *described.inputs))
+    for node in graph.graph.nodes:
+        if node.op == "placeholder":
+            names[node] = next(given).cpp_name
+        elif node.op == "output":
+            (result,) = node.args
+            if not isinstance(result, Node):
+                raise NotPlain("the output is not a single tensor")
+            # The C++ code of the launch reads the variable `result`.
+            lines.append(f"torch::Tensor result = {names[result]};")
+        elif node.op == "call_function":
+            names[node] = f"t{len(lines) + 1}"
+            lines.append(f"auto {names[node]} = {_call(node, names)};")
+        else:
+            raise NotPlain("the reference holds tensors besides its inputs")
+    return lines
+
+
+def _call(node: Node, names: dict[Node, str]) -> str:
+    target: Any = node.target
+    if target is operator.getitem:
+        return f"std::get<{node.args[1]}>({_literal(node.args[0], names)})"
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        raise NotPlain(f"the reference calls {target}")
+    schema = target._schema
+    given = list(node.args)
+    # C++ has no keyword arguments: each parameter before the last given argument needs a value, such as its default.
+    last = max((i for i, argument in enumerate(schema.arguments) if argument.name in node.kwargs), default=-1)
+    for argument in schema.arguments[len(given) : last + 1]:
+        given.append(node.kwargs.get(argument.name, argument.default_value))
+    words = [_literal(value, names) for value in given]
+    name = schema.name.split("::")[1]
+    if _is_function(name):
+        return f"at::{name}({', '.join(words)})"
+    return f"{words[0]}.{name}({', '.join(words[1:])})"
+
+
+def _is_function(name: str) -> bool:
+    """Returns whether torch's C++ namespace `at` declares the operator `name` as a function.
+
+    Some operators exist only as methods of a tensor.
+    """
+    header = Path(torch.__file__).parent / "include" / "ATen" / "ops" / f"{name}.h"
+    return header.is_file() and re.search(rf"^inline .*\b{name}\(", header.read_text(), re.MULTILINE) is not None
+
+
+def _literal(value: Any, names: dict[Node, str]) -> str:
+    if isinstance(value, Node):
+        return names[value]
+    if value is None:
+        return "{}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)) and value == value and abs(value) != float("inf"):
+        return repr(value)
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, (list, tuple)):
+        return "{" + ", ".join(_literal(item, names) for item in value) + "}"
+    if isinstance(value, torch.dtype):
+        return f"at::{_SCALAR_TYPES[value]}" if value in _SCALAR_TYPES else _refuse(value)
+    return _refuse(value)
+
+
+def _refuse(value: Any) -> str:
+    raise NotPlain(f"the reference passes {value!r} to an operator")
+
+
+_SCALAR_TYPES = {
+    torch.float32: "kFloat", torch.float64: "kDouble", torch.float16: "kHalf", torch.bfloat16: "kBFloat16",
+    torch.int64: "kLong", torch.int32: "kInt", torch.uint8: "kByte", torch.bool: "kBool",
+}  # fmt: skip

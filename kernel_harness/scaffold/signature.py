@@ -1,0 +1,105 @@
+"""Describes the inputs and the output of a problem's reference, without computing the output."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from kernel_harness.compile.cu_file import cpp_name
+from kernel_harness.problem.problem import Problem
+
+# Names that an argument cannot have in C++: keywords, and names that the generated code uses.
+_TAKEN_IN_CPP = frozenset(
+    [
+        "alignas", "and", "asm", "auto", "bool", "break", "case", "catch", "char", "const", "default", "delete", "do",
+        "double", "enum", "explicit", "export", "extern", "false", "float", "friend", "goto", "inline", "int", "long",
+        "mutable", "namespace", "new", "operator", "private", "protected", "public", "register", "requires", "short",
+        "signed", "sizeof", "static", "struct", "switch", "template", "this", "throw", "true", "typedef", "typename",
+        "union", "unsigned", "using", "virtual", "void", "volatile", "xor",
+        "n", "i", "out", "result", "torch", "at", "copy_kernel", "forward", "run",
+    ]
+)  # fmt: skip
+_CPP_TYPES = ((torch.Tensor, "torch::Tensor"), (bool, "bool"), (int, "int64_t"), (float, "double"))
+
+
+@dataclass(frozen=True)
+class Input:
+    """One argument of the `forward` of a problem's reference, with an example value."""
+
+    name: str
+    value: Any
+
+    @property
+    def is_tensor(self) -> bool:
+        """Returns whether the argument is a tensor."""
+        return isinstance(self.value, torch.Tensor)
+
+    @property
+    def cpp_name(self) -> str:
+        """Returns the argument's name in C++. If C++ or the generated code uses this name, an underscore is added."""
+        return f"{self.name}_" if self.name in _TAKEN_IN_CPP else self.name
+
+    @property
+    def cpp_type(self) -> str:
+        """Returns the argument's type in C++, such as `torch::Tensor`; an empty string if C++ has no such type."""
+        return next((cpp for kind, cpp in _CPP_TYPES if isinstance(self.value, kind)), "")
+
+    @property
+    def note(self) -> str:
+        """Returns the text of a comment on the argument, such as `A: (8192, 2048) float32`."""
+        if not self.is_tensor:
+            return f"{self.name}: {self.value!r}"
+        return f"{self.name}: {tuple(self.value.shape)} {str(self.value.dtype).removeprefix('torch.')}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The inputs of a problem's reference, in order, its state, and its output.
+
+    `state` has the parameters and buffers of the reference, in the order of its state dict and with their C++ names.
+    `output` has the structure of the real output, with torch's fake tensors, which have a shape but no memory. It is
+    None if fake tensors are not enough to find it.
+    """
+
+    inputs: tuple[Input, ...]
+    state: tuple[Input, ...]
+    output: Any
+
+
+def signature(problem: Problem) -> Signature:
+    """Returns the inputs and the output of the problem's reference, as torch's fake tensors, which have no memory.
+
+    A reference that depends on the values of its inputs cannot run on fake tensors. Its signature has real inputs, in
+    the small sizes that the problem gives for the emulated device, and None as the output.
+    """
+    names = _names(problem.module.Model)
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            inputs, model = problem.inputs(0), problem.model("cpu")
+            output = problem.forward(model, inputs)
+    except Exception:  # a reference that depends on values cannot run on fake tensors
+        small = problem.at(problem.cpu_shape)
+        inputs, model, output = small.inputs(0), small.model("cpu"), None
+    names = _enough(names, inputs)
+    state = {cpp_name(name): value for name, value in model.state_dict().items()}
+    return Signature(
+        tuple(Input(name, value) for name, value in zip(names, inputs, strict=True)),
+        tuple(Input(f"{name}_" if name in names else name, value) for name, value in state.items()),
+        output,
+    )
+
+
+def _names(model: type) -> list[str]:
+    parameters = list(inspect.signature(model.forward).parameters.values())[1:]  # type: ignore[attr-defined]
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in parameters if p.kind in positional]
+
+
+def _enough(names: Sequence[str], inputs: Sequence[Any]) -> list[str]:
+    """Returns one name for each input. An input for `*args` has no name in `names`, so it is called `input_<index>`."""
+    return [names[i] if i < len(names) else f"input_{i}" for i in range(len(inputs))]

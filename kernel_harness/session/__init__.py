@@ -1,0 +1,1 @@
+"""One run: the order in which candidates are built, checked and timed."""

@@ -1,0 +1,106 @@
+"""Starts, keeps and replaces the worker processes of the companions, which are the baselines and the sentinel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kernel_harness.core.status import Status
+from kernel_harness.sandbox.faults import Fault, Refused
+from kernel_harness.sandbox.subject import Subject
+from kernel_harness.session.run import RunContext
+from kernel_harness.timing import baselines
+from kernel_harness.timing.baselines import ModelSource
+from kernel_harness.timing.rounds import Arm
+
+COHORTS_OF_A_PROCESS = 64
+"""The number of cohorts after which the worker process of a baseline or of the sentinel is replaced.
+
+The times of two processes with the same kernel differ a little for as long as the processes live. One process of the
+baseline must therefore not serve an unlimited number of cohorts.
+"""
+
+
+class CompanionMissing(Exception):
+    """Raised if a baseline or the sentinel cannot be started, for example because it lacks device memory.
+
+    `name` is the name of the arm, and `fault` says what happened.
+    """
+
+    def __init__(self, name: str, fault: Fault) -> None:
+        super().__init__(f"{name} cannot be started: {fault}")
+        self.name, self.fault = name, fault
+
+
+@dataclass(frozen=True)
+class _Idle:
+    """A worker process that is paused between two cohorts, and the number of cohorts in which it has been timed."""
+
+    subject: Subject
+    cohorts: int
+
+
+class Companions:
+    """The worker processes of the baselines and the sentinel.
+
+    If `kept` is True, each process is paused after a cohort and used again in the next cohort. If `kept` is False, the
+    processes are ended after each cohort.
+    """
+
+    def __init__(self, *, kept: bool = False) -> None:
+        self.kept = kept
+        self._idle: dict[str, _Idle] = {}
+
+    @contextmanager
+    def running(self, run: RunContext) -> Iterator[list[Arm]]:
+        """Returns a context whose value is the list of the arms of the baselines and of the sentinel, for one cohort.
+
+        At the beginning of the context, the worker processes are started, or woken up if they were kept. At its end
+        they are kept or ended.
+        Raises CompanionMissing if a process cannot be started.
+        """
+        arms: list[Arm] = []
+        cohorts: dict[str, int] = {}
+        models = baselines.companions(run.problem, run.device.emulated, run.settings.baseline)
+        try:
+            for name, model in models.items():
+                idle = self._awake(name) or _Idle(_started(run, name, model), 0)
+                arms.append(Arm(name, idle.subject, trusted=True))
+                cohorts[name] = idle.cohorts + 1
+            yield arms
+            if self.kept:
+                for arm in arms:
+                    if arm.fault is None and cohorts[arm.name] < COHORTS_OF_A_PROCESS:
+                        self._idle[arm.name] = _Idle(arm.subject, cohorts[arm.name])
+        finally:
+            kept = [idle.subject for idle in self._idle.values()]
+            for arm in arms:
+                if arm.subject not in kept:
+                    arm.subject.close()
+
+    def close(self) -> None:
+        """Ends the kept worker processes. The next cohort starts new ones."""
+        while self._idle:
+            self._idle.popitem()[1].subject.close()
+
+    def _awake(self, name: str) -> _Idle | None:
+        """Wakes up the arm's kept process and returns it; None if none was kept or the process no longer answers."""
+        idle = self._idle.pop(name, None)
+        if idle is not None:
+            try:
+                idle.subject.ping()
+            except Fault:
+                idle.subject.close()
+                return None
+        return idle
+
+
+def _started(run: RunContext, name: str, model: ModelSource) -> Subject:
+    run.observer.stage("", f"starting {name}")
+    try:
+        return run.load_subject(model)
+    except Refused as refusal:
+        raise CompanionMissing(name, Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log)) from None
+    except Fault as fault:
+        raise CompanionMissing(name, fault) from None

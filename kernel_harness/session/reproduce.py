@@ -1,0 +1,50 @@
+"""Writes the shell command that judges one candidate again."""
+
+from __future__ import annotations
+
+import shlex
+
+from kernel_harness.checking.cases import Case
+from kernel_harness.core import paths
+from kernel_harness.device import Device
+from kernel_harness.problem import lookup
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.problem.problem import Problem, shape_text
+from kernel_harness.sandbox.process import Limits
+from kernel_harness.session.settings import Settings
+
+
+def command(problem: Problem, device: Device, settings: Settings, candidate: Candidate, case: Case | None) -> str:
+    """Returns the shell command that judges a candidate again. It works in any folder.
+
+    If `case` is not None, the command checks only that case, on the same inputs. Returns an empty string if the
+    candidate is not stored in a file.
+    """
+    if not candidate.path.is_file():
+        return ""
+    name, _, strict = device.name.partition("-")
+    words = [*paths.command(anywhere=True), "--problem", _problem_word(problem)]
+    words += ["--kernel", str(candidate.path.absolute())]
+    words += ["--device", name, *([f"--{strict}"] if strict else [])]
+    if problem.shape:
+        words += ["--shape", shape_text(problem.shape)]
+    if case is not None:
+        words += ["--case", case.name, "--seed", str(settings.seed)]
+    if settings.quick:
+        words += ["--quick"]
+    if settings.results is not None:
+        words += ["--results", str(settings.results.absolute())]
+    if settings.precision is not None:
+        words += ["--precision", settings.precision.value]
+    for option, limit, default in (
+        ("--timeout", settings.limits.call_s, Limits().call_s),
+        ("--build-timeout", settings.limits.build_s, Limits().build_s),
+    ):
+        words += [option, f"{limit:g}"] if limit != default else []
+    return shlex.join(words)
+
+
+def _problem_word(problem: Problem) -> str:
+    """Returns the problem's name if the problem is shipped with the harness, otherwise the path of its file."""
+    found = lookup.problem_path(problem.name, paths.SHIPPED)
+    return problem.name if found and found.samefile(problem.path) else str(problem.path.absolute())

@@ -1,0 +1,99 @@
+"""The context that every step of a run (build, check, timing) gets, and the interface of objects that show progress."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kernel_harness.checking.cases import Case, Reference
+from kernel_harness.core.status import Status
+from kernel_harness.device import Device
+from kernel_harness.problem.problem import Problem
+from kernel_harness.results.record import Result
+from kernel_harness.sandbox.faults import CannotStart, Fault
+from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.sandbox.subject import Subject
+from kernel_harness.session.settings import Settings
+from kernel_harness.session.summary import Context
+from kernel_harness.timing.baselines import ModelSource
+
+WAITING = "waiting"
+"""The step of a candidate that waits for its checks or for its timing."""
+
+
+class Observer(Protocol):
+    """An object that is told about each step of a run, for example to show the progress."""
+
+    def stage(self, kernel: str, text: str) -> None:
+        """Receives the news that the candidate `kernel` has begun the step `text`.
+
+        `kernel` is empty for a step of the whole run.
+        """
+
+    def settled(self, result: Result) -> None:
+        """Receives the final result of a candidate or a baseline, after the result has been stored."""
+
+
+class SilentObserver:
+    """An Observer that shows nothing."""
+
+    def stage(self, kernel: str, text: str) -> None:
+        """Ignores the step."""
+
+    def settled(self, result: Result) -> None:
+        """Ignores the result."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What the steps of a run share: facts, the source of right answers, the observer and the fork server.
+
+    `record` holds the facts that every result of the run contains.
+    """
+
+    record: Context
+    reference: Reference
+    observer: Observer
+    fork_server: ForkServer
+
+    @property
+    def problem(self) -> Problem:
+        """Returns the problem with the values of its size constants (`M`, `N`, ...) at which candidates are timed."""
+        return self.record.problem
+
+    @property
+    def device(self) -> Device:
+        """Returns the device on which candidates are checked and timed."""
+        return self.record.device
+
+    @property
+    def settings(self) -> Settings:
+        """Returns the user's choices for the run."""
+        return self.record.settings
+
+    @property
+    def cases(self) -> Sequence[Case]:
+        """Returns the cases that each candidate is checked on."""
+        return self.record.cases
+
+    def new_subject(self) -> Subject:
+        """Starts a worker process that holds no model yet. Raises Fault if the process cannot open the device."""
+        try:
+            return Subject(self.fork_server, self.device.name, self.settings.limits)
+        except CannotStart as error:  # other processes may hold the device memory that the new process needs
+            raise Fault(Status.RUNTIME_ERROR, str(error)) from None
+
+    def load_subject(self, model: ModelSource) -> Subject:
+        """Starts a worker process, and builds a model there for the sizes at which candidates are timed.
+
+        Raises Fault or Refused if the process cannot be started or the model cannot be built.
+        """
+        subject = self.new_subject()
+        try:
+            subject.load(model.file, model.text, model.class_name)
+            subject.make(self.problem, compiled=model.compile_mode)
+        except BaseException:
+            subject.close()
+            raise
+        return subject

@@ -1,0 +1,176 @@
+"""The session: it builds, checks and times the candidates of one problem on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+
+import torch
+
+from kernel_harness.checking import sensitivity
+from kernel_harness.checking.cases import Case, Reference, plan
+from kernel_harness.core.errors import EnvironmentLacking, UserError
+from kernel_harness.core.paths import hidden_from_workers
+from kernel_harness.device import Device
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.problem.problem import Problem
+from kernel_harness.results import record
+from kernel_harness.results.environment import environment as host_environment
+from kernel_harness.results.record import NOT_TIMED_YET, Result
+from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.session.checks import Checked, check_all
+from kernel_harness.session.cohorts import COHORT, Series, time_cohorts
+from kernel_harness.session.companions import Companions
+from kernel_harness.session.run import Observer, RunContext
+from kernel_harness.session.settings import Settings
+from kernel_harness.session.summary import Context, of_candidate
+
+# The largest number of candidates in a batch. A checked candidate holds a worker process until it is timed, so a
+# thousand candidates cannot be checked at once.
+MOST_AT_ONCE = 32
+
+
+class Session:
+    """What the runs of one problem on one device share: the fork server, the reference, the cases, the baselines.
+
+    A Session is a context manager. At the end of the context it ends every process that it started. Worker processes
+    cannot read the paths in `hidden`. If `companions.kept` is set to True, the worker processes of the baselines and
+    the sentinel are kept between cohorts and runs.
+    Creating a Session raises UserError for a problem that cannot be used or a case that does not exist. Entering the
+    context raises NoCompiler if this machine has no compiler for the device.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        device: Device,
+        settings: Settings,
+        observer: Observer,
+        fork_server: ForkServer | None = None,
+        hidden: Sequence[Path] = (),
+    ) -> None:
+        self.fork_server = fork_server or ForkServer()
+        self.problem, self.device, self.settings, self.observer = problem, device, settings, observer
+        self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
+        self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
+        self.companions = Companions()
+        # Workers must not read the problem file, nor the results of other candidates, which contain facts about the
+        # inputs.
+        self._hidden = [problem.path.absolute(), *hidden_from_workers(), *hidden]
+
+    def __enter__(self) -> Session:
+        self.observer.stage("", "preparing the device (the first time takes half a minute)")
+        self.device.prepare()
+        environment = {**self.device.environment(), **host_environment()}
+        self.fork_server.prepare(self.device.name, self._hidden)
+        common = Context(self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation)
+        self.run = RunContext(common, self.reference, self.observer, self.fork_server)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.companions.close()
+        self.fork_server.close()
+
+    @cached_property
+    def problem_remark(self) -> str:
+        """Returns what the checks of the problem cannot tell. It is computed once, when the first candidate passed."""
+        return sensitivity.remark(self.reference, self.cases)
+
+    def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None]) -> list[Result]:
+        """Builds, checks and times the candidates, and returns their final results and those of the baselines.
+
+        `keep` is called with each result as soon as the result is final. It is also called with an interim result of
+        each candidate that has passed its checks and waits to be timed.
+        Raises EnvironmentLacking if the device has too little memory to compute the right answer.
+        """
+        own = replace(self.run.record, run=record.new_run_id(), kernels=len(candidates))
+        run = replace(self.run, record=own)
+        series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0)
+        settled: list[Result] = []
+
+        def settle(result: Result) -> None:
+            keep(result)
+            settled.append(result)
+            self.observer.settled(result)
+
+        passed: dict[str, Checked] = {}
+        turn = _DeviceTurn(run)
+        try:
+            for batch in _batches(candidates, run.settings.baseline):
+                for checked in check_all(run, batch, turn.take):
+                    wanted = checked.outcome.passed and run.settings.case is None
+                    if wanted and run.record.problem_remark != self.problem_remark:
+                        run = replace(run, record=replace(run.record, problem_remark=self.problem_remark))
+                    result = of_candidate(run.record, checked.candidate, checked.outcome)
+                    if wanted:
+                        _add(passed, checked)
+                        keep(replace(result, reason=NOT_TIMED_YET))
+                    else:
+                        settle(result)
+                for result in time_cohorts(run, self.companions, passed, series):
+                    settle(result)
+                passed = {name: checked for name, checked in passed.items() if name == run.settings.baseline}
+        except torch.OutOfMemoryError as error:  # raised in the judge; in a worker it is a fault of the candidate
+            raise EnvironmentLacking(
+                f"The device has too little free memory to compute the right answer: {error}\nEnd the other programs "
+                "that use the device, or run the candidates one by one with --kernel. The results so far are kept."
+            ) from None
+        finally:
+            for checked in passed.values():
+                checked.close()
+            turn.close()
+        return settled
+
+
+def _add(passed: dict[str, Checked], checked: Checked) -> None:
+    """Adds a candidate that waits to be timed to `passed`.
+
+    If `passed` already fills the first cohort, ends the candidate's worker process, which frees device memory. A new
+    process is started when the candidate's cohort is timed.
+    """
+    if len(passed) >= COHORT:
+        checked.close()
+    passed[checked.candidate.name] = checked
+
+
+def _batches(candidates: Sequence[Candidate], baseline: str) -> Iterator[Sequence[Candidate]]:
+    """Yields the candidates in batches of at most MOST_AT_ONCE. The candidate named `baseline`, if any, comes first."""
+    ordered = sorted(candidates, key=lambda candidate: candidate.name != baseline)
+    for start in range(0, len(ordered), MOST_AT_ONCE):
+        yield ordered[start : start + MOST_AT_ONCE]
+
+
+class _DeviceTurn:
+    """One run's exclusive use of the device. It begins at the first check: builds do not need the device."""
+
+    def __init__(self, run: RunContext) -> None:
+        self._run, self._held = run, ExitStack()
+        self._taken = False
+
+    def take(self) -> None:
+        """Waits until no other run uses the device, and reserves the device. Does nothing if it is already reserved."""
+        if not self._taken:
+            self._held.enter_context(self._run.device.exclusive(self._waiting))
+            self._taken = True
+
+    def close(self) -> None:
+        """Ends the exclusive use, so that another run can use the device."""
+        self._held.close()
+
+    def _waiting(self) -> None:
+        self._run.observer.stage("", "waiting: another run is using the device")
+
+
+def _chosen(cases: list[Case], wanted: str | None) -> list[Case]:
+    if wanted is None:
+        return cases
+    chosen = [case for case in cases if case.name == wanted]
+    if not chosen:
+        raise UserError(f"there is no case {wanted!r}; this run has the cases " + ", ".join(c.name for c in cases))
+    return chosen

@@ -1,0 +1,51 @@
+"""The choices that a user makes for a run."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernel_harness.core.arms import BASELINE, BASELINES, COMPILED
+from kernel_harness.core.errors import UserError
+from kernel_harness.core.precision import Precision
+from kernel_harness.sandbox.process import Limits
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The user's choices for one run.
+
+    `seed`: the secret seed of all inputs that candidates are checked on. `budget_s`: the time to spend on timing, in
+    seconds; None takes the device's default. `rounds`: the exact number of timed rounds, which then replaces
+    `budget_s`; None lets the time budget and the precision of the speedups decide when timing ends. `precision`: the
+    coarsest number format that candidates may compute in; None allows only the format of the outputs. `baseline`: the
+    arm that speedups compare with. `jobs`: the number of parallel builds; None derives the number from the processors
+    and the free memory. `quick`: fewer cases, and a quarter of the default budget. `case`: the name of the only case to
+    check, after which nothing is timed; None checks all cases. `limits`: the limits of each worker process. `results`:
+    the folder of results that the user named, or None; commands that reproduce a failure name it again.
+    """
+
+    seed: int = field(default_factory=lambda: secrets.randbits(48))
+    budget_s: float | None = None
+    rounds: int | None = None
+    precision: Precision | None = None
+    baseline: str = BASELINE
+    jobs: int | None = None
+    quick: bool = False
+    case: str | None = None
+    limits: Limits = field(default_factory=Limits)
+    results: Path | None = None
+
+
+def check_baseline(name: str, *, emulated: bool, kernels: Sequence[str] = ()) -> None:
+    """Raises UserError if no baseline has this name, or if it cannot run on an emulated device.
+
+    `kernels` are the names of candidates that may serve as the baseline too.
+    """
+    names = (*BASELINES, *kernels)
+    if name not in names:
+        raise UserError(f"there is no baseline {name!r}; choose one of {', '.join(names)}")
+    if emulated and name in COMPILED:
+        raise UserError(f"the baseline {name} needs a GPU: torch.compile cannot compile for the emulated device")

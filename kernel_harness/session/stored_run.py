@@ -1,0 +1,141 @@
+"""A run that stores its results: it finds the kernels, judges them, writes the results to a journal and ranks them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pandas as pd
+
+from kernel_harness.device import selection
+from kernel_harness.problem import lookup
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.problem.problem import shape_text
+from kernel_harness.results import leaderboard
+from kernel_harness.results.journal import Journal, results_folder
+from kernel_harness.results.record import Result
+from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.session.run import Observer
+from kernel_harness.session.session import Session
+from kernel_harness.session.settings import Settings, check_baseline
+
+_POLL_S = 0.1
+# The build time of a kernel that was never built is estimated from the length of its source.
+_SECONDS_PER_BYTE = 1e-3
+
+
+@dataclass(frozen=True)
+class Request:
+    """The problem, kernels, device and settings of a stored run, and the folder for its results.
+
+    `problem` is a name or a path. `kernels` are names, globs or paths; an empty tuple selects all kernels of the
+    problem. `strict` selects the emulated device that also requires that nvcc compiles each source. `shape` holds
+    values for the problem's size constants (`M`, `N`, ...); a constant without a value keeps its usual value. None
+    stands for the size in the problem's file.
+    """
+
+    problem: str
+    kernels: tuple[str, ...]
+    device: str
+    strict: bool
+    shape: Mapping[str, Any] | None
+    results: Path
+    settings: Settings
+
+
+class StoredRun:
+    """A run that judges the kernels of a Request in one Session and stores the results in a journal.
+
+    A StoredRun is a context manager. At the end of the context every process that the run started is ended.
+    Creating a StoredRun raises UserError if something in the request does not exist, and Unwritable if results cannot
+    be stored.
+    """
+
+    def __init__(self, request: Request, observer: Observer, fork_server: ForkServer) -> None:
+        self._request = request
+        device = selection.selected(request.device, strict=request.strict)
+        found = lookup.problem(request.problem, Path.cwd())
+        usual = found.on(emulated=device.emulated)
+        self._usual_shape, self._problem_name = usual.shape, usual.name
+        self._own_shape = {} if found.cpu_shape or request.shape != {} else found.shape
+        self.candidates = lookup.kernels(request.kernels, usual.name, Path.cwd())
+        problem = found.sized(None, emulated=device.emulated) if request.shape is None else usual.at(request.shape)
+        names = [candidate.name for candidate in self.candidates]
+        check_baseline(request.settings.baseline, emulated=device.emulated, kernels=names)
+        self.shape = problem.shape
+        self.journal = Journal(results_folder(request.results, problem, device))
+        self.journal.check_writable()
+        self.stored: set[str] = set()
+        self._session = Session(problem, device, request.settings, observer, fork_server, [request.results])
+
+    def __enter__(self) -> StoredRun:
+        self._session.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.__exit__(kind, error, trace)
+
+    def judge(self, chosen: Sequence[Candidate]) -> None:
+        """Builds, checks and times the candidates in `chosen`, and writes their results to the journal.
+
+        Sets `stored` to the names of the kernels and baselines of which a result was written, interim results included.
+        If the settings limit the run to one case, no result is written, because the result shows nothing about the
+        other cases.
+        Raises EnvironmentLacking if the device has too little memory to compute the right answer.
+        """
+        self.stored = set()
+        self._session.judge(longest_build_first(chosen, self.journal.read()), self._store)
+
+    def _store(self, result: Result) -> None:
+        if self._request.settings.case is None:
+            self.journal.append(result)
+            self.stored.add(result.kernel)
+
+    def wait_for_change(self) -> list[Candidate]:
+        """Waits until a kernel file is new or has changed, and returns the candidates of all such files.
+
+        The files are read again and again. A file has changed if its text differs from the text in `candidates`.
+        """
+        before = {candidate.name: candidate.source for candidate in self.candidates}
+        while True:
+            time.sleep(_POLL_S)
+            try:
+                found = lookup.kernels(self._request.kernels, self._problem_name, Path.cwd())
+            except (lookup.NotFound, OSError):
+                continue  # an editor may remove a file for a moment while it replaces it
+            changed = [c for c in found if c.source.strip() and before.get(c.name) != c.source]
+            if changed:
+                self.candidates = found
+                return changed
+
+    @property
+    def title(self) -> str:
+        """Returns the heading of the leaderboard. It names the file's own size if a smaller one was chosen."""
+        larger = {name: size for name, size in self._own_shape.items() if size != self.shape[name]}
+        note = f"; the file's own size is {shape_text(larger)}" if larger else ""
+        return leaderboard.heading(self._problem_name, self.journal.read(), self.shape) + note
+
+    def table(self) -> pd.DataFrame:
+        """Ranks all results that were stored for this run's size constants (`M`, `N`, ...), in this run or before."""
+        return leaderboard.rank(self.journal.read(), self.shape)
+
+    def save(self, table: pd.DataFrame) -> Path:
+        """Writes `table` to the leaderboard's files and returns the path of the CSV file. Raises Unwritable."""
+        stem = leaderboard.file_stem(self.shape, self._usual_shape)
+        return leaderboard.save(self.journal.path.parent, stem, self.title, table)
+
+
+def longest_build_first(chosen: Sequence[Candidate], results: Sequence[Result]) -> list[Candidate]:
+    """Sorts the candidates by their build time, longest first, so that no long build starts last.
+
+    The build time of a candidate is taken from its last entry in `results` whose build was not cached. Without such an
+    entry it is estimated from the length of the source.
+    """
+    took = {r.kernel: r.build_s for r in results if r.build_s is not None and not any(b.cached for b in r.builds)}
+    return sorted(chosen, key=lambda c: took.get(c.name, len(c.source) * _SECONDS_PER_BYTE), reverse=True)

@@ -1,0 +1,264 @@
+"""Turns the outcomes of checks and the measurements of cohorts into Results, without using any worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from kernel_harness.checking import remarks
+from kernel_harness.checking.cases import Case
+from kernel_harness.checking.examination import CheckOutcome
+from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.status import Status
+from kernel_harness.device import Device, Steady
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.problem.problem import Problem, shape_text
+from kernel_harness.results.record import Build, Kind, Measurement, Result, RunSettings
+from kernel_harness.sandbox.faults import Fault
+from kernel_harness.session.reproduce import command
+from kernel_harness.session.settings import Settings
+from kernel_harness.timing.clock import unseen_by_device
+from kernel_harness.timing.measurements import Measurements
+from kernel_harness.timing.statistics import Round, Timing, summarize
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The numbers that are needed to turn the rounds of a cohort into times, and to find times that are too short.
+
+    `scale_ms` is the time of the baseline "torch" in the first cohort, in ms; None while the first cohort is timed.
+    `floors_ms` holds the least time that any correct kernel needs at the device's peak, in ms. Its keys are texts that
+    describe the work, such as "1e+06 bytes".
+    """
+
+    scale_ms: float | None
+    floors_ms: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Context:
+    """The facts that every result of a run contains.
+
+    `kernels` is the number of kernels that the run is to judge. `problem_remark` says what the checks of the problem
+    cannot tell; it is a part of the reason of every result that passed.
+    """
+
+    problem: Problem
+    device: Device
+    settings: Settings
+    cases: Sequence[Case]
+    environment: Mapping[str, Any]
+    isolation: str
+    run: str = ""
+    kernels: int = 0
+    problem_remark: str = ""
+
+    @cached_property
+    def numbers(self) -> dict[str, float]:
+        """Returns the problem's work and the device's peak and measured rates, by name; empty for an emulated device.
+
+        The numbers are for display. Work is in bytes or floating-point operations. Peaks (from the data sheet) and
+        ceilings (measured) are per second.
+        """
+        if self.device.emulated:
+            return {}
+        peaks, ceilings = self.device.peaks(), self.device.ceilings()
+        found = {
+            "flops": self.problem.number("flops"), "bytes": self.problem.number("bytes_moved"),
+            "peak_bytes_per_s": peaks and peaks.bytes_per_s, "ceiling_bytes_per_s": ceilings.get("bytes_per_s"),
+            **{f"peak_{name}_flops_per_s": rate for name, rate in (peaks.flops_per_s if peaks else {}).items()},
+            **{f"ceiling_{name}": rate for name, rate in ceilings.items()},
+        }  # fmt: skip
+        return {name: number for name, number in found.items() if number}
+
+    def terms(self, scale_ms: float | None) -> Terms:
+        """Returns the Terms of a cohort. `scale_ms` is the time of the baseline "torch" in the first cohort."""
+        peaks = self.device.peaks()
+        least = (
+            ("bytes", self.problem.number("min_bytes"), peaks and peaks.bytes_per_s),
+            ("operations", self.problem.number("min_flops"), peaks and peaks.fastest_flops_per_s),
+        )
+        floors = {f"{number:.4g} {what}": 1e3 * number / peak for what, number, peak in least if number and peak}
+        return Terms(scale_ms, floors)
+
+    @cached_property
+    def recorded_settings(self) -> RunSettings:
+        """Returns the settings in the form in which each result contains them."""
+        s = self.settings
+        return RunSettings(
+            seed=s.seed,
+            baseline=s.baseline,
+            budget_s=s.budget_s,
+            rounds=s.rounds,
+            quick=s.quick,
+            allowed_precision=s.precision,
+            tolerance=self.problem.tolerance(torch.float32),
+            limits={name: value for name, value in vars(s.limits).items() if value is not None},
+            cases=tuple(case.name for case in self.cases),
+            kernels=self.kernels,
+        )
+
+    def result(self, kernel: str, status: Status, reason: str, sha256: str, **more: Any) -> Result:
+        """Builds a Result of this run. `more` holds values for other fields of Result."""
+        if status is Status.PASSED:
+            reason = f"{reason} {self.problem_remark}".strip()
+        return Result(
+            kernel, status, reason, dict(self.problem.shape), sha256, run=self.run, emulated=self.device.emulated,
+            isolation=self.isolation, numbers=self.numbers, environment=self.environment,
+            settings=self.recorded_settings, **more,
+        )  # fmt: skip
+
+
+def of_candidate(context: Context, candidate: Candidate, outcome: CheckOutcome) -> Result:
+    """Builds the Result of a candidate that was checked and not timed."""
+    shapes = dict.fromkeys(shape_text(check.shape) for check in outcome.checks)
+    return context.result(
+        candidate.name,
+        outcome.status,
+        outcome.reason or _remarks(context, candidate, outcome),
+        candidate.sha256,
+        title=candidate.title,
+        checks=outcome.checks,
+        restricted_to=tuple(shapes) if outcome.refused else (),
+        phases_s={"queue": outcome.build.queue_s, "build": outcome.build.build_s, "check": outcome.check_s},
+        builds=tuple(Build(**build) for build in outcome.build.builds),
+        first_call_ms=outcome.first_call_ms,
+        log=outcome.log,
+        remark=outcome.remark,
+        reproduce=command(context.problem, context.device, context.settings, candidate, outcome.failed_case),
+    )
+
+
+def _remarks(context: Context, candidate: Candidate, outcome: CheckOutcome) -> str:
+    if outcome.status is not Status.PASSED:
+        return ""
+    emulated = context.device.emulated
+    found = remarks.on(candidate.source, outcome.launches, outcome.own_share, emulated=emulated)
+    if context.problem.neutral_state:
+        initial = ", ".join(f"{name} ({value:g})" for name, value in context.problem.neutral_state.items())
+        found.append(
+            "Remark: these parameters of the reference were checked at their initial values only, so a kernel that "
+            f"ignores them would pass: {initial}."
+        )
+    return " ".join(found)
+
+
+def of_baseline(context: Context, name: str) -> Result:
+    """Builds the Result of the baseline `name`, without a time."""
+    title = "the reference, run eagerly" if name == BASELINE else f"the reference by {name}"
+    return context.result(name, Status.PASSED, "", "", kind=Kind.BASELINE, title=title)
+
+
+def untimed(
+    context: Context, names: Iterable[str], candidates: Mapping[str, tuple[Candidate, CheckOutcome]]
+) -> Iterator[Result]:
+    """Yields a Result without times for each arm in `names`.
+
+    `candidates` holds the candidates of the cohort by name. An arm that is not among them is a baseline.
+    """
+    for name in names:
+        yield of_candidate(context, *candidates[name]) if name in candidates else of_baseline(context, name)
+
+
+def timed(results: Iterable[Result], cohort: Measurements, terms: Terms, seconds: float) -> Iterator[Result]:
+    """Yields `results`, which `untimed` made, with the measurements, times and faults of their arms added.
+
+    The added values come from `cohort`. `seconds` is the time that it took to time the cohort.
+    """
+    rounds = cohort.accepted
+    for result in results:
+        arm = cohort.arms[result.kernel]
+        if not arm.trusted:
+            result = replace(result, phases_s={**result.phases_s, "timing": seconds})
+        if arm.fault is not None:
+            result = failed(result, arm.fault)
+        result = replace(result, measurement=_measurement(cohort, rounds, arm.name))
+        own = [r for r in rounds if arm.name in r.samples_ms]
+        if arm.fault is None and any(r.rejected is None for r in own):
+            against, scale = (_in_counted_rounds(own, name) for name in (result.settings.baseline, BASELINE))
+            resolution_ms = cohort.resolution_between(arm.name, against or BASELINE)
+            timing = summarize(
+                rounds, arm.name, against, scale=scale, scale_ms=terms.scale_ms, resolution_ms=resolution_ms
+            )
+            if result.emulated:  # nothing is ranked by these times: a ratio to torch would only add the noise of torch
+                timing = replace(timing, time=summarize(rounds, arm.name, None, resolution_ms=resolution_ms).time)
+            result = _with_timing(terms, result, timing)
+            if result.passed and not result.emulated and (longer := cohort.slower_on_other_inputs(arm.name)):
+                result = _with_remark(result, longer)
+        elif result.status is Status.PASSED and (why := cohort.broken.reason if cohort.broken else _why_none(own)):
+            result = left_untimed(result, why)
+        yield result
+
+
+def failed(result: Result, fault: Fault) -> Result:
+    """Returns the result with the status and the reason of `fault`."""
+    return replace(result, status=fault.status, reason=fault.reason, log=fault.log)
+
+
+def left_untimed(result: Result, why: str) -> Result:
+    """Returns the result with the reason `why` its kernel has no time. The status does not change."""
+    return replace(result, reason=f"{result.reason} The kernel was not timed: {why}".strip())
+
+
+def _with_remark(result: Result, longer: float) -> Result:
+    """Returns the result with a remark that calls on other inputs take `longer` times as long."""
+    remark = (
+        f"Remark: on inputs of other distributions, a call takes {longer:.2g} times as long, relative to torch, as on "
+        "the problem's own."
+    )
+    return replace(result, reason=f"{result.reason} {remark}".strip())
+
+
+def _why_none(rounds: Sequence[Round]) -> str:
+    """Returns a sentence that says why all of `rounds` were rejected; empty if there are no rounds."""
+    return f"none of {len(rounds)} rounds counts; the last was rejected: {rounds[-1].rejected}." if rounds else ""
+
+
+def _in_counted_rounds(rounds: Sequence[Round], name: str) -> str | None:
+    """Returns `name` if a round that counts contains the arm of that name, else None."""
+    return name if any(name in r.samples_ms for r in rounds if r.rejected is None) else None
+
+
+def _with_timing(terms: Terms, result: Result, timing: Timing) -> Result:
+    """Returns the result with `timing` added, or with the status CHEATED if no correct kernel can be that fast."""
+    for work, floor_ms in terms.floors_ms.items():
+        if timing.time_ms < floor_ms:
+            reason = (
+                f"The time of {timing.time_ms:.4g} ms cannot be right: every correct kernel needs at least {work}, "
+                f"which take {floor_ms:.4g} ms at this device's peak."
+            )
+            return replace(result, status=Status.CHEATED, reason=reason)
+    return replace(result, timing=timing)
+
+
+def _measurement(cohort: Measurements, accepted: Sequence[Round], name: str) -> Measurement:
+    """Builds the part of a result that holds the raw measurements of the arm `name`.
+
+    The times are those of `cohort.rounds`. `accepted` is `cohort.accepted`: the same rounds, with rejected rounds
+    marked. Only the marks of `accepted` are used.
+    """
+    arm = cohort.arms[name]
+    graph = arm.steady if isinstance(arm.steady, Steady) else None
+    return Measurement(
+        warmup_ms=tuple(r.samples_ms.get(name) for r in cohort.warmup),
+        own_clock_ms=tuple(r.samples_ms.get(name) for r in cohort.rounds),
+        brackets_ms=tuple(r.brackets_ms.get(name) for r in cohort.rounds),
+        rejected=tuple(r.rejected for r in accepted),
+        orders=tuple(r.order for r in cohort.rounds),
+        distributions=tuple(r.distribution for r in cohort.rounds),
+        device_states=cohort.states,
+        hold_cycles=cohort.hold_cycles,
+        processes=arm.processes,
+        waits_for_the_device=arm.waits_for_device,
+        audits=cohort.audits,
+        beyond_device_ms=unseen_by_device(cohort.rounds, name, BASELINE),
+        warm_samples_ms=arm.warm_ms,
+        graph_interval_ms=graph.interval_ms if graph else None,
+        graph_overhead_ms=graph.overhead_ms if graph else None,
+        graph_failure=arm.steady if isinstance(arm.steady, str) else "",
+        peak_bytes=arm.peak_bytes,
+    )

@@ -1,0 +1,1 @@
+"""Times calls: rounds, clocks, statistics, and interference between candidates."""

@@ -1,0 +1,62 @@
+"""Source code of the arms that are timed beside the candidates: the baselines and the sentinel."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+from kernel_harness.core.arms import BASELINE, COMPILED, SENTINEL
+from kernel_harness.problem.problem import Problem
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A Python source text that defines a model class. A worker process executes the text and creates the model.
+
+    `file` is the file name for error messages. `class_name` is the name of the model class in `text`. `compile_mode` is
+    the mode in which torch.compile compiles the model; None runs the model eagerly.
+    """
+
+    file: str
+    text: str
+    class_name: str
+    compile_mode: str | None = None
+
+
+# The sentinel ignores the inputs and does the same work in each round. If its time changes, the machine has changed.
+_SENTINEL = """
+import torch
+
+class Sentinel(torch.nn.Module):
+    def __init__(self, *_):
+        super().__init__()
+        self.register_buffer("weight", torch.randn(256, 256) / 16)
+
+    def forward(self, *_):
+        product = self.weight
+        for _ in range(4):
+            product = product @ self.weight
+        return product[:1]
+"""
+
+
+def reference_source(problem: Problem, compile_mode: str | None = None) -> ModelSource:
+    """Returns the source of the problem's reference model.
+
+    The worker process compiles the model in the mode `compile_mode` of torch.compile; None runs it eagerly.
+    """
+    return ModelSource(str(problem.path), problem.text, "Model", compile_mode)
+
+
+def companions(problem: Problem, emulated: bool, baseline: str) -> dict[str, ModelSource]:
+    """Returns the sources of the arms that are timed but not judged, by the name of the arm.
+
+    The arms are the baseline "torch" (the reference model, run eagerly), the sentinel, and the reference model compiled
+    by torch.compile in some modes. The arm "torch.compile" is included if triton is installed and `emulated` is False,
+    which means that the device is a GPU. If `baseline` names an arm of torch.compile, that arm is always included.
+    """
+    found = {BASELINE: reference_source(problem), SENTINEL: ModelSource("sentinel.py", _SENTINEL, "Sentinel")}
+    for name, mode in COMPILED.items():
+        if name == baseline or (name == "torch.compile" and not emulated and importlib.util.find_spec("triton")):
+            found[name] = reference_source(problem, mode)
+    return found

@@ -1,0 +1,247 @@
+"""Detects candidates that leave work running on the GPU after their call, which slows down the calls timed next.
+
+Stopping a process does not stop its kernels that already run on a GPU. On the emulated device, stopping a process stops
+all its work, so this module does nothing there. The sentinel does the same work in every call: a longer sentinel time
+right after a candidate's call shows that the candidate left work running.
+
+Words used here: a suspect is a candidate that may leave work running. A reading is one measurement of the sentinel's
+time. A reading beside a process is taken right after calls of that process, while the process is alive and paused.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import mean, median
+
+import numpy as np
+
+from kernel_harness.checking.cases import Reference
+from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.status import Status
+from kernel_harness.ipc.packed import buffer_of, pack
+from kernel_harness.sandbox.faults import Fault, Refused
+from kernel_harness.timing.inputs import DrawnInputs, Inputs
+from kernel_harness.timing.rounds import WARM_EVERY, Arm, Cohort, Start, asking
+from kernel_harness.timing.statistics import Round
+
+FACTOR = 1.25
+"""A candidate is suspected or convicted only if the sentinel takes more than FACTOR times as long beside the candidate.
+
+"Beside" means: right after calls of the candidate, while its process is alive. A process that does no work makes a
+smaller difference than this factor.
+"""
+
+TRIALS = 7
+"""The number of readings beside a suspect, and also the number of readings beside the reference.
+
+The module's docstring explains the words. All readings of a suspect's trial are taken in one random order.
+
+A suspect is convicted only if all its readings are longer than all readings beside the reference. If the suspect leaves
+no work running, each of the C(14, 7) = 3432 ways to distribute the readings is equally likely, whatever the noise
+(Fisher's permutation test). An innocent suspect is therefore convicted with probability 1/3432 at most.
+"""
+
+# One reading is the median of _MEANS means. Each mean is taken over _CALLS sentinel calls in a row.
+_MEANS, _CALLS = 5, 3
+# Before a reading, a suspect is called repeatedly for at most this long. A suspect that waits for its own work is slow.
+_CALLING_S = 5.0
+# The threshold of the rank sum, in standard deviations. Noise exceeds it for one innocent arm in 30,000.
+_SUSPICIOUS = 4.0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Measured times of the sentinel in ms, taken to find out whether a suspected candidate leaves work running.
+
+    The times in `beside_ms` were measured right after calls of the suspect, those in `without_ms` right after calls of
+    the reference.
+    """
+
+    beside_ms: tuple[float, ...] = ()
+    without_ms: tuple[float, ...] = ()
+
+    @property
+    def convinces(self) -> bool:
+        """Returns whether every reading in `beside_ms` is more than FACTOR times every reading in `without_ms`.
+
+        `convinces` is True while one of the two groups is empty. Otherwise it is False if a reading is NaN.
+        """
+        return all(beside > FACTOR * without for beside in self.beside_ms for without in self.without_ms)
+
+    @property
+    def sentence(self) -> str:
+        """Returns a text for the author of the candidate: why the verdict is CHEATED, with the measured times."""
+        return (
+            "The kernel leaves work behind: work goes on after the call has returned, and slows down the calls that "
+            f"are timed next. A fixed piece of work took {median(self.beside_ms):.4g} ms beside the kernel and "
+            f"{median(self.without_ms):.4g} ms without it (medians of {len(self.beside_ms)} trials each). "
+            "Wait for all work before you return."
+        )
+
+
+def convict(cohort: Cohort, reference: Reference, start: Start, tell: Callable[[str], None]) -> bool:
+    """Finds the candidates of a timed cohort that leave work running, and sets their `fault` to CHEATED.
+
+    Ends the worker processes in which the candidates were timed. Each suspect is then tried in new worker processes,
+    which `start` starts. Each new process is called as often as a timed process was. `tell` gets a text when a trial
+    begins.
+    Returns whether a candidate was convicted; False on the emulated device, where nothing is done.
+    """
+    if cohort.device.emulated:
+        return False
+    convicted = False
+    with closing(Inputs(reference, cohort.device)) as inputs:
+        bench = _Bench(cohort, inputs, start)
+        timed = {arm.name: arm for arm in cohort.candidates if arm.fault is None}
+        beside_ms = {name: bench.reading(partial(bench.call_timed, arm, inputs.draw())) for name, arm in timed.items()}
+        for arm in cohort.candidates:
+            arm.subject.close()
+        without_ms = bench.reading(partial(bench.call_timed, bench.arms[BASELINE], inputs.draw()))
+        for name in suspects(beside_ms, without_ms, cohort.rounds):
+            tell("looking for the candidate that slows down the others")
+            evidence = tried(partial(bench.fresh_reading, name), random.SystemRandom())
+            if evidence.convinces:
+                timed[name].fault, convicted = Fault(Status.CHEATED, evidence.sentence), True
+    return convicted
+
+
+def suspects(beside_ms: Mapping[str, float], without_ms: float, rounds: Sequence[Round]) -> list[str]:
+    """Returns the names of the candidates that may leave work running.
+
+    `beside_ms` holds one reading beside each candidate. `without_ms` is a reading beside the reference, taken after the
+    processes of all candidates have ended. A reading is one measurement of the sentinel's time in ms. A candidate is
+    suspected if its reading exceeds FACTOR * `without_ms`, or if the sentinel was slow right after the candidate's
+    calls in `rounds`. The second condition finds a candidate that leaves work running only while it is timed.
+    """
+    return [n for n, ms in beside_ms.items() if ms > FACTOR * without_ms or _slows_its_successor(rounds, n)]
+
+
+def _slows_its_successor(rounds: Sequence[Round], name: str) -> bool:
+    """Returns whether the sentinel took longer in the rounds in which it ran right after the named arm.
+
+    Returns True only if the median time in these rounds is more than FACTOR times the median time in the other rounds,
+    and the rank sum (Mann and Whitney 1947) exceeds its threshold.
+    """
+    after: list[float] = []
+    others: list[float] = []
+    for r in rounds:
+        if SENTINEL in r.samples_ms:
+            place = r.order.index(SENTINEL)
+            followed = place > 0 and r.order[place - 1] == name
+            (after if followed else others).append(r.brackets_ms.get(SENTINEL, r.samples_ms[SENTINEL]))
+    m, n = len(after), len(others)
+    if not m or not n or median(after) <= FACTOR * median(others):
+        return False
+    above = int(np.searchsorted(np.sort(others), after).sum())
+    return above - m * n / 2 > _SUSPICIOUS * math.sqrt(m * n * (m + n + 1) / 12)  # by the normal approximation
+
+
+def tried(read: Callable[[bool], float], rng: random.Random) -> Evidence:
+    """Takes up to TRIALS readings beside a suspect and as many beside the reference, in random order, and returns them.
+
+    A reading is one measurement of the sentinel's time in ms. `read(True)` takes it right after calls of the suspect,
+    `read(False)` right after calls of the reference. The function stops at the first reading that rules out a
+    conviction.
+    """
+    evidence = Evidence()
+    for beside in rng.sample([True, False] * TRIALS, 2 * TRIALS):
+        if beside:
+            evidence = replace(evidence, beside_ms=(*evidence.beside_ms, read(beside)))
+        else:
+            evidence = replace(evidence, without_ms=(*evidence.without_ms, read(beside)))
+        if not evidence.convinces:
+            break
+    return evidence
+
+
+@dataclass
+class _Bench:
+    """An instrument that times the sentinel, by the judge's clock, right after calls of another arm's process."""
+
+    cohort: Cohort
+    inputs: Inputs
+    start: Start
+    arms: dict[str, Arm] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.arms = {arm.name: arm for arm in self.cohort.arms}
+
+    def reading(self, before: Callable[[], object]) -> float:
+        """Returns one measurement of the sentinel's time, in ms. Calls `before` before each group of sentinel calls.
+
+        The measurement is the median of the means of the groups. A scheduler that favours processes which slept affects
+        only the first call of a group, so each group is averaged. The median removes disturbances by other users of the
+        machine. The sentinel gets no inputs, because the time to move large inputs would hide a difference. The result
+        is NaN if the sentinel fails.
+        """
+        means_ms: list[float] = []
+        nothing = pack([])
+        with closing(buffer_of(nothing)) as empty:
+            drawn = DrawnInputs(nothing, empty)
+            for _ in range(_MEANS):
+                before()
+                means_ms.append(mean(self._call(self.arms[SENTINEL], drawn) for _ in range(_CALLS)))
+        return median(means_ms)
+
+    def fresh_reading(self, name: str, beside: bool) -> float:
+        """Measures the sentinel's time, in ms, right after calls of a new worker process.
+
+        The process runs the suspect `name` if `beside` is True, otherwise the reference.
+
+        The result is NaN if the process does not start. After a call of the reference, the judge sleeps for the time by
+        which a call of the suspect is longer. Without this pause, a harmless suspect with long calls would look guilty:
+        a machine that was idle during these calls is slow at first.
+        """
+        try:
+            arm = Arm(name if beside else BASELINE, self.start(name if beside else BASELINE))
+        except (Fault, Refused):
+            return math.nan
+        pause_s = 0.0 if beside else max(0.0, self._typical_s(name) - self._typical_s(BASELINE))
+
+        def call() -> None:
+            self.call_timed(arm, self.inputs.draw())
+            time.sleep(pause_s)
+
+        rounds = len(self.cohort.warmup) + len(self.cohort.rounds)
+        calls_of_a_process = rounds // self.arms[BASELINE].processes
+        with closing(arm.subject):
+            until = time.monotonic() + _CALLING_S
+            for _ in range(calls_of_a_process - _MEANS):
+                if time.monotonic() < until:
+                    self.call_timed(arm, self.inputs.draw())
+            return self.reading(call)
+
+    def call_timed(self, arm: Arm, drawn: DrawnInputs) -> None:
+        """Calls an arm on the inputs `drawn`, as a timed round does. Does nothing if the arm has failed.
+
+        With probability 1 / WARM_EVERY the call is repeated at once on a warm cache, as in some timed rounds.
+
+        `convict` passes the same inputs in all calls of an arm, because drawing large inputs takes long. In contrast,
+        `fresh_reading` draws new inputs for each call, as a timed round does. Otherwise a cheating candidate could
+        recognise the trial and leave no work running in it.
+        """
+        if arm.fault is None:
+            self._call(arm, drawn, warm=random.random() < 1 / WARM_EVERY)
+
+    def _call(self, arm: Arm, drawn: DrawnInputs, *, warm: bool = False) -> float:
+        hold = self.cohort.hold.cycles
+        with asking(arm):
+            bracket_ms = arm.subject.call(drawn.packed, drawn.buffer, hold=hold, keep=warm).bracket_ms
+            if warm:
+                arm.subject.warm(hold)
+            return bracket_ms
+        return math.nan
+
+    def _typical_s(self, name: str) -> float:
+        """Returns the median time of an arm's calls in all rounds, in seconds by the judge's clock.
+
+        Returns 0 if the arm was called in no round.
+        """
+        rounds = [r for r in (*self.cohort.warmup, *self.cohort.rounds) if name in r.samples_ms]
+        return median([r.brackets_ms.get(name, r.samples_ms[name]) for r in rounds] or [0.0]) / 1e3

@@ -1,0 +1,118 @@
+"""Measurements of one cohort as plain values, without processes or devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.device import Steady
+from kernel_harness.problem.problem import OWN
+from kernel_harness.sandbox.faults import Fault
+from kernel_harness.timing import clock
+from kernel_harness.timing.statistics import Round, reject_rounds, remaining_ms
+
+# A kernel's time depends on the kind of the inputs if, in at least _LEAST_OTHERS rounds on other inputs than the
+# problem's own, each call takes longer than usual, and their median is longer by _DEPENDS.
+_LEAST_OTHERS = 4
+_DEPENDS = 1.25
+
+
+@dataclass(frozen=True)
+class ArmMeasurements:
+    """What is known about one arm of a cohort, apart from its times in the rounds (see `Measurements.rounds`).
+
+    `trusted`: the arm holds no candidate. `fault` is None for an arm that has not failed. `processes` counts the worker
+    processes that the arm has had, one after the other. `waits_for_device`: the arm synchronizes with the device within
+    its calls, so the hold cannot hide the time that the host takes to enqueue the call. `warm_ms` holds the times of
+    calls on a warm cache. `steady` holds the times of the call replayed as a CUDA graph, or the reason why the replay
+    failed; None if it was not tried. `peak_bytes` is the largest use of device memory by a call, None if unknown.
+    `warm_ms`, `steady` and `peak_bytes` are for display and do not affect the rank.
+    """
+
+    name: str
+    trusted: bool = False
+    fault: Fault | None = None
+    processes: int = 1
+    waits_for_device: bool = False
+    warm_ms: tuple[float, ...] = ()
+    steady: Steady | str | None = None
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """The measurements of one cohort.
+
+    `arms` is keyed by the arm's name. `warmup` holds rounds that do not count, `rounds` the timed rounds. `states`
+    holds the device's state (such as clock rates) after each timed round. `hold_cycles` is the last hold, in device
+    clock cycles. `audits` counts the timed outputs that were compared with the right answer. `resolution_ms` is the
+    difference between the times of two processes with the same kernel on this device, which longer timing does not
+    reduce.
+    """
+
+    arms: Mapping[str, ArmMeasurements]
+    warmup: tuple[Round, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    states: tuple[Mapping[str, Any], ...] = ()
+    hold_cycles: int = 0
+    audits: int = 0
+    resolution_ms: float = 0.0
+
+    @property
+    def broken(self) -> Fault | None:
+        """Returns the fault of the baseline "torch" or of the sentinel; None if neither failed.
+
+        If one of these two arms has failed, no arm of the cohort can be timed.
+        """
+        needed = (self.arms.get(name) for name in (BASELINE, SENTINEL))
+        return next((arm.fault for arm in needed if arm and arm.trusted and arm.fault), None)
+
+    @property
+    def running(self) -> list[str]:
+        """Returns the names of the candidates that can still be timed.
+
+        These are the candidates without a fault. No candidate can be timed if `broken` is not None.
+        """
+        return [] if self.broken else [a.name for a in self.arms.values() if not a.trusted and a.fault is None]
+
+    @cached_property
+    def accepted(self) -> tuple[Round, ...]:
+        """Returns all timed rounds, with rejected rounds marked and device times that are too short corrected.
+
+        A rejected round does not count in the statistics. A round is rejected if the sentinel was disturbed, or if the
+        baseline "torch" or the sentinel is missing. Device times of candidates that are certainly too short are
+        replaced by the judge's times (`clock.bounded_by_judge`).
+        """
+        needed = self.arms.keys() & {BASELINE, SENTINEL}
+        why = "torch or the sentinel failed"
+        rounds = [r if needed <= r.samples_ms.keys() else replace(r, rejected=r.rejected or why) for r in self.rounds]
+        candidates = [arm.name for arm in self.arms.values() if not arm.trusted]
+        return clock.bounded_by_judge(reject_rounds(rounds, SENTINEL), candidates, BASELINE)
+
+    def slower_on_other_inputs(self, name: str) -> float | None:
+        """Returns how many times as long a call of the arm takes on inputs that are not of the problem's own kind.
+
+        The times are relative to the baseline "torch". Returns None if they do not differ clearly, or if there are too
+        few rounds to say so.
+        """
+        counted = [r for r in self.accepted if r.rejected is None and name in r.samples_ms]
+        own, others = (
+            [r.samples_ms[name] / r.samples_ms[BASELINE] for r in counted if (r.distribution == OWN) is wanted]
+            for wanted in (True, False)
+        )
+        if not own or len(others) < _LEAST_OTHERS:
+            return None
+        usual, other = median(own), median(others)
+        return other / usual if min(others) > usual and other >= _DEPENDS * usual else None
+
+    def resolution_between(self, arm: str, other: str) -> float:
+        """Returns the difference in ms that two arms would show by chance alone if they ran the same kernel.
+
+        `arm` and `other` are the names of the arms. The difference is smaller than `resolution_ms` if the arms have had
+        several worker processes.
+        """
+        return remaining_ms(self.resolution_ms, self.arms[arm].processes, self.arms[other].processes)

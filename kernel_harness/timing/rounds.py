@@ -1,0 +1,351 @@
+"""Times one cohort in rounds. Each round calls all arms in a new random order on inputs that no arm has seen before.
+
+`time_rounds` schedules the rounds and `_round` runs one. `Subject.call` (sandbox.subject) sends one call to a worker
+process. In the worker process, `Worker` (worker.worker) handles the call, and the method `timed` of the device measures
+it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from kernel_harness.checking.cases import Reference
+from kernel_harness.checking.examination import compare
+from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.status import Status
+from kernel_harness.device import Device, Steady
+from kernel_harness.problem.problem import OWN
+from kernel_harness.sandbox.faults import Fault, Refused
+from kernel_harness.sandbox.subject import Answer, Subject
+from kernel_harness.timing import clock, stopping
+from kernel_harness.timing.clock import Hold
+from kernel_harness.timing.inputs import DrawnInputs, Inputs, distributions
+from kernel_harness.timing.measurements import ArmMeasurements, Measurements
+from kernel_harness.timing.statistics import Round, order_of_round
+from kernel_harness.timing.stopping import Stop
+
+# One timed round in WARM_EVERY also times every arm on a warm cache. These times are only displayed. Each costs one
+# more call.
+WARM_EVERY = 4
+# The launch is a large part of a call that is shorter than this. The call replayed as a CUDA graph shows the time
+# without the launch.
+_SHORT_MS = 0.02
+_TICK_S = 0.05  # how long the judge waits at a time for processes that are starting
+# An audit compares the output of a timed call with the right answer. All calls of the first AUDITED_ROUNDS rounds are
+# audited. Later calls are all audited while audits take at most AUDIT_TIME_SHARE of the time of the calls; otherwise
+# each is audited with probability AUDIT_SHARE. The judge picks the audited calls after they have returned. A candidate
+# must cheat in half of the rounds to change a median. After the first 32 rounds that is so many calls that at least one
+# of them is almost certainly audited.
+AUDITED_ROUNDS = 32
+AUDIT_TIME_SHARE = 0.3
+AUDIT_SHARE = 0.1
+# A candidate fails after SLOW_PAUSES slow pauses, because the other arms would have to wait each time. A pause is slow
+# if it takes longer than SLOW_PAUSE_S and longer than the call before it: a worker that frees gigabytes of inputs after
+# a long call cannot be stopped meanwhile. A usual pause takes some milliseconds; on two cores with a load of 16 the
+# longest of 1,300 pauses of honest workers took 32 ms.
+SLOW_PAUSE_S, SLOW_PAUSES = 0.5, 3
+# A candidate fails after LATE_BUILDS timed calls that asked for a library which was not in the build cache. All workers
+# can read the cache, so one could build the answer of a round into a library, and another could look for it there.
+LATE_BUILDS = 3
+
+Start = Callable[[str], Subject]
+"""A function that takes the name of an arm, starts a new worker process of that arm and builds the arm's model there.
+
+The function raises Fault or Refused if the process does not start or the model cannot be built.
+"""
+
+
+@dataclass
+class Arm:
+    """One of the models that are timed against each other, with the worker process that runs it.
+
+    `trusted`: the arm is a baseline or the sentinel, so its process runs no candidate's code. `slow_pauses_s` holds the
+    seconds of each slow pause, and `late_builds` is the number of timed calls that built a new library.
+    `ArmMeasurements` explains the other fields.
+    """
+
+    name: str
+    subject: Subject
+    trusted: bool = False
+    fault: Fault | None = None
+    processes: int = 1
+    warm_ms: list[float] = field(default_factory=list)
+    steady: Steady | str | None = None
+    peak_bytes: int | None = None
+    slow_pauses_s: list[float] = field(default_factory=list)
+    late_builds: int = 0
+
+    def pause(self, asked_s: float) -> None:
+        """Pauses the worker process after requests that took `asked_s` seconds.
+
+        A candidate whose pauses were slow too often gets a fault.
+        """
+        start = time.monotonic()
+        self.subject.worker.pause()
+        took_s = time.monotonic() - start
+        if took_s > max(SLOW_PAUSE_S, asked_s):
+            self.slow_pauses_s.append(took_s)
+        if len(self.slow_pauses_s) >= SLOW_PAUSES and not self.trusted and self.fault is None:
+            self.fault = Fault(
+                Status.CRASHED,
+                f"After {SLOW_PAUSES} calls it took longer than the call, and than {SLOW_PAUSE_S:g} s, to stop the "
+                "process and those that it started. Other candidates could not be timed meanwhile. End all work before "
+                "the call returns.",
+            )
+
+
+@dataclass
+class Cohort:
+    """Arms that are timed together, with their measurements so far.
+
+    Each round adds its measurements at once, so an interruption of the run loses none. `hold` is the hold before each
+    call. `calls_s` and `audits_s` are the seconds spent on calls and on audits so far. `Measurements` explains the
+    other fields.
+    """
+
+    arms: list[Arm]
+    device: Device
+    warmup: list[Round] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    states: list[dict[str, Any]] = field(default_factory=list)
+    hold: Hold = field(default_factory=Hold)
+    audits: int = 0
+    calls_s: float = 0.0
+    audits_s: float = 0.0
+
+    @property
+    def candidates(self) -> list[Arm]:
+        """Returns the arms that hold candidates, including arms that have failed."""
+        return [arm for arm in self.arms if not arm.trusted]
+
+    def clock_s(self) -> float:
+        """Returns the time of a clock, in seconds, that stands still during slow pauses.
+
+        The budget is measured with this clock, so a candidate cannot use up the time of the other arms.
+        """
+        return time.monotonic() - sum(sum(arm.slow_pauses_s) for arm in self.arms)
+
+    def measured(self) -> Measurements:
+        """Returns a copy of the measurements so far, as plain values."""
+        arms = {
+            arm.name: ArmMeasurements(
+                arm.name, arm.trusted, arm.fault, arm.processes, arm.name in self.hold.waiting,
+                tuple(arm.warm_ms), arm.steady, arm.peak_bytes,
+            )
+            for arm in self.arms
+        }  # fmt: skip
+        return Measurements(
+            arms, tuple(self.warmup), tuple(self.rounds), tuple(self.states), self.hold.cycles, self.audits,
+            self.device.resolution_ms,
+        )  # fmt: skip
+
+
+def time_rounds(
+    cohort: Cohort,
+    reference: Reference,
+    stop: Stop,
+    tell: Callable[[str], None],
+    start: Start,
+) -> None:
+    """Runs rounds and adds their measurements to `cohort`, until `stop` says that no further round is needed.
+
+    An arm that fails keeps its fault and takes part in no further round. `start` starts the new worker process when the
+    process of an arm is replaced during timing. `tell` gets a text at each step.
+    The inputs, and the order of the arms in each round, are drawn from the operating system's random source, not from
+    the seed of the run. That seed is written to disk before the run ends, so a candidate that could read it could
+    predict the inputs.
+    """
+    rng = random.SystemRandom()
+    for arm in cohort.arms:
+        arm.subject.worker.pause()
+    drawn_from = distributions(reference.other_distributions(), rng)
+    began = cohort.clock_s()
+    with closing(Inputs(reference, cohort.device)) as inputs:
+        while not stopping.warmed_up(
+            cohort.measured(), (cohort.clock_s() - began) / stop.budget_s, emulated=cohort.device.emulated
+        ):
+            tell(f"warming up, round {len(cohort.warmup) + 1}")
+            cohort.warmup.append(_round(cohort, inputs, rng))
+        began = cohort.clock_s()
+        while not stopping.done(cohort.measured(), stop, cohort.clock_s() - began):
+            if stopping.processes_worn(cohort.measured(), stop):
+                tell("starting new processes")
+                _replace_processes(cohort, inputs, start)
+                cohort.warmup.append(_round(cohort, inputs, rng))
+            tell(f"timing round {len(cohort.rounds) + 1}")
+            warm = not cohort.device.emulated and len(cohort.rounds) % WARM_EVERY == 0
+            cohort.rounds.append(_round(cohort, inputs, rng, warm=warm, distribution=next(drawn_from)))
+            cohort.states.append(cohort.device.state())
+        _replay_short_calls(cohort, inputs)
+
+
+@contextmanager
+def asking(arm: Arm) -> Iterator[None]:
+    """Returns a context in which the arm's worker process may be sent requests. At its end the process is paused.
+
+    If a Fault or Refused is raised in the context, the context stores it as the arm's fault and does not raise it
+    again.
+    """
+    start = time.monotonic()
+    try:
+        yield
+    except Refused as refusal:
+        arm.fault = Fault(Status.RUNTIME_ERROR, f"A timed call failed: {refusal}")
+    except Fault as fault:
+        arm.fault = Fault(fault.status, f"A timed call failed: {fault.reason}", fault.log)
+    finally:
+        arm.pause(time.monotonic() - start)
+
+
+def _round(cohort: Cohort, inputs: Inputs, rng: random.Random, *, warm: bool = False, distribution: str = OWN) -> Round:
+    """Calls every arm without a fault once, in a new random order, on new inputs. Returns the times as a Round.
+
+    If `warm` is True, each arm is called a second time right after its first call, when its inputs are still in the
+    cache.
+    """
+    drawn = inputs.draw(distribution=distribution)
+    running = {arm.name: arm for arm in cohort.arms if arm.fault is None}
+    answers: dict[str, Answer] = {}
+    start = time.monotonic()
+    for name in order_of_round(list(running), rng):
+        answer = _call(cohort, running[name], drawn, warm=warm)
+        if answer is not None:
+            answers[name] = answer
+    called = time.monotonic()
+    cohort.calls_s += called - start
+    _audit(cohort, running, answers, inputs.reference, drawn, rng)
+    cohort.audits_s += time.monotonic() - called
+    # If an arm failed in this round, the round still holds the times of the other arms.
+    faultless = {name: answer for name, answer in answers.items() if running[name].fault is None}
+    return replace(_as_round(faultless, cohort), distribution=distribution)
+
+
+def _call(cohort: Cohort, arm: Arm, drawn: DrawnInputs, *, warm: bool) -> Answer | None:
+    with asking(arm):
+        built = arm.subject.new_libraries
+        answer = arm.subject.call(drawn.packed, drawn.buffer, hold=cohort.hold.cycles, keep=warm)
+        arm.late_builds += arm.subject.new_libraries > built
+        if arm.late_builds >= LATE_BUILDS:
+            raise Fault(Status.RUNTIME_ERROR, f"{LATE_BUILDS} calls built new libraries. Build all before the timing.")
+        if answer.clocked.peak_bytes is not None:
+            arm.peak_bytes = max(arm.peak_bytes or 0, answer.clocked.peak_bytes)
+        if warm and (ms := arm.subject.warm(cohort.hold.cycles).device_ms):
+            arm.warm_ms.append(ms)
+        return answer
+    return None
+
+
+def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
+    """Returns the Round with the times of the answers, and lengthens the hold if a call was exposed.
+
+    A call is exposed if it was not yet enqueued when the hold ended.
+    The time of a call is the one by the device's clock. The judge's time is used on the emulated device, and for a call
+    whose device time is missing or too short to be real.
+    """
+    reported = {name: answer.clocked.device_ms or 0.0 for name, answer in answers.items()}
+    clocked = {n: a for n, a in answers.items() if reported[n] >= clock.LEAST_MS and not cohort.device.emulated}
+    samples = {n: reported[n] if n in clocked else a.bracket_ms for n, a in answers.items()}
+    brackets = {name: answer.bracket_ms for name, answer in clocked.items()}
+    exposed = [name for name, answer in clocked.items() if answer.clocked.exposed]
+    trusted = {arm.name for arm in cohort.arms if arm.trusted}
+    return Round(samples, tuple(answers), cohort.hold.update(exposed, trusted), brackets)
+
+
+def _audit(
+    cohort: Cohort,
+    running: Mapping[str, Arm],
+    answers: Mapping[str, Answer],
+    reference: Reference,
+    drawn: DrawnInputs,
+    rng: random.Random,
+) -> None:
+    """Compares outputs of candidates in one round with the right answer. A wrong output sets the `fault` of its arm.
+
+    An audit is one such comparison. In the first rounds, and while audits have taken only a small share of the time,
+    all outputs are compared; otherwise a random share.
+    """
+    every = len(cohort.rounds) < AUDITED_ROUNDS or cohort.audits_s <= AUDIT_TIME_SHARE * cohort.calls_s
+    chosen = [n for n in answers if not running[n].trusted and (every or rng.random() < AUDIT_SHARE)]
+    if not chosen:
+        return
+    structure, expectation = reference.expect(
+        reference.problem, drawn.packed, "a timed call", drawn.distribution, timed=True
+    )
+    if not reference.decides(expectation):
+        return
+    for name in chosen:
+        cohort.audits += 1
+        check = compare(answers[name], structure, expectation)
+        if not check.passed:
+            running[name].fault = Fault(check.status, f"The output of a timed call is wrong: {check.detail}")
+
+
+def _replace_processes(cohort: Cohort, inputs: Inputs, start: Start) -> None:
+    """Replaces the worker processes of "torch" and of the candidates without a fault, and calls each new process once.
+
+    An arm gets a fault if its new process cannot be started or if the call fails.
+    """
+    arms = [arm for arm in cohort.arms if arm.fault is None and (not arm.trusted or arm.name == BASELINE)]
+    for arm in arms:
+        arm.subject.close()
+    drawn = inputs.draw()
+
+    def started(arm: Arm) -> Subject:
+        subject = start(arm.name)
+        try:
+            # Models that compile in their first call do so at the same time here, so the time limit is longer.
+            subject.call(drawn.packed, drawn.buffer, hold=cohort.hold.cycles, patience=len(arms))
+        except BaseException:
+            subject.close()
+            raise
+        return subject
+
+    arms.sort(key=lambda arm: not arm.trusted)
+    pool = ThreadPoolExecutor(len(arms))
+    try:
+        # The baseline "torch" starts first, before candidates can take the device memory that it needs.
+        for side_by_side in (arms[:1], arms[1:]):
+            for arm, subject in [(arm, pool.submit(started, arm)) for arm in side_by_side]:
+                with asking(arm):
+                    # Each wait is short, because an interruption that arrives just before a wait takes effect after it.
+                    while wait([subject], _TICK_S).not_done:
+                        pass
+                    arm.subject = subject.result()
+                    arm.processes += 1
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # an interruption does not wait for processes that are starting
+
+
+def _replay_short_calls(cohort: Cohort, inputs: Inputs) -> None:
+    """Replays the calls of arms with short calls as CUDA graphs, and stores the result in `Arm.steady`.
+
+    The times are only displayed, so a call that cannot be replayed is not a fault of the arm. Does nothing on the
+    emulated device.
+    """
+    if cohort.device.emulated:
+        return
+    short = [
+        arm for arm in cohort.arms
+        if arm.fault is None and median([r.samples_ms[arm.name] for r in cohort.rounds] or [1.0]) < _SHORT_MS
+    ]  # fmt: skip
+    if not short:
+        return
+    drawn = inputs.draw()
+    for arm in short:
+        with asking(arm):
+            arm.subject.call(drawn.packed, drawn.buffer, keep=True)
+            arm.steady = _replayed(arm.subject)
+
+
+def _replayed(subject: Subject) -> Steady | str:
+    try:
+        return subject.steady() or "the worker reported no times"
+    except (Fault, Refused) as reason:
+        return f"the call cannot be captured as a graph: {reason}"

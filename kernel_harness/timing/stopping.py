@@ -1,0 +1,107 @@
+"""Decides from a cohort's measurements when warm-up ends, when worker processes are replaced and when timing ends."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median
+
+from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.timing.measurements import Measurements
+from kernel_harness.timing.statistics import LOOKS, decided
+
+LEAST_WARMUP, MOST_WARMUP = 2, 24  # warm-up rounds
+# The device is warm if the last three sentinel times differ by less than this share. A GPU that was idle gets faster
+# for about a second.
+_FLAT = 0.02
+_WARMUP_SHARE = 0.25  # warm-up takes at most this share of the budget
+LEAST_ROUNDS = 8
+# The times of two processes with the same kernel differ by the device's resolution, however long they are timed. If
+# that difference is more than _RESOLUTION_SHARE of the wanted precision, each worker process is replaced after
+# ROUNDS_OF_A_PROCESS rounds, and timing waits for at most MOST_PROCESSES processes.
+_RESOLUTION_SHARE = 0.5
+ROUNDS_OF_A_PROCESS, MOST_PROCESSES = 8, 16
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The condition that ends the timing of a cohort.
+
+    Timing ends when the speedup of each candidate over `baseline` has a half width below `half_width` (relative), or
+    after `budget_s` seconds and LEAST_ROUNDS rounds. If `rounds` is not None, timing instead ends after exactly that
+    number of rounds.
+    """
+
+    budget_s: float
+    half_width: float
+    rounds: int | None = None
+    baseline: str = BASELINE
+
+
+def warmed_up(measured: Measurements, spent: float, *, emulated: bool) -> bool:
+    """Returns whether warm-up is over: the sentinel's time no longer changes, and no round was rejected lately.
+
+    A warm-up round is rejected if the hold was too short for one of its calls.
+
+    Warm-up is also over if no candidate runs any more, at the largest number of warm-up rounds, or if `spent`, the
+    share of the time budget that warm-up has used, is too large. On the emulated device, the least number of warm-up
+    rounds is enough.
+    """
+    count = len(measured.warmup)
+    if not measured.running:
+        return True
+    if count < LEAST_WARMUP:
+        return False
+    if emulated or count >= MOST_WARMUP or spent >= _WARMUP_SHARE:
+        return True
+    last = measured.warmup[-3:]
+    times = [r.samples_ms[SENTINEL] for r in last if SENTINEL in r.samples_ms]
+    return len(times) == 3 and max(times) < (1 + _FLAT) * min(times) and not any(r.rejected for r in last)
+
+
+def done(measured: Measurements, stop: Stop, elapsed_s: float) -> bool:
+    """Returns whether the timing of a cohort ends. `elapsed_s` is the time since the first timed round began."""
+    if not measured.running:
+        return True
+    count = len(measured.rounds)
+    if stop.rounds is not None:
+        return count >= stop.rounds
+    if elapsed_s >= stop.budget_s and count >= LEAST_ROUNDS:
+        return True
+    return (
+        count in LOOKS
+        and not _needs_more_processes(measured, stop)
+        and decided(measured.accepted, measured.running, _baseline(measured, stop), half_width=stop.half_width)
+    )
+
+
+def processes_worn(measured: Measurements, stop: Stop) -> bool:
+    """Returns whether the worker processes of the candidates and of "torch" are to be replaced before the next round.
+
+    After the first ROUNDS_OF_A_PROCESS rounds, they are replaced if `_needs_more_processes`. If they are not replaced
+    then, they are never replaced. If they are, they are replaced again after every ROUNDS_OF_A_PROCESS rounds, so that
+    each process has the same weight in an arm's average.
+    """
+    had = measured.arms[BASELINE].processes
+    return len(measured.rounds) == had * ROUNDS_OF_A_PROCESS and (had > 1 or _needs_more_processes(measured, stop))
+
+
+def _baseline(measured: Measurements, stop: Stop) -> str:
+    """Returns the name of the baseline that `stop` wants, or "torch" if that baseline is missing or has failed."""
+    wanted = measured.arms.get(stop.baseline)
+    return stop.baseline if wanted and wanted.fault is None else BASELINE
+
+
+def _needs_more_processes(measured: Measurements, stop: Stop) -> bool:
+    """Returns whether each arm needs, and may have, a further worker process in place of the present one.
+
+    A further process is needed if the difference between the times of processes with the same kernel is too large,
+    compared with the shortest calls. Timing does not wait for more than MOST_PROCESSES processes.
+    """
+    shortest_ms = min(
+        median([r.samples_ms[name] for r in measured.rounds if name in r.samples_ms] or [math.inf])
+        for name in [*measured.running, BASELINE]
+    )
+    worst_ms = max(measured.resolution_between(name, BASELINE) for name in measured.running)
+    too_coarse = worst_ms > _RESOLUTION_SHARE * stop.half_width * shortest_ms
+    return too_coarse and measured.arms[BASELINE].processes < MOST_PROCESSES

@@ -1,0 +1,419 @@
+"""The main program of a worker process. On request, it loads one candidate and calls the candidate's model.
+
+After the candidate is loaded, the judge trusts nothing that this process sends.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from kernel_harness import device
+from kernel_harness.compile import load_inline, read_files
+from kernel_harness.compile.candidate_file import CandidateFile
+from kernel_harness.compile.errors import (
+    BuildFailed,
+    CompilerFailed,
+    FullHeadersMissing,
+    NoCompiler,
+    UnsupportedConstruct,
+)
+from kernel_harness.compile.sources import Sources, from_json, to_json
+from kernel_harness.ipc import channel, messages, tensors
+from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, InputLayout, Stage
+from kernel_harness.ipc.schema import Message
+from kernel_harness.isolation import probe
+
+# The characters of a compiler's log that are sent to the judge: the first ones, because the first errors matter. One
+# character can take six bytes of a message.
+_LONGEST_LOG = 120_000
+_STAGES_WITHOUT_DEVICE = (Stage.START, Stage.BUILD)
+
+
+def main(end: channel.Channel) -> int:
+    """Replies to the judge's requests until the judge closes its end of the channel `end`. Returns the exit code 0."""
+    worker = Worker(end)
+    while True:
+        try:
+            received = messages.receive(end, tuple(_HANDLERS))
+        except channel.Closed:
+            return 0
+        worker.number = received.number
+        try:
+            reply = _HANDLERS[type(received.message)](worker, received.message, received.descriptors)
+        except BaseException as error:
+            reply = worker.failure(error)
+        finally:
+            received.close()
+        messages.send(end, reply, worker.number, worker.results)
+        worker.close_results()
+
+
+class Worker:
+    """The state of a worker process: its device, its candidate's class and model, and the mapped memory for outputs.
+
+    Each method with a parameter `request` carries out one kind of request and returns the reply. `descriptors` are the
+    file descriptors that came with the request.
+    """
+
+    def __init__(self, end: channel.Channel) -> None:
+        self._end, self._asking = end, threading.Lock()
+        self.number = ""  # the number of the request in progress
+        self.results: list[int] = []  # descriptors to send with the next reply
+        self._file = CandidateFile("", "")
+        self._device: device.WorkerDevice
+        self._stage = Stage.START
+        self._launches_before: int | None = None
+        self._model: Any = None
+        self._class: Any = None
+        self._last: Callable[[], Any] | None = None
+        self._mapped_inode = -1
+        self._mapped_inputs: Any = None
+
+    def ping(self, request: messages.Ping, descriptors: list[int]) -> Done:
+        """Returns Done, which shows that the process runs."""
+        return Done()
+
+    def probe(self, request: messages.Probe, descriptors: list[int]) -> messages.Probed:
+        """Tries everything that the wall must prevent, with the targets in `request`, and returns what succeeded."""
+        return probe.attempt(request)
+
+    def start(self, request: messages.Start, descriptors: list[int]) -> Done:
+        """Opens the device, maps the shared memory for outputs, and puts `request.import_path` first in `sys.path`."""
+        self._device = device.named(request.device)
+        self._output_bytes = request.output_bytes
+        self._output = channel.map_shared(descriptors[0], self._output_bytes)
+        sys.path[:0] = request.import_path
+        self._device.open()
+        return Done()
+
+    def load(self, request: messages.Load, descriptors: list[int]) -> Done:
+        """Executes the candidate's file, which builds the candidate's extensions, and looks up the model's class.
+
+        Raises AttributeError if the file does not define the class, and any exception that the file raises.
+        """
+        self._stage = Stage.LOAD
+        file = request.file
+        if (self._file.name, self._file.text) != (file, request.source):  # the sanitizer may already have this file
+            self._file = CandidateFile(file, request.source)
+        load_inline.install(self._build_in_judge, self._file)
+        module = run_file(file, request.source, load_inline.as_module(file, request.source))
+        self._class = getattr(module, request.class_name, None)
+        if self._class is None:
+            raise AttributeError(f"{file} defines no {request.class_name}; name the class {request.class_name}")
+        return Done()
+
+    def _build_in_judge(self, sources: Sources) -> tuple[Path, bool]:
+        """Asks the judge for a library built from `sources`, while this worker carries out a request from the judge.
+
+        Returns the library's path and False, for "not in the build cache": only the judge knows whether it was. Raises
+        BuildFailed, whose message names the neutral names of the sources; CompilerFailed if a compiler failed; or
+        UnsupportedConstruct if the emulator, which runs CUDA on the CPU, cannot run a construct in the sources.
+        """
+        with self._asking:
+            kinds: tuple[type[Built | Failure], ...] = (Built, Failure)
+            messages.send(self._end, BuildWanted(to_json(sources)), self.number)
+            received = messages.receive(self._end, kinds)
+            self.number = received.number
+        answer = received.message
+        if isinstance(answer, Failure):
+            if answer.type == CompilerFailed.__name__:
+                raise CompilerFailed(answer.log)
+            unsupported = answer.stage is Stage.UNSUPPORTED
+            raise (UnsupportedConstruct if unsupported else BuildFailed)(answer.message, answer.log)
+        library = Path(answer.library)
+        self._device.built(library)
+        return library, False
+
+    def build(self, request: messages.Build, descriptors: list[int]) -> messages.Library:
+        """Compiles sources that another worker asked for, and returns the library's file name and what the build read.
+
+        A descriptor of the library, open for reading, goes with the reply.
+        """
+        self._stage = Stage.BUILD
+        folder = Path("build").absolute()
+        folder.mkdir()
+        sources = from_json(request.sources)
+        builder = device.named(request.device)
+        builder.build(sources, folder)
+        library = next(folder.glob("*.so"))
+        self.results.append(os.open(library, os.O_RDONLY | os.O_CLOEXEC))
+        read = read_files.of(sources, folder)
+        return messages.Library(library.name, tuple(read) if len(read) <= messages.MOST_READ_FILES else None)
+
+    def close_results(self) -> None:
+        """Closes the file descriptors that were sent with the last reply."""
+        while self.results:
+            os.close(self.results.pop())
+
+    def make(self, request: messages.Make, descriptors: list[int]) -> Done:
+        """Seeds torch's generator as for the reference model, and builds the model from its constructor's inputs."""
+        self._stage = Stage.MAKE
+        self._launches_before = self._launches()
+        layout = request.inputs
+        memory = channel.map_private(descriptors[0], layout.size)
+        inputs = tensors.unflatten(layout.structure, [leaf.view(memory).clone() for leaf in layout.leaves])
+        self._model = None
+        torch.manual_seed(request.seed)
+        with torch.no_grad():
+            self._model = self._class(*inputs)
+            if isinstance(self._model, torch.nn.Module):
+                self._model = self._model.to(self._device.torch_device)
+        if request.compile_mode:
+            self._model = torch.compile(self._model, mode=request.compile_mode)
+        self._device.synchronize()
+        return Done()
+
+    def receive(self, request: messages.Receive, descriptors: list[int]) -> Done:
+        """Copies inputs, hidden by random bits, to a device that has its own memory. The next Call brings their key."""
+        self._stage, self._last = Stage.CALL, None
+        self._device.receive(self._mapped(descriptors[0]))
+        return Done()
+
+    def call(self, request: messages.Call, descriptors: list[int]) -> messages.Called:
+        """Calls the model once and copies its outputs to the shared memory for outputs.
+
+        If `request.writable`, the inputs are copied back to the shared buffer, where the judge looks for changes.
+        Raises TypeError for more than tensors.MAX_LEAVES outputs, ValueError if the outputs exceed the shared memory,
+        tensors.Unreadable for an output that cannot be sent, and any exception that the model raises.
+        """
+        placed, inputs = self._place(request.inputs, descriptors, request.seed, writable=request.writable)
+        with torch.no_grad(), self._device.memory(poisoned=request.poison):
+            output, clocked = self._timed(lambda: self._model(*inputs), request.hold)
+        self._last = (lambda: self._model(*inputs)) if request.keep else None
+        structure, outputs = tensors.flatten(output)
+        if len(outputs) > tensors.MAX_LEAVES:
+            raise TypeError(f"the call returned {len(outputs)} tensors; at most {tensors.MAX_LEAVES} are allowed")
+        leaves, size = tensors.layout(outputs)
+        if size > self._output_bytes:
+            raise ValueError(f"the outputs take {size} bytes; at most {self._output_bytes} are allowed")
+        self._device.fetch(outputs, leaves, self._output)
+        if request.writable:
+            placed.write_back()
+        return messages.Called(structure, tuple(leaves), _device_time(clocked), self._launches_since())
+
+    def list_kernels(self, request: messages.ListKernels, descriptors: list[int]) -> messages.KernelTimes:
+        """Calls the model once under a profiler, and returns names and times of the kernels that the call launches."""
+        _, inputs = self._place(request.inputs, descriptors, request.seed, writable=False)
+        with torch.no_grad():
+            assert isinstance(self._device, device.TimesKernels)
+            kernels = self._device.kernels(lambda: self._model(*inputs))
+        return messages.KernelTimes(tuple(name for name, _ in kernels), tuple(float(time) for _, time in kernels))
+
+    def skip_kernels(self, request: messages.SkipKernels, descriptors: list[int]) -> Done:
+        """Skips the candidate's kernels in later calls, or runs them again. The device must be one that skips them."""
+        assert isinstance(self._device, device.SkipsKernels)
+        self._device.skip_kernels(request.skip)
+        return Done()
+
+    def _place(
+        self, layout: InputLayout, descriptors: list[int], seed: int, *, writable: bool
+    ) -> tuple[device.Placed, Any]:
+        """Puts a call's inputs on the device, and seeds torch's generator as for the reference model, with `seed`.
+
+        `layout` describes the inputs in the shared buffer that `descriptors` holds. Returns the placed tensors, and the
+        inputs that contain these tensors. If `writable`, the placed tensors can be copied back to the buffer.
+        """
+        self._stage, self._last = Stage.CALL, None
+        if writable:
+            memory = channel.map_shared(descriptors[0], layout.size)
+        elif self._device.in_place:
+            memory = channel.map_private(descriptors[0], layout.size)
+        else:
+            memory = self._mapped(descriptors[0])
+        placed = self._device.place(memory, layout.leaves, layout.key)
+        torch.manual_seed(seed)
+        self._launches_before = self._launches()
+        return placed, tensors.unflatten(layout.structure, placed.tensors)
+
+    def _mapped(self, descriptor: int) -> Any:
+        """Returns a read-only mapping of the whole buffer behind `descriptor`. Reuses the last mapping if it fits."""
+        inode = os.fstat(descriptor).st_ino
+        if self._mapped_inode != inode:
+            self._mapped_inputs = channel.map_read_only(descriptor, os.fstat(descriptor).st_size)
+            self._mapped_inode = inode
+        return self._mapped_inputs
+
+    def repeat(self, request: messages.Repeat, descriptors: list[int]) -> messages.DeviceTime:
+        """Makes the last call, which had `keep` set, once more, and returns its time and memory.
+
+        The device's cache still holds the inputs, because the last call used the same ones.
+        """
+        with torch.no_grad():
+            return _device_time(self._device.timed(self._kept_call(), hold=request.hold, cold=False)[1])
+
+    def replay(self, request: messages.Replay, descriptors: list[int]) -> messages.ReplayTimes:
+        """Times the last call, which had `keep` set, as a CUDA graph. The times are None on a device without graphs."""
+        with torch.no_grad():
+            steady = self._device.steady(self._kept_call())
+        return messages.ReplayTimes(*((steady.interval_ms, steady.overhead_ms) if steady else (None, None)))
+
+    def _timed(self, call: Callable[[], Any], hold: int | None) -> tuple[Any, device.Clocked]:
+        if hold is not None:
+            return self._device.timed(call, hold=hold, cold=True)
+        result = call()
+        self._device.synchronize()
+        return result, device.Clocked(None)
+
+    def _kept_call(self) -> Callable[[], Any]:
+        if self._last is None:
+            raise RuntimeError("this worker has kept no call that it could repeat")
+        return self._last
+
+    def begin_profile(self, request: messages.BeginProfile, descriptors: list[int]) -> Done:
+        """Starts to record sizes and counts of each kernel launch. The device must be one that profiles."""
+        assert isinstance(self._device, device.Profiles)
+        self._device.begin_profile()
+        return Done()
+
+    def end_profile(self, request: messages.EndProfile, descriptors: list[int]) -> messages.LaunchCounts:
+        """Stops recording, and returns sizes and counts of each kernel launch since `begin_profile`.
+
+        The device must be one that profiles.
+        """
+        assert isinstance(self._device, device.Profiles)
+        return messages.LaunchCounts(self._device.end_profile())
+
+    def begin_sanitizing(self, request: messages.BeginSanitizing, descriptors: list[int]) -> Done:
+        """Switches on the sanitizer, which checks memory accesses, for a candidate's file.
+
+        The device must be one that sanitizes.
+        """
+        assert isinstance(self._device, device.Sanitizes)
+        self._file = CandidateFile(request.file, request.source)
+        self._device.begin_sanitizing(self._file)
+        return Done()
+
+    def sanitize_next_call(self, request: messages.SanitizeNextCall, descriptors: list[int]) -> Done:
+        """Sets the order of threads in the next call, and whether the sanitizer checks the call's memory accesses."""
+        assert isinstance(self._device, device.Sanitizes)
+        self._device.sanitize_next_call(request.order, checks=request.checks)
+        return Done()
+
+    def findings(self, request: messages.GetFindings, descriptors: list[int]) -> messages.Findings:
+        """Returns what the sanitizer found in the last call. The device must be one that sanitizes.
+
+        `request.blame` names one element of one output whose value changes with the order of threads, or is None.
+        """
+        assert isinstance(self._device, device.Sanitizes)
+        return messages.Findings(self._device.findings(request.blame))
+
+    def _launches(self) -> int | None:
+        if self._stage in _STAGES_WITHOUT_DEVICE or not isinstance(self._device, device.CountsLaunches):
+            return None
+        return self._device.launches()
+
+    def _launches_since(self) -> int | None:
+        """Returns the number of kernels that the last call has launched; None if the device does not count launches."""
+        now = self._launches()
+        return None if now is None or self._launches_before is None else now - self._launches_before
+
+    def failure(self, error: BaseException) -> Failure:
+        """Returns the message to the judge that describes `error`, an exception raised while a request was carried out.
+
+        The message calls the exception a refusal (the model declines this shape) only if the device still works and no
+        kernel was launched.
+        """
+        if isinstance(error, (UnsupportedConstruct, NoCompiler)):  # neither is a mistake of the candidate
+            stage = Stage.UNSUPPORTED
+        elif isinstance(error, FullHeadersMissing):
+            stage = Stage.FULL_HEADERS
+        elif isinstance(error, BuildFailed):
+            stage = Stage.BUILD
+        else:
+            stage = self._stage
+        healthy = True
+        try:
+            if self._stage not in _STAGES_WITHOUT_DEVICE:
+                self._device.synchronize()
+        except Exception:
+            healthy = False
+        return Failure(
+            stage,
+            type=type(error).__name__,
+            message=str(error)[: messages.LONGEST_TEXT],
+            line=_line(error, self._file.name),
+            log=_log(error),
+            refusal=healthy and _is_refusal(error) and self._launches() == self._launches_before,
+        )
+
+
+_HANDLERS: Mapping[type[Message], Callable[[Worker, Any, list[int]], Message]] = {
+    messages.Ping: Worker.ping,
+    messages.Probe: Worker.probe,
+    messages.Build: Worker.build,
+    messages.Start: Worker.start,
+    messages.Load: Worker.load,
+    messages.Make: Worker.make,
+    messages.Receive: Worker.receive,
+    messages.Call: Worker.call,
+    messages.Repeat: Worker.repeat,
+    messages.Replay: Worker.replay,
+    messages.ListKernels: Worker.list_kernels,
+    messages.SkipKernels: Worker.skip_kernels,
+    messages.BeginProfile: Worker.begin_profile,
+    messages.EndProfile: Worker.end_profile,
+    messages.BeginSanitizing: Worker.begin_sanitizing,
+    messages.SanitizeNextCall: Worker.sanitize_next_call,
+    messages.GetFindings: Worker.findings,
+}
+
+
+def _device_time(clocked: device.Clocked) -> messages.DeviceTime:
+    return messages.DeviceTime(clocked.device_ms, clocked.exposed, clocked.peak_bytes)
+
+
+def _line(error: BaseException, file: str) -> int | None:
+    """Returns the line in the candidate's `file` at which `error` was raised; None if the error names no such line."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return error.lineno
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return frames[-1].lineno if frames else None
+
+
+def _log(error: BaseException) -> str:
+    """Returns the compiler's log if the exception `error` has one, and its traceback otherwise. Both are shortened."""
+    log = getattr(error, "log", "")
+    if isinstance(log, str) and log:
+        return log[:_LONGEST_LOG]
+    return "".join(traceback.format_exception(error))[-messages.LONGEST_TEXT :]
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Returns whether an exception is of a type with which a kernel may decline a shape.
+
+    These are ValueError, NotImplementedError, and RuntimeError, which the macro TORCH_CHECK raises. A CUDA error and
+    exhausted device memory also arrive as RuntimeErrors, but they decline nothing.
+    """
+    if isinstance(error, (ValueError, NotImplementedError)):
+        return True
+    if isinstance(error, torch.OutOfMemoryError):
+        return False
+    return isinstance(error, RuntimeError) and not str(error).startswith("CUDA error")
+
+
+def run_file(file: str, source: str, text: str) -> ModuleType:
+    """Executes a candidate as the module `candidate`, and returns the module. Raises what the candidate raises.
+
+    `text` is the Python code to execute. `source` is the original text of the candidate's `file`, which `inspect` and
+    tracebacks show. The two differ for a `.cu` file.
+    """
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    spec = importlib.util.spec_from_loader("candidate", loader=None, origin=file)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = file
+    sys.modules["candidate"] = module
+    # The lines of code that was generated for a .cu file are not lines of that file.
+    exec(compile(text, file if text == source else f"<module for {file}>", "exec"), module.__dict__)
+    return module
