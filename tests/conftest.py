@@ -1,25 +1,16 @@
-"""What several test files need: the command, run as a user runs it."""
+"""Fixtures and settings for all tests."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import psutil
 import pytest
 from hypothesis import settings
+from support.command import Finished, Harness
 
-ROOT = Path(__file__).resolve().parent.parent
-# More than a cold cache needs; a run that takes longer hangs.
-LONGEST_S = 300
 # Tests run beside each other, and each process of a run waits busily for a second thread of torch's.
 # test_command.py runs the command without it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,120 +18,20 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
 
-
-class Harness:
-    """`python harness.py` in the checkout's root, with results and temporary files in a folder of its own."""
-
-    def __init__(self, folder: Path, results: Path | None = None) -> None:
-        self.results = results or folder / "results"
-        self.temporary = folder / "temporary"
-        self.temporary.mkdir()
-
-    def run(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> Finished:
-        """The command from start to end."""
-        return finished(self.start(*arguments, environment=environment))
-
-    def start(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        """The command, under way."""
-        return subprocess.Popen(
-            [sys.executable, ROOT / "harness.py", *arguments, "--results", self.results],
-            cwd=ROOT,
-            env={**os.environ, "TMPDIR": str(self.temporary), **(environment or {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=_hear_interrupts,
-        )
-
-    def candidates_processes(self) -> list[psutil.Process]:
-        """What workers are and what they have started: nothing else stands in that folder."""
-        return standing_in(self.temporary)
-
-    def journal(self, problem: str) -> list[dict[str, Any]]:
-        """Every line of runs.jsonl, which must all be whole; none where there is no file."""
-        path = self.runs(problem)
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def runs(self, problem: str) -> Path:
-        """The file of the emulated device's journal."""
-        return self._folder(problem) / "runs.jsonl"
-
-    def under_way(self) -> list[Path]:
-        """The files of cohorts that are being timed, or were when their run was killed."""
-        return sorted(self.results.rglob("runs-under-way-*"))
-
-    def leaderboard(self, problem: str) -> Path:
-        """The main leaderboard of the emulated device."""
-        return self._folder(problem) / "leaderboard.csv"
-
-    def _folder(self, problem: str) -> Path:
-        return self.results / problem / "cpu-emulated"
+# With -n 2, each worker takes the next file of this order. Those that take minutes come first, the longest before all,
+# so that no worker is left alone with one of them. A file that is not named here comes after them.
+LONGEST_FIRST = (
+    "test_sanitize.py", "test_cheats.py", "test_rehearsal.py", "test_emulator.py", "test_emulated_kernels.py",
+    "test_bad_input.py", "test_messages.py", "test_profile.py", "test_language.py", "test_kernels_nvcc.py",
+    "test_cache_verb.py", "test_order.py", "test_layers.py", "test_new.py", "test_compare.py", "test_device_library.py",
+)  # fmt: skip
 
 
-class Finished:
-    """How a command ended, and what it said."""
-
-    def __init__(self, code: int, stdout: str, stderr: str) -> None:
-        self.code, self.stdout, self.stderr = code, stdout, stderr
-
-    @property
-    def results(self) -> dict[str, dict[str, Any]]:
-        """What `--json` printed, by kernel."""
-        assert self.stdout, self.stderr
-        return {record["kernel"]: record for record in map(json.loads, self.stdout.splitlines())}
-
-
-def finished(process: subprocess.Popen[str]) -> Finished:
-    """A command at its end. Raises TimeoutExpired where it hangs."""
-    try:
-        stdout, stderr = process.communicate(timeout=LONGEST_S)
-    except subprocess.TimeoutExpired:
-        process.terminate()  # as Ctrl-C, it ends the workers too
-        process.communicate()
-        raise
-    return Finished(process.returncode, stdout, stderr)
-
-
-def standing_in(folder: Path) -> list[psutil.Process]:
-    """Processes whose working directory lies in a folder, as `info["cwd"]` says."""
-    inside = f"{folder.resolve()}/"
-    return [p for p in psutil.process_iter(["cwd"]) if (p.info["cwd"] or "").startswith(inside)]
-
-
-def whole_lines(path: Path) -> list[dict[str, Any]]:
-    """What is on the disk of a file that its run may be writing to, or just now have removed."""
-    try:
-        lines = path.read_text().splitlines(keepends=True)
-    except FileNotFoundError:
-        return []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
-
-
-def rounds_in(path: Path) -> list[dict[str, Any]]:
-    """Timed rounds that are on the disk, in the file of a cohort that is under way."""
-    return [one for news in whole_lines(path)[1:] for one in news["more"].get("rounds", ())]
-
-
-def stopped_by_the_machine(cheat: str) -> bool:
-    """Whether what one of `cheats` does fails in any process here, behind no wall of ours."""
-    path = ROOT / "tests" / "cheats" / f"{cheat}.py"
-    script = f"import runpy; raise SystemExit(runpy.run_path({str(path)!r})['worked'])"
-    return subprocess.run([sys.executable, "-c", script], cwd=ROOT).returncode == 0
-
-
-def until(condition: Callable[[], Any], what: str, deadline_s: float = 60) -> Any:
-    """The first true value of `condition`."""
-    end = time.monotonic() + deadline_s
-    while not (value := condition()):
-        assert time.monotonic() < end, f"waited {deadline_s:g} s until {what}"
-        time.sleep(0.02)
-    return value
-
-
-def _hear_interrupts() -> None:
-    # A shell starts background jobs with SIGINT ignored, and whoever runs the tests may be one.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Orders files for parallel workers. Without them, the order of the folders is kept."""
+    if hasattr(config, "workerinput"):
+        places = {name: place for place, name in enumerate(LONGEST_FIRST)}
+        items.sort(key=lambda item: places.get(item.path.name, len(places)))
 
 
 @pytest.fixture
@@ -159,7 +50,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def stocked_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A build cache that holds what all emulated builds share, which takes a minute to build, and nothing else."""
-    from kernel_harness.build import cache
+    from kernel_harness.compile import cache
     from kernel_harness.device.cpu import Emulated
 
     Emulated().prepare()

@@ -1,0 +1,32 @@
+"""CRASHED: sends an answer over its own channel before the work is done.
+
+Class: this harness
+Layer: replies name their request
+"""
+
+import json
+import os
+import struct
+import sys
+
+import torch
+
+
+def channel():
+    frame = sys._getframe()
+    while frame:
+        if "end" in frame.f_locals and hasattr(frame.f_locals["end"], "send"):
+            return frame.f_locals["end"].fileno()
+        frame = frame.f_back
+    return None
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        M, N = A.shape[1], B.shape[0]
+        leaf = {"dtype": "float32", "shape": [M, N], "stride": [N, 1], "offset": 512}
+        time = {"device_ms": None, "exposed": False, "peak_bytes": None}
+        called = {"structure": {"tensor": 0}, "leaves": [leaf], "time": time, "launches": None}
+        reply = json.dumps({"kind": "Called", "number": "", "body": called}).encode()
+        os.write(channel(), struct.pack("<I", len(reply)) + reply)
+        return torch.matmul(A.T, B.T)

@@ -1,0 +1,420 @@
+"""A candidate that leaves work behind which no stop reaches is convicted; others are not, however noisy the machine."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.command import standing_in
+from support.product import PROBLEM, RIGHT
+
+from kernel_harness.core import process_tree
+from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.status import Status
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.ipc.packed import Packed
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.results.record import Result
+from kernel_harness.sandbox.faults import Fault
+from kernel_harness.sandbox.subject import Subject
+from kernel_harness.session import checks, cohorts
+from kernel_harness.session.run import SilentObserver
+from kernel_harness.session.session import Session
+from kernel_harness.session.settings import Settings
+from kernel_harness.timing import interference
+from kernel_harness.timing.inputs import Inputs
+from kernel_harness.timing.interference import FACTOR, TRIALS, Evidence, convict, suspects, tried
+from kernel_harness.timing.rounds import Arm, Cohort
+from kernel_harness.timing.statistics import Round, order_of_round
+
+NAMES = [f"kernel{i}" for i in range(8)]
+LONGER = 2.0
+
+
+def quiet(rng: random.Random) -> float:
+    return rng.uniform(1.0, 1.1)
+
+
+def bursts(rng: random.Random) -> float:
+    """Other users of the machine come and go: one reading in three is many times too long."""
+    return rng.uniform(1.0, 1.1) * rng.choice([1, 1, rng.uniform(2, 50)])
+
+
+# ------------------------------------------------------------------------------------- the conviction
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_culprit_is_convicted_on_a_quiet_machine(rng: random.Random) -> None:
+    evidence = tried(lambda beside: quiet(rng) * (LONGER if beside else 1), rng)
+
+    assert evidence.convinces
+    assert len(evidence.beside_ms) == len(evidence.without_ms) == TRIALS
+
+
+@pytest.mark.parametrize("noise", [quiet, bursts])
+def test_an_innocent_is_convicted_no_more_often_than_promised(noise: Callable[[random.Random], float]) -> None:
+    """Once in 3432 where all readings differ by enough. In 20,000 trials, more than 20 have a probability of 1e-6."""
+    rng = random.Random(1)
+    convicted = sum(tried(lambda beside: noise(rng), rng).convinces for _ in range(20_000))
+
+    assert convicted <= 20
+
+
+def test_the_promise_rests_on_the_order_alone() -> None:
+    """The worst possible noise: each reading is far above or below every other."""
+    rng = random.Random(2)
+    readings = [10.0**i for i in range(2 * TRIALS)]
+
+    def trial() -> bool:
+        left = iter(rng.sample(readings, len(readings)))
+        return tried(lambda beside: next(left), rng).convinces
+
+    assert 1 <= sum(trial() for _ in range(20_000)) <= 20
+
+
+def test_a_slowdown_below_the_factor_does_not_convict() -> None:
+    assert not Evidence((FACTOR * 2.0,), (2.0,)).convinces
+
+
+def test_a_missing_reading_does_not_convict() -> None:
+    assert not Evidence((9.0, float("nan")), (1.0,)).convinces
+    assert not Evidence((9.0,), (1.0, float("nan"))).convinces
+
+
+def test_the_sentence_says_what_was_measured() -> None:
+    sentence = Evidence((4.0, 5.0, 6.0), (1.0, 2.0, 3.0)).sentence
+
+    assert "5 ms beside the kernel and 2 ms without it (medians of 3 trials each)" in sentence
+
+
+# ------------------------------------------------------------------------------------------ the suspicion
+
+
+def test_candidates_beside_which_the_sentinel_is_slow_are_suspects() -> None:
+    readings = {"slows": LONGER, "honest": 1.1, "also slows": 3 * LONGER}
+
+    assert suspects(readings, 1.0, []) == ["slows", "also slows"]
+
+
+def test_work_that_never_ends_makes_every_candidate_a_suspect() -> None:
+    """It slows the sentinel beside all of them; the trials with new processes tell them apart."""
+    assert suspects(dict.fromkeys(NAMES, LONGER), 1.0, []) == NAMES
+
+
+@pytest.mark.parametrize(("beside", "without"), [(float("nan"), 1.0), (2.0, float("nan"))])
+def test_a_missing_reading_makes_no_suspect(beside: float, without: float) -> None:
+    assert not suspects({"arm": beside}, without, [])
+
+
+def rounds_with(rng: random.Random, guilty: set[str], count: int = 64) -> list[Round]:
+    """The sentinel takes twice as long right after the guilty arms."""
+    made = []
+    for _ in range(count):
+        order = order_of_round([*NAMES[:3], "torch", SENTINEL], rng)
+        place = order.index(SENTINEL)
+        slowed = place > 0 and order[place - 1] in guilty
+        made.append(Round({**dict.fromkeys(order, 1.0), SENTINEL: quiet(rng) * (LONGER if slowed else 1)}, order))
+    return made
+
+
+@pytest.mark.parametrize("guilty", [set(), {"kernel0"}, {"kernel0", "kernel2"}], ids=len)
+def test_candidates_right_after_whose_calls_the_sentinel_is_slow_are_suspects(guilty: set[str]) -> None:
+    rounds = rounds_with(random.Random(3), guilty)
+
+    assert set(suspects(dict.fromkeys(NAMES[:3], 1.0), 1.0, rounds)) == guilty
+
+
+def test_few_rounds_make_no_suspect() -> None:
+    rounds = rounds_with(random.Random(4), {"kernel0"}, count=8)
+
+    assert not suspects(dict.fromkeys(NAMES[:3], 1.0), 1.0, rounds)
+
+
+# --------------------------------------------------------------------------------------- real processes
+
+SAME_EVERY_TIME = RIGHT.replace("A, B", "*_").replace("torch.matmul(A.T, B.T)", "torch.ones(1)")
+LEAVES_WORK_BEHIND = """
+import os
+import torch
+
+started = False
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        global started
+        if not started:
+            started = True
+            for _ in range(min(4 * len(os.sched_getaffinity(0)), 256)):
+                if os.fork() == 0:
+                    while True:
+                        pass
+        return torch.matmul(A.T, B.T)
+"""
+
+
+class NotReachedByAStop(Emulated):
+    """The judge takes it for a device whose work goes on while its process is stopped, as on a GPU."""
+
+    emulated = False
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(PROBLEM, Emulated(), Settings(rounds=4), SilentObserver()) as made:
+        yield made
+
+
+def judged(session: Session, **sources: str) -> dict[str, Result]:
+    candidates = [Candidate(name, Path(f"{name}.py"), source) for name, source in sources.items()]
+    return {result.kernel: result for result in session.judge(candidates, lambda result: None)}
+
+
+def started(session: Session, source: str) -> Subject:
+    subject = session.run.new_subject()
+    subject.load("arm.py", source, "ModelNew")
+    subject.make(PROBLEM)
+    return subject
+
+
+def cohort_of(session: Session, **sources: str) -> Cohort:
+    """Candidates beside torch and the sentinel."""
+    arms = [Arm(name, started(session, source)) for name, source in sources.items()]
+    arms.append(Arm(BASELINE, started(session, RIGHT), trusted=True))
+    arms.append(Arm(SENTINEL, started(session, SAME_EVERY_TIME), trusted=True))
+    return Cohort(arms, NotReachedByAStop())
+
+
+def close(cohort: Cohort) -> None:
+    for arm in cohort.arms:
+        arm.subject.close()
+
+
+def test_the_others_are_timed_again_without_a_culprit(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = []
+    time_rounds = cohorts.time_rounds
+
+    def timing(cohort: Cohort, *arguments: Any) -> None:
+        timed.append(sorted(arm.name for arm in cohort.candidates))
+        time_rounds(cohort, *arguments)
+
+    def convicting(cohort: Cohort, *_: object) -> bool:
+        guilty = [arm for arm in cohort.candidates if arm.name == "slows"]
+        for arm in guilty:
+            arm.fault = Fault(Status.CHEATED, "It leaves work behind.")
+        return bool(guilty)
+
+    monkeypatch.setattr(cohorts, "time_rounds", timing)
+    monkeypatch.setattr(cohorts, "convict", convicting)
+    found = judged(session, first=RIGHT, slows=RIGHT, last=RIGHT)
+
+    assert timed == [["first", "last", "slows"], ["first", "last"]]
+    assert found["slows"].status is Status.CHEATED
+    assert sorted(name for name, result in found.items() if result.timing is not None) == ["first", "last", "torch"]
+    assert len(found) == 4
+
+
+def test_only_the_culprit_among_the_suspects_is_convicted(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    cohort = cohort_of(session, slows=RIGHT, honest=RIGHT)
+
+    def reading(bench: object, name: str, beside: bool) -> float:
+        return LONGER if beside and name == "slows" else 1.0
+
+    monkeypatch.setattr(interference, "suspects", lambda readings, *_: list(readings))
+    monkeypatch.setattr(interference._Bench, "fresh_reading", reading)
+    try:
+        assert convict(cohort, session.reference, lambda name: pytest.fail("no process is needed"), lambda text: None)
+        assert all(arm.subject.closed for arm in cohort.candidates)
+    finally:
+        close(cohort)
+
+    faults = {arm.name: arm.fault for arm in cohort.arms}
+    assert faults["honest"] is faults[BASELINE] is faults[SENTINEL] is None
+    assert faults["slows"] is not None and faults["slows"].status is Status.CHEATED
+    assert "2 ms beside the kernel and 1 ms without it" in faults["slows"].reason
+
+
+def test_a_candidate_that_slows_the_sentinel_is_found_from_first_reading_to_verdict(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentinel's bracket is made three times as long while a process of the culprit exists."""
+    cohort = cohort_of(session, slows=RIGHT, honest=RIGHT)
+    sentinel = cohort.arms[-1].subject
+    guilty = [cohort.arms[0].subject]
+    call = Subject.call
+
+    def slowed(subject: Subject, *arguments: Any, **how: Any) -> Any:
+        answer = call(subject, *arguments, **how)
+        if subject is not sentinel:
+            return answer
+        left_behind = any(not each.closed for each in guilty)
+        object.__setattr__(answer, "bracket_ms", 3.0 if left_behind else 1.0)
+        return answer
+
+    def start(name: str) -> Subject:
+        subject = started(session, RIGHT)
+        guilty.extend([subject] if name == "slows" else [])
+        return subject
+
+    monkeypatch.setattr(Subject, "call", slowed)
+    try:
+        assert convict(cohort, session.reference, start, lambda text: None)
+    finally:
+        close(cohort)
+
+    assert {arm.name: arm.fault and arm.fault.status for arm in cohort.candidates} == {
+        "slows": Status.CHEATED,
+        "honest": None,
+    }
+
+
+DIES_THE_THIRD_TIME = RIGHT.replace(
+    "return",
+    "ModelNew.calls = getattr(ModelNew, 'calls', 0) + 1; ModelNew.calls == 3 and __import__('os')._exit(1); return",
+)
+
+
+def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
+    cohort = cohort_of(session)
+    sentinel = cohort.arms[-1]
+    with closing(Inputs(session.reference, session.device)) as inputs:
+        bench = interference._Bench(cohort, inputs, lambda name: started(session, DIES_THE_THIRD_TIME))
+        try:
+            assert bench.fresh_reading("dies", beside=True) > 0
+            assert sentinel.fault is None
+        finally:
+            close(cohort)
+
+
+def test_a_trial_cannot_be_told_from_a_timed_call_by_its_inputs(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+    call = Subject.call
+
+    def seeing(subject: Subject, packed: Packed, *arguments: Any, **how: Any) -> Any:
+        seen.extend(float(tensor.double().sum()) for tensor in packed.tensors[:1])
+        return call(subject, packed, *arguments, **how)
+
+    cohort = cohort_of(session)
+    cohort.rounds += [Round({}, ())] * 12
+    monkeypatch.setattr(Subject, "call", seeing)
+    with closing(Inputs(session.reference, session.device)) as inputs:
+        bench = interference._Bench(cohort, inputs, lambda name: started(session, RIGHT))
+        try:
+            bench.fresh_reading("arm", beside=True)
+        finally:
+            close(cohort)
+
+    assert len(seen) > 7 and len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize("suspected", [False, True], ids=["no suspect", "all are suspects"])
+def test_an_arm_that_has_failed_is_not_called_again(
+    session: Session, monkeypatch: pytest.MonkeyPatch, suspected: bool
+) -> None:
+    monkeypatch.setattr(interference, "suspects", lambda readings, *_: list(readings) if suspected else [])
+    cohort = cohort_of(session, arm=RIGHT)
+    candidate, torch, sentinel = cohort.arms
+    torch.subject.close()
+    torch.fault = Fault(Status.RUNTIME_ERROR, "out of memory")
+    try:
+        assert not convict(cohort, session.reference, lambda name: started(session, RIGHT), lambda text: None)
+    finally:
+        close(cohort)
+
+    assert torch.fault.reason == "out of memory"
+    assert candidate.fault is sentinel.fault is None
+
+
+SLEEPS = RIGHT.replace("return", "__import__('time').sleep(0.07); return")
+
+
+def test_a_candidate_that_leaves_the_machine_idle_is_no_culprit(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Evidence] = []
+
+    def trying(*arguments: Any) -> Evidence:
+        found.append(tried(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(interference, "suspects", lambda readings, *_: list(readings))
+    monkeypatch.setattr(interference, "tried", trying)
+    cohort = cohort_of(session, slow=SLEEPS)
+    cohort.rounds += [Round({"slow": 70.0, BASELINE: 1.0}, ("slow", BASELINE))]
+    try:
+        convicted = convict(
+            cohort,
+            session.reference,
+            lambda name: started(session, SLEEPS if name == "slow" else RIGHT),
+            lambda text: None,
+        )
+    finally:
+        close(cohort)
+
+    assert not convicted
+    assert found[0].beside_ms and found[0].without_ms
+
+
+def test_a_candidate_whose_processes_are_stopped_is_no_culprit(session: Session) -> None:
+    found = judged(session, first=RIGHT, slows=LEAVES_WORK_BEHIND)
+
+    assert {result.status for result in found.values()} == {Status.PASSED}
+
+
+def test_only_the_cohort_that_is_timed_has_processes(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes = []
+
+    def counting(cohort: Cohort, *_: object) -> bool:
+        # Each worker process has a working directory of its own.
+        folders = {process.info["cwd"] for process in standing_in(session.fork_server._folder)}
+        processes.append((len(folders), len(cohort.arms)))
+        return False
+
+    monkeypatch.setattr(cohorts, "convict", counting)
+    found = judged(session, **dict.fromkeys([*NAMES, "ninth"], RIGHT))
+
+    assert processes == [(7, 7), (6, 6)]
+    assert {result.status for result in found.values()} == {Status.PASSED}
+
+
+def test_a_candidate_that_waits_for_its_checks_is_stopped(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile the judge counts none of its tasks, and it must not slow down the checks of others."""
+    states: list[set[str]] = []
+    check = checks._check
+
+    def looking(run: Any, examination: Any, built: Any) -> Any:
+        pids = process_tree.pids(examination.subject.worker.pid)
+        states.append({psutil.Process(pid).status() for pid in pids})
+        return check(run, examination, built)
+
+    monkeypatch.setattr(checks, "_check", looking)
+    judged(session, first=RIGHT, last=RIGHT)
+
+    assert states == [{psutil.STATUS_STOPPED}] * 2
+
+
+def test_a_cohort_that_takes_the_devices_memory_is_not_timed_and_the_run_goes_on(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The judge computes the answers of timed calls on the same device."""
+
+    def without_memory(cohort: Cohort, *_: object) -> None:
+        if any(arm.name == "kernel0" for arm in cohort.candidates):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(cohorts, "COHORT", 1)
+    monkeypatch.setattr(cohorts, "time_rounds", without_memory)
+    found = judged(session, kernel0=RIGHT, kernel1=RIGHT)
+
+    assert found["kernel0"].status is found["kernel1"].status is Status.PASSED
+    assert "too little memory" in found["kernel0"].reason
+    assert "memory" not in found["kernel1"].reason

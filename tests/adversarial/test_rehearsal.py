@@ -1,0 +1,140 @@
+"""The CUDA device's own code over the emulated device. Its times mean nothing; `test_gpu` runs on a GPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import cheats
+from support.cheats import CHEATS, HONEST, as_parameters
+from support.command import ROOT
+
+pytestmark = pytest.mark.slow
+
+# Runs in a process of its own, since torch keeps the emulated CUDA device from then on.
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from kernel_harness.problem import lookup as find
+from kernel_harness.session import cohorts
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.core.arms import BASELINE
+from tests.support.product import PROBLEM, RIGHT
+from tests.support.rehearsal import Rehearsal
+from kernel_harness.sandbox.faults import Fault
+from kernel_harness.session.run import SilentObserver
+from kernel_harness.session.session import Session
+from kernel_harness.results.record import to_line
+from kernel_harness.session.settings import Settings
+from kernel_harness.core.status import Status
+
+torch_starts_again = sys.argv[1] == "torch starts again"
+if not sys.argv[3:]:
+    Rehearsal.resolution_ms = 1.0  # two processes of a kernel may differ by so much that each is replaced
+start = cohorts._another_process
+
+def another_process(run, cohort, name):
+    if name == BASELINE and not torch_starts_again:
+        raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
+    return start(run, cohort, name)
+
+cohorts._another_process = another_process
+sources = {
+    "right": RIGHT,
+    "for one shape": RIGHT.replace("return", "if A.shape[1] != 32: raise ValueError('only M=32')\\n        return"),
+    "wrong when timed": RIGHT.replace("return", "self.n = getattr(self, 'n', 0) + 1; return (self.n < 6) *"),
+}
+rounds, *files = sys.argv[2:]
+with Session(PROBLEM, Rehearsal(), Settings(rounds=int(rounds)), SilentObserver(), hidden=[Path("results")]) as session:
+    candidates = [Candidate(name, Path(f"{name}.py"), source) for name, source in sources.items()]
+    if files:
+        candidates = find.kernels(files, PROBLEM.name, Path())
+    for result in session.judge(candidates, lambda result: None):
+        print(to_line(result))
+"""
+
+
+def rehearsed(how: str, rounds: int, *files: Path) -> dict[str, dict[str, Any]]:
+    command = [sys.executable, "-c", SCRIPT, how, str(rounds), *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {record["kernel"]: record for record in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, dict[str, Any]]:
+    return rehearsed("torch starts again", 24)
+
+
+@pytest.mark.parametrize("name", ["right", "for one shape", "torch"])
+def test_calls_are_right_and_timed_by_both_clocks_in_several_processes(
+    name: str, found: dict[str, dict[str, Any]]
+) -> None:
+    record = found[name]
+    measured = record["measurement"]
+
+    assert record["status"] == "PASSED", record["reason"]
+    assert measured["processes"] == 3
+    assert len(measured["own_clock_ms"]) == 24
+    assert all(
+        0 < own < by_judge for own, by_judge in zip(measured["own_clock_ms"], measured["brackets_ms"], strict=True)
+    )
+    assert not measured["waits_for_the_device"]
+
+
+def test_every_call_of_the_first_rounds_is_audited_on_the_inputs_that_were_masked(
+    found: dict[str, dict[str, Any]],
+) -> None:
+    measured = found["right"]["measurement"]
+
+    assert measured["audits"] >= 2 * (24 + len(measured["warmup_ms"]))
+
+
+def test_a_wrong_answer_of_a_timed_call_is_a_failure(found: dict[str, dict[str, Any]]) -> None:
+    assert found["wrong when timed"]["status"] == "WRONG_VALUES"
+    assert "timed call" in found["wrong when timed"]["reason"]
+
+
+def test_a_candidate_for_one_shape_is_timed_after_its_launches_are_counted(
+    found: dict[str, dict[str, Any]],
+) -> None:
+    assert found["for one shape"]["restricted_to"] and found["for one shape"]["timing"]
+
+
+def test_the_rounds_before_torch_failed_to_start_again_count() -> None:
+    found = rehearsed("torch does not", 24)
+
+    assert found["torch"]["timing"] is None and found["right"]["status"] == "PASSED"
+    assert len(found["right"]["timing"]["samples_ms"]) == 8
+    assert found["right"]["measurement"]["processes"] == 2
+
+
+# ----------------------------------------------------------------------------------------------------- cheats
+
+
+# test_cheats judges all candidates. The layers that catch the others run before or behind the code of a device.
+DEVICE_DEPENDENT = [path for path in [*CHEATS, *HONEST] if cheats.wanted(path).depends_on_the_device]
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, dict[str, Any]]:
+    """The candidates of DEVICE_DEPENDENT. On a busy machine a forged time is only certain after more rounds."""
+    timed = [path for path in DEVICE_DEPENDENT if cheats.wanted(path).takes_ms]
+    others = [path for path in DEVICE_DEPENDENT if path not in timed]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNEL_HARNESS_TEST_SECRET", "a user's")
+        return rehearsed("torch starts again", 12, *others) | rehearsed("torch starts again", 32, *timed)
+
+
+@pytest.mark.parametrize("path", as_parameters(DEVICE_DEPENDENT))
+def test_the_cuda_device_s_code_gives_the_same_verdict(path: Path, results: dict[str, dict[str, Any]]) -> None:
+    assert not cheats.wanted(path).mistake(results[path.stem])
+
+
+@pytest.mark.parametrize("layer", cheats.LAYERS_OF_A_DEVICE)
+def test_every_layer_of_a_device_has_a_cheat_that_it_catches(layer: str) -> None:
+    assert layer in {cheats.wanted(path).layer for path in cheats.files("cheats")}

@@ -1,0 +1,633 @@
+"""What a worker can reach from behind each kind of wall, tried by real workers and checked from outside."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.command import ROOT, stopped_by_the_machine
+
+from kernel_harness.core import process_tree
+from kernel_harness.core.status import Status
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.ipc.messages import Done, Ping
+from kernel_harness.isolation import Kind, best, bubblewrap, landlock, namespaces, system
+from kernel_harness.sandbox.faults import Fault
+from kernel_harness.sandbox.fork_server import ForkServer, ForkServerGone
+from kernel_harness.sandbox.process import Limits, WorkerCrashed, WorkerMisbehaved, WorkerProcess
+from kernel_harness.sandbox.subject import Subject
+
+HERE = {
+    Kind.NAMESPACES: namespaces.usable(),
+    Kind.BUBBLEWRAP: bubblewrap.usable(),
+    Kind.LANDLOCK: landlock.version() > 0,
+}
+WALLS = [
+    pytest.param(kind, marks=pytest.mark.skipif(not usable, reason=f"no {kind} on this machine"))
+    for kind, usable in HERE.items()
+]
+MODEL = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, A, B):\n        return A\n"
+
+
+@pytest.fixture(scope="module", params=WALLS)
+def walled(request: pytest.FixtureRequest) -> Iterator[ForkServer]:
+    Emulated().prepare()
+    with ForkServer(request.param) as fork_server:
+        fork_server.prepare("cpu", [ROOT / "problems"])
+        yield fork_server
+
+
+def said(fork_server: ForkServer, statements: str) -> dict[str, Any]:
+    """What statements in a candidate's file put into `found`. The file reports it as the text of an exception."""
+    lines = "\n    ".join(statements.strip().split("\n"))
+    source = f"import json, os, pathlib, socket\nfound = {{}}\n\ndef run():\n    {lines}\n\nrun()\n"
+    source += "raise ValueError('FOUND' + json.dumps(found))\n"
+    subject = Subject(fork_server, "cpu", Limits())
+    try:
+        subject.load("probe.py", source, "ModelNew")
+    except Fault as fault:
+        import json
+
+        assert "FOUND" in fault.reason, fault.reason + fault.log
+        result: dict[str, Any] = json.loads(fault.reason.partition("FOUND")[2])
+        return result
+    finally:
+        subject.close()
+    raise AssertionError("the candidate found nothing")
+
+
+def written(fork_server: ForkServer, *paths: Path | str) -> list[str]:
+    """The files of these that a worker could write."""
+    text = f"""
+found["written"] = []
+for path in {[str(p) for p in paths]!r}:
+    try:
+        pathlib.Path(path).write_text("")
+        found["written"].append(path)
+    except OSError:
+        pass
+"""
+    result: list[str] = said(fork_server, text)["written"]
+    return result
+
+
+# ------------------------------------------------------------------------------------------ the probe
+
+
+def test_the_probe_finds_no_gap_in_a_wall(walled: ForkServer) -> None:
+    assert "not stopped" not in walled.isolation
+
+
+def test_the_probe_finds_every_gap_without_a_wall(tmp_path: Path) -> None:
+    Emulated().prepare()
+    with ForkServer(Kind.NONE) as fork_server:
+        fork_server.prepare("cpu", [tmp_path])
+
+    for gap in ("read the judge's environment", "kill the judge", "kill the fork server", "write to the checkout",
+                "write to the build cache", f"write to the {tmp_path.name}"):  # fmt: skip
+        assert gap in fork_server.isolation
+    for gap, cheat in (("read the judge's memory", "reads_the_judge"), ("open a connection", "opens_a_connection")):
+        assert gap in fork_server.isolation or stopped_by_the_machine(cheat)
+
+
+def test_the_probe_leaves_no_file_behind(tmp_path: Path) -> None:
+    Emulated().prepare()
+    with ForkServer(Kind.NONE) as fork_server:
+        fork_server.prepare("cpu", [tmp_path])
+
+    assert not list(tmp_path.iterdir())
+    assert not list(ROOT.glob(".probe-*"))
+
+
+def test_a_wall_that_no_worker_can_enter_is_replaced_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    Emulated().prepare()
+    with ForkServer(Kind.NAMESPACES) as fork_server:
+        spawn, tried = fork_server.spawn, []
+
+        def failing(limits: Limits) -> Any:
+            tried.append(fork_server._kind)
+            if fork_server._kind is Kind.NAMESPACES:
+                raise WorkerCrashed("cannot enter the wall")
+            return spawn(limits)
+
+        monkeypatch.setattr(fork_server, "spawn", failing)
+        fork_server.prepare("cpu")
+
+    assert tried[0] is Kind.NAMESPACES
+    assert fork_server.isolation.split(";")[0] == (Kind.LANDLOCK if landlock.version() else Kind.NONE)
+
+
+def test_without_bwrap_on_the_path_the_best_wall_needs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert shutil.which("bwrap") is None
+    assert best() is not Kind.BUBBLEWRAP
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+def test_a_worker_writes_to_its_own_folder_only(walled: ForkServer, tmp_path: Path) -> None:
+    places = [tmp_path / "x", ROOT / "x", ROOT / "results" / "x", Path.home() / "x", Path("/var/tmp/x"), Path("/etc/x")]
+
+    assert written(walled, "x", *places) == ["x"]
+    assert not any(place.exists() for place in places)
+
+
+def test_a_worker_starts_in_an_empty_folder_which_is_its_home_and_its_place_for_temporary_files(
+    walled: ForkServer,
+) -> None:
+    first, second = (
+        said(walled, """
+import tempfile
+found["files"] = os.listdir()
+found["same"] = os.environ["HOME"] == os.environ["TMPDIR"] == tempfile.gettempdir() == os.getcwd()
+pathlib.Path("note").write_text("for the next")
+""")
+        for _ in range(2)
+    )  # fmt: skip
+
+    assert first == second == {"files": [], "same": True}
+
+
+def test_a_worker_cannot_read_what_another_has_in_its_folder(walled: ForkServer) -> None:
+    subject = Subject(walled, "cpu", Limits())
+    try:
+        subject.load("writes.py", f"open('note', 'w').write('an answer')\n{MODEL}", "ModelNew")
+        read = said(walled, f"""
+try:
+    found["note"] = pathlib.Path({str(subject.worker._folder / "note")!r}).read_text()
+except OSError:
+    pass
+""")  # fmt: skip
+    finally:
+        subject.close()
+
+    assert read == {}
+
+
+def test_a_workers_folder_is_gone_when_it_is(walled: ForkServer) -> None:
+    before = {p for p in walled._folder.iterdir()}
+    with walled.spawn(Limits()) as worker:
+        worker.ask(Ping(), Done, timeout_s=30)
+
+    assert {p for p in walled._folder.iterdir()} == before
+
+
+def test_hidden_files_cannot_be_read_and_their_neighbours_can(walled: ForkServer) -> None:
+    hidden, beside = str(ROOT / "problems" / "matmul_tt.py"), str(ROOT / "README.md")
+    found = said(walled, f"""
+found["read"] = []
+for path in {[hidden, beside]!r}:
+    try:
+        found["read"] += [path] if pathlib.Path(path).read_text() else []
+    except OSError:
+        pass
+""")  # fmt: skip
+
+    assert found == {"read": [beside]}
+
+
+def test_the_paths_beside_the_hidden_ones_are_all_others(tmp_path: Path) -> None:
+    for name in ("a/hidden/x", "a/b", "c"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    hidden = tmp_path / "a" / "hidden"
+    found = set(landlock.beside([hidden]))
+
+    assert {path for path in found if path.is_relative_to(tmp_path)} == {tmp_path / "a" / "b", tmp_path / "c"}
+    assert Path("/proc") in found
+    assert not found & {hidden, *hidden.parents}
+    assert list(landlock.beside([])) == [Path("/")]
+
+
+@pytest.mark.skipif(not HERE[Kind.NAMESPACES], reason="no namespaces on this machine")
+def test_hidden_files_read_as_empty() -> None:
+    Emulated().prepare()
+    with ForkServer(Kind.NAMESPACES) as fork_server:
+        fork_server.prepare("cpu", [ROOT / "problems", ROOT / "README.md"])
+        found = said(fork_server, f"""
+found["files"] = os.listdir({str(ROOT / "problems")!r})
+found["text"] = pathlib.Path({str(ROOT / "README.md")!r}).read_text()
+""")  # fmt: skip
+
+    assert found == {"files": [], "text": ""}
+
+
+@pytest.mark.skipif(not HERE[Kind.NAMESPACES], reason="no namespaces on this machine")
+def test_a_workers_folder_holds_a_gigabyte_and_no_more() -> None:
+    Emulated().prepare()
+    with ForkServer(Kind.NAMESPACES) as fork_server:
+        fork_server.prepare("cpu")
+        found = said(
+            fork_server, 'found["size"] = [os.statvfs(p).f_blocks * os.statvfs(p).f_bsize for p in (".", "/dev/shm")]'
+        )
+
+    assert found == {"size": [1 << 30, 1 << 30]}
+
+
+@pytest.mark.skipif(not HERE[Kind.NAMESPACES], reason="no namespaces on this machine")
+@pytest.mark.parametrize("folder", [".", "/dev/shm"])
+def test_files_in_memory_count_as_memory(folder: str) -> None:
+    Emulated().prepare()
+    fills = f"""
+import time
+with open("{folder}/filler", "wb") as file:
+    for _ in range(900):
+        file.write(bytes(1 << 20))
+time.sleep(100)
+"""
+    with ForkServer(Kind.NAMESPACES) as fork_server:
+        fork_server.prepare("cpu")
+        subject = Subject(fork_server, "cpu", Limits(memory_bytes=800 << 20))
+        with pytest.raises(Fault, match="MiB of memory"):
+            subject.load("fills.py", MODEL + fills, "ModelNew")
+        subject.close()
+
+
+# ------------------------------------------------------------------------------------------ processes
+
+
+def test_a_worker_has_no_capabilities_and_gets_no_new_ones(walled: ForkServer) -> None:
+    found = said(
+        walled,
+        """
+lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+found.update(line.split(":\\t") for line in lines if line.startswith(("Cap", "NoNewPrivs", "Seccomp:")))
+""",
+    )
+
+    assert {int(found[f"Cap{which}"], 16) for which in ("Prm", "Eff", "Inh", "Amb")} == {0}
+    assert found["NoNewPrivs"] == "1"
+    assert found["Seccomp"] == "2"
+
+
+def test_a_worker_can_neither_signal_nor_read_another_worker_or_the_fork_server(walled: ForkServer) -> None:
+    with walled.spawn(Limits()) as other:
+        other.ask(Ping(), Done, timeout_s=30)
+        found = said(
+            walled,
+            f"""
+for pid in {[other.pid, other._inner_pid, walled._process.pid]}:
+    try:
+        os.kill(pid, 0)
+        started = int(pathlib.Path(f"/proc/{{pid}}/stat").read_text().rpartition(")")[2].split()[19])
+        # In another namespace, the number may belong to one of the worker's own processes.
+        found[pid] = started in {[started(pid) for pid in (other.pid, walled._process.pid)]}
+    except OSError:
+        pass
+    try:
+        pathlib.Path(f"/proc/{{pid}}/environ").read_bytes()
+    except OSError:
+        pass
+""",
+        )
+        assert other.ask(Ping(), Done, timeout_s=30) == Done()
+
+    assert not any(found.values())
+
+
+def started(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+SLOWS_DOWN = """
+import ctypes, resource
+libc, one = ctypes.CDLL(None), (ctypes.c_int * 12)(1)
+calls = {
+    "sched_setaffinity": lambda: libc.sched_setaffinity(PID, 8, one),
+    "sched_setscheduler": lambda: libc.sched_setscheduler(PID, 5, (ctypes.c_int * 1)(0)),
+    "sched_setparam": lambda: libc.sched_setparam(PID, (ctypes.c_int * 1)(0)),
+    "prlimit": lambda: libc.prlimit(PID, 4, one, None),
+    "setpriority of a process": lambda: libc.setpriority(0, PID, 19),
+    "setpriority of a user": lambda: libc.setpriority(2, 0, 19),
+}
+found["worked"] = [name for name, call in calls.items() if call() == 0]
+for me in (0, os.getpid()):
+    os.sched_setaffinity(me, os.sched_getaffinity(me))
+    os.setpriority(os.PRIO_PROCESS, me, 19)
+resource.setrlimit(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+def test_a_worker_can_slow_down_no_process_but_itself(walled: ForkServer) -> None:
+    with walled.spawn(Limits()) as other:
+        other.ask(Ping(), Done, timeout_s=30)
+        process = psutil.Process(process_tree.pids(other.pid)[-1])
+        before = process.cpu_affinity(), process.nice(), process.rlimit(psutil.RLIMIT_CORE)
+        found = said(walled, SLOWS_DOWN.replace("PID", str(process.pid)))
+        after = process.cpu_affinity(), process.nice(), process.rlimit(psutil.RLIMIT_CORE)
+
+    assert after == before
+    # In a process namespace, all processes of the user are the worker's own.
+    assert found["worked"] == (["setpriority of a user"] if Kind.NAMESPACES in walled.isolation else [])
+
+
+FANOTIFY = f"syscall({system.number('fanotify_init')}, 0, 0)"
+NOTIFIERS = ["inotify_init()", "inotify_init1(0)", FANOTIFY, "fcntl(0, 1026, 1)"]
+
+
+def test_a_worker_is_not_told_of_the_use_of_files(walled: ForkServer) -> None:
+    calls = "; ".join(f"found[{call!r}] = libc.{call}, ctypes.get_errno()" for call in NOTIFIERS)
+    found = said(walled, f"import ctypes; libc = ctypes.CDLL(None, use_errno=True); {calls}")
+
+    assert found == {call: [-1, errno.EACCES] for call in NOTIFIERS}
+
+
+QUEUE = 0x6B68
+SENDS = f"""
+import ctypes
+libc = ctypes.CDLL(None)
+found["sent"] = []
+def put(what, send):
+    try:
+        found["sent"] += [what] if send() is not False else []
+    except OSError:
+        pass
+def by_netlink():
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 2) as end:
+        end.bind(({QUEUE}, 0))
+put("netlink", by_netlink)
+put("shared memory", lambda: libc.shmget({QUEUE}, 4096, 0o1600) >= 0)
+put("semaphores", lambda: libc.semget({QUEUE}, 1, 0o1600) >= 0)
+put("messages", lambda: libc.msgget({QUEUE}, 0o1600) >= 0)
+put("POSIX messages", lambda: libc.mq_open(b"/kernel-harness", 0o102, 0o600, None) >= 0)
+socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE).close()
+"""
+
+
+def test_a_worker_leaves_nothing_in_queues_and_shared_memory_of_the_linux_kernel(walled: ForkServer) -> None:
+    """In namespaces of its own, it may use all but netlink, which then reaches no other process."""
+    libc = ctypes.CDLL(None)
+    found = said(walled, SENDS)
+
+    assert [libc.shmget(QUEUE, 0, 0), libc.semget(QUEUE, 0, 0), libc.msgget(QUEUE, 0)] == [-1] * 3
+    assert "netlink" not in found["sent"]
+    assert found["sent"] == [] or Kind.NAMESPACES in walled.isolation
+
+
+def test_a_pause_ends_a_worker_that_exceeds_its_limits_in_short_calls(
+    walled: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = (
+        "import threading, time\nfor _ in range(30):\n    threading.Thread(target=time.sleep, args=(99,)).start()\n"
+    )
+    monkeypatch.setattr("kernel_harness.sandbox.process._CHECK_S", 0.0)
+    monkeypatch.setattr(WorkerProcess, "_await_reply", lambda self, deadline: None)  # no wait is long
+    monkeypatch.setattr("kernel_harness.sandbox.process._TICK_S", 30.0)
+    subject = Subject(walled, "cpu", Limits(tasks=30))
+    subject.load("grows.py", starts + MODEL, "ModelNew")
+    subject.worker.pause()
+    with pytest.raises(Fault, match="at most 30 are allowed"):
+        subject.ping()
+    subject.close()
+
+
+def test_the_reason_names_the_signal_that_ended_a_worker(walled: ForkServer) -> None:
+    source = MODEL + "import os\nos.abort()\n"
+    subject = Subject(walled, "cpu", Limits())
+    with pytest.raises(Fault) as caught:
+        subject.load("aborts.py", source, "ModelNew")
+    subject.close()
+
+    assert caught.value.status is Status.CRASHED
+    assert "SIGABRT" in caught.value.reason
+
+
+LEAVES_A_DAEMON = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(1000)
+"""
+
+
+def test_a_daemon_that_a_worker_started_ends_with_it(walled: ForkServer) -> None:
+    before = set(alive_below(walled))
+    subject = Subject(walled, "cpu", Limits())
+    subject.load("leaves.py", MODEL + LEAVES_A_DAEMON, "ModelNew")
+    during = set(alive_below(walled))
+    subject.close()
+
+    assert len(during) >= len(before) + 2
+    end = time.monotonic() + 10
+    while not set(alive_below(walled)) <= before:
+        assert time.monotonic() < end  # a killed process takes a moment to end
+
+
+# Each process runs a busy loop until it is killed. Its child waits for that, becomes an orphan, and does the same.
+GOES_ON_IN_ORPHANS = """
+import os, time
+
+def go_on():
+    while True:
+        me = os.getpid()
+        if os.fork():
+            while True:
+                pass
+        while os.getppid() == me:
+            time.sleep(0.001)
+
+if os.fork() == 0:
+    if os.fork() == 0:
+        go_on()
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_orphans_are_counted_stopped_and_ended_with_the_worker(walled: ForkServer) -> None:
+    before = set(alive_below(walled))
+    subject = Subject(walled, "cpu", Limits())
+    subject.load("orphans.py", MODEL + GOES_ON_IN_ORPHANS, "ModelNew")
+    orphans = set(alive_below(walled)) - before - {subject.worker.pid}
+    counted = {process.pid for process in process_tree.group(subject.worker.pid)}
+    subject.worker.pause()
+    stopped = [psutil.Process(pid).status() for pid in orphans]
+    subject.close()
+
+    assert len(orphans) >= 2  # the worker below its reaper, and the busy process
+    assert orphans <= counted
+    assert set(stopped) == {psutil.STATUS_STOPPED}
+    assert set(alive_below(walled)) <= before
+
+
+# Each process lives for a moment, most of which it spends in a fork.
+FORKS_AND_ENDS = """
+import os
+
+if os.fork() == 0:
+    while True:
+        if os.fork():
+            os._exit(0)
+"""
+
+
+def test_a_chain_of_forks_is_stopped_by_every_pause(walled: ForkServer) -> None:
+    subject = Subject(walled, "cpu", Limits())
+    subject.load("chain.py", MODEL + FORKS_AND_ENDS, "ModelNew")
+    changed = []
+    with walled.spawn(Limits()) as other:
+        for _ in range(10):
+            subject.worker.pause()
+            before = process_tree.pids(subject.worker.pid)
+            other.ask(Ping(), Done, timeout_s=30)
+            changed.append(process_tree.pids(subject.worker.pid) != before)
+            subject.worker.resume()
+            subject.ping()
+    subject.close()
+
+    assert not any(changed)
+
+
+# Each helper resumes all processes of the group: the worker, the helpers and itself.
+RESUME_EACH_OTHER = """
+import os, signal
+
+for _ in range(HELPERS):
+    if os.fork() == 0:
+        while True:
+            os.kill(0, signal.SIGCONT)
+"""
+
+
+@pytest.mark.parametrize("helpers", [2, 8])
+def test_helpers_that_resume_each_other_do_not_run_in_a_pause(walled: ForkServer, helpers: int) -> None:
+    subject = Subject(walled, "cpu", Limits())
+    subject.load("helpers.py", MODEL + RESUME_EACH_OTHER.replace("HELPERS", str(helpers)), "ModelNew")
+    used_ns = []
+    with walled.spawn(Limits()) as other:
+        for _ in range(10):
+            subject.worker.pause()
+            before = cpu_ns_below(subject)
+            for _ in range(100):
+                other.ask(Ping(), Done, timeout_s=30)
+            used_ns.append(cpu_ns_below(subject) - before)
+            subject.ping()
+    subject.close()
+
+    assert max(used_ns) < 1e6
+
+
+def cpu_ns_below(subject: Subject) -> int:
+    return sum(map(process_tree.cpu_ns, process_tree.pids(subject.worker.pid)))
+
+
+def load_cheat(subject: Subject, name: str) -> None:
+    """Loads a cheat, and starts the processes that its first call starts."""
+    source = (ROOT / "tests" / "adversarial" / "cheats" / f"{name}.py").read_text()
+    subject.load(f"{name}.py", source + "\nModelNew()(torch.ones(1, 1), torch.ones(1, 1))\n", "ModelNew")
+
+
+def test_a_process_that_a_timer_resumes_is_found_and_ended(walled: ForkServer) -> None:
+    subject = Subject(walled, "cpu", Limits())
+    load_cheat(subject, "resumed_by_a_timer")
+    with pytest.raises(Fault) as caught, walled.spawn(Limits()) as other:
+        for _ in range(50):  # three would do if the timers were set before the first
+            subject.worker.pause()
+            for _ in range(100):
+                other.ask(Ping(), Done, timeout_s=30)
+            subject.ping()
+    subject.close()
+
+    assert caught.value.status is Status.CRASHED
+    assert "ran 3 times while it was stopped" in caught.value.reason
+
+
+def test_a_worker_that_cannot_be_stopped_in_time_is_ended_with_the_reason(
+    walled: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernel_harness.sandbox.process._PAUSE_S", 0.0)  # less than any pause takes
+    with walled.spawn(Limits()) as worker:
+        worker.pause()
+        with pytest.raises(WorkerMisbehaved, match="could not all be stopped"):
+            worker.ask(Ping(), Done, timeout_s=30)
+
+
+def test_a_pause_does_not_wait_for_the_parent_of_a_vfork_child(walled: ForkServer) -> None:
+    subject = Subject(walled, "cpu", Limits())
+    load_cheat(subject, "waits_in_vfork")
+    processes = [subject.worker.pid]
+    while not any(map(waits_uninterruptibly, processes)):
+        processes = process_tree.pids(subject.worker.pid)
+    subject.worker.pause()
+    waiting = [pid for pid in processes if waits_uninterruptibly(pid)]
+    states = [psutil.Process(pid).status() for pid in processes if pid not in waiting]
+    subject.close()
+
+    assert waiting  # its parent did not have to leave that state
+    assert set(states) == {psutil.STATUS_STOPPED}
+
+
+def waits_uninterruptibly(pid: int) -> bool:
+    return psutil.Process(pid).status() == psutil.STATUS_DISK_SLEEP
+
+
+def test_orphans_end_when_their_worker_exits_by_itself(walled: ForkServer) -> None:
+    before = set(alive_below(walled))
+    subject = Subject(walled, "cpu", Limits())
+    with pytest.raises(Fault):
+        subject.load("orphans.py", GOES_ON_IN_ORPHANS + "os._exit(0)", "ModelNew")
+    subject.close()
+
+    assert set(alive_below(walled)) <= before
+
+
+def alive_below(fork_server: ForkServer) -> Iterator[int]:
+    for process in psutil.Process(fork_server._process.pid).children(recursive=True):
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE:
+                yield process.pid
+        except psutil.NoSuchProcess:
+            continue
+
+
+def test_a_killed_fork_server_is_a_clear_error() -> None:
+    with ForkServer() as fork_server:
+        os.kill(fork_server._process.pid, signal.SIGKILL)
+        with pytest.raises(ForkServerGone, match="ended from outside"):
+            fork_server.prepare("cpu")
+
+
+# ------------------------------------------------------------------------------------------- network
+
+
+def test_a_worker_has_no_network(walled: ForkServer) -> None:
+    found = said(
+        walled,
+        """
+found["opened"] = []
+for family in (socket.AF_INET, socket.AF_INET6, socket.AF_PACKET, socket.AF_VSOCK):
+    try:
+        socket.socket(family)
+        found["opened"].append(int(family))
+    except OSError:
+        pass
+ours, theirs = socket.socketpair()
+ours.send(b"x")
+found["pair"] = theirs.recv(1).decode()
+""",
+    )
+
+    assert found == {"opened": [], "pair": "x"}
+
+
+# ------------------------------------------------------------------------------------------- environment
+
+
+def test_a_worker_gets_only_the_allowed_environment_variables(
+    walled: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOMEBODYS_TOKEN", "secret")
+
+    assert "SOMEBODYS_TOKEN" not in said(walled, "found.update(os.environ)")

@@ -1,0 +1,388 @@
+"""From CUDA C++ to C++: launches, dynamic shared memory, and the constructs that are reported instead."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_harness.emulator.rewrite import rewrite
+from kernel_harness.emulator.tokens import code_only
+from kernel_harness.emulator.unsupported import find_in_log
+
+
+def launch(source: str) -> tuple[str, str, str, str]:
+    """Kernel, its printed name, configuration and arguments of the only launch in `source`, with single spaces."""
+    text = " ".join(rewrite(source).split())
+    pattern = (
+        r"::emulator::Configuration\((?P<configuration>.*)\)\(\s*\"(?P<name>.*?)\", "
+        r"\[&\]\(auto\.\.\. emulator_arguments\) \{ (?P<kernel>.*)\(emulator_arguments\.\.\.\); \}"
+        r"(?:, (?P<arguments>.*))?\s*\);"
+    )
+    found = re.search(pattern, text)
+    assert found, text
+    assert "<<<" not in text
+    return found["kernel"], found["name"], found["configuration"].strip(), (found["arguments"] or "").strip()
+
+
+# ------------------------------------------------------------------------------------------- launches
+
+
+@pytest.mark.parametrize(
+    "configuration", ["1, 2", "grid, block, 0", "dim3(2, 3), dim3(4), 4 * sizeof(float), stream", "{1, 2}, {3, 4}"]
+)
+def test_a_launch_keeps_its_configuration_and_arguments(configuration):
+    assert launch(f"k<<<{configuration}>>>(x, y + 1);") == ("k", "k", configuration, "x, y + 1")
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "k<float>",
+        "k<float, 16>",
+        "k<16, (N > 4)>",
+        "k<f<g<1>>>",
+        "k<std::pair<int, float>>",
+        "space::inner::k",
+        "space::k<T, N>",
+        "::k",
+        "space<T>::k",
+        "(choose(a, b))",
+        "(*table[i])",
+    ],
+)
+def test_the_kernel_may_be_a_template_a_qualified_name_or_an_expression(kernel):
+    assert launch(f"    {kernel}<<<1, 2>>>(x);")[0] == kernel
+
+
+def test_a_launch_of_a_template_whose_argument_ends_in_angle_brackets_is_split_in_the_right_place():
+    assert launch("k<f<g<1>>><<<1, 2>>>(x);") == ("k<f<g<1>>>", "k<f<g<1>>>", "1, 2", "x")
+
+
+@pytest.mark.parametrize(
+    "configuration",
+    [
+        "h<g<1>>(2), 3",
+        "a[i >> 3], b",
+        "(n + 31) / 32, f(x, g(y))",
+        "grid, block, n << 2",
+        "dim3((a > b) ? a : b), 1",
+    ],
+)
+def test_a_configuration_may_hold_brackets_shifts_and_templates(configuration):
+    assert launch(f"k<<<{configuration}>>>(x);")[2] == configuration
+
+
+@pytest.mark.parametrize("arguments", ["f(a, (b)), c[g(1)]", "x >> 2, y << 3", "[&] { return 1; }()", "a > b, c < d"])
+def test_arguments_may_hold_anything_balanced(arguments):
+    assert launch(f"k<<<1, 2>>>({arguments});")[3] == arguments
+
+
+def test_a_launch_without_arguments_passes_none():
+    assert launch("k<<<1, 1>>>();")[3] == ""
+    assert launch("k<<<1, 1>>>( );")[3] == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parameters", "passed", "own"),
+    [
+        ("x, NULL, n", "auto emulator_0, auto, auto emulator_2", "emulator_0, NULL, emulator_2", "x, NULL, n"),
+        ("0, x", "auto, auto emulator_1", "0, emulator_1", "0, x"),
+        ("f<1, 2>(x), 0L", "auto emulator_0, auto", "emulator_0, 0L", "f<1, 2>(x), 0L"),
+        ("a < b, c > d, 0", "auto emulator_0, auto emulator_1, auto", "emulator_0, emulator_1, 0", "a < b, c > d, 0"),
+        ("x << 1, 0L", "auto emulator_0, auto", "emulator_0, 0L", "x << 1, 0L"),
+        ("{}, x", "auto, auto emulator_1", "{}, emulator_1", "nullptr, x"),
+        ("x, {n, 2}", "auto emulator_0, auto", "emulator_0, {n, 2}", "x, nullptr"),
+        ("x, 0.5f", "auto... emulator_arguments", "emulator_arguments...", "x, 0.5f"),
+        ("0, x...", "auto... emulator_arguments", "emulator_arguments...", "0, x..."),
+    ],
+)
+def test_null_pointers_and_initializers_reach_the_kernel_as_they_are_written(arguments, parameters, passed, own):
+    text = " ".join(rewrite(f"k<<<1, 2>>>({arguments});").split())
+    assert text == f'::emulator::Configuration(1, 2)("k", [&]({parameters}) {{ k({passed}); }}, {own});'
+
+
+def test_a_launch_whose_only_argument_is_a_literal_passes_it():
+    assert launch("k<<<1, 1>>>('x');")[3] == "'x'"
+
+
+def test_spaces_and_comments_between_the_parts_are_no_matter():
+    kernel, _, configuration, arguments = launch("k /* one */ <float> <<< /* grid */ 1, 2 >>> (x /* , */);")
+    assert kernel.startswith("k ") and kernel.endswith("<float>")
+    assert configuration.endswith("1, 2") and arguments.startswith("x")
+
+
+def test_the_word_before_the_launch_is_not_part_of_the_kernel():
+    assert " ".join(rewrite("if (x) return k<<<1, 2>>>(y);").split()).startswith("if (x) return ::emulator::")
+    assert " ".join(rewrite("else k<<<1, 2>>>(y);").split()).startswith("else ::emulator::")
+
+
+def test_a_statement_s_word_before_a_global_name_is_not_part_of_the_kernel():
+    assert " ".join(rewrite("if (x) return ::k<<<1, 2>>>(y);").split()).startswith("if (x) return ::emulator::")
+
+
+def test_a_condition_before_the_launch_is_not_part_of_the_kernel():
+    text = " ".join(rewrite("if (n > 0) k<<<1, 2>>>(y);").split())
+    assert text.startswith("if (n > 0) ::emulator::")
+
+
+def test_every_launch_of_a_source_is_rewritten():
+    text = rewrite("a<<<1, 2>>>(x); b<<<3, 4>>>(y);\nc<<<5, 6>>>(z);")
+    assert "<<<" not in text
+    assert text.index('"a"') < text.index('"b"') < text.index('"c"')
+
+
+def test_a_launch_inside_a_lambda_is_rewritten():
+    text = rewrite('AT_DISPATCH(x.type(), "f", ([&] {\n    k<scalar_t><<<1, 2>>>(x.data_ptr<scalar_t>());\n}));')
+    assert "<<<" not in text and text.endswith("\n}));")
+    assert "k<scalar_t>(emulator_arguments...)" in text
+
+
+def test_a_launch_over_several_lines_keeps_every_argument_on_a_line_of_its_own():
+    source = "k<float>\n    <<<dim3(1),\n       512>>>(\n    first,\n    second);\nafter();"
+    before, after = source.split("\n"), rewrite(source).split("\n")
+    assert len(after) == len(before)
+    for word in ("dim3(1)", "512", "first", "second", "after();"):
+        assert [word in line for line in after] == [word in line for line in before]
+
+
+def test_a_comment_behind_the_kernel_s_name_does_not_swallow_the_call():
+    text = rewrite("k  // why\n    <<<1, 2>>>(x);")
+    assert "k(emulator_arguments...)" in code_only(text)
+
+
+def test_a_kernel_s_name_over_several_lines_is_said_on_one():
+    text = rewrite("k<int,\n  float><<<1, 2>>>(x);\nnext();")
+    assert '"k<int, float>"' in text
+    assert text.split("\n")[2] == "next();"
+
+
+def test_a_launch_in_a_macro_stays_in_the_macro():
+    source = "#define LAUNCH(k, n) \\\n    k<<<n, \\\n        2>>>( \\\n        x)\nLAUNCH(f, 1);\n"
+    lines = rewrite(source).split("\n")
+    assert len(lines) == len(source.split("\n"))
+    assert all(line.endswith("\\") for line in lines[:3]) and lines[4] == "LAUNCH(f, 1);"
+    assert "<<<" not in "".join(lines)
+
+
+def test_a_launch_in_a_macro_with_its_kernel_on_a_line_before_stays_in_the_macro():
+    source = "#define LAUNCH(k) \\\n    k<int, \\\n      float> \\\n    <<<1, 2>>> \\\n    (x)\nnext();"
+    lines = rewrite(source).split("\n")
+    assert len(lines) == 6 and lines[5] == "next();"
+    assert all(line.endswith("\\") for line in lines[:4])
+    assert "\\ float" not in lines[1], "a backslash inside the name"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        's = "k<<<1, 2>>>(x)";',
+        "// k<<<1, 2>>>(x)",
+        "/* k<<<1,\n2>>>(x) */",
+        'R"(k<<<1, 2>>>(x))"',
+        "c = '<'; d = 1 << 2;",
+    ],
+)
+def test_what_only_looks_like_a_launch_stays(source):
+    assert rewrite(source) == source
+
+
+@pytest.mark.parametrize("source", ["a = b << c;", "x = y >> 2;", "std::cout << a << b;", "f<g<h<1>>> x;", "a <<= 2;"])
+def test_shifts_and_nested_templates_stay(source):
+    assert rewrite(source) == source
+
+
+@pytest.mark.parametrize("character", ["'\"'", "'('", "'\\''", "1'000'000"])
+def test_a_character_or_a_digit_separator_does_not_end_a_launch_early(character):
+    assert launch(f"k<<<1, 2>>>({character}, x);")[3] == f"{character}, x"
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [("\nk<<<1, 2(x);", 2), ("k<<<1, 2>>>(x;", 1), ("\n\nk<<<1, 2>>>;", 3), ("k<<<1, 2>>>", 1)],
+)
+def test_a_launch_that_is_not_balanced_is_refused_with_its_line(source, line):
+    with pytest.raises(ValueError, match=f"line {line}: "):
+        rewrite(source)
+
+
+# ------------------------------------------------------------------------------ dynamic shared memory
+
+
+@pytest.mark.parametrize(
+    ("declaration", "pointer"),
+    [
+        ("extern __shared__ float s[];", "float *s = reinterpret_cast<float *>("),
+        ("extern __shared__ unsigned char bytes[];", "unsigned char *bytes = reinterpret_cast<unsigned char *>("),
+        ("__shared__ extern float s[];", "float *s = "),
+        ("extern __shared__ __align__(16) float s[];", "float *s = "),
+        ("extern __shared__ alignas(sizeof(float4)) float s[];", "float *s = "),
+        ("extern __shared__ float s[][33];", "float (*s)[33] = reinterpret_cast<float (*)[33]>("),
+        ("extern  __shared__\tint\ts [ ] ;", "int *s = "),
+        ("extern volatile __shared__ int s[];", "volatile int *s = "),
+        ("extern __shared__ std::pair<int, float> s[];", "std::pair<int, float> *s = "),
+    ],
+)
+def test_dynamic_shared_memory_becomes_a_pointer_to_the_block_s(declaration, pointer):
+    text = rewrite(declaration)
+    assert pointer in text
+    assert "__shared__" not in text and "extern" not in text
+
+
+def test_a_declaration_over_several_lines_keeps_its_lines():
+    text = rewrite("extern __shared__\n    float\n    s[];\nnext();")
+    assert text.split("\n")[3] == "next();"
+
+
+def test_static_shared_memory_is_left_to_the_headers():
+    source = "__shared__ float s[32];"
+    assert rewrite(source) == source
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    ["__shared__ alignas(16) float s[32];", "static __shared__ alignas(16) float s[32];"],
+)
+def test_an_alignment_comes_before_static_shared_memory_s_macro(declaration):
+    assert rewrite(declaration) == "alignas(16) __shared__ float s[32];"
+
+
+def test_a_comment_in_a_declaration_of_dynamic_shared_memory_does_not_hide_it():
+    assert "float *s = " in code_only(rewrite("extern __shared__  // bytes: blockDim.x\n    float s[];"))
+
+
+def test_an_extern_of_another_kind_stays():
+    source = 'extern int x;\nextern "C" void f();\n__shared__ int y[4];'
+    assert rewrite(source) == source
+
+
+def test_a_comment_about_dynamic_shared_memory_stays():
+    source = "// extern __shared__ float s[];"
+    assert rewrite(source) == source
+
+
+# ------------------------------------------------------------------------------- what cannot be run
+
+
+PTX = 'static_assert(false, "emulator_unsupported: the inline PTX wgmma.fence.sync.aligned")'
+
+
+@pytest.mark.parametrize(
+    ("construct", "marked"),
+    [
+        ('asm("wgmma.fence.sync.aligned;");', f"{PTX};"),
+        ('asm volatile ("wgmma.fence.sync.aligned;\\n" ::: "memory");', f"{PTX};"),
+        ('__asm__ __volatile__("bar.sync 0; " "wgmma.fence.sync.aligned;");', f"{PTX};"),
+        ("#include <curand_kernel.h>", "#include <emulator_unsupported/curand_kernel.h>"),
+        ('#include "cuda_fp8.h"', '#include "emulator_unsupported/cuda_fp8.h"'),
+        ("  #  include <cub/device/device_scan.cuh>", "  #  include <emulator_unsupported/cub/device/device_scan.cuh>"),
+        ("#include <cute/tensor.hpp>", "#include <emulator_unsupported/cute/tensor.hpp>"),
+    ],
+)
+def test_a_construct_that_only_a_gpu_can_run_is_marked_for_the_compiler_at_its_line(construct, marked):
+    assert rewrite(f"int a;\n\n{construct}\nint b;") == f"int a;\n\n{marked}\nint b;"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        '"bar.sync 1, 128;"',  # a barrier for a part of the block
+        '"LOOP: add.u32 %0, %0, 1; bra LOOP;" : "+r"(x)',
+        '"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0}, {%1}, {%1}, {%0};" : "+f"(d) : "r"(a)',
+        '"mbarrier.arrive.shared.b64 _, [%0];" :: "r"(bar)',
+        '"add.rn.f32 %0, %1, %2" ";" SUFFIX : "=f"(x) : "f"(y), "f"(z)',
+        '"mov.u32 %0, %%envreg3;" : "=r"(x)',
+    ],
+)
+def test_ptx_without_a_translation_is_never_translated_in_part(statement):
+    assert rewrite(f"asm volatile({statement});").startswith(
+        'static_assert(false, "emulator_unsupported: the inline PTX'
+    )
+
+
+@pytest.mark.parametrize("statement", ['"" ::: "memory"', '"// nothing\\n" ::', '"membar.cta;" ::: "memory"'])
+def test_ptx_with_a_translation_needs_no_assertion(statement):
+    assert "static_assert" not in rewrite(f"asm volatile({statement});")
+
+
+def test_an_asm_over_several_lines_keeps_its_lines():
+    assert rewrite('asm(\n"bar.sync 0;"\n);\nint b;').split("\n")[3] == "int b;"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '// asm("x") would be faster\n',
+        '/*\n#include <cudnn.h>\n asm volatile("x");\n*/',
+        'const char* s = "asm(1)";',
+        "int asm_count(int); int y = asm_count(3);",
+        "#include <cuda_runtime.h>\n#include <cublas_v2.h>",
+        "// #include <cute/tensor.hpp>",
+        "#include <mma.h>\n#include <cuda_fp16.h>\n#include <cub/cub.cuh>\n#include <cooperative_groups/reduce.h>",
+        "struct plasm { int x; };",
+    ],
+)
+def test_a_mention_is_not_a_use(source):
+    assert rewrite(source) == source
+
+
+ASSERTED = "cuda.cu:7:15: error: static assertion failed: emulator_unsupported: the inline PTX wgmma\n"
+UNKNOWN = "cuda.cu:9:3: error: 'unknown' was not declared in this scope\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        (ASSERTED, ("cuda.cu:7", "the inline PTX wgmma")),
+        ("cuda.cu:2:10: fatal error: emulator_unsupported/cudnn.h: No such file or directory\n",
+         ("cuda.cu:2", "the header cudnn.h")),
+        ("/own/tiles.cuh:2:10: fatal error: cute/tensor.hpp: No such file or directory\n",
+         ("/own/tiles.cuh:2", "the header cute/tensor.hpp")),
+        ("cuda.cu:2:10: fatal error: forgotten.h: No such file or directory\n", None),
+        ("cuda.cu:9:3: error: 'cudaGraph_t' was not declared in this scope\n", ("cuda.cu:9", "cudaGraph_t")),
+        (ASSERTED + UNKNOWN, ("cuda.cu:7", "the inline PTX wgmma")),
+        (UNKNOWN + ASSERTED, None),
+    ],
+)  # fmt: skip
+def test_the_first_error_in_a_log_tells_what_the_emulation_lacks(log, found):
+    assert find_in_log(log) == found
+
+
+# ----------------------------------------------------------------------------------------- properties
+
+
+PIECES = st.sampled_from(
+    ["k<<<1, 2>>>(x);", "k<T, 4><<<g,\n b>>>(\nx);", "extern __shared__ float\n s[];", "// <<<\n", '"<<<"', "/* \n */",
+     "{", "}", "\n", "x = a << b;", "f<g<1>> y;", "'\\n'", "#define M \\\n k<<<1, 2>>>(x)\n", "int z;",
+     "static __shared__", "__shared__\n alignas(16)",
+     "cudaFuncSetAttribute((void*)k,", "(const void*)\n k, 1)"]
+)  # fmt: skip
+# No '<<<', no 'extern' and no quote: nothing that starts a launch, a declaration or a literal.
+PLAIN = st.text(alphabet="abk12 \n\t(){}[];,.:=+-*<>&", max_size=80).filter(lambda text: "<<<" not in text)
+
+
+@given(st.lists(PIECES, max_size=12).map(" ".join))
+def test_rewriting_never_changes_the_number_of_lines(source):
+    assert rewrite(source).count("\n") == source.count("\n")
+
+
+@given(PLAIN)
+def test_text_without_cuda_s_syntax_is_unchanged(source):
+    assert rewrite(source) == source
+
+
+@given(st.lists(PIECES, max_size=12).map(" ".join))
+def test_no_launch_is_left_in_the_code(source):
+    assert "<<<" not in code_only(rewrite(source))
+
+
+@given(st.text(alphabet="ak12<>(){}, \n\\\"'/*;_:", max_size=60))
+def test_nothing_but_an_imbalance_is_ever_raised(source):
+    try:
+        out = rewrite(source)
+    except ValueError as error:
+        assert re.match(r"line \d+: ", str(error))
+    else:
+        assert out.count("\n") == source.count("\n")

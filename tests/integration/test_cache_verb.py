@@ -1,0 +1,156 @@
+"""The build cache: which entries are evicted, the verb `cache`, and sharing between processes and checkouts."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from support.command import ROOT, Harness
+from support.product import PROBLEM
+
+from kernel_harness.cli import cache as verb_module
+from kernel_harness.compile import cache
+from kernel_harness.core.status import Status
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.session.run import SilentObserver
+from kernel_harness.session.session import Session
+from kernel_harness.session.settings import Settings
+
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on the PATH")
+
+SOURCE = '''
+import torch
+from torch.utils.cpp_extension import load_inline
+
+# {mark}
+CPP = """
+torch::Tensor product(torch::Tensor a, torch::Tensor b) {{ /* {mark} */ return at::matmul(a.t(), b.t()); }}
+"""
+ops = load_inline(name="product", cpp_sources=CPP, functions=["product"])
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        return ops.product(a, b)
+'''
+COMMAND = ["--problem", "matmul_tt", "--device", "cpu", "--shape", "M=4,K=8,N=4", "--quick", "--rounds", "8", "--json"]
+
+
+def entry(name: str, size: int, age_s: float) -> Path:
+    """An entry of a size, last used `age_s` seconds ago."""
+
+    def build(folder: Path) -> None:
+        (folder / "data").write_bytes(bytes(size))
+
+    folder, _ = cache.get_or_build("things", name * 32, build)
+    then = time.time() - age_s
+    os.utime(folder / "manifest.json", (then, then))
+    return folder
+
+
+def test_the_least_recently_used_entry_is_evicted_first(own_cache):
+    old, middle, new = (entry(name, 1000, age) for name, age in (("a", 9000), ("b", 6000), ("c", 3000)))
+    cache.evict(2000)
+    assert [folder.exists() for folder in (old, middle, new)] == [False, True, True]
+
+
+def test_a_use_protects_an_entry_from_eviction(own_cache):
+    old, new = entry("a", 1000, 9000), entry("b", 1000, 6000)
+    cache.get_or_build("things", "a" * 32, lambda folder: pytest.fail("the entry exists"))
+    cache.evict(1000)
+    assert old.exists() and not new.exists()
+
+
+def test_an_entry_that_is_marked_as_used_is_kept(own_cache):
+    old, newer = entry("a", 1000, age_s=5000), entry("b", 1000, age_s=4000)
+    cache.mark_used("things", "a" * 32)
+    cache.mark_used("things", "c" * 32)  # no such entry
+    cache.evict(1500)
+    assert old.exists() and not newer.exists()
+
+
+def test_a_recently_used_entry_stays_even_over_the_limit(own_cache):
+    fresh = entry("a", 1000, 10)
+    cache.evict(0)
+    assert fresh.exists()
+
+
+def test_a_build_over_the_limit_evicts_an_old_entry(own_cache, monkeypatch):
+    old = entry("a", 1000, 9000)
+    monkeypatch.setenv("KERNEL_HARNESS_CACHE_BYTES", "1500")
+    new = entry("b", 1000, 0)
+    assert new.exists() and not old.exists()
+
+
+def verb(*words: str) -> str:
+    """What `harness.py cache` prints."""
+    done = subprocess.run([sys.executable, ROOT / "harness.py", "cache", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_cache_that_passes_a_gigabyte_is_told_once(own_cache, monkeypatch, capsys):
+    monkeypatch.setattr(verb_module, "_TOLD_BYTES", 1500)
+    for name, told in (("a", False), ("b", True), ("c", False)):
+        with verb_module.growth_told():
+            entry(name, 1000, 10)
+        assert (f"The build cache in {own_cache} takes" in capsys.readouterr().err) is told
+
+
+def test_the_verb_shows_the_entries_and_clears_them(own_cache):
+    folder = entry("a", 3 << 20, 10)
+    said = verb()
+    assert f"{own_cache}: 3 MiB in 1 entries" in said and "things" in said and "`cache --clear` deletes all" in said
+    assert verb("--clear") == "3 MiB freed\n"
+    assert not folder.exists()
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_another_checkout_uses_the_builds_of_this_one(harness: Harness, tmp_path):
+    kernel = tmp_path / "product.py"
+    kernel.write_text(SOURCE.format(mark=uuid.uuid4().hex))
+    first = harness.run(*COMMAND, "--kernel", kernel).results["product"]
+    checkout = tmp_path / "checkout"
+    for part in ("harness.py", "kernel_harness", "problems", "kernels"):
+        source = ROOT / part
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        (checkout / part).parent.mkdir(exist_ok=True)
+        copy(source, checkout / part)
+    other = subprocess.run(
+        [sys.executable, "harness.py", *COMMAND, "--kernel", kernel, "--results", tmp_path / "others"],
+        cwd=checkout, capture_output=True, text=True,
+    )  # fmt: skip
+    second = next(r for r in map(json.loads, other.stdout.splitlines()) if r["kernel"] == "product")
+    assert [b["cached"] for b in first["builds"]] == [False]
+    assert [b["cached"] for b in second["builds"]] == [True]
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_two_runs_at_once_build_a_kernel_once(harness: Harness, tmp_path):
+    kernel = tmp_path / "product.py"
+    kernel.write_text(SOURCE.format(mark=uuid.uuid4().hex))
+    runs = [harness.start(*COMMAND, "--kernel", kernel) for _ in range(2)]
+    printed = [run.communicate()[0] for run in runs]
+    records = [next(r for r in map(json.loads, text.splitlines()) if r["kernel"] == "product") for text in printed]
+    assert sorted(b["cached"] for record in records for b in record["builds"]) == [False, True]
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_shared_build_entries_may_be_evicted_during_a_run(stocked_cache, tmp_path):
+    one = Candidate("product", tmp_path / "product.py", SOURCE.format(mark=uuid.uuid4()))
+    with Session(PROBLEM, Emulated(), Settings(rounds=2, quick=True), SilentObserver()) as session:
+        shutil.rmtree(stocked_cache / "shared")
+        (result, *_) = session.judge([one], lambda result: None)
+
+    assert result.status is Status.PASSED, result.reason

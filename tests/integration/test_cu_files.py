@@ -1,0 +1,137 @@
+"""Plain `.cu` kernels: the arguments of `forward`, the reference's weights among them, and the lines of errors."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from support.command import CANDIDATES, Harness
+
+from kernel_harness.compile.cu_file import arguments, forward_of
+
+# y = activation(x W' + bias) + offset, with 5 rows of 7 numbers, and 3 outputs.
+LINEAR = CANDIDATES / "new" / "linear.py"
+RIGHT = """// The weights come after the inputs, in the order of the reference's state dict.
+#include <torch/extension.h>
+#include <c10/cuda/CUDAException.h>
+
+__global__ void linear(const float* x, const float* weight, const float* bias, const float* offset, float* y, int k) {
+    float sum = bias[threadIdx.x];
+    for (int i = 0; i < k; ++i) sum += x[blockIdx.x * k + i] * weight[threadIdx.x * k + i];
+    y[blockIdx.x * blockDim.x + threadIdx.x] = (sum > 0 ? sum : 0.1f * sum) + offset[threadIdx.x];
+}
+
+torch::Tensor forward(torch::Tensor x, torch::Tensor offset, torch::Tensor linear_weight, torch::Tensor linear_bias) {
+    auto y = torch::empty({x.size(0), linear_bias.size(0)}, x.options());
+    linear<<<x.size(0), linear_bias.size(0)>>>(
+        x.data_ptr<float>(), linear_weight.data_ptr<float>(), linear_bias.data_ptr<float>(), offset.data_ptr<float>(),
+        y.data_ptr<float>(), x.size(1));
+    C10_CUDA_KERNEL_LAUNCH_CHECK();
+    return y;
+}
+"""
+SOURCES = {
+    "right": RIGHT,
+    "bad_launch": RIGHT.replace("<<<x.size(0), linear_bias.size(0)>>>", "<<<x.size(0), 4096>>>"),
+    "raises": RIGHT.replace("    return y;", "    return y.view({-1, 1000});"),
+    "wrong_signature": RIGHT.replace(", torch::Tensor offset,", ",").replace("offset.data_ptr<float>()", "nullptr"),
+}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """One run with all kernels."""
+    folder = tmp_path_factory.mktemp("kernels")
+    for name, source in SOURCES.items():
+        (folder / f"{name}.cu").write_text(source)
+    kernels = [word for name in SOURCES for word in ("--kernel", folder / f"{name}.cu")]
+    harness = Harness(tmp_path_factory.mktemp("run"))
+    return harness.run("--problem", LINEAR, *kernels, "--device", "cpu", "--rounds", "1", "--json").results
+
+
+def line_of(text: str) -> int:
+    return RIGHT[: RIGHT.index(text)].count("\n") + 1
+
+
+def beginning(results: dict[str, dict[str, Any]], name: str) -> str:
+    """The reason of a failure from the file's name on."""
+    reason = str(results[name]["reason"])
+    return reason[reason.index(f"{name}.cu:") :]
+
+
+@pytest.mark.slow
+def test_forward_gets_the_reference_s_weights_after_the_inputs(results: dict[str, dict[str, Any]]) -> None:
+    assert results["right"]["status"] == "PASSED", results["right"]["reason"]
+
+
+@pytest.mark.slow
+def test_parameters_that_a_kernel_could_ignore_get_a_remark(results: dict[str, dict[str, Any]]) -> None:
+    assert (
+        "checked at their initial values only, so a kernel that ignores them would pass: offset (1)."
+        in (results["right"]["reason"])
+    )
+
+
+@pytest.mark.slow
+def test_a_failed_launch_names_the_line_of_the_check_that_found_it(results: dict[str, dict[str, Any]]) -> None:
+    line = line_of("C10_CUDA_KERNEL_LAUNCH_CHECK")
+    said = beginning(results, "bad_launch")
+    assert said.startswith(f"bad_launch.cu:{line}: RuntimeError: CUDA error: invalid configuration argument")
+    assert "(the block is 4096x1x1: at least 1x1x1 and at most 1024x1024x64 is possible)" in said
+    assert "raised at" not in said
+
+
+@pytest.mark.slow
+def test_an_error_of_torch_names_the_line_of_forward(results: dict[str, dict[str, Any]]) -> None:
+    assert beginning(results, "raises").startswith(f"raises.cu:{line_of('torch::Tensor forward')}: RuntimeError: shape")
+
+
+@pytest.mark.slow
+def test_a_wrong_signature_is_named_with_what_forward_gets(results: dict[str, dict[str, Any]]) -> None:
+    assert beginning(results, "wrong_signature").startswith(
+        f"wrong_signature.cu:{line_of('torch::Tensor forward')}: TypeError: forward takes 3 arguments, but the problem "
+        "has 1 input. A .cu file's forward gets the problem's inputs in order (5x7), and then either nothing or all "
+        "parameters of the reference in this order: offset (3), linear_weight (3x7), linear_bias (3)."
+    )
+
+
+# ------------------------------------------------------------------------------------------- arguments
+
+
+X, W, B = torch.zeros(2, 3), torch.zeros(4, 3), torch.zeros(4)
+STATE = {"0.weight": W, "0.bias": B}
+
+
+def given(parameters: str, state: dict[str, torch.Tensor], *, known: bool = True) -> list[Any]:
+    forward = forward_of(f"// k\ntorch::Tensor forward({parameters}) {{")
+    return list(arguments("k.cu", forward, [X], state, known))
+
+
+def test_the_parameters_of_forward_are_found_with_their_line() -> None:
+    forward = forward_of(
+        "\nat::Tensor forward(const at::Tensor& a,\n    std::array<std::pair<A, B>, 2> b, int c = 1) {"
+    )
+    assert forward is not None
+    assert (forward.line, forward.parameters) == (2, ("a", "b", "c"))
+
+
+def test_weights_are_passed_only_to_a_forward_that_names_them_all() -> None:
+    assert given("torch::Tensor x", STATE) == [X]
+    assert all(a is b for a, b in zip(given("at::Tensor x, at::Tensor w, at::Tensor b", STATE), (X, W, B), strict=True))
+    with pytest.raises(TypeError, match=r"forward takes 2 arguments.*\(raised at k\.cu:2\)"):
+        given("torch::Tensor x, torch::Tensor w", STATE)
+    with pytest.raises(TypeError, match=re.escape("in order (2x3); the reference has no parameters.")):
+        given("torch::Tensor x, torch::Tensor w", {})
+
+
+def test_weights_that_are_named_in_another_order_are_refused() -> None:
+    state = {"weight": W, "bias": B}
+    with pytest.raises(TypeError, match=r"forward takes bias, weight in this order.* weight \(4x3\), bias \(4\)"):
+        given("torch::Tensor x, torch::Tensor bias, torch::Tensor weight", state)
+
+
+def test_a_file_that_binds_its_functions_itself_may_have_defaults() -> None:
+    assert given("torch::Tensor x, int64_t k", STATE, known=False) == [X]
+    assert len(given("torch::Tensor x, at::Tensor w, at::Tensor b", STATE, known=False)) == 3

@@ -1,0 +1,67 @@
+"""Problems of every kind that KernelBench has: a copy of the reference passes, under emulation and through a worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel_harness.api import Evaluator
+from kernel_harness.core.status import Status
+
+pytestmark = pytest.mark.slow
+
+# Each kind: the body of the constructor, of forward, and the inputs.
+KINDS = {
+    "train mode, dropout and BatchNorm": (
+        "self.norm = nn.BatchNorm1d(8); self.drop = nn.Dropout(0.5); self.weight = nn.Parameter(torch.randn(8, 8))",
+        "return self.drop(self.norm(x @ self.weight))",
+        "torch.rand(64, 8)",
+    ),
+    "integer targets, a bool mask, a scalar and one element as output": (
+        "self.loss = nn.CrossEntropyLoss()",
+        "return self.loss(x * mask * scale, targets)",
+        "torch.rand(64, 8), torch.rand(64, 8) > 0.5, torch.randint(0, 8, (64,)), 2.5",
+    ),
+    "tuples and lists as inputs and several nested outputs": (
+        "pass",
+        "return [x[0] + x[1][0], (x[1][1].sum(), {'n': x[0].argmax(1)})], None",
+        "(torch.rand(64, 8), [torch.rand(64, 8), torch.rand(3)])",
+    ),
+    "a model that changes its input": ("pass", "return x.mul_(2) + 1", "torch.rand(64, 8)"),
+    "an LSTM with states that it draws": (
+        "self.cell = nn.LSTM(8, 4, batch_first=True)",
+        "return self.cell(x, (torch.randn(1, 64, 4, device=x.device), torch.zeros(1, 64, 4, device=x.device)))[0]",
+        "torch.rand(64, 3, 8)",
+    ),
+}
+SOURCE = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, x{more}):
+        {forward}
+
+def get_inputs():
+    return [{inputs}]
+"""
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_a_copy_of_the_reference_passes(kind: str, tmp_path: Path) -> None:
+    init, forward, inputs = KINDS[kind]
+    more = ", mask, targets, scale" if "mask" in forward else ""
+    source = SOURCE.format(init=init, forward=forward, inputs=inputs, more=more)
+    (tmp_path / "p.py").write_text(source)
+    with Evaluator(tmp_path / "p.py", device="cpu", budget_s=0.1) as evaluator:
+        result = evaluator.evaluate(source + "\nModelNew = Model\n")
+        assert result.status is Status.PASSED, result.reason
+        assert not any(check.unchecked for check in result.checks)
+        changes = "class ModelNew(Model):\n    def forward(self, x):\n        x.add_(1)\n        return x * 2 - 1\n"
+        if kind == "a model that changes its input":
+            assert evaluator.evaluate(f"{source}\n{changes}").status is Status.PASSED

@@ -1,0 +1,80 @@
+"""Odd names and titles of candidates: they take no other row of the leaderboard, and are shown as plain text."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support.command import ROOT, Harness
+from support.product import PROBLEM_FILE, RIGHT
+
+from kernel_harness import api
+from kernel_harness.core.arms import BASELINES, SENTINEL
+from kernel_harness.problem import candidate, lookup
+
+ODD = ["\x1b[2J", "two\nlines", "a\tb", "a|b", "=1+1", "\u202etxt", os.fsdecode(b"\xff"), "<b>", "-x", "ünï"]
+
+
+@pytest.mark.parametrize("name", [*BASELINES, SENTINEL])
+def test_no_candidate_takes_the_name_of_an_arm(name: str, tmp_path: Path) -> None:
+    """It would be shown with the arm's times, and the sentinel's times are those of a tiny product."""
+    path = tmp_path / f"{name}.py"
+    path.write_text(RIGHT)
+
+    with pytest.raises(lookup.NotFound, match="reserved"):
+        lookup.kernels([str(path)], "product", ROOT)
+
+
+@pytest.mark.parametrize("name", ODD, ids=ascii)
+def test_a_name_is_one_printable_line(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.py"
+    path.write_text(RIGHT)
+    read = candidate.read(path)
+
+    assert read.name.isprintable()
+    assert read.name.encode()
+
+
+@pytest.mark.parametrize("title", ["\\x1b]0;mine\\x07", "\\udcff", "\\u202e", "x" * 10_000], ids=ascii)
+def test_a_title_is_short_and_has_no_control_characters(title: str, tmp_path: Path) -> None:
+    read = candidate.Candidate("a", tmp_path / "a.py", f'"""{title}"""\n{RIGHT}')
+
+    assert read.title.isprintable()
+    assert len(read.title) <= 300
+
+
+def test_a_pipe_is_no_kernel_file(tmp_path: Path) -> None:
+    """Its reader may wait without end."""
+    folder = tmp_path / "kernels" / "product"
+    folder.mkdir(parents=True)
+    (folder / "right.py").write_text(RIGHT)
+    os.mkfifo(folder / "pipe.py")
+    (folder / "zeros.cu").symlink_to("/dev/zero")
+
+    assert [each.name for each in lookup.kernels([], "product", tmp_path) if each.path.parent == folder] == ["right"]
+
+
+def test_of_a_very_long_file_only_a_part_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "long.py"
+    path.write_text("")
+    os.truncate(path, 1 << 30)
+
+    assert 1 << 20 < len(candidate.read(path).source) < 1 << 26
+
+
+def test_a_text_with_half_a_character_is_judged_like_others() -> None:
+    assert api._candidate("# \ud800\nraise ValueError").sha256
+
+
+@pytest.mark.slow
+def test_candidates_with_odd_names_are_judged_like_others(harness: Harness, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.py" for name in ODD]
+    for path in paths:
+        path.write_text(RIGHT)
+    wanted = [word for path in paths for word in ("--kernel", path)]
+    done = harness.run("--problem", PROBLEM_FILE, "--device", "cpu", "--rounds", "4", *wanted)
+
+    assert done.code == 0, done.stderr
+    assert harness.leaderboard("product").read_text(encoding="utf-8").count("PASSED") == len(ODD) + 1
+    assert all(c == "\n" or c.isprintable() for c in done.stdout)

@@ -1,0 +1,491 @@
+"""How rounds are run: their inputs, their worker processes, and failures. test_timing tests the statistics."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from support.command import CANDIDATES, Harness
+from support.product import PROBLEM, RIGHT
+
+from kernel_harness.checking.cases import Reference
+from kernel_harness.core import process_tree
+from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.errors import EnvironmentLacking
+from kernel_harness.core.status import Status
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.ipc.channel import SharedBuffer
+from kernel_harness.ipc.packed import mask_
+from kernel_harness.ipc.tensors import layout, write
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.results import leaderboard
+from kernel_harness.results.record import NOT_TIMED_YET, Result
+from kernel_harness.sandbox.faults import CannotStart, Fault
+from kernel_harness.sandbox.output import SAMPLED_BYTES, OutputSample
+from kernel_harness.sandbox.subject import Subject
+from kernel_harness.session import cohorts
+from kernel_harness.session import run as run_module
+from kernel_harness.session import session as session_module
+from kernel_harness.session.checks import Checked
+from kernel_harness.session.cohorts import COHORT
+from kernel_harness.session.run import RunContext, SilentObserver
+from kernel_harness.session.session import Session
+from kernel_harness.session.settings import Settings
+from kernel_harness.timing import inputs as inputs_module
+from kernel_harness.timing import rounds, stopping
+from kernel_harness.timing.baselines import ModelSource
+from kernel_harness.timing.clock import Hold
+from kernel_harness.timing.inputs import Inputs
+from kernel_harness.timing.rounds import Arm, Cohort
+from kernel_harness.timing.statistics import Round
+from kernel_harness.timing.stopping import Stop
+
+# -------------------------------------------------------------------------------------- several processes
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(PROBLEM, Emulated(), Settings(rounds=4 * stopping.ROUNDS_OF_A_PROCESS), SilentObserver()) as made:
+        yield made
+
+
+@pytest.fixture
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes of a kernel differ by a second on this device."""
+    monkeypatch.setattr(Emulated, "resolution_ms", 1e3)
+
+
+def judged(session: Session, *names: str) -> dict[str, Result]:
+    candidates = [Candidate(name, Path(f"{name}.py"), RIGHT) for name in names]
+    return {result.kernel: result for result in session.judge(candidates, lambda result: None)}
+
+
+def processes(found: dict[str, Result]) -> dict[str, int]:
+    return {name: result.measurement.processes for name, result in found.items()}
+
+
+def test_calls_shorter_than_the_resolution_are_timed_in_several_processes(session: Session, coarse: None) -> None:
+    found = judged(session, "first", "last")
+
+    assert processes(found) == {"first": 4, "last": 4, BASELINE: 4}
+    assert all(result.timing and result.timing.rounds == session.settings.rounds for result in found.values())
+
+
+def test_processes_are_replaced_at_the_same_pace_beyond_the_limit(
+    session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "MOST_PROCESSES", 2)
+
+    assert processes(judged(session, "only")) == {"only": 4, BASELINE: 4}
+
+
+def test_calls_longer_than_the_resolution_are_timed_in_one_process(session: Session) -> None:
+    assert processes(judged(session, "only")) == {"only": 1, BASELINE: 1}
+
+
+def test_a_candidate_that_does_not_start_again_fails_and_the_others_go_on(
+    session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = cohorts._another_process
+
+    def failing(run: RunContext, cohort: dict, name: str) -> Subject:
+        if name == "fails":
+            raise Fault(Status.LOAD_ERROR, "no second time")
+        return start(run, cohort, name)
+
+    monkeypatch.setattr(cohorts, "_another_process", failing)
+    found = judged(session, "fails", "goes_on")
+
+    assert found["fails"].status is Status.LOAD_ERROR
+    assert "no second time" in found["fails"].reason
+    assert found["goes_on"].timing and found["goes_on"].timing.rounds == session.settings.rounds
+
+
+class Started:
+    """Stands in for a worker process and does nothing."""
+
+    def __init__(self) -> None:
+        self.worker = SimpleNamespace(pause=lambda: None)
+        self.closed, self.patience = False, 0
+
+    def call(self, *_: object, patience: int, **how: object) -> None:
+        self.patience = patience
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def replaced(session: Session, start: Callable[[str], Started]) -> list[Arm]:
+    arms = [Arm(name, Started(), trusted=name in (BASELINE, SENTINEL)) for name in ("a", BASELINE, SENTINEL, "b")]  # type: ignore[arg-type]
+    with closing(Inputs(session.reference, session.device)) as inputs:
+        rounds._replace_processes(Cohort(arms, Emulated()), inputs, start)  # type: ignore[arg-type]
+    return arms
+
+
+def test_processes_that_start_side_by_side_get_more_time_for_their_first_call(session: Session) -> None:
+    arms = replaced(session, lambda name: Started())
+
+    assert {arm.name: arm.subject.patience for arm in arms} == {"a": 3, BASELINE: 3, SENTINEL: 0, "b": 3}  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also in a test run that a shell started in the background, with it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interruption_does_not_wait_for_processes_that_are_starting(session: Session, interruptible: None) -> None:
+    let_go, ended, main = threading.Event(), threading.Event(), threading.get_ident()
+
+    def hanging(name: str) -> Started:
+        if name == "a":
+            signal.pthread_kill(main, signal.SIGINT)
+            let_go.wait(60)
+            ended.set()
+        return Started()
+
+    with pytest.raises(KeyboardInterrupt):
+        replaced(session, hanging)
+    assert not ended.is_set()
+    let_go.set()
+
+
+def test_checked_candidates_hold_no_more_processes_than_one_cohort_has(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+
+    def timing(run: RunContext, companions: object, passed: dict[str, Checked], series: object) -> list[Result]:
+        held.append(sum(not checked.subject.closed for checked in passed.values() if checked.subject))
+        return []
+
+    monkeypatch.setattr(session_module, "time_cohorts", timing)
+    judged(session, *(f"kernel{i}" for i in range(COHORT + 2)))
+
+    assert held == [COHORT]
+
+
+def test_an_answer_that_does_not_fit_into_the_device_s_memory_ends_the_run_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(Reference, "expect", full)
+    with (
+        Session(PROBLEM, Emulated(), Settings(rounds=1), SilentObserver()) as session,
+        pytest.raises(EnvironmentLacking, match=r"too little free memory .* CUDA out of memory"),
+    ):
+        judged(session, "only")
+
+
+def test_a_candidate_that_leaves_no_memory_for_the_answer_fails_alone(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect, greedy = Reference.expect, itertools.count()
+
+    def full(*arguments: Any, **keywords: Any) -> Any:
+        if not next(greedy):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return expect(*arguments, **keywords)
+
+    monkeypatch.setattr(Reference, "expect", full)
+    monkeypatch.setattr(session.reference, "_expectations", {})
+    found = judged(session, "greedy", "modest")
+    failed, fine = sorted((found["greedy"], found["modest"]), key=lambda result: result.status is Status.PASSED)
+
+    assert failed.status is Status.RUNTIME_ERROR and "too little of the device's memory" in failed.reason
+    assert fine.timing
+
+
+def test_if_no_round_counts_the_reason_says_why(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Hold, "update", lambda *_: "the launch gap of all arms was not hidden")
+    found = judged(session, "only")
+
+    assert found["only"].status is Status.PASSED and found["only"].timing is None
+    assert "not timed: none of 32 rounds counts; the last was rejected: the launch gap" in found["only"].reason
+
+
+def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = itertools.count()
+
+    class NoneLeftForTheFirst(Subject):
+        def __init__(self, *arguments: Any) -> None:
+            if not next(started):
+                raise CannotStart("The worker could not start: CUDA out of memory")
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(run_module, "Subject", NoneLeftForTheFirst)
+    found = judged(session, "first", "last")
+    failed, fine = sorted((found["first"], found["last"]), key=lambda result: result.status is Status.PASSED)
+
+    assert failed.status is Status.RUNTIME_ERROR and "could not start: CUDA out of memory" in failed.reason
+    assert fine.timing
+
+
+def test_if_torch_cannot_be_started_the_checks_stand(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = RunContext.load_subject
+
+    def failing(run: RunContext, model: ModelSource) -> Subject:
+        if model.class_name == "Model":
+            raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
+        return load(run, model)
+
+    monkeypatch.setattr(RunContext, "load_subject", failing)
+    found = judged(session, "only")
+
+    assert found["only"].status is Status.PASSED and found["only"].checks and found["only"].timing is None
+    assert found["only"].reason.endswith("The kernel was not timed: torch cannot be started: CUDA out of memory")
+    row = leaderboard.rank(list(found.values()), found["only"].shape).set_index("kernel").loc["torch"]
+    assert (row["status"], row["reason"]) == ("RUNTIME_ERROR", "CUDA out of memory")
+
+
+def processes_of(session: Session) -> set[int]:
+    """The worker processes that live. The fork server collects dead ones later."""
+    below = process_tree.below(session.fork_server._process.pid)
+    return {process.pid for process in below if process.status() != psutil.STATUS_ZOMBIE}
+
+
+def test_a_conviction_stands_if_the_others_cannot_be_timed_again(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, left = RunContext.load_subject, itertools.count()
+    before = processes_of(session)
+
+    def failing(run: RunContext, model: ModelSource) -> Subject:
+        if model.class_name == "Model" and next(left):
+            raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
+        return load(run, model)
+
+    def convicting(cohort: Cohort, *_: object) -> bool:
+        for arm in cohort.candidates:
+            arm.fault = Fault(Status.CHEATED, "It leaves work behind.") if arm.name == "slows" else None
+        return True
+
+    monkeypatch.setattr(RunContext, "load_subject", failing)
+    monkeypatch.setattr(cohorts, "convict", convicting)
+    found = judged(session, "slows", "only")
+
+    assert found["slows"].status is Status.CHEATED
+    assert found["only"].status is Status.PASSED and "not timed" in found["only"].reason
+    assert processes_of(session) <= before
+
+
+@pytest.mark.parametrize(("against", "done"), [("steady", False), (BASELINE, True), ("not there", True)])
+def test_timing_ends_once_the_ratio_to_the_wanted_baseline_is_known(against: str, done: bool) -> None:
+    rng = random.Random(1)
+    cohort = Cohort([Arm(name, None, trusted=name == BASELINE) for name in ("a", "steady", BASELINE)], Emulated())  # type: ignore[arg-type]
+    for _ in range(32):
+        with_torch = rng.uniform(1, 2)  # both arms are disturbed alike
+        cohort.rounds.append(Round({"a": with_torch, BASELINE: with_torch, "steady": 1.0}, ("a", "steady", BASELINE)))
+    cohort.arms[1].trusted = True  # the wanted baseline
+
+    assert stopping.done(cohort.measured(), Stop(60, 0.05, baseline=against), 0) is done
+
+
+@pytest.mark.parametrize("count", [0, 8])
+def test_without_torch_no_further_round_is_timed(
+    session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """The judge's clock measures the other arms against torch."""
+    call = rounds._call
+
+    def failing(cohort: Cohort, arm: Arm, *arguments: object, **how: object) -> object:
+        if arm.name == BASELINE and len(cohort.rounds) == count:
+            arm.fault = Fault(Status.RUNTIME_ERROR, "out of memory")
+            return None
+        return call(cohort, arm, *arguments, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rounds, "_call", failing)
+    found = judged(session, "only")
+
+    assert found["only"].status is Status.PASSED
+    if count:
+        assert found["only"].timing and len(found["only"].timing.samples_ms) == count
+        assert "torch or the sentinel failed" in found["only"].measurement.rejected
+    else:
+        assert found["only"].timing is None
+        assert "not timed: out of memory" in found["only"].reason
+        assert (
+            "torch or the sentinel failed" in str(found["only"].measurement.rejected)
+            or not found["only"].measurement.orders
+        )
+
+
+def test_the_resolution_shrinks_with_the_number_of_processes(coarse: None) -> None:
+    arms = [Arm(name, SimpleNamespace(), trusted=True) for name in ("arm", BASELINE, SENTINEL)]  # type: ignore[arg-type]
+    cohort = Cohort(arms, Emulated())
+    once = cohort.measured().resolution_between("arm", BASELINE)
+    for arm in arms[:2]:
+        arm.processes = 4
+    of_one_arm = cohort.measured().resolution_between(SENTINEL, BASELINE)
+
+    assert once == 1e3
+    assert cohort.measured().resolution_between("arm", BASELINE) == pytest.approx(500)
+    assert of_one_arm == pytest.approx(1e3 * ((1 + 1 / 4) / 2) ** 0.5)
+
+
+# -------------------------------------------------------------------------------------- interim records
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_while_timing_leaves_a_record_that_says_so(harness: Harness) -> None:
+    Emulated().prepare()  # the first run builds the emulator, which takes a minute
+    command = ["--problem", PROBLEM.path, "--device", "cpu", "--kernel", CANDIDATES / "bad" / "good.py"]
+    process = harness.start(*command, "--rounds", "1000000", "-v")
+    try:
+        assert any("timing round 2" in line for line in process.stderr), "a round was timed"
+    finally:
+        process.kill()
+        process.communicate()
+    (killed,) = harness.journal("product")
+    harness.run(*command, "--rounds", "2")
+    with harness.leaderboard("product").open() as file:
+        row = next(row for row in csv.DictReader(file) if row["kernel"] == "good")
+
+    assert (killed["status"], killed["timing"]) == ("PASSED", None)
+    assert killed["reason"] == "The kernel passed its checks; the run ended before the kernel was timed."
+    assert row["time_ms"] and "before the kernel was timed" not in row["reason"]
+
+
+def test_an_interim_record_is_kept_only_until_the_final_one(session: Session) -> None:
+    kept: list[Result] = []
+    session.judge([Candidate("only", Path("only.py"), RIGHT)], kept.append)
+    interim, final = (result for result in kept if result.kernel == "only")
+
+    assert interim.reason == NOT_TIMED_YET and interim.timing is None
+    assert final.timing and NOT_TIMED_YET not in final.reason
+
+
+# --------------------------------------------------------------------------------------------- the inputs
+
+
+class Apart(Emulated):
+    """A device with its own memory."""
+
+    in_place = False
+
+
+def test_a_device_with_its_own_memory_reads_every_round_from_one_buffer() -> None:
+    with closing(Inputs(Reference(PROBLEM, "cpu", None), Apart())) as inputs:
+        drawn = [inputs.draw(lead) for lead in (0, 4096, 0)]
+
+        lies = torch.frombuffer(drawn[-1].buffer.memory, dtype=torch.uint8)
+        leaf, tensor, key = drawn[-1].packed.leaves[0], drawn[-1].packed.tensors[0], drawn[-1].packed.key
+        masked = leaf.of(leaf.bytes(lies.numpy()).clone())
+        unmasked = leaf.of(leaf.bytes(mask_(lies.view(torch.int64), key).numpy()).clone())
+
+    assert len({id(each.buffer) for each in drawn}) == 1
+    assert torch.equal(unmasked, tensor) and not torch.equal(masked, tensor)
+    assert all(not torch.equal(a.packed.tensors[0], b.packed.tensors[0]) for a, b in itertools.pairwise(drawn))
+
+
+def test_shared_memory_never_holds_unmasked_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that a candidate left waiting on the device could read them at any time."""
+    seen = []
+
+    def masking(words: torch.Tensor, key: int) -> torch.Tensor:
+        seen.append((words.clone(), torch.frombuffer(buffer.memory, dtype=torch.int64).clone()))
+        return mask_(words, key)
+
+    with closing(Inputs(Reference(PROBLEM, "cpu", None), Apart())) as inputs:
+        buffer = inputs.draw().buffer
+        monkeypatch.setattr(inputs_module, "mask_", masking)
+        inputs.draw()
+
+    ((plain, shared),) = seen
+    assert plain.unique().numel() > 1000
+    assert not set(plain.tolist()) & set(shared.tolist())
+
+
+def test_calls_that_work_on_the_shared_buffer_get_a_new_one_each_round() -> None:
+    with closing(Inputs(Reference(PROBLEM, "cpu", None), Emulated())) as inputs:
+        drawn = [inputs.draw() for _ in range(3)]
+
+    assert len({id(each.buffer) for each in drawn}) == 3
+
+
+# -------------------------------------------------------------------------------------------- the sample of an output
+
+
+@pytest.fixture
+def output() -> Iterator[tuple]:
+    """Three tensors in shared memory, the second of them empty."""
+    tensors = [torch.randn(300, 70).t(), torch.empty(0, 4), torch.randn(1000)]
+    leaves, size = layout(tensors)
+    with closing(SharedBuffer(size)) as buffer:
+        write(buffer.memory, leaves, tensors, size)
+        yield leaves, buffer, tensors
+
+
+def test_unchanged_outputs_agree(output: tuple) -> None:
+    leaves, buffer, tensors = output
+    sample = OutputSample(leaves, buffer.memory)
+    copies = [leaf.bytes(buffer.memory).clone() for leaf in leaves]
+
+    assert sample.matches(copies)
+    assert all(torch.equal(leaf.of(copy), tensor) for leaf, copy, tensor in zip(leaves, copies, tensors, strict=True))
+
+
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_tensor_that_was_filled_in_later_does_not_agree(output: tuple, late: int) -> None:
+    leaves, buffer, _ = output
+    sample = OutputSample(leaves, buffer.memory)
+    leaves[late].view(buffer.memory).neg_()
+
+    assert not sample.matches([leaf.bytes(buffer.memory).clone() for leaf in leaves])
+
+
+def test_a_hundredth_that_was_filled_in_later_is_nearly_always_seen(output: tuple) -> None:
+    leaves, buffer, _ = output
+    missed = 0
+    for _ in range(200):
+        sample = OutputSample(leaves, buffer.memory)
+        leaves[0].view(buffer.memory).t().flatten()[1000:1220].neg_()
+        missed += sample.matches([leaf.bytes(buffer.memory).clone() for leaf in leaves])
+
+    assert SAMPLED_BYTES >= 1024
+    assert missed < 40  # one byte in four is changed, and so one in 400: 15 in 200 are expected to be missed
+
+
+def test_a_small_tensor_beside_a_large_one_is_looked_at() -> None:
+    tensors = [torch.randn(1_000_000), torch.zeros(())]
+    leaves, size = layout(tensors)
+    with closing(SharedBuffer(size)) as buffer:
+        write(buffer.memory, leaves, tensors, size)
+        sample = OutputSample(leaves, buffer.memory)
+        leaves[1].view(buffer.memory).fill_(1.5)
+
+        assert not sample.matches([leaf.bytes(buffer.memory).clone() for leaf in leaves])
+
+
+def test_keys_make_masks_that_share_nothing() -> None:
+    masks = [mask_(torch.zeros(5_000_000, dtype=torch.int64), key) for key in (1, 2, 1 << 61)]
+    bits = torch.cat([(mask[:100_000].unsqueeze(1) >> torch.arange(64)) & 1 for mask in masks]).double().mean(0)
+
+    assert all((a == b).sum() == 0 for a, b in itertools.combinations(masks, 2))
+    assert all(mask.unique().numel() == mask.numel() for mask in masks)
+    assert (bits - 0.5).abs().max() < 0.01
+    assert all(mask_(mask, key).count_nonzero() == 0 for mask, key in zip(masks, (1, 2, 1 << 61), strict=True))
+
+
+def test_outputs_without_a_byte_agree() -> None:
+    leaves, size = layout([torch.empty(0)])
+    with closing(SharedBuffer(size)) as buffer:
+        assert OutputSample(leaves, buffer.memory).matches([leaves[0].bytes(buffer.memory)])
+        assert OutputSample([], buffer.memory).matches([])

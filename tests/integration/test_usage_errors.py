@@ -1,0 +1,65 @@
+"""What a user types that names nothing or cannot be used: a usage error, with a suggestion where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.command import CANDIDATES, Finished, Harness
+
+BAD = CANDIDATES / "bad"
+GOOD = BAD / "good.py"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (["--problem", "matmul_t"], "did you mean 'matmul_tt'?"),
+        (["--problem", "matmul_tt", "--kernel", "tild"], "did you mean 'tiled'?"),
+        (["--problem", "matmul_tt", "--device", "cdua"], "there are auto, cpu, cuda and cuda:N"),
+        (["--problem", "matmul_tt", "--device", "cuda:99"], "--device cpu emulates one"),
+        (["--problem", "matmul_tt", "--shape", "MM=3"], "did you mean M?"),
+        (["--problem", "matmul_tt", "--shape", "M:3"], "M=64,K=128,N=96"),
+        (["--problem", "matmul_tt", "--shape", "M=-3"], "M=-3"),
+        (["--problem", "matmul_tt", "--precision", "fp8"], "bfloat16"),
+        (["--problem", "matmul_tt", "--timeout", "0"], "positive"),
+        (["--problem", "matmul_tt", "--kernel", str(BAD)], "no kernel"),
+    ],
+)
+def test_what_does_not_exist_is_a_usage_error_with_a_suggestion(
+    arguments: list[str], suggestion: str, typed: Callable[..., Finished], tmp_path: Path
+) -> None:
+    finished = typed("run", *arguments, "--results", tmp_path / "results")
+
+    assert finished.code == 2, finished.stderr
+    assert suggestion in finished.stderr
+
+
+def test_a_usage_error_leaves_no_results_behind(harness: Harness) -> None:
+    finished = harness.run("--problem", "matmul_tt", "--kernel", "tild")
+
+    assert finished.code == 2, finished.stderr
+    assert "Traceback" not in finished.stderr
+    assert not harness.results.exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("def broken(:\n", "broken_problem.py:1:"),
+        ("import torch\n", "defines no Model"),
+        ("TOLERENCE = {}\n", "broken_problem.py:1: TOLERENCE means nothing to the harness; did you mean TOLERANCE?"),
+        ("class Model:\n    pass\n\ndef get_input():\n    pass\n", "py:4: get_input means nothing to the harness;"),
+        ("class Model:\n    pass\n\ndef get_inputs():\n    return [1 / 0]\n", "ZeroDivisionError"),
+    ],
+)
+def test_a_problem_that_cannot_be_used_is_a_usage_error(
+    source: str, complaint: str, typed: Callable[..., Finished], tmp_path: Path
+) -> None:
+    path = tmp_path / "broken_problem.py"
+    path.write_text(source)
+    finished = typed("--problem", path, "--kernel", GOOD, "--device", "cpu", "--results", tmp_path / "results")
+
+    assert finished.code == 2, finished.stderr
+    assert complaint in finished.stderr

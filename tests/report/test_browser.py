@@ -1,0 +1,227 @@
+"""The page in a real browser: loading, sorting, filtering and layout, for screen, phone, dark mode and print."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.command import ROOT
+from support.pages import HOSTILE, SHAPE, board, keep, result, timed
+
+from kernel_harness import report
+from kernel_harness.core.status import Status
+from kernel_harness.problem import lookup
+
+pytest.importorskip("selenium", reason="selenium is not installed")
+from selenium import webdriver
+from selenium.common import exceptions
+from selenium.webdriver.support.ui import WebDriverWait
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed"),
+]
+QUIET = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run",
+    "--disable-sync", "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory) -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*QUIET, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    try:
+        driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    except exceptions.WebDriverException as error:
+        pytest.skip(f"Chromium does not start: {str(error.msg).splitlines()[0]}")
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory) -> Path:
+    """A page with times, failures, two runs, and texts that contain markup."""
+    hostile = result("hostile", Status.CRASHED, title=HOSTILE, reason=HOSTILE, log=HOSTILE + ".")
+    folder = keep(tmp_path_factory.mktemp("results"), *board(), hostile, timed("fast", 2.4, run="20260103-000000-ffff"))
+    (written,) = report.write(lookup.problem("matmul_tt", ROOT), folder, ROOT)
+    assert dict(SHAPE) == dict(lookup.problem("matmul_tt", ROOT).shape)
+    return written
+
+
+@pytest.fixture
+def opened(browser, path) -> webdriver.Chrome:
+    """The page, newly loaded, on a wide light screen."""
+    look(browser, 1200)
+    browser.get("about:blank")  # a page that is loaded again may show its old state for a moment
+    browser.get(path.as_uri())
+    return browser
+
+
+def look(browser, width: int, *, dark: bool = False, media: str = "") -> None:
+    """Emulates a screen of that width in pixels."""
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 700}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": [scheme]})
+
+
+def kernels(browser) -> list[str]:
+    """The names in the visible rows of the table, from top to bottom."""
+    script = """return [...document.querySelectorAll('#table tbody tr')].filter(row => row.offsetHeight)
+                .map(row => row.querySelector('a').textContent)"""
+    return list(browser.execute_script(script))
+
+
+def sort_by(browser, title: str) -> None:
+    browser.execute_script(
+        "[...document.querySelectorAll('th button')].find(b => b.textContent === arguments[0]).click()", title
+    )
+
+
+def shown(browser, selector: str) -> list[bool]:
+    script = "return [...document.querySelectorAll(arguments[0])].map(e => e.getBoundingClientRect().height > 0)"
+    return list(browser.execute_script(script, selector))
+
+
+BY_RANK = ["fast", "torch", "tiled", "naive", "slowest", "untimed", "no_build", "hostile", "wrong_tail"]
+UNTIMED = {"untimed", "hostile", "no_build", "wrong_tail"}
+
+
+def test_it_loads_without_console_messages_and_without_the_network(opened):
+    assert opened.get_log("browser") == []
+    assert opened.execute_script("return performance.getEntriesByType('resource').length") == 0
+    assert kernels(opened) == BY_RANK
+
+
+def test_text_that_contains_markup_runs_nothing(opened):
+    assert opened.execute_script("return window.hacked") is None
+
+
+def test_a_script_added_to_the_page_does_not_run(opened):
+    opened.execute_script(
+        "const s = document.createElement('script'); s.textContent = 'window.hacked = 1'; document.body.append(s)"
+    )
+    assert opened.execute_script("return window.hacked") is None
+    assert "Content Security Policy" in opened.get_log("browser")[0]["message"]
+
+
+def test_number_columns_sort_as_numbers_with_empty_cells_last(opened):
+    sort_by(opened, "kernel")  # otherwise the rows without a time are last already
+    sort_by(opened, "time (ms)")
+    assert kernels(opened)[:5] == ["fast", "torch", "tiled", "naive", "slowest"]
+    assert set(kernels(opened)[5:]) == UNTIMED
+    sort_by(opened, "time (ms)")
+    assert kernels(opened)[:5] == ["slowest", "naive", "tiled", "torch", "fast"]
+    assert set(kernels(opened)[5:]) == UNTIMED
+
+
+def test_text_columns_sort_alphabetically_and_set_aria_sort(opened):
+    sort_by(opened, "kernel")
+    assert kernels(opened) == sorted(BY_RANK)
+    sorts = "return [...document.querySelectorAll('th[aria-sort]')].map(h => h.textContent + h.ariaSort)"
+    assert opened.execute_script(sorts) == ["kernelascending"]
+    sort_by(opened, "#")
+    assert kernels(opened) == BY_RANK
+
+
+def test_the_table_is_filtered_by_words_and_by_status(opened):
+    box = opened.find_element("id", "filter")
+    box.send_keys("IDEA tile")
+    assert kernels(opened) == ["tiled"]
+    assert opened.find_element("id", "count").text == "1 of 9 rows"
+    box.clear()
+    box.send_keys(" ")
+    opened.find_element("css selector", "[data-show=failed]").click()
+    assert kernels(opened) == ["no_build", "hostile", "wrong_tail"]
+    opened.find_element("css selector", "[data-show=all]").click()
+    assert kernels(opened) == BY_RANK
+
+
+def test_a_kernel_s_link_opens_its_source(opened):
+    opened.find_element("link text", "tiled").click()
+    title = "return document.querySelector('.kernel[open] .title')?.textContent"
+    assert WebDriverWait(opened, 30).until(lambda browser: browser.execute_script(title)) == "tiled"
+
+
+def test_each_chart_is_shown_once_in_the_width_of_the_screen(opened):
+    assert shown(opened, ".chart.wide svg") == [True] * 5 and shown(opened, ".chart.narrow svg") == [False] * 5
+    look(opened, 390)
+    assert shown(opened, ".chart.wide svg") == [False] * 5 and shown(opened, ".chart.narrow svg") == [True] * 5
+
+
+@pytest.mark.parametrize("width", [320, 390, 820, 1200])
+def test_nothing_is_wider_than_the_screen(opened, width):
+    look(opened, width)
+    assert opened.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+def test_every_column_of_the_table_can_be_reached_on_a_phone(opened):
+    """The table is scrolled in its own frame, and the column of names, which stays, leaves room for another column."""
+    look(opened, 400)
+    reached = """
+      const frame = document.querySelector('#leaderboard .scroll');
+      const heads = [...document.querySelectorAll('#table th')].filter(head => head.offsetWidth);
+      const name = heads.find(head => head.classList.contains('name'));
+      return heads.filter(head => head !== name).map(head => {
+        frame.scrollLeft = 0;
+        frame.scrollLeft = head.getBoundingClientRect().left - name.getBoundingClientRect().right;
+        const [box, left] = [head.getBoundingClientRect(), name.getBoundingClientRect().right];
+        return [head.textContent, box.left >= left - 1, box.right <= frame.getBoundingClientRect().right + 1];
+      })"""
+    found = opened.execute_script(reached)
+    assert [title for title, *seen in found if not all(seen)] == []
+    assert {"time (ms)", "speedup", "shapes"} <= {title for title, *_ in found}
+
+
+def test_letters_of_the_charts_are_large_enough_to_read(opened):
+    """At least 8 pixels, after the picture is scaled."""
+    smallest = """return Math.min(...[...document.querySelectorAll('.chart text')]
+        .filter(text => text.getBoundingClientRect().height)
+        .map(text => [parseFloat(getComputedStyle(text).fontSize), text.getScreenCTM()])
+        .map(([size, shown]) => size * Math.hypot(shown.a, shown.b)))"""
+    for width in (320, 390, 820, 1200):
+        look(opened, width)
+        assert opened.execute_script(smallest) >= 8, width
+
+
+def contrast(browser, selector: str) -> float:
+    """The contrast of an element's text to the card behind it (WCAG's ratio; text needs at least 4.5)."""
+    script = """
+      const light = rgb => rgb.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255)
+        .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+      const element = document.querySelector(arguments[0]);
+      const style = getComputedStyle(element);
+      const text = light(element instanceof SVGElement ? style.fill : style.color);
+      const card = light(getComputedStyle(document.querySelector('#leaderboard')).backgroundColor);
+      return (Math.max(text, card) + 0.05) / (Math.min(text, card) + 0.05)"""
+    return float(browser.execute_script(script, selector))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_can_be_read_in_light_and_dark(opened, dark):
+    look(opened, 1200, dark=dark)
+    for selector in (".note", "td.name a", ".versus.slower", ".versus.faster", ".chart.wide text", ".badge.bad"):
+        assert contrast(opened, selector) >= 4.5, selector
+
+
+def test_dark_is_dark_and_paper_is_white(opened):
+    background = "return getComputedStyle(document.body).backgroundColor"
+    look(opened, 1200, dark=True)
+    assert opened.execute_script(background) == "rgb(16, 19, 23)"
+    look(opened, 800, dark=True, media="print")
+    assert opened.execute_script(background) == "rgb(255, 255, 255)"
+    assert shown(opened, ".controls") == [False] and all(shown(opened, ".chart.wide svg"))
+
+
+def test_it_prints(opened):
+    printed = opened.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    assert base64.b64decode(printed["data"]).startswith(b"%PDF")

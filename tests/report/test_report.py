@@ -1,0 +1,278 @@
+"""The page: its contents, its charts, and that it loads and runs nothing from outside."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import html
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.command import ROOT
+from support.pages import EMULATION, GPU, H200, HOSTILE, SHAPE, board, keep, result, timed, wrong
+
+from kernel_harness import cli, report
+from kernel_harness.core.status import Status
+from kernel_harness.problem import candidate, lookup
+from kernel_harness.report import highlight, page, pictures
+from kernel_harness.report.page import Page
+from kernel_harness.results.record import Result
+
+PROBLEM = lookup.problem("matmul_tt", ROOT)
+
+
+def made(records, device="nvidia-h200", shape=SHAPE) -> str:
+    return report.render(Page(records, shape), PROBLEM, device, {}, [])
+
+
+@functools.cache
+def gpu_page() -> str:
+    return made(board())
+
+
+def seen(text: str) -> str:
+    """The page's text without markup."""
+    without = re.sub(r"<(script|style)>.*?</\1>", "", text, flags=re.S)
+    return html.unescape(re.sub(r"<[^>]*>", " ", without.replace("<wbr>", "")))
+
+
+# -------------------------------------------------------------------------------------------- contents
+
+
+def test_every_kernel_is_there_with_its_status_and_idea():
+    text = seen(gpu_page())
+    for name in ("fast", "tiled", "naive", "slowest", "untimed", "wrong_tail", "no_build"):
+        assert name in text and f"The idea of {name}." in text
+    assert "WRONG_VALUES" in text and "5 of 7" in text and "2 failed" in text
+
+
+def test_a_failure_is_explained_with_the_command_that_reproduces_it():
+    text = seen(made([wrong("tail")]))
+    for words in (
+        Status.WRONG_VALUES.sentence, "tail is wrong", "Try: look at the tail", "1.25", "nan", "[3, 2]", "the log",
+        "python harness.py --kernel tail", "4 × 6 output",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+def test_a_gpu_s_page_has_every_picture():
+    one = Page([*board(), timed("fast", 2.6, run="20260103-000000-abcd")], SHAPE)
+    every = (pictures.speed, pictures.roofline, pictures.samples, pictures.phases, pictures.history)
+    assert all(picture(one) for picture in every)
+    text = made(one.results)
+    for title in ("Speedup over torch", "Roofline", "Samples", "Build and check", "History"):
+        assert f"<h2>{title}</h2>" in text
+    assert text.count('<div class="chart wide"') == text.count('<div class="chart narrow"') == 5
+
+
+def test_an_emulation_s_page_says_that_its_times_predict_no_gpu():
+    text = made(board(EMULATION), "cpu-emulated")
+    assert "do not predict a GPU" in seen(text)
+    for word in ("Roofline", "Speedup", "speedup", "TFLOPS", "of the peak", "faster", "astest", "rank", "time (ms)"):
+        assert word not in seen(text), word
+    assert "Time per call in the emulation" in text and "emulation, ms" in seen(text)
+
+
+def test_a_row_of_an_earlier_run_says_when_it_was_measured():
+    text = seen(made([timed("a", 1.0), timed("b", 2.0, run="20260103-000000-abcd")]))
+    assert text.count("measured 2026-01-02 03:04") == 2  # once in the row of a, once in the page's heading
+
+
+def test_kernels_that_share_the_first_rank_are_not_one_fastest():
+    first, second = (timed(name, 1.0, measured_at=f"2026-01-0{i}") for i, name in enumerate(("a", "b"), 1))
+    rows = page.rows(Page([first, second], SHAPE))
+    assert [row["rank"] for row in rows] == [1, 1]
+    assert "rank shared with 1 other" in seen(made([first, second]))
+
+
+def test_a_gpu_s_page_does_not_call_itself_emulated():
+    assert "Emulated" not in seen(gpu_page())
+
+
+@pytest.mark.parametrize("missing", H200)
+def test_there_is_no_roofline_if_one_of_its_figures_is_missing(missing):
+    numbers = {name: value for name, value in H200.items() if name != missing}
+    assert pictures.roofline(Page([timed("a", 1.0, numbers=numbers)], SHAPE)) is None
+
+
+def test_the_roofline_shows_what_was_measured_beside_the_data_sheet():
+    measured = {"ceiling_bytes_per_s": 4.3e12, "ceiling_float32_flops_per_s": 5.1e13}
+    picture = pictures.roofline(Page([timed("a", 3.0, numbers={**H200, **measured})], SHAPE))
+    assert picture is not None
+    for words in ("67 TFLOPS float32<", "4.8 TB/s<", "51 TFLOPS float32 measured<", "4.3 TB/s measured<"):
+        assert words in picture.wide, words
+
+
+def test_results_without_a_time_still_make_a_page():
+    text = seen(made([result("no_build", Status.BUILD_ERROR)]))
+    assert "0 of 1" in text and "Samples" not in text
+
+
+def test_only_the_shape_s_own_results_are_on_its_page():
+    other = {"M": 1, "K": 1, "N": 1}
+    assert "elsewhere" not in made([timed("here", 1.0), timed("elsewhere", 1.0, shape=other)])
+
+
+def test_an_interval_that_holds_1_claims_nothing():
+    rows = {row["kernel"]: row["versus"] for row in page.rows(Page([timed("even", 3.0), timed("slow", 9.0)], SHAPE))}
+    assert rows["slow"] == "slower" and rows["even"] in ("same", "undecided")
+
+
+def test_the_same_results_make_the_same_page():
+    assert made(board()) == gpu_page()
+
+
+def test_a_remark_on_a_kernel_that_passed_is_shown_and_is_no_failure():
+    text = seen(made([timed("a", 1.0, reason="Remark: line 3 inspects other processes.")]))
+    assert "inspects other processes" in text and "Failures" not in text
+
+
+def test_charts_show_the_first_40_kernels_and_the_table_shows_all():
+    text = made([timed(f"k{i}", 1.0 + i) for i in range(60)])
+    table = text[text.index("<table") : text.index("</table")]
+    charts = "".join(re.findall(r"<svg.*?</svg>", text, re.S))
+    assert all(f">k{i}<" in table for i in (0, 59))
+    assert ">k0<" in charts and ">k59<" not in charts and "first 40 kernels" in seen(text)
+
+
+# --------------------------------------------------------------------------------------------- history
+
+
+def test_one_run_is_no_history():
+    assert pictures.history(Page(board(), SHAPE)) is None
+
+
+def test_the_history_has_the_runs_of_one_machine():
+    def of(machine: str, run: str) -> Result:
+        return timed("a", 1.0, run=run, environment={**GPU, "processor": machine}, measured_at=f"2026-01-{run}T00:00")
+
+    picture = pictures.history(Page([of("one", "01"), of("another", "02"), of("one", "03")], SHAPE))
+    assert picture is not None and "01-03" in picture.wide and "01-02" not in picture.wide
+    assert pictures.history(Page([of("one", "01"), of("another", "02")], SHAPE)) is None
+
+
+def test_runs_are_listed_latest_first_with_what_failed():
+    records = [result("a", run="20260101"), result("a", Status.CRASHED, run="20260102"), result("b", run="20260102")]
+    runs = page.runs(Page(records, SHAPE))
+    assert [(r["run"], len(r["kernels"]), r["failed"]) for r in runs] == [("20260102", 2, ["a"]), ("20260101", 1, [])]
+    assert "compare 20260101 20260102" in seen(made(records))
+
+
+def test_a_changed_source_is_marked_in_the_history():
+    records = [
+        timed("a", 3.0, run="1"), timed("a", 2.0, run="2", source_sha256="cd" * 32),
+        timed("a", 2.0, run="3", source_sha256="cd" * 32),
+    ]  # fmt: skip
+    picture = pictures.history(Page(records, SHAPE))
+    assert picture is not None and picture.wide.count("new source") == 1
+
+
+def test_a_fact_that_differs_between_kernels_names_them():
+    records = [timed("a", 1.0), timed("b", 2.0, environment={**GPU, "torch": "2.12.0"})]
+    facts = dict(page.environment(Page(records, SHAPE)))
+    assert facts["torch"] == [("2.11.0", "a"), ("2.12.0", "b")]
+    assert facts["memory bytes"] == [("139.8 GiB", "")]
+
+
+# ----------------------------------------------------------------------------------------------- parts
+
+
+@given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_a_map_of_errors_is_drawn_cell_by_cell(cells):
+    drawn = [[0.0] * 3 for _ in cells]
+    for row, column, count, share in page.map_spans(cells):
+        for x in range(column, column + count):
+            assert not drawn[row][x]
+            drawn[row][x] = share
+    assert drawn == cells
+
+
+@pytest.mark.parametrize("path", candidate.files(ROOT / "kernels" / "matmul_tt"), ids=lambda p: p.stem)
+def test_a_listing_contains_the_exact_source(path):
+    text = re.sub(r'<span class="linenos">.*?</span>', "", highlight.html(path.read_text(), path.suffix))
+    assert html.unescape(re.sub(r"<[^>]*>", "", text)).strip() == path.read_text().strip()
+
+
+def test_cuda_in_a_python_string_is_read_as_cuda():
+    source = 'CUDA = r"""\n#include <a.h>\n__global__ void k() {}\n"""\n'
+    assert re.search(r'class="k[a-z]?">__global__<', highlight.html(source, ".py"))
+
+
+# ---------------------------------------------------------------------------------------------- safety
+
+
+def test_the_page_may_run_its_own_script_only_and_load_nothing():
+    text = gpu_page()
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.S)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in text
+    links = re.findall(r'(?:href|src)="([^"]*)"', text)
+    assert links and all(link.startswith("#") for link in links)
+
+
+def test_texts_from_a_kernel_are_never_markup():
+    """Names, ideas, reasons and logs come from files that a program may have written."""
+    records = [
+        timed(HOSTILE, 1.0, title=HOSTILE), timed(f"$x{HOSTILE}", 2.0, run="2"),
+        result(f"--><{HOSTILE}", Status.CRASHED, title=HOSTILE, reason=HOSTILE, log=HOSTILE + ".", reproduce=HOSTILE),
+    ]  # fmt: skip
+    text = made(records)
+    assert "<img" not in text and text.count("<script") == 1 and "<!--" not in text
+
+
+def test_a_name_that_looks_like_mathematics_is_drawn_as_it_is():
+    picture = pictures.speed(Page([timed("$a$_$b$", 1.0)], SHAPE))
+    assert picture is not None and ">$a$_$b$<" in picture.wide and ">$a$_$b$<" in picture.narrow
+
+
+# ----------------------------------------------------------------------------------------- the command
+
+
+def results_in(tmp_path: Path) -> Path:
+    keep(tmp_path / "matmul_tt" / "nvidia-h200", *board(), timed("fast", 1.0, shape={**SHAPE, "M": 64}))
+    emulated = PROBLEM.cpu_shape
+    keep(
+        tmp_path / "matmul_tt" / "cpu-emulated",
+        timed("fast", 1.0, shape=emulated, environment=EMULATION, emulated=True),
+    )
+    return tmp_path
+
+
+def test_there_is_a_page_per_device_and_shape_with_links_between_shapes(tmp_path, capsys):
+    results = results_in(tmp_path)
+    assert cli.main(["report", "matmul_tt", "--results", str(results)]) == 0
+    written = [Path(line).relative_to(results / "matmul_tt") for line in capsys.readouterr().out.splitlines()]
+    assert list(map(str, written)) == [
+        "cpu-emulated/report.html", "nvidia-h200/report.html", "nvidia-h200/report-M64-K8192-N4096.html",
+    ]  # fmt: skip
+    usual = (results / "matmul_tt" / "nvidia-h200" / "report.html").read_text()
+    assert 'href="report-M64-K8192-N4096.html"' in usual
+
+
+def test_a_kernel_s_source_is_on_the_page_and_marked_if_it_changed(tmp_path):
+    tiled = candidate.read(ROOT / "kernels" / "matmul_tt" / "tiled.py")
+    folder = keep(tmp_path / "d", timed("tiled", 1.0, source_sha256=tiled.sha256), timed("naive", 1.0), timed("x", 1.0))
+    (path,) = report.write(PROBLEM, folder, ROOT)
+    kernels = re.findall(r'<details class="kernel".*?sha256', path.read_text(), re.S)
+    told = {seen(k).split()[0]: k for k in kernels}
+    assert "__global__" in seen(told["tiled"]) and "changed since" not in told["tiled"]
+    assert "changed since it was judged" in told["naive"]
+    assert "has no file of this name" in seen(told["x"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["matmul_tt"], "no results of matmul_tt"),
+        ([], "no results in"),
+        (["matmul"], "did you mean 'matmul_tt'"),
+    ],
+)
+def test_without_results_one_sentence_says_so(tmp_path, capsys, words, message):
+    assert cli.main(["report", *words, "--results", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert message in said.err and said.err.count("\n") == 1 and not said.out

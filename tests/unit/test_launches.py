@@ -1,0 +1,226 @@
+"""Which kernels are a candidate's own, by the names that a profiler gives. test_cheats covers the profiler on a GPU."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support.product import PROBLEM
+
+from kernel_harness.checking import launches
+from kernel_harness.checking.cases import Case, Reference, plan
+from kernel_harness.checking.examination import CheckOutcome, compare
+from kernel_harness.checking.launches import (
+    base_name,
+    compare_without_kernels,
+    count_launches,
+    own,
+    share_of_output,
+    share_of_time,
+)
+from kernel_harness.checking.verify import Expectation
+from kernel_harness.core.precision import Tolerance
+from kernel_harness.core.status import Status
+from kernel_harness.device import Clocked
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.ipc.channel import Malformed
+from kernel_harness.ipc.messages import KernelTimes
+from kernel_harness.ipc.packed import buffer_of
+from kernel_harness.problem import problem as problems
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.sandbox.subject import Answer, Subject
+from kernel_harness.session.run import SilentObserver
+from kernel_harness.session.session import Session
+from kernel_harness.session.settings import Settings
+
+LINEAR = """
+import torch
+
+K = 32
+CHECK_SHAPES = [{"K": 8}]
+
+class Model(torch.nn.Module):
+    def __init__(self, k):
+        super().__init__()
+        self.linear = torch.nn.Linear(k, 4)
+
+    def forward(self, x):
+        return self.linear(x)
+
+def get_inputs():
+    return [torch.rand(16, K)]
+
+def get_init_inputs():
+    return [K]
+"""
+
+
+@pytest.mark.parametrize(
+    "kernel, name",
+    [
+        ("void tiled<16>(float const*, float*, int)", "tiled"),
+        ("spin(float*)", "spin"),
+        ("(anonymous namespace)::scan<int, 4>(int*)", "scan"),
+        ("void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float> >(int)",
+         "vectorized_elementwise_kernel"),
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+        ("Memcpy HtoD (Pinned -> Device)", ""),
+        ("Memset (Device)", ""),
+    ],
+)  # fmt: skip
+def test_a_kernels_bare_name(kernel: str, name: str) -> None:
+    assert base_name(kernel) == name
+
+
+def test_own_kernels_are_named_in_the_source_or_in_a_library_built_from_it(tmp_path: Path) -> None:
+    library = tmp_path / "made_by_a_macro.so"
+    library.write_bytes(b"\0_Z14scale_by_macroPf\0")
+    source = "__global__ void tiled(float* x) {}  // no_tiled_gemm"
+    seen = ["void tiled<8>(float*)", "scale_by_macro(float*)", "cutlass_80_simt_sgemm_128x64", "gemm(float*)"]
+
+    assert own(seen, source, [library]) == ["tiled", "scale_by_macro"]
+
+
+def test_after_its_launches_are_counted_a_candidate_is_ready_for_the_timed_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights may depend on the shape."""
+
+    def called(subject: Subject, reference: Reference, case: Case) -> KernelTimes:
+        packed = reference.inputs(case)
+        with closing(buffer_of(packed)) as buffer:
+            subject.call(packed, buffer)
+        return KernelTimes((), ())
+
+    monkeypatch.setattr(launches, "_kernels", called)  # without the profiler of a GPU
+    path = tmp_path / "linear.py"
+    path.write_text(LINEAR)
+    problem = problems.load("linear", path)
+    source = LINEAR.replace("class Model", "class ModelNew")
+    with (
+        Session(problem, Emulated(), Settings(), SilentObserver()) as session,
+        closing(session.run.new_subject()) as subject,
+    ):
+        subject.load("linear.py", source, "ModelNew")
+        subject.make(problem)
+        timed, other = session.cases[0], session.cases[-1]
+        assert other.shape != timed.shape
+        outcome = CheckOutcome(Status.PASSED, refused=(other.shape_name,))
+        candidate = Candidate("linear", path, source)
+        assert count_launches(subject, candidate, outcome, session.reference, session.cases).passed
+
+        assert not called(subject, session.reference, timed).names
+
+
+def test_the_launches_that_a_worker_reports_are_capped_in_number_and_length() -> None:
+    kernels = KernelTimes.from_json({"names": ["k" * 5000] * 5000, "times_us": [1.0] * 5000})
+
+    assert {len(name) for name in kernels.names} == {1000}
+    assert len(kernels.names) == len(kernels.times_us) == 1000
+
+
+def test_a_kernels_name_that_is_no_text_is_malformed() -> None:
+    with pytest.raises(Malformed):
+        KernelTimes.from_json({"names": [1, "k"], "times_us": [1.0, 1.0]})
+
+
+# ------------------------------------------------------------------------------------------------- their share
+
+
+def test_the_share_of_the_time_is_that_of_all_launches_of_own_kernels() -> None:
+    names = ("void tiled<8>(float*)", "gemm(float*)", "tiled<16>", "Memset (Device)")
+
+    assert share_of_time(KernelTimes(names, (2.0, 10.0, 1.0, 2.0)), {"tiled"}) == 0.2
+
+
+@pytest.mark.parametrize("forged", [(), (None, None), (0.0, 0.0)])
+def test_without_any_time_the_share_is_unknown(forged: tuple[float | None, ...]) -> None:
+    assert share_of_time(KernelTimes(("tiled", "gemm"), forged), {"tiled"}) is None
+
+
+def test_the_share_of_the_output_is_what_changes_without_the_kernels() -> None:
+    library = torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+    assert share_of_output([library], [torch.tensor([1.0, 2.0, 3.0, 5.0])]) == 0.25
+    assert share_of_output([library], [library]) == 0
+    assert share_of_output([torch.full((4,), torch.nan)], [library]) == 1
+
+
+def test_what_is_zero_with_and_without_the_kernels_does_not_count() -> None:
+    """As where torch zeroes the output and a kernel writes the other elements, or where a kernel is a ReLU."""
+    sparse = torch.tensor([0.0, 0.0, 0.0, 7.0])
+
+    assert share_of_output([torch.zeros(4)], [sparse]) == 1
+    assert share_of_output([torch.zeros(4)], [torch.zeros(4)]) is None
+    assert share_of_output([torch.tensor([-1.0, 2.0])], [torch.tensor([0.0, 2.0])]) == 0.5
+
+
+def test_several_outputs_are_one_and_another_size_is_another_output() -> None:
+    one, three = torch.ones(1), torch.ones(3)
+
+    assert share_of_output([three, three], [three, -three]) == 0.5
+    assert share_of_output([one], [three]) == 1
+    assert share_of_output([], [three]) == 1
+    assert share_of_output([torch.empty(0)], [torch.empty(0)]) is None
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.int8, torch.bfloat16, torch.float8_e4m3fn, torch.float64, torch.complex128], ids=str
+)
+def test_outputs_of_every_type_are_compared(dtype: torch.dtype) -> None:
+    ones = torch.ones(2, 3).to(dtype).t()
+    other = ones.clone()
+    other[0, 0] = 0
+
+    assert share_of_output([other], [ones]) == pytest.approx(1 / 6)
+
+
+class Grows:
+    """A subject whose output has another size once its checks are over."""
+
+    worker = SimpleNamespace(pause=lambda: None)
+
+    def skip_kernels(self, skip: bool) -> None:
+        pass
+
+    def call(self, *_: Any, **how: Any) -> Answer:
+        return Answer({"tensor": 0}, (torch.ones(7),), Clocked(None), 1.0)
+
+
+def test_outputs_of_another_size_than_in_the_checks_are_not_compared() -> None:
+    """They may be so large that the judge has no memory to compare them."""
+    subject: Any = Grows()
+    candidate = Candidate("grows", Path("grows.py"), "")
+    outcome = CheckOutcome(Status.PASSED, launches=1)
+    outcome = compare_without_kernels(subject, candidate, outcome, Reference(PROBLEM, "cpu", None), plan(PROBLEM, 1))
+
+    assert outcome.own_share is None
+
+
+def test_the_reason_shows_the_beginning_of_a_long_structure() -> None:
+    expectation = Expectation("own", "own", (torch.ones(2),), None, None, Tolerance(0, 0))
+    check = compare(Answer({"list": [{"value": "x" * 60_000}]}, (), Clocked(None), 1.0), {"tensor": 0}, expectation)
+
+    assert check.status is Status.WRONG_SHAPE
+    assert len(check.detail) < 1000
+
+
+class NowhereElse:
+    """An output for which no device has room."""
+
+    shape = torch.Size([1 << 40])
+
+    def to(self, device: torch.device) -> torch.Tensor:
+        raise torch.OutOfMemoryError
+
+
+def test_an_output_of_another_size_is_not_moved_to_the_device() -> None:
+    output: Any = NowhereElse()
+    expectation = Expectation("own", "own", (torch.ones(2),), None, None, Tolerance(0, 0))
+    check = compare(Answer({"tensor": 0}, (output,), Clocked(None), 1.0), {"tensor": 0}, expectation)
+
+    assert check.status is Status.WRONG_SHAPE

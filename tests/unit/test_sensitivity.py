@@ -1,0 +1,154 @@
+"""What the checks of a problem cannot tell, and the variations of inputs that they use where a file names none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernel_harness.checking.cases import Reference, plan
+from kernel_harness.checking.sensitivity import remark
+from kernel_harness.ipc.packed import pack
+from kernel_harness.problem.problem import Problem, load
+
+SOURCE = """
+import torch
+
+N = 2048
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(4, 4))
+        self.hidden = lambda x: x * self.weight.sum()
+
+    def forward(self, x):
+        return {answer}
+
+def get_inputs():
+    return [{inputs}]
+"""
+
+
+def problem(folder: Path, answer: str, inputs: str = "torch.rand(N)") -> Problem:
+    path = folder / "p.py"
+    path.write_text(SOURCE.format(answer=answer, inputs=inputs))
+    return load("p", path)
+
+
+def said(of: Problem) -> str:
+    return remark(Reference(of, "cpu", None), plan(of, 1))
+
+
+CANNOT_TELL = "Remark: the checks of this problem cannot tell a right kernel from one that returns "
+OTHER = "one that returns the answer to other inputs."
+
+
+@pytest.mark.parametrize(("answer", "expected"), [
+    ("x * 2", ""),
+    ("x.softmax(0)", ""),
+    ("torch.relu(x - 1e4)", f"{CANNOT_TELL}zeros or one that returns a constant or {OTHER}"),
+    ("x.mean()", ""),
+    ("torch.ones_like(x)", f"{CANNOT_TELL}a constant or {OTHER}"),
+    ("torch.arange(N) + 0 * x", f"{CANNOT_TELL}the answer to other inputs."),
+])  # fmt: skip
+def test_a_wrong_answer_that_would_pass_is_named(answer: str, expected: str, tmp_path: Path) -> None:
+    assert said(problem(tmp_path, answer)) == expected
+
+
+def test_a_problem_that_only_its_own_inputs_do_not_show_is_told_by_others(tmp_path: Path) -> None:
+    """The inputs are between 0 and 1, so the answer to them is 1; shifted to mean zero they are not."""
+    assert said(problem(tmp_path, "torch.where(x >= 0, torch.ones_like(x), x)")) == ""
+
+
+def test_a_reference_that_is_far_from_float64_is_named(tmp_path: Path) -> None:
+    assert "the reference itself has a relative error of" in said(problem(tmp_path, "x + 1e8 - 1e8"))
+
+
+@pytest.mark.parametrize("answer", ["self.hidden(x)", "x @ torch.ones(N, 3)", "(x, [x.float() * torch.zeros(N)])"])
+def test_the_oracle_runs_though_the_model_holds_a_function_or_makes_float32_tensors(
+    answer: str, tmp_path: Path
+) -> None:
+    of = problem(tmp_path, answer)
+    found = Reference(of, "cpu", None).expect(of, pack(of.inputs(1)), "a call", "own")[1]
+    assert found.oracle_missing == "" and found.oracle is not None
+    assert all(each.dtype is torch.float64 for each in found.oracle)
+
+
+def test_numbers_that_a_model_draws_are_the_same_in_float64(tmp_path: Path) -> None:
+    of = problem(tmp_path, "x @ torch.randn(N, 3)")
+    found = Reference(of, "cpu", None).expect(of, pack(of.inputs(1)), "a call", "own")[1]
+    assert found.oracle is not None
+    torch.testing.assert_close(found.oracle[0].float(), found.expected[0])
+
+
+# Variations of the problem's own inputs.
+
+
+@pytest.mark.parametrize("distribution", ["normal", "scaled"])
+@pytest.mark.parametrize("dtype", ["torch.float32", "torch.float16"])
+def test_a_variation_has_a_small_mean_and_keeps_zeros_symmetry_and_dtype(
+    distribution: str, dtype: str, tmp_path: Path
+) -> None:
+    draw = f"(lambda a: (a + a.T).triu(-3).tril(3).to({dtype}))(torch.rand(64, 64))"
+    own, varied = (problem(tmp_path, "x", draw).inputs(3, name)[0] for name in ("own", distribution))
+    assert varied.dtype is own.dtype and torch.equal(varied, varied.T)
+    assert torch.equal(varied == 0, own == 0)
+    assert 0 < varied.double().mean() < 0.1 * varied.double().std()
+
+
+def test_a_variation_has_standard_deviation_one(tmp_path: Path) -> None:
+    assert problem(tmp_path, "x", "5 + 3 * torch.rand(N)").inputs(3, "normal")[0].std() == pytest.approx(1, rel=1e-2)
+
+
+def test_scaled_inputs_differ_by_a_power_of_two(tmp_path: Path) -> None:
+    of = problem(tmp_path, "x")
+    ratios = {float((of.inputs(s, "scaled")[0] / of.inputs(s, "normal")[0]).median()) for s in range(20)}
+    assert len(ratios) > 3 and all(torch.tensor(ratio).log2().frac().abs() < 1e-4 for ratio in ratios)
+
+
+@pytest.mark.parametrize("choices", [
+    "torch.randint(0, 2, (N,)).float() * 2 - 1", "torch.randint(0, 1000, (N,)).float()", "torch.randint(0, 9, (N,))",
+    "torch.rand(N) > 0.5", "torch.tensor([0.5, 0.1])", "2.5", "None", "torch.full((N,), torch.inf)",
+])  # fmt: skip
+def test_choices_and_few_numbers_are_not_varied(choices: str, tmp_path: Path) -> None:
+    of = problem(tmp_path, "x", choices)
+    own, varied = of.inputs(3)[0], of.inputs(3, "normal")[0]
+    assert torch.equal(own, varied) if isinstance(own, torch.Tensor) else own == varied
+
+
+def named(of: Problem) -> list[str]:
+    reference = Reference(of, "cpu", None)
+    timed = (case for case in plan(of, 1) if case.timed_shape)
+    return [case.distribution for case in timed if not case.optional or reference.works(case)]
+
+
+def test_a_file_without_stress_is_checked_on_variations_of_its_inputs(tmp_path: Path) -> None:
+    of = problem(tmp_path, "x * 2")
+    assert named(of) == ["normal", "own", "scaled"]
+    assert Reference(of, "cpu", None).other_distributions() == ["normal", "scaled"]
+
+
+@pytest.mark.parametrize(("answer", "inputs"), [
+    ("x.sqrt()", "torch.rand(N)"), ("x * 2", "torch.randint(0, 5, (N,))"), ("x / x", "torch.zeros(N)"),
+])  # fmt: skip
+def test_variations_without_a_finite_answer_or_without_a_change_are_left_out(
+    answer: str, inputs: str, tmp_path: Path
+) -> None:
+    of = problem(tmp_path, answer, inputs)
+    assert named(of) == ["own"] and Reference(of, "cpu", None).other_distributions() == []
+
+
+def test_an_answer_that_is_not_finite_decides_nothing_for_a_variation_only(tmp_path: Path) -> None:
+    of = problem(tmp_path, "x.sqrt()")
+    reference = Reference(of, "cpu", None)
+    decides = {
+        name: reference.decides(reference.expect(of, pack(of.inputs(1, name)), "a call", name)[1])
+        for name in ("own", "normal")
+    }
+    assert decides == {"own": True, "normal": False}
+
+
+def test_the_case_with_the_problem_s_own_inputs_is_poisoned(tmp_path: Path) -> None:
+    assert [case.distribution for case in plan(problem(tmp_path, "x"), 1) if case.poison] == ["own"]

@@ -1,0 +1,142 @@
+"""The sizes that are chosen for a problem file which names none."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from kernel_harness.checking.cases import Reference, plan
+from kernel_harness.cli import arguments
+from kernel_harness.problem import sizing
+from kernel_harness.problem.problem import Problem, load
+
+SOURCE = """
+import torch
+
+batch_size = 4096
+features = 1024
+height = width = 512
+kernel_size = 3
+groups = 32
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = {layer}
+
+    def forward(self, x):
+        {check}
+        return {answer}
+
+def get_inputs():
+    return [{inputs}]
+"""
+
+
+def problem(
+    folder: Path, inputs: str = "torch.rand(batch_size, features)", answer: str = "x * 2", check: str = "",
+    layer: str = "None", more: str = "",
+) -> Problem:  # fmt: skip
+    path = folder / "p.py"
+    path.write_text(SOURCE.format(layer=layer, check=check or "pass", answer=answer, inputs=inputs) + more)
+    return load("p", path)
+
+
+def test_the_cost_counts_operations_and_the_bytes_of_inputs_and_results_without_views(tmp_path: Path) -> None:
+    found = sizing.cost(problem(tmp_path, "torch.rand(8, 16)", "x.T @ torch.ones(8, 4)"))
+    assert found is not None
+    assert (found.flops, found.bytes) == (2 * 16 * 8 * 4, 4 * (8 * 16 + 8 * 4 + 16 * 4))
+
+
+@pytest.mark.parametrize("inputs", ["torch.rand(4, 4).cuda()", "torch.rand(4, 4, device='cuda')"])
+def test_a_problem_that_asks_for_a_device_has_a_cost(inputs: str, tmp_path: Path) -> None:
+    assert sizing.cost(problem(tmp_path, inputs, "x.to('cuda:0').cpu()")) is not None
+
+
+def test_a_small_problem_keeps_its_size(tmp_path: Path) -> None:
+    of = problem(tmp_path, "torch.rand(64, features)")
+    assert sizing.fitted(of) == {}
+    assert of.on(emulated=True).shape == of.shape
+
+
+def test_a_large_problem_is_reduced_until_a_cpu_can_check_it(tmp_path: Path) -> None:
+    """The largest constants are halved first, and those that change nothing stay."""
+    of = problem(tmp_path)
+    at = of.on(emulated=True)
+    assert {name: size for name, size in at.shape.items() if size != of.shape[name]} == {"batch_size": 1024}
+    cost = sizing.cost(at)
+    assert cost is not None and 0.2 < cost.share <= 1
+
+
+def test_constants_of_equal_value_stay_equal_and_small_ones_stay(tmp_path: Path) -> None:
+    inputs, layer = "torch.rand(64, 4, height, width)", "torch.nn.Conv2d(4, 4, kernel_size)"
+    at = problem(tmp_path, inputs, "self.first(x)", layer=layer).on(emulated=True).shape
+    assert at["height"] == at["width"] < 512
+    assert (at["kernel_size"], at["batch_size"]) == (3, 4096)
+
+
+def test_a_size_that_the_model_does_not_accept_is_not_used(tmp_path: Path) -> None:
+    at = problem(tmp_path, check="assert x.shape[0] == 4096").on(emulated=True)
+    assert at.shape["batch_size"] == 4096 and at.shape["features"] < 1024
+
+
+def test_a_model_of_very_many_operators_is_reduced_without_running_it_to_the_end(tmp_path: Path) -> None:
+    at = problem(tmp_path, "torch.rand(2)", "[x + i for i in range(batch_size * features)]").on(emulated=True)
+    cost = sizing.cost(at)
+    assert cost is not None and cost.operators <= sizing.MOST_OPERATORS
+
+
+def test_a_model_that_computes_with_numbers_keeps_its_size(tmp_path: Path) -> None:
+    assert problem(tmp_path, answer="x * x.sum().item()").on(emulated=True).shape["batch_size"] == 4096
+
+
+def test_sizes_that_the_file_states_are_used(tmp_path: Path) -> None:
+    at = problem(tmp_path, more="CPU_SHAPE = dict(features=2048)\n").on(emulated=True)
+    assert (at.shape["features"], at.shape["batch_size"]) == (2048, 4096)
+
+
+def test_the_user_can_ask_for_the_file_s_own_size(tmp_path: Path) -> None:
+    of = problem(tmp_path)
+    assert of.sized(arguments.shape("full"), emulated=True).shape == of.shape
+    assert of.sized({"features": 2}, emulated=True).shape["features"] == 2
+
+
+# Sizes near a size.
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_near_sizes_are_a_little_smaller_and_odd(seed: int, tmp_path: Path) -> None:
+    found = sizing.near(problem(tmp_path), random.Random(seed))
+    assert 3072 <= found["batch_size"] < 4096 and found["batch_size"] % 2 == 1
+    assert 768 <= found["features"] < 1024 and found["features"] % 2 == 1
+    assert found["kernel_size"] == 3 and found["groups"] == 32
+
+
+def test_near_sizes_are_equal_where_the_problem_s_are(tmp_path: Path) -> None:
+    found = sizing.near(problem(tmp_path, "torch.rand(height, width)"), random.Random(0))
+    assert found["height"] == found["width"] != 512
+
+
+def test_near_sizes_are_accepted_by_the_model(tmp_path: Path) -> None:
+    of = problem(tmp_path, check="assert x.shape[1] % 128 == 0")
+    found = sizing.near(of, random.Random(0))
+    assert found["features"] == 512 and found["batch_size"] % 2 == 1
+
+
+def test_a_problem_without_sizes_has_none_near(tmp_path: Path) -> None:
+    assert sizing.near(problem(tmp_path, "torch.rand(5)"), random.Random(0)) == {}
+
+
+def test_a_run_checks_a_size_near_the_timed_one_that_no_file_names(tmp_path: Path) -> None:
+    of = problem(tmp_path, "torch.rand(groups, features)")
+    drawn = [[case for case in plan(of, seed) if case.drawn] for seed in range(9)]
+    assert all(len(cases) == 1 and cases[0].distribution == "own" for cases in drawn)
+    assert len({cases[0].shape for cases in drawn}) > 3
+    assert Reference(of, "cpu", None).works(drawn[0][0])
+
+
+def test_a_file_that_lists_shapes_is_checked_at_those(tmp_path: Path) -> None:
+    of = problem(tmp_path, more="CHECK_SHAPES = []\n")
+    assert not [case for case in plan(of, 1) if case.drawn]
