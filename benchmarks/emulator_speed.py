@@ -1,8 +1,15 @@
-"""How fast emulated kernels run, on one core: a tiled matrix product in GFLOP/s, and kernels without barriers beside
-the same loops compiled as plain C++ with the same flags. Prints ratios and goals; run it on an idle machine."""
+"""Measures how fast emulated kernels run on one core.
+
+    python benchmarks/emulator_speed.py [--write]
+
+The speed of a tiled matrix product is given in GFLOP/s. Kernels without barriers are compared with the same loops in
+plain C++, compiled with the same flags. Run it on an idle machine. With --write, the table in docs/emulator.md is
+replaced. The exit code is 1 if a goal is missed.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import sys
@@ -13,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import torch  # noqa: E402
-from torch.utils import cpp_extension  # noqa: E402
+import pages
+import torch
+from tabulate import tabulate
+from torch.utils import cpp_extension
 
-from kernel_harness import build  # noqa: E402
-from kernel_harness.emulator import compile as emulator  # noqa: E402
-from kernel_harness.emulator import torch_cuda  # noqa: E402
+from kernel_harness.compile import load_inline
+from kernel_harness.compile.candidate_file import CandidateFile
+from kernel_harness.emulator import extension, shared_parts, torch_cuda
 
 REPEATS = 7
 M, N, K = 256, 512, 1024
@@ -105,35 +114,56 @@ THREE, TWO = ("tiled", "naive", "naive_plain"), ("gelu", "axpy", "gelu_plain", "
 
 
 def main() -> int:
-    """0 where the goals are met, 1 where one is not."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])  # before the first launch counts the cores
+    """Measures, prints the table and returns the exit code: 0 if every goal is met, otherwise 1."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="replace the table in docs/emulator.md")
+    options = parser.parse_args()
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])  # the emulator counts the cores at its first launch
     torch.set_num_threads(1)
-    emulator.prepare()
-    torch_cuda.install(emulator.runtime())
-    ops = _built()
+    shared_parts.prepare()
+    torch_cuda.install(shared_parts.runtime())
+    print(f"load average before: {os.getloadavg()[0]:.2f}; one core; best of {REPEATS}, median in brackets\n")
+    rows, met = _measured(_built())
+    headers = ("kernel", "speed", "median", "goal", "")
+    print(tabulate(rows, headers, disable_numparse=True))
+    print(f"\nload average after: {os.getloadavg()[0]:.2f}")
+    if options.write:
+        best_only = [(kernel, speed, goal, word) for kernel, speed, _, goal, word in rows]
+        table = tabulate(best_only, ("kernel", "speed", "goal", ""), tablefmt="github", disable_numparse=True)
+        pages.write("emulator.md", "emulator speed", table)
+    return 0 if met else 1
+
+
+def _measured(ops: Any) -> tuple[list[tuple[str, ...]], bool]:
+    """Measures every kernel. Returns the rows of the table, and whether every goal is met."""
     a, b, c = torch.randn(M, K).cuda(), torch.randn(K, N).cuda(), torch.empty(M, N).cuda()
     x, y = torch.randn(ELEMENTS).cuda(), torch.randn(ELEMENTS).cuda()
-    print(f"load average before: {os.getloadavg()[0]:.2f}; one core; best of {REPEATS}, median in brackets\n")
     best, median = _timed(lambda: ops.tiled(a, b, c))
     rate, median_rate = (2 * M * N * K / seconds / 1e9 for seconds in (best, median))
     met = [rate >= 1.0]
-    print(f"tiled matmul with barriers  {rate:5.2f} GFLOP/s ({median_rate:.2f})  goal 1 {_word(met[-1])}")
+    rows = [
+        (
+            "tiled matmul, with barriers",
+            f"{rate:.2f} GFLOP/s a core",
+            f"({median_rate:.2f})",
+            "at least 1",
+            _word(met[0]),
+        )
+    ]
     for name, arguments in (("naive", (a, b, c)), ("gelu", (x, y)), ("axpy", (x, y))):
         ours, ours_median = _timed(lambda n=name, w=arguments: getattr(ops, n)(*w))
         plain, plain_median = _timed(lambda n=name, w=arguments: getattr(ops, f"{n}_plain")(*w))
-        met.append(ours / plain <= 3)
-        print(
-            f"{name:6} without barriers  {ours * 1e3:8.3f} ms, plain C++ {plain * 1e3:8.3f} ms: "
-            f"{ours / plain:5.2f} times ({ours_median / plain_median:.2f})  goal 3 {_word(met[-1])}"
-        )
-    print(f"\nload average after: {os.getloadavg()[0]:.2f}")
-    return 0 if all(met) else 1
+        ratio, median_ratio = ours / plain, ours_median / plain_median
+        met.append(ratio <= 3)
+        text = f"{ratio:.2f} times plain C++"
+        rows.append((f"{name}, without barriers", text, f"({median_ratio:.2f})", "at most 3", _word(met[-1])))
+    return rows, all(met)
 
 
 def _built() -> Any:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "speed.cu"
-        build.install(emulator.extension, file, CUDA)
+        load_inline.install(extension.get_or_build, CandidateFile(str(file), CUDA))
         declarations = [f"void {n}(torch::Tensor a, torch::Tensor b, torch::Tensor c);" for n in THREE]
         declarations += [f"void {n}(torch::Tensor x, torch::Tensor y);" for n in TWO]
         return cpp_extension.load_inline(
@@ -142,7 +172,7 @@ def _built() -> Any:
 
 
 def _timed(call: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of the best call and of the median one, after one to warm up."""
+    """Returns the seconds of the best call and of the median call, of REPEATS calls after one warm-up call."""
     call()
     samples = []
     for _ in range(REPEATS):

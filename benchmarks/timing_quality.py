@@ -1,14 +1,15 @@
-"""How wrong the harness's own times are, against goals, on this machine.
+"""Measures how accurate the harness's times are on this machine, and compares the errors with goals.
 
     python benchmarks/timing_quality.py [--device cpu|cuda] [--part NAME ...] [--runs N] [--load N] [--out DIR]
 
-same    copies of one kernel: how often two are called different, how far their ratio is from 1; beside it the same
-        calls made one kernel after the other, as most tools do
-slower  kernels slowed by known amounts: what is measured, how far fresh processes disagree
-clock   kernels that time themselves: their time against the harness's (on a GPU)
+same    times copies of one kernel: how often the harness reports a difference between two copies, and how far their
+        ratio is from 1. For comparison, each kernel is also timed in a row without interleaving, as most tools do.
+slower  times kernels that are slower by known amounts: the measured slowdown, and how far fresh processes disagree.
+clock   times kernels that time themselves on the device: their own time against the harness's time (GPU only).
 
-On a GPU the kernels spin for a given time; on the CPU they are plain C++ loops, and --load N runs N processes beside
-that keep a core busy by fits and starts. Every sample goes to DIR.
+On a GPU the kernels spin for a given time. On the CPU they are plain C++ loops. --load N starts N more processes, each
+of which keeps a core busy intermittently. All samples are stored in DIR. `timing_goals.py --write` then puts the table
+into docs/timing.md.
 """
 
 from __future__ import annotations
@@ -32,46 +33,60 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from timing_goals import BY_ITSELF, DOSE, IN_A_ROW, ITSELF, SAME, table  # noqa: E402
+from timing_goals import BY_ITSELF, DOSE, IN_A_ROW, ITSELF, SAME, table
 
-from kernel_harness import device as devices  # noqa: E402
-from kernel_harness.cases import pack  # noqa: E402
-from kernel_harness.cohort import BASELINE, SENTINEL, Arm, Cohort  # noqa: E402
-from kernel_harness.examine import Subject  # noqa: E402
-from kernel_harness.inputs import buffer_of  # noqa: E402
-from kernel_harness.judge import Nobody, Session  # noqa: E402
-from kernel_harness.problem import load as load_problem  # noqa: E402
-from kernel_harness.race import Stop, race  # noqa: E402
-from kernel_harness.results import environment  # noqa: E402
-from kernel_harness.series import companions  # noqa: E402
-from kernel_harness.settings import Settings  # noqa: E402
+from kernel_harness import device as devices
+from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.ipc.packed import buffer_of, pack
+from kernel_harness.problem.problem import load as load_problem
+from kernel_harness.results.environment import environment
+from kernel_harness.sandbox.subject import Subject
+from kernel_harness.session.run import SilentObserver
+from kernel_harness.session.session import Session
+from kernel_harness.session.settings import Settings
+from kernel_harness.timing.baselines import ModelSource, reference_source
+from kernel_harness.timing.rounds import Arm, Cohort, time_rounds
+from kernel_harness.timing.stopping import Stop
 
 BENCHMARKS = Path(__file__).resolve().parent
 MICROSECONDS = (5.0, 20.0, 200.0)
 PROCESSES = 8
-DOSES = (0.5, 1.0, 2.0)  # percent slower, on a GPU
-CPU_DOSE = 10.0
-CPU_HALF_WIDTH = 0.03  # a third of the dose: what is known to 5% may be 10% slower without showing it
-BUDGET_S = 60.0  # of a run that is not done before
-CYCLES_PER_US = 1980.0  # of an H200 under load; other devices spin a little longer or shorter
+DOSES = (0.5, 1.0, 2.0)  # percent by which the slower kernels are slower, on a GPU
+CPU_DOSE = 10.0  # percent, on the CPU
+CPU_HALF_WIDTH = 0.03  # a third of the dose: an interval of 5% could still include 1 for a kernel 10% slower
+BUDGET_S = 60.0  # the longest time of one run
+CYCLES_PER_US = 1980.0  # an H200 under load; the spin times of other devices differ a little
 
 
 def main() -> None:
-    """Prints the table; raw samples go to a file."""
+    """Measures the chosen parts, stores the samples and prints the table of goals."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts: dict[str, Callable[[Bench, Stand], None]] = {"same": same, "slower": slower, "clock": clock}
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--part", action="append", choices=list(parts))
-    parser.add_argument("--sets", type=int, help="of fresh processes (default 10 on a GPU, 1 on the CPU)")
-    parser.add_argument("--runs", type=int, help="of a set's processes (default 1 on a GPU, 40 on the CPU)")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further run after these")
-    parser.add_argument("--load", type=int, default=0, metavar="N", help="processes that disturb")
-    parser.add_argument("--out", type=Path, default=BENCHMARKS / "measured")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N (default: cpu)")
+    parser.add_argument(
+        "--part", action="append", choices=list(parts), help="measure this part only; may be given several times"
+    )
+    parser.add_argument(
+        "--sets", type=int, help="sets of runs, each with fresh processes (default: 10 on a GPU, 1 on the CPU)"
+    )
+    parser.add_argument("--runs", type=int, help="runs in each set (default: 1 on a GPU, 40 on the CPU)")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="start no new run after so many seconds (default: no limit)"
+    )
+    parser.add_argument(
+        "--load", type=int, default=0, metavar="N", help="start N processes that disturb the measurement (default: 0)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=BENCHMARKS / "measured", metavar="DIR", help="the folder for the samples"
+    )
     options = parser.parse_args()
     device = devices.named(options.device)
     problem = load_problem("increment", BENCHMARKS / "increment.py")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with Session(problem, device, Settings(), Nobody()) as session, companions(session) as beside:
+    with (
+        Session(problem, device, Settings(), SilentObserver()) as session,
+        session.companions.running(session.run) as beside,
+    ):
         bench = Bench(session, beside, options.sets, options.runs, options.seconds)
         try:
             with load(options.load):
@@ -86,7 +101,7 @@ def main() -> None:
 
 
 class Bench:
-    """A device with the baseline and the sentinel running, and every sample taken on it."""
+    """A device on which the baseline and the sentinel are running, and all samples measured on it so far."""
 
     def __init__(
         self,
@@ -106,28 +121,29 @@ class Bench:
 
     @contextmanager
     def stand(self) -> Iterator[Stand]:
-        """Fresh processes."""
+        """Yields a Stand with fresh processes. The processes end with the block."""
         with ThreadPoolExecutor() as pool:
-            processes = list(pool.map(lambda _: self.session.new_subject(), range(PROCESSES)))
+            processes = list(pool.map(lambda _: self.session.run.new_subject(), range(PROCESSES)))
         with closing(Stand(self, processes)) as stand:
             yield stand
 
     def repeat(self, times: int, least: int = 2) -> Iterator[int]:
-        """Counts runs, as far as there is time for them."""
+        """Yields up to `times` numbers of runs: fewer if the time limit is reached, but at least `least`."""
         for number in range(times):
             if number >= least and time.monotonic() > self._until:
                 return
             yield number
 
     def keep(self, what: str, cohort: Cohort) -> None:
-        """Notes the samples of one run."""
+        """Adds the samples of one run, a finished cohort, under the key `what`."""
         samples = [{arm: round(ms, 7) for arm, ms in r.samples_ms.items()} for r in cohort.rounds]
-        rejected = {i: r.rejected for i, r in enumerate(cohort.accepted) if r.rejected}
-        run = {"rounds_ms": samples, "rejected": rejected, "processes": cohort.processes}
+        rejected = {i: r.rejected for i, r in enumerate(cohort.measured().accepted) if r.rejected}
+        processes = {arm.name: arm.processes for arm in cohort.arms}
+        run = {"rounds_ms": samples, "rejected": rejected, "processes": processes}
         self.samples.setdefault(what, []).append(run)
 
     def save(self, folder: Path) -> Path:
-        """Writes all samples, and where they were taken, beside what other parts left there."""
+        """Writes the samples and the environment to a file in `folder`. Returns its path. Keeps its other samples."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"timing_quality-{self.device.label}.json.gz"
         before = json.loads(gzip.decompress(path.read_bytes()))["samples"] if path.exists() else {}
@@ -137,21 +153,21 @@ class Bench:
 
 
 class Stand:
-    """Processes that take one set of kernels after another, raced as often as wanted."""
+    """Worker processes that time one set of kernels after another. A new set replaces the loaded kernels."""
 
     def __init__(self, bench: Bench, processes: Sequence[Subject]) -> None:
         self._bench, self._idle = bench, list(processes)
         self._kernels: Mapping[str, str] = {}
         self.subjects: dict[str, Subject] = {}
-        self.before: list[tuple[str, Subject]] = []  # processes that have given way to new ones
+        self.before: list[tuple[str, Subject]] = []  # (kernel, process) for processes that were replaced during a run
 
     def close(self) -> None:
-        """Ends all."""
+        """Ends all worker processes."""
         for subject in (*self.subjects.values(), *self._idle):
             subject.close()
 
     def take(self, kernels: Mapping[str, str]) -> None:
-        """Loads the kernels (name -> source), at most as many as there are processes."""
+        """Loads each kernel (name to source) in a process of its own. There must not be more kernels than PROCESSES."""
         self._idle = [*self.subjects.values(), *self._idle]
         self.subjects = {name: self._idle.pop(0) for name in kernels}
         self._kernels, self.before = kernels, []
@@ -163,21 +179,26 @@ class Stand:
         self.subjects[name].make(self._bench.session.problem)
 
     def _another(self, name: str) -> Subject:
-        session = self._bench.session
+        run = self._bench.session.run
         if name == BASELINE:
-            return session.loaded(str(session.problem.path), session.problem.text, "Model")
+            return run.load_subject(reference_source(run.problem))
         self.before.append((name, self.subjects[name]))
-        self.subjects[name] = session.loaded(f"{name}.py", self._kernels[name], "ModelNew")
+        self.subjects[name] = run.load_subject(ModelSource(f"{name}.py", self._kernels[name], "ModelNew"))
         return self.subjects[name]
 
     def race(self, what: str, rounds: int | None = None) -> Cohort:
-        """One run of the harness's own timing. Raises RuntimeError where an arm failed."""
+        """Times the loaded kernels as the harness does, keeps the samples under the key `what` and returns the cohort.
+
+        `rounds` is a fixed number of rounds; None lets the harness decide. Raises RuntimeError if an arm failed.
+        """
         arms, device = [Arm(name, subject) for name, subject in self.subjects.items()], self._bench.device
+        for arm in self._bench.beside:
+            arm.processes = 1  # counts the processes of this run only
         cohort = Cohort([*arms, *self._bench.beside], device)
         stop = Stop(BUDGET_S, device.half_width, rounds)
-        if device.emulated:  # what is asked there is how the first of the kernels compares
+        if device.emulated:  # under emulation only the ratios to the first kernel matter
             stop = Stop(BUDGET_S, CPU_HALF_WIDTH, rounds, arms[0].name)
-        race(cohort, self._bench.session.reference, stop, lambda text: None, self._another)
+        time_rounds(cohort, self._bench.session.reference, stop, lambda text: None, self._another)
         for arm in cohort.arms:
             if arm.fault is not None:
                 raise RuntimeError(f"{arm.name}: {arm.fault.reason}")
@@ -185,7 +206,10 @@ class Stand:
         return cohort
 
     def one_after_the_other(self, calls: int) -> dict[str, list[float]]:
-        """Each kernel's calls in a row, on the same inputs: what interleaving is compared with."""
+        """Times `calls` calls of each kernel in a row on the same inputs. Returns the times in ms by kernel.
+
+        The harness's interleaved rounds are compared with this method.
+        """
         packed = pack(self._bench.session.problem.inputs(1))
         buffer = buffer_of(packed)
         found: dict[str, list[float]] = {}
@@ -198,7 +222,7 @@ class Stand:
 
 
 def same(bench: Bench, stand: Stand) -> None:
-    """Copies of one kernel at several durations: on a GPU eight; on the CPU two, beside one that is 10% slower."""
+    """Times copies of one kernel: eight per duration on a GPU; on the CPU two, and one kernel that is 10% slower."""
     emulated = bench.device.emulated
     copies = 2 if emulated else PROCESSES
     for microseconds in (4000.0,) if emulated else MICROSECONDS:
@@ -214,7 +238,7 @@ def same(bench: Bench, stand: Stand) -> None:
 
 
 def slower(bench: Bench, stand: Stand) -> None:
-    """Known doses."""
+    """Times a kernel, and kernels that are slower than it by known amounts, in the same rounds."""
     doses = (CPU_DOSE,) if bench.device.emulated else DOSES
     unit_us = 4000.0 if bench.device.emulated else 200.0
     kernels = {"plain": kernel(bench, unit_us), **{f"{d:g}%": kernel(bench, unit_us * (1 + d / 100)) for d in doses}}
@@ -223,7 +247,7 @@ def slower(bench: Bench, stand: Stand) -> None:
 
 
 def clock(bench: Bench, stand: Stand) -> None:
-    """Kernels that read %globaltimer at their start and end and tell the difference; they need a GPU."""
+    """Times kernels that read %globaltimer at start and end and report the difference. Does nothing without a GPU."""
     if bench.device.emulated:
         return
     durations = (0.0, 5.0, 20.0, 100.0, 1000.0, 10000.0)
@@ -236,7 +260,7 @@ def clock(bench: Bench, stand: Stand) -> None:
 
 
 def kernel(bench: Bench, microseconds: float) -> str:
-    """A candidate's file that takes about this long."""
+    """Returns the source of a candidate whose call takes about `microseconds`."""
     if bench.device.emulated:
         return LOOP.format(steps=int(microseconds * 750))
     return SPIN.format(unit="cycles", told="nullptr", amount=int(microseconds * CYCLES_PER_US))
@@ -244,7 +268,7 @@ def kernel(bench: Bench, microseconds: float) -> str:
 
 @contextmanager
 def load(count: int) -> Iterator[None]:
-    """Processes that are busy by fits and starts, as other people's are."""
+    """Runs `count` processes during the block. They are busy at random times, like other programs on the machine."""
     context = multiprocessing.get_context("spawn")
     others = [context.Process(target=_disturb, args=(i,), daemon=True) for i in range(count)]
     for other in others:
@@ -265,7 +289,7 @@ def _disturb(seed: int) -> None:
         time.sleep(rng.uniform(0.02, 0.4))
 
 
-# Dependent multiplications: nothing to overlap, so that twice the steps take twice the time.
+# Each multiplication depends on the previous one, so the CPU cannot overlap them: twice the steps take twice the time.
 LOOP = '''
 import torch
 from torch.utils.cpp_extension import load_inline
@@ -285,9 +309,9 @@ class ModelNew(torch.nn.Module):
         return ops.work(x)
 '''
 
-# Spins for a number of clock cycles, or of nanoseconds by a timer that all of the device shares. The second notes how
-# long it took by that timer, in the device's memory: to write to the host's would take a microsecond more. The next
-# call fetches that on a stream of its own, and prints it.
+# The first kernel spins for a number of clock cycles. The second spins for a number of nanoseconds, by the timer that
+# the whole device shares. It stores its own duration in device memory, because a write to host memory would take a
+# microsecond more. The next call copies that duration to the host on a separate stream and prints it.
 SPIN = '''
 import torch
 from torch.utils.cpp_extension import load_inline

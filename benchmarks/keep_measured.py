@@ -1,0 +1,43 @@
+"""Copies the latest result of each kernel from a folder of results to the measured results that the README shows.
+
+    python benchmarks/keep_measured.py results
+    python harness.py report --readme README.md
+
+The measured results are in `benchmarks/measured/results/`, where no run writes. Those of a problem and device that the
+given folder does not have stay as they are. The second command then updates the README.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from kernel_harness.core.atomic_file import replace_text
+from kernel_harness.core.paths import MEASURED
+from kernel_harness.results import leaderboard
+from kernel_harness.results.journal import Journal
+from kernel_harness.results.record import to_line
+
+
+def keep(path: Path, kept: Path) -> None:
+    """Replaces the file `kept` with the latest result of each kernel at each shape in the runs.jsonl `path`."""
+    results = Journal(path.parent).read()
+    shapes = {tuple(result.shape.items()): result.shape for result in results}
+    latest = [result for shape in shapes.values() for result in leaderboard.latest(results, shape).values()]
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(kept, "".join(f"{to_line(result)}\n" for result in latest))
+
+
+def main() -> None:
+    """Copies the latest results of every problem and device in the folder that the command line names."""
+    source = Path(sys.argv[1])
+    for path in sorted(source.glob("*/*/runs.jsonl")):
+        kept = MEASURED / path.relative_to(source)
+        keep(path, kept)
+        print(kept)
+
+
+if __name__ == "__main__":
+    main()
