@@ -58,15 +58,16 @@ def pids(pid: int) -> list[int]:
 
 
 def is_at_rest(pid: int) -> bool:
-    """Returns whether every thread of the process `pid` is stopped, dead or in an uninterruptible wait.
+    """Returns whether every thread of the process `pid` is stopped, dead or waits for the child of its vfork.
 
     A process that does not exist is at rest. A thread acts on a stop signal only when it returns from the Linux kernel
-    to user mode. A thread in an uninterruptible wait, for example the parent of a vfork child, does so after the wait.
+    to user mode. The parent of a vfork child, which may be stopped for ever, does so after an uninterruptible wait.
+    Without a child that wait is another one: it is short, and it may be within a fork, which the signal does not undo.
     """
     with contextlib.suppress(OSError):  # the process may end at any moment
         for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - pathlib is slower, in each timed call
             state = _read(f"/proc/{pid}/task/{task}/stat").rpartition(b")")[2][1:2]
-            if state not in b"TtZXD":
+            if state not in b"TtZX" and not (state == b"D" and _children(pid)):
                 return False
     return True
 

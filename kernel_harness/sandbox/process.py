@@ -233,10 +233,10 @@ class WorkerProcess:
 
         Sends SIGSTOP to all processes again and again, until two searches in a row find the same processes, all at rest
         and none with more CPU time than before. Then no process has run between the two searches. So none has forked
-        or resumed another after the SIGSTOP that was sent between the searches, and each process that is in an
-        uninterruptible wait will stop after its wait. One search would not be enough: a process that it found at rest
-        can be resumed by one that it finds at rest later. Zombies are searched too, because a process that forks and
-        exits in a loop leaves only zombies to be seen.
+        or resumed another after the SIGSTOP that was sent between the searches, and the parent of a vfork child will
+        stop after its wait. One search would not be enough: a process that it found at rest can be resumed by one that
+        it finds at rest later. Zombies are searched too, because a process that forks and exits in a loop leaves only
+        zombies to be seen.
         """
         end = time.monotonic() + limit_s
         before: dict[int, int] = {}
