@@ -127,7 +127,7 @@ class Evaluator:
         self._problem = found.sized(shape or {}, emulated=self._device.emulated)
         drawn: dict[str, Any] = {} if seed is None else {"seed": seed}
         self._settings = Settings(
-            budget_s=budget_s, precision=Precision.named(precision), baseline=baseline, jobs=1,
+            budget_s=budget_s, precision=Precision.named(precision), baseline=baseline, jobs=1, compiled=False,
             limits=Limits(call_s=timeout_s), **drawn,
         )  # fmt: skip
         self._session: Session | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from kernel_harness.timing import baselines
 from kernel_harness.timing.baselines import ModelSource
 from kernel_harness.timing.rounds import Arm
 
+_TICK_S = 0.05  # how long the judge waits at a time for processes that are starting
 COHORTS_OF_A_PROCESS = 64
 """The number of cohorts after which the worker process of a baseline or of the sentinel is replaced.
 
@@ -62,12 +64,16 @@ class Companions:
         """
         arms: list[Arm] = []
         cohorts: dict[str, int] = {}
-        models = baselines.companions(run.problem, run.device.emulated, run.settings.baseline)
+        compiled = run.settings.compiled and not run.device.emulated
+        models = baselines.companions(run.problem, run.settings.baseline, compiled=compiled)
         try:
-            for name, model in models.items():
-                idle = self._awake(name) or _Idle(_started(run, name, model), 0)
-                arms.append(Arm(name, idle.subject, trusted=True))
-                cohorts[name] = idle.cohorts + 1
+            for name in models:
+                if idle := self._awake(name):
+                    arms.append(Arm(name, idle.subject, trusted=True))
+                    cohorts[name] = idle.cohorts + 1
+            for name, subject in _all_started(run, {n: m for n, m in models.items() if n not in cohorts}).items():
+                arms.append(Arm(name, subject, trusted=True))
+                cohorts[name] = 1
             yield arms
             if self.kept:
                 for arm in arms:
@@ -94,6 +100,30 @@ class Companions:
                 idle.subject.close()
                 return None
         return idle
+
+
+def _all_started(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Subject]:
+    """Starts a worker process for each model, side by side. If one cannot be started, ends the others."""
+    if not models:
+        return {}
+    pool = ThreadPoolExecutor(len(models))
+    starting = {name: pool.submit(_started, run, name, model) for name, model in models.items()}
+    try:
+        # Each wait is short, because an interruption that arrives just before a wait takes effect after it.
+        while wait(starting.values(), _TICK_S).not_done:
+            pass
+        return {name: each.result() for name, each in starting.items()}
+    except BaseException:
+        for each in starting.values():
+            each.add_done_callback(_end)
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _end(starting: Future[Subject]) -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().close()
 
 
 def _started(run: RunContext, name: str, model: ModelSource) -> Subject:

@@ -23,8 +23,9 @@ class Settings:
     coarsest number format that candidates may compute in; None allows only the format of the outputs. `baseline`: the
     arm that speedups compare with. `jobs`: the number of parallel builds; None derives the number from the processors
     and the free memory. `quick`: fewer cases, and a quarter of the default budget. `case`: the name of the only case to
-    check, after which nothing is timed; None checks all cases. `limits`: the limits of each worker process. `results`:
-    the folder of results that the user named, or None; commands that reproduce a failure name it again.
+    check, after which nothing is timed; None checks all cases. `compiled`: on a GPU, torch.compile is timed too, even
+    if it is not the baseline. `limits`: the limits of each worker process. `results`: the folder of results that the
+    user named, or None; commands that reproduce a failure name it again.
     """
 
     seed: int = field(default_factory=lambda: secrets.randbits(48))
@@ -35,6 +36,7 @@ class Settings:
     jobs: int | None = None
     quick: bool = False
     case: str | None = None
+    compiled: bool = True
     limits: Limits = field(default_factory=Limits)
     results: Path | None = None
 

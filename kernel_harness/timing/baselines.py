@@ -48,15 +48,15 @@ def reference_source(problem: Problem, compile_mode: str | None = None) -> Model
     return ModelSource(str(problem.path), problem.text, "Model", compile_mode)
 
 
-def companions(problem: Problem, emulated: bool, baseline: str) -> dict[str, ModelSource]:
+def companions(problem: Problem, baseline: str, *, compiled: bool) -> dict[str, ModelSource]:
     """Returns the sources of the arms that are timed but not judged, by the name of the arm.
 
     The arms are the baseline "torch" (the reference model, run eagerly), the sentinel, and the reference model compiled
-    by torch.compile in some modes. The arm "torch.compile" is included if triton is installed and `emulated` is False,
-    which means that the device is a GPU. If `baseline` names an arm of torch.compile, that arm is always included.
+    by torch.compile in some modes. The arm "torch.compile" is included if `compiled` and triton is installed. If
+    `baseline` names an arm of torch.compile, that arm is always included.
     """
     found = {BASELINE: reference_source(problem), SENTINEL: ModelSource("sentinel.py", _SENTINEL, "Sentinel")}
     for name, mode in COMPILED.items():
-        if name == baseline or (name == "torch.compile" and not emulated and importlib.util.find_spec("triton")):
+        if name == baseline or (name == "torch.compile" and compiled and importlib.util.find_spec("triton")):
             found[name] = reference_source(problem, mode)
     return found
