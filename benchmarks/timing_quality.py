@@ -37,7 +37,7 @@ from timing_goals import BY_ITSELF, DOSE, IN_A_ROW, ITSELF, SAME, table
 
 from kernel_harness import device as devices
 from kernel_harness.core.arms import BASELINE, SENTINEL
-from kernel_harness.ipc.packed import buffer_of, pack
+from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.problem import load as load_problem
 from kernel_harness.results.environment import environment
 from kernel_harness.sandbox.subject import Subject
@@ -210,14 +210,12 @@ class Stand:
 
         The harness's interleaved rounds are compared with this method.
         """
-        packed = pack(self._bench.session.problem.inputs(1))
-        buffer = buffer_of(packed)
+        packed = pack(self._bench.session.problem.inputs(1), device=self._bench.session.reference.device)
         found: dict[str, list[float]] = {}
         for name, subject in self.subjects.items():
-            answers = [subject.call(packed, buffer, hold=1 << 20) for _ in range(calls + 2)][2:]
+            answers = [subject.call(packed, hold=1 << 20) for _ in range(calls + 2)][2:]
             found[name] = [a.clocked.device_ms or a.bracket_ms for a in answers]
             subject.worker.pause()
-        buffer.close()
         return found
 
 

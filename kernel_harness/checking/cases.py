@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -22,6 +22,10 @@ from kernel_harness.problem.problem import OWN, Problem, ProblemError, Shape, sh
 
 # Distributions whose inputs have zero mean. Terms of an output then cancel, so its rounding error is relatively large.
 _ZERO_MEAN = ("normal", "integers", "scaled")
+# The share of a GPU's memory that the inputs of cases may take between their uses, and that their answers may take.
+_KEPT_SHARE = 1 / 16
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,39 @@ class _Oracle:
     missing: str = ""
 
 
+class _Kept(Generic[T]):
+    """What was computed for cases, until its tensors take too much of a GPU's memory.
+
+    On the CPU, whose problems are small, nothing is forgotten.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._values: dict[Case, tuple[T, int]] = {}
+
+    def __contains__(self, case: Case) -> bool:
+        return case in self._values
+
+    def __getitem__(self, case: Case) -> T:
+        return self._values[case][0]
+
+    def keep(self, case: Case, value: T, held: Iterable[torch.Tensor]) -> None:
+        """Keeps `value`, whose memory is that of the tensors `held`, until the next `trim`."""
+        self._values[case] = value, sum(tensor.nbytes for tensor in held)
+
+    def trim(self) -> None:
+        """Forgets the oldest values, until the others take at most _KEPT_SHARE of the device's memory."""
+        if self._device == "cpu":
+            return
+        most = torch.cuda.get_device_properties(self._device).total_memory * _KEPT_SHARE
+        while self._values and sum(size for _, size in self._values.values()) > most:
+            del self._values[next(iter(self._values))]
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._values.clear()
+
+
 class Reference:
     """The source of the right answers of one problem. Each answer is computed on first use and cached."""
 
@@ -134,8 +171,8 @@ class Reference:
         self._problems: dict[tuple[tuple[str, int], ...], Problem] = {}
         self._works: dict[tuple[tuple[tuple[str, int], ...], str], bool] = {}
         self._required: set[tuple[tuple[str, int], ...]] = set()
-        self._inputs: dict[Case, Packed] = {}
-        self._expectations: dict[Case, tuple[Any, Expectation]] = {}
+        self._inputs: _Kept[Packed] = _Kept(device)
+        self._expectations: _Kept[tuple[Any, Expectation]] = _Kept(device)
 
     def at(self, case: Case) -> Problem:
         """Returns the problem with its size constants (`M`, `N`, ...) set to the values of the case."""
@@ -154,7 +191,7 @@ class Reference:
         problem = self.at(case)
         try:
             pack(problem.init_inputs())
-            packed = pack(problem.inputs(_derived_seed(case.seed, "a first trial")))
+            packed = self._drawn(problem, _derived_seed(case.seed, "a first trial"))
             _run(problem, problem.model(self.device), self._placed(packed, self.device))
         except (torch.OutOfMemoryError, UserError):
             raise
@@ -184,9 +221,9 @@ class Reference:
 
     def _gives_finite_answer(self, case: Case) -> bool:
         problem, seed = self.at(case), _derived_seed(case.seed, "a trial")
-        packed = pack(problem.inputs(seed, case.distribution))
+        packed = self._drawn(problem, seed, case.distribution)
         if case.distribution != OWN and not problem.states_stress:
-            own = pack(problem.inputs(seed)).tensors
+            own = self._drawn(problem, seed).tensors
             if all(torch.equal(a, b) for a, b in zip(own, packed.tensors, strict=True)):
                 return False
         outputs = _run(problem, problem.model(self.device), self._placed(packed, self.device))[1]
@@ -208,10 +245,28 @@ class Reference:
         return all(bool(answer.isfinite().all()) for answer in answers)
 
     def inputs(self, case: Case) -> Packed:
-        """Returns the inputs of the case. The judge keeps the tensors; worker processes get copies."""
+        """Returns the inputs of the case, on the device. The judge keeps the tensors; worker processes get copies."""
         if case not in self._inputs:
-            self._inputs[case] = pack(self.at(case).inputs(case.seed, case.distribution))
+            self._forget()
+            packed = self._drawn(self.at(case), case.seed, case.distribution)
+            self._inputs.keep(case, packed, packed.tensors)
         return self._inputs[case]
+
+    def drawn(self, seed: int, distribution: str, lead_bytes: int) -> Packed:
+        """Draws inputs at the problem's size on the device, and places them `lead_bytes` bytes after a buffer's start.
+
+        The result is not cached.
+        """
+        self._forget()
+        return self._drawn(self.problem, seed, distribution, lead_bytes)
+
+    def _forget(self) -> None:
+        """Makes room on the device for the inputs and the answer of another call."""
+        self._inputs.trim()
+        self._expectations.trim()
+
+    def _drawn(self, problem: Problem, seed: int, distribution: str = OWN, lead_bytes: int = 0) -> Packed:
+        return pack(problem.inputs(seed, distribution, self.device), lead_bytes, device=self.device)
 
     def changed_inputs(self, case: Case) -> set[int]:
         """Returns the numbers of the input tensors that the reference itself changes, counted from 0."""
@@ -223,7 +278,7 @@ class Reference:
     def answer_to_others(self, case: Case) -> Sequence[torch.Tensor]:
         """Returns the reference's outputs for inputs of the case's shape and distribution that have another seed."""
         problem = self.at(case)
-        packed = pack(problem.inputs(_derived_seed(case.seed, "other inputs"), case.distribution))
+        packed = self._drawn(problem, _derived_seed(case.seed, "other inputs"), case.distribution)
         return _run(problem, problem.model(self.device), self._placed(packed, self.device))[1]
 
     def expectation(self, case: Case) -> tuple[Any, Expectation]:
@@ -233,7 +288,11 @@ class Reference:
         """
         if case not in self._expectations:
             packed = self.inputs(case)
-            self._expectations[case] = self.expect(self.at(case), packed, case.name, case.distribution)
+            self._expectations.trim()
+            answer = self.expect(self.at(case), packed, case.name, case.distribution)
+            expectation = answer[1]
+            tensors_of = (*expectation.expected, *(expectation.oracle or ()), *(expectation.scale or ()))
+            self._expectations.keep(case, answer, tensors_of)
         return self._expectations[case]
 
     def expect(

@@ -40,8 +40,8 @@ def error_map(mask: torch.Tensor) -> ErrorMap | None:
     row_edges, column_edges = _edges(matrix.shape[0], MAX_ROWS), _edges(columns, MAX_COLUMNS)
     cells, alike = [], dict[tuple[float, ...], tuple[float, ...]]()
     for top, bottom in itertools.pairwise(row_edges):
-        wrong = matrix[top:bottom].sum(dim=0).cumsum(dim=0).tolist()
-        upto = [0, *(wrong[edge - 1] for edge in column_edges[1:])]
+        wrong = matrix[top:bottom].sum(dim=0).cumsum(dim=0)
+        upto = [0, *wrong[[edge - 1 for edge in column_edges[1:]]].tolist()]
         sizes = [(bottom - top) * (b - a) for a, b in itertools.pairwise(column_edges)]
         row = tuple(map(_share, (b - a for a, b in itertools.pairwise(upto)), sizes))
         cells.append(alike.setdefault(row, row))

@@ -13,8 +13,7 @@ from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.verify import Check, Expectation, same, unchanged, verify
 from kernel_harness.core.status import Status
 from kernel_harness.ipc import tensors
-from kernel_harness.ipc.channel import SharedBuffer
-from kernel_harness.ipc.packed import Packed, buffer_of
+from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.subject import Answer, Subject
@@ -128,8 +127,8 @@ class Examination:
                 self.subject.make(self._reference.problem)
         except Fault as raised:
             fault = raised
-        except torch.OutOfMemoryError:
-            fault = self._out_of_memory()
+        except torch.OutOfMemoryError as error:
+            fault = self._out_of_memory(error)
         return self._outcome(fault, time.perf_counter() - began)
 
     def _outcome(self, fault: Fault | None, check_s: float) -> CheckOutcome:
@@ -163,6 +162,7 @@ class Examination:
                 shape = case.shape
             try:
                 checks = self._try(subject, case)
+                subject.release_large()
             except Refused as refusal:
                 if case.timed_shape:
                     raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
@@ -176,40 +176,31 @@ class Examination:
 
     def _try(self, subject: Subject, case: Case) -> list[Check]:
         packed = self._reference.inputs(case)
-        buffer = buffer_of(packed)
-        try:
-            answer = subject.call(packed, buffer, writable=True, poison=case.poison)
-            self._first_call_ms = self._first_call_ms or answer.bracket_ms
-            self._launches = answer.launches
-            structure, expectation = self._reference.expectation(case)
-            if not self._reference.decides(expectation):
-                return []
-            check = compare(answer, structure, expectation)
-            if check.passed:
-                check = self._inputs_intact(case, packed, buffer, check)
-            if not case.repeat or not check.passed:
-                return [check]
-            again = subject.call(packed, buffer, writable=True)
-            return [check, same(answer.outputs, again.outputs, expectation.tolerance, f"{case.name} repeated")]
-        finally:
-            buffer.close()
+        answer = subject.call(packed, write_back=True, poison=case.poison)
+        self._first_call_ms = self._first_call_ms or answer.bracket_ms
+        self._launches = answer.launches
+        structure, expectation = self._reference.expectation(case)
+        if not self._reference.decides(expectation):
+            return []
+        check = compare(answer, structure, expectation)
+        if check.passed:
+            check = self._inputs_intact(case, packed, subject, check)
+        if not case.repeat or not check.passed:
+            return [check]
+        again = subject.call(packed)
+        return [check, same(answer.outputs, again.outputs, expectation.tolerance, f"{case.name} repeated")]
 
-    def _inputs_intact(self, case: Case, packed: Packed, buffer: SharedBuffer, check: Check) -> Check:
-        """Returns `check`, or a failed Check if the call changed an input that the reference leaves as it is.
-
-        Inputs that the reference changes too are set back.
-        """
-        after = [leaf.view(buffer.memory) for leaf in packed.leaves]
+    def _inputs_intact(self, case: Case, packed: Packed, subject: Subject, check: Check) -> Check:
+        """Returns `check`, or a failed Check if the call changed an input that the reference leaves as it is."""
+        after = subject.inputs_after(packed)
         changed = [i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i])]
         if changed and (blamed := [i for i in changed if i not in self._reference.changed_inputs(case)]):
             return Check(check.case, Status.MUTATED_INPUT, detail=f"Input {blamed[0] + 1} was changed by the call.")
-        for i in tensors.damaged(buffer.memory, packed.leaves, buffer.size):
+        for i in subject.damaged_inputs(packed):
             return Check(check.case, Status.MUTATED_INPUT, detail=f"Memory just beside input {i + 1} was written to.")
-        if changed:
-            tensors.write(buffer.memory, packed.leaves, packed.tensors, packed.size)
         return check
 
-    def _out_of_memory(self) -> Fault:
+    def _out_of_memory(self, error: torch.OutOfMemoryError) -> Fault:
         """Decides whose fault it is that the device had too little memory for the right answer, and returns the Fault.
 
         Ends the candidate's process and computes the answer again. If that succeeds, the candidate is at fault.
@@ -219,7 +210,12 @@ class Examination:
         self.subject.close()
         torch.cuda.empty_cache()
         self._reference.expectation(self._case)
-        return Fault(Status.RUNTIME_ERROR, "The kernel leaves too little of the device's memory to compute the answer.")
+        reason = f"The kernel leaves too little of the device's memory to compute the answer: {_first_line(error)}"
+        return Fault(Status.RUNTIME_ERROR, reason)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:400]
 
 
 def compare(answer: Answer, structure: Any, expectation: Expectation) -> Check:
@@ -234,5 +230,5 @@ def compare(answer: Answer, structure: Any, expectation: Expectation) -> Check:
         return Check(expectation.case, Status.WRONG_SHAPE, detail=detail)
     if [output.shape for output in answer.outputs] != [expected.shape for expected in expectation.expected]:
         return verify(answer.outputs, expectation)  # outputs of any size may not fit into the device's memory
-    device = expectation.expected[0].device if expectation.expected else torch.device("cpu")
-    return verify([output.to(device) for output in answer.outputs], expectation)
+    pairs = zip(answer.outputs, expectation.expected, strict=True)
+    return verify([output.to(expected.device) for output, expected in pairs], expectation)

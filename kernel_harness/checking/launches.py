@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.examination import CheckOutcome
 from kernel_harness.core.status import Status
 from kernel_harness.ipc.messages import KernelTimes
-from kernel_harness.ipc.packed import buffer_of
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.subject import Subject
@@ -72,17 +70,16 @@ def compare_without_kernels(
         return outcome
     try:
         packed = reference.inputs(next(case for case in cases if case.timed_shape))
-        with closing(buffer_of(packed)) as buffer:
-            subject.skip_kernels(True)
-            try:
-                # Code that polls memory until a kernel has written to it waits without end.
-                without = subject.call(packed, buffer, patience=_SKIPPED_PATIENCE).outputs
-            finally:
-                subject.skip_kernels(False)
-            full = subject.call(packed, buffer).outputs
-            _, right = reference.expectation(next(case for case in cases if case.timed_shape))
-            if [output.shape for output in full] == [expected.shape for expected in right.expected]:
-                outcome = replace(outcome, own_share=share_of_output(without, full))
+        subject.skip_kernels(True)
+        try:
+            # Code that polls memory until a kernel has written to it waits without end.
+            without = subject.call(packed, patience=_SKIPPED_PATIENCE).outputs
+        finally:
+            subject.skip_kernels(False)
+        full = subject.call(packed).outputs
+        _, right = reference.expectation(next(case for case in cases if case.timed_shape))
+        if [output.shape for output in full] == [expected.shape for expected in right.expected]:
+            outcome = replace(outcome, own_share=share_of_output(without, full))
     except (Fault, Refused):
         pass
     finally:
@@ -125,9 +122,9 @@ def _elements(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _kernels(subject: Subject, reference: Reference, case: Case) -> KernelTimes:
-    packed = reference.inputs(case)
-    with closing(buffer_of(packed)) as buffer:
-        return subject.kernels(packed, buffer)
+    kernels = subject.kernels(reference.inputs(case))
+    subject.release_large()
+    return kernels
 
 
 def own(kernels: Sequence[str], source: str, libraries: Sequence[Path]) -> list[str]:

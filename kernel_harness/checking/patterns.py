@@ -17,6 +17,8 @@ import torch
 
 MIN_WRONG = 4
 """The least number of wrong elements that can form a pattern. Fewer elements would form one by chance."""
+MOST_DESCRIBED = 1 << 26
+"""The largest number of elements of an output that is searched for a pattern. The search takes ten times its memory."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,10 @@ def describe(wrong: Wrong) -> Pattern:
     """Describes the pattern of the wrong elements.
 
     If the right values are in the wrong places, the description says only that. Otherwise it says what the wrong
-    elements contain and where they are.
+    elements contain and where they are. Of an output with more than MOST_DESCRIBED elements it says nothing.
     """
+    if wrong.mask.numel() > MOST_DESCRIBED:
+        return Pattern()
     whole = _first(_ARRANGEMENTS, wrong)
     found = [whole] if whole else [_first(recognisers, wrong) for recognisers in (_CONTENTS, _PLACES)]
     known = [pattern for pattern in found if pattern is not None]

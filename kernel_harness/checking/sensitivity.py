@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 
 from kernel_harness.checking.cases import Case, Reference
-from kernel_harness.checking.elementwise import measure
+from kernel_harness.checking.elementwise import chunks, finite, measure
 from kernel_harness.checking.verify import WRONG_NORM, Expectation, verify
 from kernel_harness.core.precision import is_inexact
 
@@ -58,9 +58,11 @@ def _means(expectation: Expectation, others: Sequence[torch.Tensor]) -> Sequence
 
 def _mean(tensor: torch.Tensor) -> complex | float:
     """Returns the mean of the tensor's finite elements, rounded for integers and booleans."""
-    wide = tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
-    finite = wide[wide.isfinite()]
-    mean: complex | float = finite.mean().item() if finite.numel() else 0.0
+    count, total = 0, torch.zeros((), dtype=torch.complex128)
+    for part in chunks(tensor):
+        (numbers,) = finite(*part)
+        count, total = count + numbers.numel(), total + numbers.sum().cpu()
+    mean: complex | float = (total if tensor.is_complex() else total.real).item() / max(1, count)
     return mean if is_inexact(tensor.dtype) or isinstance(mean, complex) else round(mean)
 
 

@@ -12,6 +12,7 @@ from kernel_harness.device.protocol import (
     Placed,
     Profiles,
     Sanitizes,
+    SharedMemory,
     SkipsKernels,
     Steady,
     TimesKernels,
@@ -19,8 +20,8 @@ from kernel_harness.device.protocol import (
 )
 
 __all__ = [
-    "Clocked", "CountsLaunches", "Device", "JudgeDevice", "Placed", "Profiles", "Sanitizes", "SkipsKernels", "Steady",
-    "TimesKernels", "WorkerDevice", "named",
+    "Clocked", "CountsLaunches", "Device", "JudgeDevice", "Placed", "Profiles", "Sanitizes", "SharedMemory",
+    "SkipsKernels", "Steady", "TimesKernels", "WorkerDevice", "named",
 ]  # fmt: skip
 
 _CLASSES = {

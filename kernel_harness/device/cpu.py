@@ -16,6 +16,7 @@ from kernel_harness.device.peaks import Peaks
 from kernel_harness.device.protocol import Clocked, Placed, Steady
 from kernel_harness.emulator import extension, shared_parts, strict, torch_cuda
 from kernel_harness.emulator.keys import extension_key
+from kernel_harness.ipc.channel import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf
 
 
@@ -26,7 +27,6 @@ class Emulated:
     label = "cpu-emulated"
     torch_device = "cuda"
     emulated = True
-    in_place = True
     # Emulated times do not predict the times of a GPU, so a rough measurement is enough.
     budget_s = 2.0
     half_width = 0.05
@@ -64,24 +64,36 @@ class Emulated:
     def open(self) -> None:
         """Does nothing: a worker inherits the emulated CUDA device from the fork server."""
 
-    def receive(self, memory: Any) -> None:
-        """Does nothing: calls work on the shared memory itself, so there is no copy to make before a call."""
+    def share(self, size: int) -> SharedBuffer:
+        """Returns new memory of the host, of at least `size` bytes, that a worker can map."""
+        return SharedBuffer(size)
 
-    def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
+    def cannot_share(self, reason: str) -> None:
+        """Does nothing: only the host's memory is shared."""
+
+    def map(self, descriptor: int, size: int, *, on_device: bool) -> torch.Tensor:
+        """Maps the judge's memory of `size` bytes that `descriptor` names, as a flat uint8 tensor."""
+        return map_shared(descriptor, size)
+
+    def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
         """Returns the inputs as tensors over the shared buffer `memory` itself, without a copy.
 
         The judge therefore sees every write to an input. `leaves` describe the inputs: dtype, shape, strides and
-        offset. `key` is not used, because the inputs of this device are never masked.
+        offset. The storage of each tensor begins with the tensor, as that of a tensor of its own does.
         """
-        return Placed([torch_cuda.as_cuda(leaf.view(memory)) for leaf in leaves], lambda: None)
+        alone = (leaf.of(torch.from_numpy(leaf.bytes(memory).numpy())) for leaf in leaves)
+        return Placed([torch_cuda.as_cuda(tensor) for tensor in alone], lambda: None)
 
-    def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
+    def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: torch.Tensor) -> None:
         """Copies each output tensor of a call into the shared buffer `memory`.
 
         `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`.
         """
         for leaf, tensor in zip(leaves, tensors, strict=True):
             leaf.view(memory).copy_(tensor)
+
+    def release_unused(self) -> None:
+        """Does nothing: torch keeps no memory of the host."""
 
     def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
         """Makes the call and waits for its kernels. Returns the call's result, and a Clocked without a time.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,14 +21,13 @@ from filelock import FileLock, Timeout
 
 from kernel_harness.compile import bindings, host_compiler, nvcc
 from kernel_harness.compile.sources import Sources
-from kernel_harness.device import ceilings, nvml, pinned
+from kernel_harness.device import ceilings, device_memory, nvml
 from kernel_harness.device.peaks import Peaks, of
-from kernel_harness.device.protocol import Clocked, Placed, Steady
-from kernel_harness.ipc.packed import mask_
+from kernel_harness.device.protocol import Clocked, Placed, SharedMemory, Steady
+from kernel_harness.ipc.channel import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf
 
 _FLUSHES = 2  # the size of the buffer in sizes of the L2 cache; a buffer of one size leaves old lines in the cache
-_MOST_PINNED_BYTES = 1 << 30
 _GRAPH_LAUNCHES = (1, 2, 4, 8, 16)
 _GRAPH_REPLAYS = 20
 _GRAPH_HOLD = 1 << 18  # clock cycles; enqueuing a graph takes less time
@@ -38,7 +38,6 @@ class Cuda:
     """A CUDA device, which `--device cuda` or `--device cuda:N` selects."""
 
     emulated = False
-    in_place = False
     budget_s = 60.0
     half_width = 0.005
     # On an H200, the times of one kernel in two processes differed by 0.1 to 0.2 us, for kernels of 5, 20 and 200 us.
@@ -49,10 +48,6 @@ class Cuda:
         self.name = name
         self.torch_device = name if ":" in name else "cuda:0"
         self._flush: torch.Tensor | None = None
-        self._inputs: Any = None
-        self._received: torch.Tensor | None = None
-        self._inputs_pinned, self._outputs_pinned = contextlib.ExitStack(), contextlib.ExitStack()
-        self._pinned_bytes = 0
 
     @property
     def label(self) -> str:
@@ -66,8 +61,10 @@ class Cuda:
     def prepare(self) -> None:
         """Selects the CUDA toolkit, and builds the library that makes C++ functions of candidates callable from Python.
 
+        Also uses the device once, because only that creates all of its files in /dev, which workers get from there.
         Raises BuildFailed, NoCompiler.
         """
+        torch.cuda.synchronize(self.torch_device)
         host_compiler.path()
         nvcc.use_toolkit()
         bindings.library()
@@ -81,6 +78,10 @@ class Cuda:
     def open(self) -> None:
         """Creates the CUDA context of this process, a worker, on the device."""
         torch.cuda.set_device(self.torch_device)
+        # NVML, which torch asks for the number of devices, may find none behind the wall. The driver finds them.
+        os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
+        if torch.cuda.device_count() == 0:
+            torch.cuda._cached_device_count = torch._C._cuda_getDeviceCount()
         torch.cuda.synchronize()
 
     def build_key(self, sources: Sources, /) -> str:
@@ -91,58 +92,54 @@ class Cuda:
         """Compiles the candidate's library for this device, into the empty folder `folder`. Raises BuildFailed."""
         nvcc.build(sources, folder)
 
-    def receive(self, memory: Any) -> None:
-        """Copies the shared buffer `memory` to the device while the inputs in it are masked.
+    def share(self, size: int) -> SharedMemory:
+        """Returns new memory of at least `size` bytes that a worker can map: this device's, or else the host's.
 
-        Masked inputs are combined (exclusive or) with random bits, whose key comes only with the call.
+        Raises torch.OutOfMemoryError if this device has too little free memory.
         """
-        self._received = None
-        self._received = self._copied(memory)
-        torch.cuda.synchronize()
+        if not device_memory.why_not(self.torch_device):
+            try:
+                return device_memory.DeviceBuffer(size, self.torch_device)
+            except device_memory.CannotShare as error:
+                self.cannot_share(str(error))
+        return SharedBuffer(size)
 
-    def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
-        """Returns the inputs as views of one copy, on the device, of the whole shared buffer `memory`.
+    def cannot_share(self, reason: str) -> None:
+        """Stores why memory of this device cannot be shared with workers. `share` then returns memory of the host."""
+        device_memory.refuse(self.torch_device, reason)
 
-        `leaves` describe the inputs: dtype, shape, strides and offset. The copy includes the known bytes around each
-        input, in which the judge finds writes out of bounds. If `key` is given, removes with it the random bits that
-        mask the inputs, from the copy that `receive` has made.
+    def map(self, descriptor: int, size: int, *, on_device: bool) -> torch.Tensor:
+        """Maps the judge's memory of `size` bytes that `descriptor` names, as a flat uint8 tensor.
+
+        Raises CannotShare if memory of this device cannot be mapped.
         """
-        received, self._received = self._received, None
-        arena = self._copied(memory) if key is None or received is None else received
-        if key is not None:
-            mask_(arena.view(torch.int64), key)
-        views = []
-        for leaf in leaves:
-            flat = arena[leaf.offset : leaf.offset + leaf.nbytes].view(leaf.dtype)
-            views.append(flat.as_strided(leaf.shape, leaf.stride, flat.storage_offset()))
-        torch.cuda.synchronize()
-        return Placed(views, lambda: pinned.as_bytes(memory).copy_(arena))
+        if on_device:
+            return device_memory.map_device_memory(descriptor, size, self.torch_device)
+        return map_shared(descriptor, size)
 
-    def _copied(self, memory: Any) -> torch.Tensor:
-        """Returns a copy, on the device, of the shared buffer `memory`. Pins the buffer at its first copy."""
-        host = pinned.as_bytes(memory)
-        if memory is not self._inputs:
-            self._inputs_pinned.close()
-            self._inputs_pinned.enter_context(pinned.pinned(host, written=not memoryview(memory).readonly))
-            self._inputs = memory
-        return host.to(self.torch_device)
+    def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
+        """Returns the inputs as views of the whole shared buffer `memory`, or of one copy of it on the device.
 
-    def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
-        """Copies each output tensor of a call into the shared buffer `memory`.
-
-        `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`. The part of `memory` that
-        the outputs fill is pinned once, unless it is larger than 1 GiB.
+        `leaves` describe the inputs: dtype, shape, strides and offset. A copy is needed only for memory of the host. It
+        includes the known bytes around each input, in which the judge finds writes out of bounds.
         """
-        size = max((leaf.offset + leaf.nbytes for leaf in leaves), default=0)
-        if self._pinned_bytes < size <= _MOST_PINNED_BYTES:
-            self._outputs_pinned.close()
-            self._outputs_pinned.enter_context(pinned.pinned(pinned.as_bytes(memory)[:size], written=True))
-            self._pinned_bytes = size
-        elif size > _MOST_PINNED_BYTES:  # CUDA cannot copy to memory of which only a part is pinned
-            self._outputs_pinned.close()
-            self._pinned_bytes = 0
+        if memory.is_cuda:
+            return Placed([leaf.view(memory) for leaf in leaves], lambda: None)
+        copy = memory.to(self.torch_device)
+        return Placed([leaf.view(copy) for leaf in leaves], lambda: _copy_back(memory, copy))
+
+    def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: torch.Tensor) -> None:
+        """Copies each output tensor of a call into the shared buffer `memory`, and waits for the copies.
+
+        `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`.
+        """
         for leaf, tensor in zip(leaves, tensors, strict=True):
             leaf.view(memory).copy_(tensor)
+        self.synchronize()
+
+    def release_unused(self) -> None:
+        """Gives memory of the device back that torch keeps for later and does not use."""
+        torch.cuda.empty_cache()
 
     def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
         """Makes the call between two CUDA events. Returns the call's result and its time.
@@ -249,6 +246,7 @@ class Cuda:
             "multiprocessors": properties.multi_processor_count, "memory_bytes": properties.total_memory,
             "l2_bytes": properties.L2_cache_size, "cuda": torch.version.cuda, "nvcc": nvcc.version(),
             **host_compiler.identity(), **nvml.driver(), **self.state(), "null_call_ms": self._null_call_ms(),
+            "shares": f"host memory: {why}" if (why := device_memory.why_not(self.torch_device)) else "device memory",
         }  # fmt: skip
 
     def _null_call_ms(self) -> float:
@@ -286,6 +284,10 @@ class Cuda:
         error = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
         if error and error != _NOT_SUPPORTED:  # a device without persisting lines gives this error
             raise RuntimeError(f"CUDA error: the L2 cache's persisting lines cannot be reset (driver error {error})")
+
+
+def _copy_back(memory: torch.Tensor, copy: torch.Tensor) -> None:
+    memory.copy_(copy)
 
 
 def times_on(kind: torch.autograd.DeviceType, profiler: torch.profiler.profile) -> list[tuple[str, float]]:

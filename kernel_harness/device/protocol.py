@@ -16,12 +16,27 @@ from kernel_harness.device.peaks import Peaks
 from kernel_harness.ipc.tensors import Leaf
 
 
+class SharedMemory(Protocol):
+    """Memory that the judge owns and one worker maps: the host's, or a CUDA device's if `on_device`.
+
+    `bytes` is the memory as a flat uint8 tensor of at least `size` bytes. `descriptor` is what the worker maps.
+    """
+
+    on_device: bool
+    size: int
+    descriptor: int
+    bytes: torch.Tensor
+
+    def close(self) -> None:
+        """Closes the descriptor and unmaps the memory. Safe to call twice."""
+
+
 @dataclass(frozen=True)
 class Placed:
     """The inputs of a call as tensors on the device.
 
-    After the call, `write_back` copies the tensors to the memory that the judge reads, so that the judge sees if the
-    candidate has changed its inputs.
+    After the call, `write_back` copies the tensors to the memory that the judge reads, unless they lie there: the judge
+    sees then if the candidate has changed its inputs.
     """
 
     tensors: list[torch.Tensor]
@@ -60,7 +75,6 @@ class JudgeDevice(Protocol):
     name: str  # `named` returns this device for this name, in every process
     torch_device: str  # the device's name in torch, for `Tensor.to`
     emulated: bool  # whether the times are those of an emulation, which predict nothing
-    in_place: bool  # whether a call works on the shared memory itself, and may write to it
     budget_s: float  # default time to spend on timing, in seconds
     half_width: float  # timing may stop at this relative half width of a speedup's confidence interval
     resolution_ms: float  # the times of one kernel in two processes differ by this, after any number of samples
@@ -80,6 +94,15 @@ class JudgeDevice(Protocol):
 
         Raises EnvironmentLacking, and OSError if the build cache cannot be written.
         """
+
+    def share(self, size: int) -> SharedMemory:
+        """Returns new memory of at least `size` bytes that a worker can map: the device's own where that is possible.
+
+        Raises torch.OutOfMemoryError.
+        """
+
+    def cannot_share(self, reason: str) -> None:
+        """Says that a worker could not map memory of the device. `share` then returns memory of the host."""
 
     def build_key(self, sources: Sources, /) -> str:
         """Returns the build cache's key of the library that `sources` describe, built for this device."""
@@ -113,7 +136,6 @@ class WorkerDevice(Protocol):
     """The part of a device that runs in the fork server and in worker processes."""
 
     torch_device: str
-    in_place: bool
 
     def prepare_worker(self) -> None:
         """Makes, in the fork server, the preparations that workers inherit, such as an emulated CUDA device."""
@@ -130,25 +152,23 @@ class WorkerDevice(Protocol):
     def built(self, library: Path) -> None:
         """Makes the preparations that the device needs before a worker loads `library`, a library of its candidate."""
 
-    def receive(self, memory: Any) -> None:
-        """Copies the inputs of the next call from the shared buffer `memory` to the device while they are still masked.
+    def map(self, descriptor: int, size: int, *, on_device: bool) -> torch.Tensor:
+        """Maps the judge's SharedMemory of `size` bytes that `descriptor` names, as a flat uint8 tensor."""
 
-        Masked inputs are combined (exclusive or) with random bits, whose key comes only with the call. On a device with
-        `in_place`, this method does nothing.
-        """
-
-    def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
+    def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
         """Returns the inputs in the shared buffer `memory` as tensors on the device.
-
-        `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`. `key` removes the random
-        bits that mask the inputs; it is None if the inputs are not masked.
-        """
-
-    def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
-        """Copies each output tensor of a call into the shared buffer `memory`.
 
         `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`.
         """
+
+    def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: torch.Tensor) -> None:
+        """Copies each output tensor of a call into the shared buffer `memory`, and waits for the copies.
+
+        `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`.
+        """
+
+    def release_unused(self) -> None:
+        """Gives memory of the device back that torch keeps for later and does not use."""
 
     def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
         """Makes a call and times it. Returns the call's result and its time.

@@ -17,11 +17,12 @@ from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.sources import Sources
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.cuda import Cuda
-from kernel_harness.device.protocol import Placed
+from kernel_harness.device.protocol import Placed, SharedMemory
 from kernel_harness.emulator import extension, shared_parts
 from kernel_harness.emulator.flags import Instrumentation
 from kernel_harness.emulator.keys import extension_key
 from kernel_harness.emulator.sanitize import Sanitizer
+from kernel_harness.ipc.channel import SharedBuffer
 from kernel_harness.ipc.tensors import Leaf
 
 
@@ -83,11 +84,11 @@ class Sanitized(Emulated):
         if self._sanitizer:
             self._sanitizer.name_arrays(library)
 
-    def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
+    def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
         """Copies each input into an allocation of its own on the device, and returns the copies.
 
         The sanitizer then finds accesses out of bounds, because unused bytes surround each allocation. `leaves`
-        describe the inputs in `memory`: dtype, shape, strides and offset. `key` is not used.
+        describe the inputs in `memory`: dtype, shape, strides and offset.
         """
         assert self._sanitizer
         placed = []
@@ -98,7 +99,7 @@ class Sanitized(Emulated):
             self._sanitizer.name(tensor, f"input {i}", read_only=True)
         return Placed(placed, lambda: None)
 
-    def fetch(self, outputs: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: Any) -> None:
+    def fetch(self, outputs: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: torch.Tensor) -> None:
         """Ends the sanitizer's checks of the call, and then copies each output tensor into the shared buffer `memory`.
 
         `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`.
@@ -125,10 +126,14 @@ class SanitizedCuda(Cuda):
         os.environ["NVCC_APPEND_FLAGS"] = "-lineinfo"  # this process makes no other build
         super().build(sources, folder)
 
-    def place(self, memory: Any, leaves: Sequence[Leaf], key: int | None = None) -> Placed:
+    def share(self, size: int) -> SharedMemory:
+        """Returns new memory of the host, because compute-sanitizer need not know memory of another process."""
+        return SharedBuffer(size)
+
+    def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
         """Copies each input into an allocation of its own on the device, and returns the copies.
 
         compute-sanitizer checks the bounds of allocations, and so those of each input. `leaves` describe the inputs in
-        `memory`: dtype, shape, strides and offset. `key` is not used.
+        `memory`: dtype, shape, strides and offset.
         """
         return Placed([leaf.view(memory).to(self.torch_device) for leaf in leaves], lambda: None)

@@ -6,7 +6,6 @@ the JSON objects mean.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import math
@@ -19,13 +18,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 # Large enough for a message with a candidate's file and the sources that the file builds, both escaped as JSON.
 MAX_MESSAGE_BYTES = 8 << 20
 MAX_DESCRIPTORS = 4
 _LENGTH = struct.Struct("<I")
 # From linux/fcntl.h; the fcntl module of Python 3.11 lacks these names.
 _F_ADD_SEALS = 1033
-_SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 1, 2, 4, 16
+_SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1, 2, 4
 
 
 class Malformed(Exception):
@@ -152,69 +153,38 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 class SharedBuffer:
-    """Shared memory of a fixed size: a memfd (a file in memory) with seals, which nothing can remove.
+    """Shared memory of the host, of a fixed size: a memfd (a file in memory) with seals, which nothing can remove.
 
     The seals stop every process that holds the descriptor from changing the size. Without the seals, a worker could
-    shrink the memory, and Linux would kill the judge when it reads its mapping beyond the new end.
+    shrink the memory, and Linux would kill the judge when it reads its mapping beyond the new end. `bytes` is the
+    memory as a flat uint8 tensor. A page takes no physical memory until it is used.
     """
+
+    on_device = False
 
     def __init__(self, size: int) -> None:
         self.size = max(1, size)
         self.descriptor = os.memfd_create("kernel-harness", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.descriptor, self.size)
-        fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _SEAL_SHRINK | _SEAL_GROW)
-        self.memory = mmap.mmap(self.descriptor, self.size)
-        self._sealed = False
-
-    @property
-    def taken_bytes(self) -> int:
-        """Returns how many bytes of physical memory the buffer takes. A page takes none until it is used."""
-        return os.fstat(self.descriptor).st_blocks * 512
-
-    def read_only(self) -> int:
-        """Returns a new read-only descriptor of this memory. The caller must close the descriptor.
-
-        From now on, the memory can be written only through mappings that already exist, such as `self.memory`. This
-        needs a seal, because the holder of a read-only descriptor could open the memory again for writing through
-        /proc. A second seal forbids further seals, because a process that holds a descriptor could otherwise add some.
-        No seal covers the times, the mode and the extended attributes of the memory's file. A worker that owns the file
-        can change them through a read-only descriptor, and so leave a message for the next worker. They are set back.
-        """
-        if not self._sealed:
-            fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _SEAL_FUTURE_WRITE | _SEAL_SEAL)
-            self._sealed = True
-        os.utime(self.descriptor, ns=(0, 0))
-        os.fchmod(self.descriptor, 0o600)
-        with contextlib.suppress(OSError):  # a Linux kernel without extended attributes of memory
-            for name in os.listxattr(self.descriptor):
-                if name.startswith("user."):
-                    os.removexattr(self.descriptor, name)
-        return os.open(f"/proc/self/fd/{self.descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _SEAL_SHRINK | _SEAL_GROW | _SEAL_SEAL)
+        self.bytes = map_shared(self.descriptor, self.size)
 
     def close(self) -> None:
         """Closes the descriptor and unmaps the memory. Linux frees the memory once no process maps it.
 
-        A second call is safe, for example after an interrupt in the first call.
+        A second call is safe, for example after an interrupt in the first call. A tensor that still uses the mapping
+        keeps it.
         """
         # The number may soon belong to another file, which later code must not reach through `self.descriptor`.
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
-        # BufferError means that a tensor still uses the mapping. The mapping is then freed with that tensor.
-        with contextlib.suppress(BufferError):
-            self.memory.close()
+        self.bytes = torch.empty(0, dtype=torch.uint8)
 
 
-def map_private(descriptor: int, size: int) -> mmap.mmap:
-    """Maps `size` bytes of the memory behind `descriptor`. No other process sees what this process writes to it."""
-    return mmap.mmap(descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+def map_shared(descriptor: int, size: int) -> torch.Tensor:
+    """Maps `size` bytes of the memory behind `descriptor`, as a flat uint8 tensor.
 
-
-def map_read_only(descriptor: int, size: int) -> mmap.mmap:
-    """Maps `size` bytes of the memory behind `descriptor`, for reading only."""
-    return mmap.mmap(descriptor, size, prot=mmap.PROT_READ)
-
-
-def map_shared(descriptor: int, size: int) -> mmap.mmap:
-    """Maps `size` bytes of the memory behind `descriptor`. All processes that map it see what this one writes."""
-    return mmap.mmap(descriptor, size)
+    All processes that map the memory see what this one writes. The mapping ends with the last tensor that uses it.
+    """
+    return torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)

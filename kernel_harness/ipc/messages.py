@@ -99,15 +99,13 @@ class InputLayout(Message):
     """The places of a call's or a constructor's inputs in a shared buffer of `size` bytes.
 
     `structure` is the nesting and the plain values of the inputs, as `tensors.flatten` returns it. `leaves` describes
-    each tensor: dtype, shape, strides and offset in the buffer. `key` removes the random bits that hide the buffer's
-    bytes (see `packed.mask_`); it is None if the bytes are not hidden. The constructor raises tensors.Unreadable if a
-    tensor ends beyond the buffer.
+    each tensor: dtype, shape, strides and offset in the buffer. The constructor raises tensors.Unreadable if a tensor
+    ends beyond the buffer.
     """
 
     structure: Any
     leaves: _Leaves
     size: int
-    key: int | None
 
     def __post_init__(self) -> None:
         tensors.check_inside(self.leaves, self.size)
@@ -122,13 +120,32 @@ class Ping(Message):
 class Start(Message):
     """A request to a worker: open the device with the name `device`. The reply is Done.
 
-    The worker also puts the folders in `import_path` first in `sys.path`. One descriptor comes with the request: the
-    shared memory of `output_bytes` bytes to which the worker will copy outputs.
+    The worker also puts the folders in `import_path` first in `sys.path`.
     """
 
     device: str
-    output_bytes: int
     import_path: tuple[str, ...]
+
+
+class Purpose(StrEnum):
+    """What a piece of memory is for that judge and worker share: the inputs of calls, or their outputs."""
+
+    INPUTS = "inputs"
+    OUTPUTS = "outputs"
+
+
+@dataclass(frozen=True)
+class Share(Message):
+    """A request to a worker: map shared memory of `size` bytes for the inputs or outputs of later calls.
+
+    The reply is Done. `on_device` says whether it is memory of the CUDA device. One descriptor comes with the request.
+    The worker first gives up the memory that it has mapped for this purpose. A size of 0 asks for that alone, without a
+    descriptor.
+    """
+
+    purpose: Purpose
+    size: int
+    on_device: bool
 
 
 @dataclass(frozen=True)
@@ -158,35 +175,40 @@ class Make(Message):
 
 
 @dataclass(frozen=True)
-class Receive(Message):
-    """A request to a worker: copy the inputs to the device before the call, while they are hidden. The reply is Done.
+class Prepare(Message):
+    """A request to a worker: make ready for one call of the model, which Call asks for. The reply is Done.
 
-    The inputs are combined with random bits (see `packed.mask_`), so that the worker cannot read them yet. The next
-    Call brings the key that removes the bits. One descriptor comes with the request: the shared buffer that holds the
-    inputs.
-    """
-
-
-@dataclass(frozen=True)
-class Call(Message):
-    """A request to a worker: call the model once. The reply is Called.
-
-    - `inputs`: the description of the inputs in the shared buffer.
+    - `inputs`: the description of the inputs in the shared memory for inputs.
     - `seed`: the worker first seeds torch's random generator with this number.
-    - `writable`: after the call, the worker copies the inputs back to the buffer, where the judge looks for changes.
+    - `write_back`: after the call, the worker copies the inputs to the shared memory if they do not lie there, so that
+      the judge can look for changes.
     - `poison`: device memory that the call has not written reads as NaN.
     - `hold`: the clock cycles for which the device waits before a timed call, or None for an untimed call.
     - `keep`: the worker keeps the inputs, so that Repeat or Replay can make the same call again.
 
-    One descriptor comes with the request: the buffer that holds the inputs.
+    The inputs need not be in the shared memory yet.
     """
 
     inputs: InputLayout
     seed: int
-    writable: bool
+    write_back: bool
     poison: bool
     hold: int | None
     keep: bool
+
+
+@dataclass(frozen=True)
+class Call(Message):
+    """A request to a worker: make the call that Prepare has described. The reply is Called.
+
+    The inputs are in the shared memory for inputs. The worker copies the outputs to the shared memory for outputs if
+    they fit there. If not, the judge shares more memory and sends Fetch.
+    """
+
+
+@dataclass(frozen=True)
+class Fetch(Message):
+    """A request to a worker: copy the outputs of the last call to the shared memory for outputs. The reply is Done."""
 
 
 @dataclass(frozen=True)
@@ -211,8 +233,8 @@ class Replay(Message):
 class ListKernels(Message):
     """A request to a worker: call the model once and list the kernels that the call launches. The reply is KernelTimes.
 
-    `inputs` describes the inputs. The worker first seeds torch's random generator with `seed`. One descriptor comes
-    with the request: the shared buffer that holds the inputs.
+    `inputs` describes the inputs in the shared memory for inputs. The worker first seeds torch's random generator with
+    `seed`.
     """
 
     inputs: InputLayout

@@ -15,7 +15,6 @@ import torch
 # The length of a canary: known bytes before and after each tensor of a buffer. CUDA's allocator also aligns tensors to
 # 512 bytes, so vector loads behave in a buffer as they do elsewhere.
 CANARY_BYTES = 512
-_CANARY = bytes((37 * i + 11) % 256 for i in range(CANARY_BYTES))
 MAX_LEAVES = 256
 MAX_RANK = 16
 MAX_DEPTH = 64
@@ -56,21 +55,20 @@ class Leaf:
         """Returns the number of bytes that the tensor takes."""
         return self.count * int(self.dtype.itemsize)
 
-    def view(self, memory: Any) -> torch.Tensor:
+    def view(self, memory: torch.Tensor) -> torch.Tensor:
         """Returns the tensor as a view of the buffer `memory`. An empty tensor shares no memory with the buffer."""
         return self.of(self.bytes(memory))
 
-    def bytes(self, memory: Any) -> torch.Tensor:
+    def bytes(self, memory: torch.Tensor) -> torch.Tensor:
         """Returns the tensor's bytes in the buffer `memory` as a flat uint8 tensor, without a copy."""
-        if not self.count:
-            return torch.empty(0, dtype=torch.uint8)
-        return torch.frombuffer(memory, dtype=torch.uint8, count=self.nbytes, offset=self.offset)
+        return memory[self.offset : self.offset + self.nbytes]
 
     def of(self, flat: torch.Tensor) -> torch.Tensor:
         """Returns the described tensor with its bytes taken from `flat`, a flat uint8 tensor, without a copy."""
         if not self.count:
-            return torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
-        return flat.view(self.dtype).as_strided(self.shape, self.stride)
+            return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=flat.device)
+        typed = flat.view(self.dtype)
+        return typed.as_strided(self.shape, self.stride, typed.storage_offset())
 
     def to_json(self) -> dict[str, Any]:
         """Returns this description of a tensor as a JSON object, for a message."""
@@ -111,29 +109,29 @@ def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
     sent to another process.
     """
     tensors: list[torch.Tensor] = []
+    return _flatten(value, tensors), tensors
 
-    def walk(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            if value.dtype not in _NAMES or value.layout != torch.strided:
-                raise Unreadable(f"a tensor of {value.dtype}, {value.layout} cannot be sent to another process")
-            tensors.append(value)
-            return {"tensor": len(tensors) - 1}
-        if isinstance(value, (list, tuple)):
-            return {"tuple" if isinstance(value, tuple) else "list": [walk(v) for v in value]}
-        if isinstance(value, dict):
-            return {"dict": [[walk(k), walk(v)] for k, v in value.items()]}
-        if isinstance(value, float) and not math.isfinite(value):
-            return {"float": str(value)}
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return {"value": value}
-        if isinstance(value, torch.dtype):
-            return {"dtype": str(value).removeprefix("torch.")}
-        raise Unreadable(
-            f"a {type(value).__name__} cannot be sent to another process; "
-            "use tensors, numbers, strings, lists and dicts"
-        )
 
-    return walk(value), tensors
+# Not a function within `flatten`: one that calls itself would keep the tensors until Python looks for cycles.
+def _flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        if value.dtype not in _NAMES or value.layout != torch.strided:
+            raise Unreadable(f"a tensor of {value.dtype}, {value.layout} cannot be sent to another process")
+        tensors.append(value)
+        return {"tensor": len(tensors) - 1}
+    if isinstance(value, (list, tuple)):
+        return {"tuple" if isinstance(value, tuple) else "list": [_flatten(v, tensors) for v in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_flatten(k, tensors), _flatten(v, tensors)] for k, v in value.items()]}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": str(value)}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return {"value": value}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    raise Unreadable(
+        f"a {type(value).__name__} cannot be sent to another process; use tensors, numbers, strings, lists and dicts"
+    )
 
 
 def unflatten(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
@@ -207,30 +205,31 @@ def layout(tensors: Iterable[torch.Tensor], lead_bytes: int = 0) -> tuple[list[L
     return leaves, offset
 
 
-def write(memory: Any, leaves: Sequence[Leaf], tensors: Iterable[torch.Tensor], size: int) -> None:
-    """Copies `tensors` to the places in `memory` that `leaves` describes, and fills all other bytes with known values.
+def write(memory: torch.Tensor, leaves: Sequence[Leaf], tensors: Iterable[torch.Tensor]) -> None:
+    """Copies `tensors` to the places in the flat uint8 tensor `memory` that `leaves` describes.
 
-    `leaves` has the dtype, shape, strides and offset of each tensor, and `size` is the length of `memory` in bytes. The
-    known values reveal later writes outside a tensor.
+    `leaves` has the dtype, shape, strides and offset of each tensor.
     """
-    end = 0
-    for leaf in leaves:
-        _fill(memory, end, leaf.offset)
-        end = leaf.offset + leaf.nbytes
-    _fill(memory, end, size)
     for leaf, tensor in zip(leaves, tensors, strict=True):
         leaf.view(memory).copy_(tensor)
 
 
-def damaged(memory: Any, leaves: Sequence[Leaf], size: int) -> list[int]:
+def surround(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> None:
+    """Fills the bytes of `memory` around the tensors with known values, which reveal later writes outside a tensor.
+
+    `leaves` describes the place of each tensor in the first `size` bytes of `memory`.
+    """
+    for start, end in _gaps(leaves, size):
+        memory[start:end] = _canary(start, end, memory.device)
+
+
+def damaged(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> list[int]:
     """Returns the indices of tensors next to which something wrote: the known bytes before or after them have changed.
 
-    `leaves` describes the place of each tensor in `memory`, which has `size` bytes.
+    `leaves` describes the place of each tensor in the first `size` bytes of `memory`.
     """
-    ends = [0, *(leaf.offset + leaf.nbytes for leaf in leaves)]
-    starts = [*(leaf.offset for leaf in leaves), size]
-    gaps = [memory[end:start] == _canary(end, start) for end, start in zip(ends, starts, strict=True)]
-    return [i for i in range(len(leaves)) if not gaps[i] or not gaps[i + 1]]
+    intact = [torch.equal(memory[a:b], _canary(a, b, memory.device)) for a, b in _gaps(leaves, size)]
+    return [i for i in range(len(leaves)) if not intact[i] or not intact[i + 1]]
 
 
 def check_inside(leaves: Iterable[Leaf], size: int) -> None:
@@ -252,11 +251,11 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     return True
 
 
-def _canary(start: int, end: int) -> bytes:
-    first = start % CANARY_BYTES
-    repeats = (end - start + first) // CANARY_BYTES + 1
-    return (_CANARY * repeats)[first : first + end - start]
+def _gaps(leaves: Sequence[Leaf], size: int) -> list[tuple[int, int]]:
+    """Returns the first byte and the end of each piece of a buffer that no tensor takes: before, between and after."""
+    starts = [0, *(leaf.offset + leaf.nbytes for leaf in leaves)]
+    return list(zip(starts, [*(leaf.offset for leaf in leaves), size], strict=True))
 
 
-def _fill(memory: Any, start: int, end: int) -> None:
-    memory[start:end] = _canary(start, end)
+def _canary(start: int, end: int, device: torch.device) -> torch.Tensor:
+    return (torch.arange(start, end, device=device) % CANARY_BYTES * 37 + 11).to(torch.uint8)

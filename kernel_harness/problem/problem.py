@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ast
 import difflib
+import logging
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -27,17 +28,23 @@ from kernel_harness.problem.constants import Constant
 from kernel_harness.problem.cuda_to_cpu import CudaToCpu
 from kernel_harness.problem.generators import seeded
 
+_LOG = logging.getLogger(__name__)
+
 OWN = "own"
 """The name of the distribution from which the problem's own get_inputs() draws."""
 
 # The value of each constant that a shape sets, such as M, K and N, or `shape[0]` for an element of a tuple.
 Shape = Mapping[str, int]
+# Returns the random generator of a device, which is the same at each call.
+_GeneratorOf = Callable[[torch.device], torch.Generator]
 
 # The distributions for a problem file without STRESS. They change the values that get_inputs() draws, and keep whatever
 # structure these have (`_varied`).
 _VARIATIONS: Mapping[str, Mapping[str, Any]] = {"normal": {}, "scaled": {"log2_range": 4}}
 # A tensor with at most so many different numbers in a sample holds choices (signs, classes), not measurements.
 _MOST_CHOICES, _SAMPLE = 32, 4096
+# The elements of a tensor that are converted to float64 at a time.
+_PART = 1 << 26
 # Not zero: the mean of all inputs, which a model may compute, would then be rounding error.
 _MEAN = 1 / 16
 
@@ -146,25 +153,39 @@ class Problem:
         own = getattr(self.module, "TOLERANCE", None)
         return Tolerance(**own) if own else default_tolerance(dtype)
 
-    def inputs(self, seed: int, distribution: str = OWN) -> Any:
+    def inputs(self, seed: int, distribution: str = OWN, device: str = "cpu") -> Any:
         """Returns the inputs of one call: the result of the problem's get_inputs(), drawn with `seed`.
 
-        For a distribution other than "own", the values of all floating-point tensors are drawn from this distribution
+        `device` is torch's default device meanwhile. Code that fails with a GPU as default runs with the CPU's. For a
+        distribution other than "own", the values of all floating-point tensors are drawn from this distribution
         instead. If the problem file has no STRESS, they are instead computed from the drawn values (`_varied`).
         Raises ProblemError if get_inputs() raises an exception.
         """
         try:
-            with self._running(seed):
-                inputs = self.module.get_inputs()
+            inputs = self._drawn(seed, device)
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:
             where = f"{self.path}: get_inputs() at {shape_text(self.shape)}"
             raise ProblemError(f"{where}: {type(error).__name__}: {error}") from error
         if distribution == OWN:
             return inputs
-        generator = torch.Generator().manual_seed(seed)
+        generator = cache(lambda device: torch.Generator(device).manual_seed(seed))
         parameters = self.stress[distribution]
         change = _redraw if self.states_stress else _varied
         return [change(value, distribution, parameters, generator) for value in inputs]
+
+    def _drawn(self, seed: int, device: str) -> Any:
+        if device != "cpu":
+            try:
+                with self._running(seed, cuda=True), torch.device(device):
+                    return self.module.get_inputs()
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                _LOG.info("%s: get_inputs() runs on the CPU, because it fails on %s: %s", self.path, device, error)
+        with self._running(seed):
+            return self.module.get_inputs()
 
     def init_inputs(self) -> Any:
         """Returns the arguments of the model's constructor: the result of get_init_inputs(), or []."""
@@ -234,14 +255,14 @@ class Problem:
             return function(*inputs)
 
     @contextmanager
-    def _running(self, seed: int) -> Iterator[None]:
+    def _running(self, seed: int, *, cuda: bool = False) -> Iterator[None]:
         """Returns the context in which the problem's functions run: `seed` is set, and CUDA is replaced if needed.
 
         If the candidate's device is emulated or there is no CUDA device, the CPU replaces CUDA. Otherwise CUDA is
-        initialised first if the source names it.
+        initialised first if `cuda` or if the source names it.
         """
         to_cpu = _cuda_to_cpu(self.source, emulated=self.emulated)
-        cuda = "cuda" in self.source and torch.cuda.is_available() and not self.emulated
+        cuda = (cuda or "cuda" in self.source) and torch.cuda.is_available() and not self.emulated
         with seeded(seed, cuda=cuda), to_cpu:
             yield
 
@@ -326,24 +347,28 @@ def _check_spelling(path: Path, tree: ast.Module) -> None:
             )
 
 
-def _redraw(value: Any, distribution: str, parameters: Mapping[str, Any], generator: torch.Generator) -> Any:
+def _redraw(value: Any, distribution: str, parameters: Mapping[str, Any], generator: _GeneratorOf) -> Any:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
-    shape, dtype = tuple(value.shape), value.dtype
+    shape, dtype, drawn = (
+        tuple(value.shape),
+        value.dtype,
+        {"generator": generator(value.device), "device": value.device},
+    )
     if distribution == "integers":
         limit = int(parameters["limit"])
-        return torch.randint(-limit, limit + 1, shape, generator=generator).to(dtype)
-    normal = torch.randn(shape, generator=generator)
+        return torch.randint(-limit, limit + 1, shape, **drawn).to(dtype)
+    normal = torch.randn(shape, **drawn)
     if distribution == "scaled":
         reach = int(parameters["log2_range"])
         for dim, size in enumerate(shape):
-            powers = torch.randint(-reach, reach + 1, (size,), generator=generator)
+            powers = torch.randint(-reach, reach + 1, (size,), **drawn)
             extents = [size if d == dim else 1 for d in range(len(shape))]
             normal = normal * torch.exp2(powers / math.sqrt(len(shape))).reshape(extents)
     return normal.to(dtype)
 
 
-def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], generator: torch.Generator) -> Any:
+def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], generator: _GeneratorOf) -> Any:
     """Returns the numbers of a floating-point tensor shifted to mean _MEAN and scaled to standard deviation one.
 
     For the distribution "scaled" they are then multiplied by one power of two. Zeros stay zeros and equal numbers stay
@@ -354,15 +379,15 @@ def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], genera
         return value
     count = int(value.count_nonzero())
     mean = float(value.sum(dtype=torch.float64)) / count
-    variance = float(value.norm(dtype=torch.float64)) ** 2 / count - mean**2
+    variance = sum(float(part.double().square().sum()) for part in value.reshape(-1).split(_PART)) / count - mean**2
     if not 0 < variance < math.inf:
         return value
     factor = 1 / math.sqrt(variance)
     mean -= _MEAN / factor
     if distribution == "scaled":
         reach = int(parameters["log2_range"])
-        factor *= 2.0 ** int(torch.randint(-reach, reach + 1, (), generator=generator))
-    return torch.where(value == 0, value, ((value - mean) * factor).to(value.dtype))
+        factor *= 2.0 ** int(torch.randint(-reach, reach + 1, (), generator=generator(torch.device("cpu"))))
+    return value.sub(mean).mul_(factor).masked_fill_(value == 0, 0)
 
 
 def _is_measured(value: torch.Tensor) -> bool:

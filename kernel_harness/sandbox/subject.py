@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sys
 import time
@@ -26,20 +25,18 @@ from kernel_harness.core.terminal import printable
 from kernel_harness.device import Clocked, Steady
 from kernel_harness.ipc import messages, tensors
 from kernel_harness.ipc.channel import SharedBuffer
-from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Stage
-from kernel_harness.ipc.packed import Packed, buffer_of, pack
+from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Purpose, Stage
+from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.schema import Message
 from kernel_harness.problem.problem import FORWARD_SEED, WEIGHT_SEED, Problem
 from kernel_harness.sandbox.builder import BuildService
+from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import CannotStart, Fault, Refused
-from kernel_harness.sandbox.output import OutputSample, copy_output
 from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerFailed, WorkerTimedOut
 
-# One size is enough for every problem, because a page takes no memory until it is written.
-_OUTPUT_BYTES = 16 << 30
 _MAX_SOURCE_CHARACTERS = 1 << 20
 _MAX_BUILDS, _MAX_BUILT_BYTES = 64, 1 << 30
-_REFUSABLE = (messages.Receive, messages.Call, messages.ListKernels, messages.Repeat, messages.Replay)
+_REFUSABLE = (messages.Call, messages.ListKernels, messages.Repeat, messages.Replay)
 _STATUS_OF_STAGE = {
     Stage.BUILD: Status.BUILD_ERROR,
     Stage.FULL_HEADERS: Status.BUILD_ERROR,
@@ -81,20 +78,32 @@ class Subject:
         self.builds: list[dict[str, Any]] = []
         self.libraries: list[Path] = []  # paths in the build cache
         self.new_libraries = 0  # how many of them were not in the cache before
-        self._build_service = BuildService(factory, devices.named(device), limits)
+        self._device = devices.named(device)
+        self._build_service = BuildService(factory, self._device, limits)
         self._limits = limits
         self._end = math.inf
         self.file = CandidateFile("", "")  # the candidate's file, for messages
         self.closed = False
-        self._output = SharedBuffer(_OUTPUT_BYTES)
+        self._exchange = Exchange(self._device, lambda share, descriptors: self._ask(share, Done, descriptors))
         try:
-            start = messages.Start(device, self._output.size, tuple(map(str, kernel_folders())))
-            self._ask(start, Done, [self._output.descriptor])
+            self._ask(messages.Start(device, tuple(map(str, kernel_folders()))), Done)
+            self._share()
         except BaseException:
             self.close()
             raise
         if limits.total_s is not None:
             self._end = time.monotonic() + limits.total_s
+
+    def _share(self) -> None:
+        """Shares memory for outputs with the worker, before it loads a candidate: the device's, or else the host's."""
+        try:
+            self._exchange.reserve(Purpose.OUTPUTS, 1)
+        except Fault as fault:
+            if not self._exchange.on_device:
+                raise
+            self._device.cannot_share(fault.reason)
+            self._exchange.close()
+            self._exchange.reserve(Purpose.OUTPUTS, 1)
 
     def load(self, file: str, source: str, name: str) -> None:
         """Executes the candidate's file, which builds its extensions, and looks up the class `name` in it.
@@ -111,9 +120,10 @@ class Subject:
 
         `compiled` is a mode of torch.compile, or None for a model that is not compiled.
         """
-        packed = pack(problem.constructor_arguments(self.file.name))
-        buffer = buffer_of(packed)
+        packed = pack(problem.constructor_arguments(self.file.name), device="cpu")
+        buffer = SharedBuffer(packed.size)
         try:
+            tensors.write(buffer.bytes, packed.leaves, packed.tensors)
             request = messages.Make(_layout(packed), WEIGHT_SEED, compiled)
             # torch.compile, or a first build in __init__, counts as build time, not as call time.
             self._ask(request, Done, [buffer.descriptor], timeout_s=self._limits.build_s)
@@ -121,51 +131,57 @@ class Subject:
             buffer.close()
 
     def call(
-        self, packed: Packed, buffer: SharedBuffer, *, writable: bool = False, poison: bool = False,
-        hold: int | None = None, keep: bool = False, patience: float = 1,
+        self, packed: Packed, *, write_back: bool = False, poison: bool = False, hold: int | None = None,
+        keep: bool = False, patience: float = 1,
     ) -> Answer:  # fmt: skip
-        """Calls the model once and returns its output and times. `buffer` holds the inputs that `packed` describes.
+        """Calls the model once on the inputs `packed`, and returns its output and times.
 
-        - `writable`: the worker copies the inputs back, so that the judge can look for changes in them.
+        - `write_back`: `inputs_after` and `damaged_inputs` may follow.
         - `poison`: device memory that the call has not written reads as NaN.
         - `hold`: the clock cycles for which the device waits before a timed call, or None for an untimed call.
         - `keep`: `warm` or `steady` may follow.
         - `patience`: the factor by which the time limit of a call is multiplied.
 
-        Before the judge's bracket opens, the worker runs and, if `packed` has a key, has received the inputs hidden by
-        random bits. The bracket opens when the worker can read the inputs. It closes when the judge has read a sample
-        of the output's bytes. The judge then copies the output, which must match the sample. Raises Fault, or Refused
-        if the candidate declines the shape.
+        Before the judge's bracket opens, the worker has made ready for the call. The bracket opens before the inputs
+        are in memory that the worker can read, and closes when the judge has copied the outputs. Work that goes on
+        after that changes no output. Raises Fault, or Refused if the candidate declines the shape, and
+        torch.OutOfMemoryError if the device has too little memory for the inputs or outputs.
         """
-        descriptor = buffer.descriptor if writable else buffer.read_only()
-        request = messages.Call(_layout(packed), FORWARD_SEED, writable, poison, hold, keep)
-        try:
-            if packed.key is None:
-                self.ping()
-            else:
-                self._ask(messages.Receive(), Done, [descriptor])
-            start = time.perf_counter()
-            reply = self._ask(request, messages.Called, [descriptor], timeout_s=patience * self._limits.call_s)
-            sample = self._sample(reply)
-            bracket_ms = (time.perf_counter() - start) * 1e3
-        finally:
-            if not writable:
-                os.close(descriptor)
+        self._exchange.reserve(Purpose.INPUTS, packed.size)
+        self._ask(messages.Prepare(_layout(packed), FORWARD_SEED, write_back, poison, hold, keep), Done)
+        start = time.perf_counter()
+        self._exchange.fill(packed, surround=write_back)
+        reply = self._ask(messages.Call(), messages.Called, timeout_s=patience * self._limits.call_s)
         with _readable():
-            outputs = copy_output(reply.structure, reply.leaves, self._output, sample)
+            needed = self._exchange.needed(reply.leaves)
+        if not self._exchange.holds(needed):
+            self._exchange.reserve(Purpose.OUTPUTS, needed)
+            self._ask(messages.Fetch(), Done)
+        with _readable():
+            outputs = self._exchange.outputs(reply.structure, reply.leaves)
+        bracket_ms = (time.perf_counter() - start) * 1e3
         return Answer(reply.structure, outputs, _clocked(reply.time), bracket_ms, reply.launches)
 
-    def kernels(self, packed: Packed, buffer: SharedBuffer) -> messages.KernelTimes:
+    def inputs_after(self, packed: Packed) -> list[torch.Tensor]:
+        """Returns the inputs as the last call, which had `write_back` set, has left them, in shared memory."""
+        return self._exchange.inputs(packed)
+
+    def damaged_inputs(self, packed: Packed) -> list[int]:
+        """Returns the indices of the inputs next to which the last call, which had `write_back` set, has written."""
+        return self._exchange.damaged(packed)
+
+    def release_large(self) -> None:
+        """Releases shared memory that is too large to be kept until the next call. Raises Fault."""
+        self._exchange.release_large()
+
+    def kernels(self, packed: Packed) -> messages.KernelTimes:
         """Calls the model once on a CUDA device and returns the kernels that the worker says it launched.
 
-        `buffer` holds the inputs that `packed` describes. Raises Fault or Refused.
+        Raises Fault or Refused.
         """
-        descriptor = buffer.read_only()
-        try:
-            request = messages.ListKernels(_layout(packed), FORWARD_SEED)
-            return self._ask(request, messages.KernelTimes, [descriptor])
-        finally:
-            os.close(descriptor)
+        self._exchange.reserve(Purpose.INPUTS, packed.size)
+        self._exchange.fill(packed, surround=False)
+        return self._ask(messages.ListKernels(_layout(packed), FORWARD_SEED), messages.KernelTimes)
 
     def skip_kernels(self, skip: bool) -> None:
         """Makes later calls skip the candidate's kernels, or run them again. The device must be one that skips kernels.
@@ -234,14 +250,8 @@ class Subject:
     def close(self) -> None:
         """Kills the worker and frees the memory for outputs. Safe to call twice."""
         self.worker.close()
-        if not self.closed:
-            self._output.close()
+        self._exchange.close()
         self.closed = True
-
-    def _sample(self, reply: messages.Called) -> OutputSample:
-        with _readable():
-            tensors.check_inside(reply.leaves, self._output.size)
-        return OutputSample(reply.leaves, self._output.memory)
 
     def _ask(
         self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float | None = None
@@ -338,7 +348,7 @@ def _readable() -> Iterator[None]:
 
 
 def _layout(packed: Packed) -> InputLayout:
-    return InputLayout(packed.structure, packed.leaves, packed.size, packed.key)
+    return InputLayout(packed.structure, packed.leaves, packed.size)
 
 
 def _clocked(time: messages.DeviceTime) -> Clocked:

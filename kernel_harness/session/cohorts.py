@@ -134,6 +134,7 @@ def _measure(
     for arm in live.candidates:
         if arm.fault is None:
             checked = cohort[arm.name]
+            # One after the other: profilers of several processes, side by side on one GPU, reported no kernels.
             find_own_work = compare_without_kernels if run.device.emulated else count_launches
             outcome = find_own_work(arm.subject, checked.candidate, checked.outcome, run.reference, run.cases)
             looked_at[arm.name] = replace(checked, outcome=outcome)

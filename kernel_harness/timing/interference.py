@@ -24,9 +24,9 @@ import numpy as np
 from kernel_harness.checking.cases import Reference
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.status import Status
-from kernel_harness.ipc.packed import buffer_of, pack
+from kernel_harness.ipc.packed import pack
 from kernel_harness.sandbox.faults import Fault, Refused
-from kernel_harness.timing.inputs import DrawnInputs, Inputs
+from kernel_harness.timing.inputs import DrawnInputs, draw
 from kernel_harness.timing.rounds import WARM_EVERY, Arm, Cohort, Start, asking
 from kernel_harness.timing.statistics import Round
 
@@ -96,18 +96,17 @@ def convict(cohort: Cohort, reference: Reference, start: Start, tell: Callable[[
     if cohort.device.emulated:
         return False
     convicted = False
-    with closing(Inputs(reference, cohort.device)) as inputs:
-        bench = _Bench(cohort, inputs, start)
-        timed = {arm.name: arm for arm in cohort.candidates if arm.fault is None}
-        beside_ms = {name: bench.reading(partial(bench.call_timed, arm, inputs.draw())) for name, arm in timed.items()}
-        for arm in cohort.candidates:
-            arm.subject.close()
-        without_ms = bench.reading(partial(bench.call_timed, bench.arms[BASELINE], inputs.draw()))
-        for name in suspects(beside_ms, without_ms, cohort.rounds):
-            tell("looking for the candidate that slows down the others")
-            evidence = tried(partial(bench.fresh_reading, name), random.SystemRandom())
-            if evidence.convinces:
-                timed[name].fault, convicted = Fault(Status.CHEATED, evidence.sentence), True
+    bench = _Bench(cohort, reference, start)
+    timed = {arm.name: arm for arm in cohort.candidates if arm.fault is None}
+    beside_ms = {name: bench.reading(partial(bench.call_timed, arm, draw(reference))) for name, arm in timed.items()}
+    for arm in cohort.candidates:
+        arm.subject.close()
+    without_ms = bench.reading(partial(bench.call_timed, bench.arms[BASELINE], draw(reference)))
+    for name in suspects(beside_ms, without_ms, cohort.rounds):
+        tell("looking for the candidate that slows down the others")
+        evidence = tried(partial(bench.fresh_reading, name), random.SystemRandom())
+        if evidence.convinces:
+            timed[name].fault, convicted = Fault(Status.CHEATED, evidence.sentence), True
     return convicted
 
 
@@ -165,7 +164,7 @@ class _Bench:
     """An instrument that times the sentinel, by the judge's clock, right after calls of another arm's process."""
 
     cohort: Cohort
-    inputs: Inputs
+    reference: Reference
     start: Start
     arms: dict[str, Arm] = field(init=False)
 
@@ -181,12 +180,10 @@ class _Bench:
         is NaN if the sentinel fails.
         """
         means_ms: list[float] = []
-        nothing = pack([])
-        with closing(buffer_of(nothing)) as empty:
-            drawn = DrawnInputs(nothing, empty)
-            for _ in range(_MEANS):
-                before()
-                means_ms.append(mean(self._call(self.arms[SENTINEL], drawn) for _ in range(_CALLS)))
+        nothing = DrawnInputs(pack([]))
+        for _ in range(_MEANS):
+            before()
+            means_ms.append(mean(self._call(self.arms[SENTINEL], nothing) for _ in range(_CALLS)))
         return median(means_ms)
 
     def fresh_reading(self, name: str, beside: bool) -> float:
@@ -205,7 +202,7 @@ class _Bench:
         pause_s = 0.0 if beside else max(0.0, self._typical_s(name) - self._typical_s(BASELINE))
 
         def call() -> None:
-            self.call_timed(arm, self.inputs.draw())
+            self.call_timed(arm, draw(self.reference))
             time.sleep(pause_s)
 
         rounds = len(self.cohort.warmup) + len(self.cohort.rounds)
@@ -214,7 +211,7 @@ class _Bench:
             until = time.monotonic() + _CALLING_S
             for _ in range(calls_of_a_process - _MEANS):
                 if time.monotonic() < until:
-                    self.call_timed(arm, self.inputs.draw())
+                    self.call_timed(arm, draw(self.reference))
             return self.reading(call)
 
     def call_timed(self, arm: Arm, drawn: DrawnInputs) -> None:
@@ -232,7 +229,7 @@ class _Bench:
     def _call(self, arm: Arm, drawn: DrawnInputs, *, warm: bool = False) -> float:
         hold = self.cohort.hold.cycles
         with asking(arm):
-            bracket_ms = arm.subject.call(drawn.packed, drawn.buffer, hold=hold, keep=warm).bracket_ms
+            bracket_ms = arm.subject.call(drawn.packed, hold=hold, keep=warm).bracket_ms
             if warm:
                 arm.subject.warm(hold)
             return bracket_ms

@@ -11,13 +11,15 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from statistics import median
 from typing import Any
 
 from kernel_harness.checking.cases import Reference
 from kernel_harness.checking.examination import compare
+from kernel_harness.checking.verify import Expectation
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
 from kernel_harness.device import Device, Steady
@@ -26,7 +28,7 @@ from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.subject import Answer, Subject
 from kernel_harness.timing import clock, stopping
 from kernel_harness.timing.clock import Hold
-from kernel_harness.timing.inputs import DrawnInputs, Inputs, distributions
+from kernel_harness.timing.inputs import DrawnInputs, distributions, draw
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
 from kernel_harness.timing.statistics import Round, order_of_round
 from kernel_harness.timing.stopping import Stop
@@ -46,6 +48,9 @@ _TICK_S = 0.05  # how long the judge waits at a time for processes that are star
 AUDITED_ROUNDS = 32
 AUDIT_TIME_SHARE = 0.3
 AUDIT_SHARE = 0.1
+# Outputs of more than _LARGE_BYTES are audited at once, so that one answer at a time is in memory. Others are audited
+# after all calls of a round: work that a candidate leaves running would end during an audit, and slow down no call.
+_LARGE_BYTES = 1 << 30
 # A candidate fails after SLOW_PAUSES slow pauses, because the other arms would have to wait each time. A pause is slow
 # if it takes longer than SLOW_PAUSE_S and longer than the call before it: a worker that frees gigabytes of inputs after
 # a long call cannot be stopped meanwhile. A usual pause takes some milliseconds; on two cores with a load of 16 the
@@ -167,23 +172,22 @@ def time_rounds(
         arm.subject.worker.pause()
     drawn_from = distributions(reference.other_distributions(), rng)
     began = cohort.clock_s()
-    with closing(Inputs(reference, cohort.device)) as inputs:
-        while not stopping.warmed_up(
-            cohort.measured(), (cohort.clock_s() - began) / stop.budget_s, emulated=cohort.device.emulated
-        ):
-            tell(f"warming up, round {len(cohort.warmup) + 1}")
-            cohort.warmup.append(_round(cohort, inputs, rng))
-        began = cohort.clock_s()
-        while not stopping.done(cohort.measured(), stop, cohort.clock_s() - began):
-            if stopping.processes_worn(cohort.measured(), stop):
-                tell("starting new processes")
-                _replace_processes(cohort, inputs, start)
-                cohort.warmup.append(_round(cohort, inputs, rng))
-            tell(f"timing round {len(cohort.rounds) + 1}")
-            warm = not cohort.device.emulated and len(cohort.rounds) % WARM_EVERY == 0
-            cohort.rounds.append(_round(cohort, inputs, rng, warm=warm, distribution=next(drawn_from)))
-            cohort.states.append(cohort.device.state())
-        _replay_short_calls(cohort, inputs)
+    while not stopping.warmed_up(
+        cohort.measured(), (cohort.clock_s() - began) / stop.budget_s, emulated=cohort.device.emulated
+    ):
+        tell(f"warming up, round {len(cohort.warmup) + 1}")
+        cohort.warmup.append(_round(cohort, reference, rng))
+    began = cohort.clock_s()
+    while not stopping.done(cohort.measured(), stop, cohort.clock_s() - began):
+        if stopping.processes_worn(cohort.measured(), stop):
+            tell("starting new processes")
+            _replace_processes(cohort, reference, start)
+            cohort.warmup.append(_round(cohort, reference, rng))
+        tell(f"timing round {len(cohort.rounds) + 1}")
+        warm = not cohort.device.emulated and len(cohort.rounds) % WARM_EVERY == 0
+        cohort.rounds.append(_round(cohort, reference, rng, warm=warm, distribution=next(drawn_from)))
+        cohort.states.append(cohort.device.state())
+    _replay_short_calls(cohort, reference)
 
 
 @contextmanager
@@ -196,6 +200,7 @@ def asking(arm: Arm) -> Iterator[None]:
     start = time.monotonic()
     try:
         yield
+        arm.subject.release_large()
     except Refused as refusal:
         arm.fault = Fault(Status.RUNTIME_ERROR, f"A timed call failed: {refusal}")
     except Fault as fault:
@@ -204,24 +209,34 @@ def asking(arm: Arm) -> Iterator[None]:
         arm.pause(time.monotonic() - start)
 
 
-def _round(cohort: Cohort, inputs: Inputs, rng: random.Random, *, warm: bool = False, distribution: str = OWN) -> Round:
+def _round(
+    cohort: Cohort, reference: Reference, rng: random.Random, *, warm: bool = False, distribution: str = OWN
+) -> Round:
     """Calls every arm without a fault once, in a new random order, on new inputs. Returns the times as a Round.
 
     If `warm` is True, each arm is called a second time right after its first call, when its inputs are still in the
     cache.
     """
-    drawn = inputs.draw(distribution=distribution)
+    drawn = draw(reference, distribution=distribution)
     running = {arm.name: arm for arm in cohort.arms if arm.fault is None}
     answers: dict[str, Answer] = {}
-    start = time.monotonic()
+    audited = set()
+
+    @cache
+    def right() -> tuple[Any, Expectation]:
+        return reference.expect(reference.problem, drawn.packed, "a timed call", drawn.distribution, timed=True)
+
     for name in order_of_round(list(running), rng):
+        start = time.monotonic()
         answer = _call(cohort, running[name], drawn, warm=warm)
+        cohort.calls_s += time.monotonic() - start
+        if answer is not None and sum(output.nbytes for output in answer.outputs) > _LARGE_BYTES:
+            _audit(cohort, running, {name: answer}, reference, right, rng)
+            answer = replace(answer, outputs=())
+            audited.add(name)
         if answer is not None:
             answers[name] = answer
-    called = time.monotonic()
-    cohort.calls_s += called - start
-    _audit(cohort, running, answers, inputs.reference, drawn, rng)
-    cohort.audits_s += time.monotonic() - called
+    _audit(cohort, running, {n: a for n, a in answers.items() if n not in audited}, reference, right, rng)
     # If an arm failed in this round, the round still holds the times of the other arms.
     faultless = {name: answer for name, answer in answers.items() if running[name].fault is None}
     return replace(_as_round(faultless, cohort), distribution=distribution)
@@ -230,7 +245,7 @@ def _round(cohort: Cohort, inputs: Inputs, rng: random.Random, *, warm: bool = F
 def _call(cohort: Cohort, arm: Arm, drawn: DrawnInputs, *, warm: bool) -> Answer | None:
     with asking(arm):
         built = arm.subject.new_libraries
-        answer = arm.subject.call(drawn.packed, drawn.buffer, hold=cohort.hold.cycles, keep=warm)
+        answer = arm.subject.call(drawn.packed, hold=cohort.hold.cycles, keep=warm)
         arm.late_builds += arm.subject.new_libraries > built
         if arm.late_builds >= LATE_BUILDS:
             raise Fault(Status.RUNTIME_ERROR, f"{LATE_BUILDS} calls built new libraries. Build all before the timing.")
@@ -263,31 +278,30 @@ def _audit(
     running: Mapping[str, Arm],
     answers: Mapping[str, Answer],
     reference: Reference,
-    drawn: DrawnInputs,
+    right: Callable[[], tuple[Any, Expectation]],
     rng: random.Random,
 ) -> None:
     """Compares outputs of candidates in one round with the right answer. A wrong output sets the `fault` of its arm.
 
-    An audit is one such comparison. In the first rounds, and while audits have taken only a small share of the time,
-    all outputs are compared; otherwise a random share.
+    `right` computes the right answer: the nesting of its outputs, and the Expectation of its tensors. An audit is one
+    comparison with it. In the first rounds, and while audits have taken only a small share of the time, all outputs are
+    compared; otherwise a random share.
     """
     every = len(cohort.rounds) < AUDITED_ROUNDS or cohort.audits_s <= AUDIT_TIME_SHARE * cohort.calls_s
+    began = time.monotonic()
     chosen = [n for n in answers if not running[n].trusted and (every or rng.random() < AUDIT_SHARE)]
     if not chosen:
         return
-    structure, expectation = reference.expect(
-        reference.problem, drawn.packed, "a timed call", drawn.distribution, timed=True
-    )
-    if not reference.decides(expectation):
-        return
-    for name in chosen:
+    structure, expectation = right()
+    for name in chosen if reference.decides(expectation) else ():
         cohort.audits += 1
         check = compare(answers[name], structure, expectation)
         if not check.passed:
             running[name].fault = Fault(check.status, f"The output of a timed call is wrong: {check.detail}")
+    cohort.audits_s += time.monotonic() - began
 
 
-def _replace_processes(cohort: Cohort, inputs: Inputs, start: Start) -> None:
+def _replace_processes(cohort: Cohort, reference: Reference, start: Start) -> None:
     """Replaces the worker processes of "torch" and of the candidates without a fault, and calls each new process once.
 
     An arm gets a fault if its new process cannot be started or if the call fails.
@@ -295,13 +309,14 @@ def _replace_processes(cohort: Cohort, inputs: Inputs, start: Start) -> None:
     arms = [arm for arm in cohort.arms if arm.fault is None and (not arm.trusted or arm.name == BASELINE)]
     for arm in arms:
         arm.subject.close()
-    drawn = inputs.draw()
+    drawn = draw(reference)
 
     def started(arm: Arm) -> Subject:
         subject = start(arm.name)
         try:
             # Models that compile in their first call do so at the same time here, so the time limit is longer.
-            subject.call(drawn.packed, drawn.buffer, hold=cohort.hold.cycles, patience=len(arms))
+            subject.call(drawn.packed, hold=cohort.hold.cycles, patience=len(arms))
+            subject.release_large()
         except BaseException:
             subject.close()
             raise
@@ -323,7 +338,7 @@ def _replace_processes(cohort: Cohort, inputs: Inputs, start: Start) -> None:
         pool.shutdown(wait=False, cancel_futures=True)  # an interruption does not wait for processes that are starting
 
 
-def _replay_short_calls(cohort: Cohort, inputs: Inputs) -> None:
+def _replay_short_calls(cohort: Cohort, reference: Reference) -> None:
     """Replays the calls of arms with short calls as CUDA graphs, and stores the result in `Arm.steady`.
 
     The times are only displayed, so a call that cannot be replayed is not a fault of the arm. Does nothing on the
@@ -337,10 +352,10 @@ def _replay_short_calls(cohort: Cohort, inputs: Inputs) -> None:
     ]  # fmt: skip
     if not short:
         return
-    drawn = inputs.draw()
+    drawn = draw(reference)
     for arm in short:
         with asking(arm):
-            arm.subject.call(drawn.packed, drawn.buffer, keep=True)
+            arm.subject.call(drawn.packed, keep=True)
             arm.steady = _replayed(arm.subject)
 
 

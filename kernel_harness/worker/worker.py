@@ -30,7 +30,7 @@ from kernel_harness.compile.errors import (
 )
 from kernel_harness.compile.sources import Sources, from_json, to_json
 from kernel_harness.ipc import channel, messages, tensors
-from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, InputLayout, Stage
+from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, InputLayout, Purpose, Stage
 from kernel_harness.ipc.schema import Message
 from kernel_harness.isolation import probe
 
@@ -77,8 +77,9 @@ class Worker:
         self._model: Any = None
         self._class: Any = None
         self._last: Callable[[], Any] | None = None
-        self._mapped_inode = -1
-        self._mapped_inputs: Any = None
+        self._prepared: messages.Prepare | None = None
+        self._shared: dict[messages.Purpose, torch.Tensor] = {}
+        self._outputs: tuple[list[torch.Tensor], list[tensors.Leaf]] = ([], [])  # of the last call, if not yet copied
 
     def ping(self, request: messages.Ping, descriptors: list[int]) -> Done:
         """Returns Done, which shows that the process runs."""
@@ -89,12 +90,23 @@ class Worker:
         return probe.attempt(request)
 
     def start(self, request: messages.Start, descriptors: list[int]) -> Done:
-        """Opens the device, maps the shared memory for outputs, and puts `request.import_path` first in `sys.path`."""
+        """Opens the device, and puts `request.import_path` first in `sys.path`."""
         self._device = device.named(request.device)
-        self._output_bytes = request.output_bytes
-        self._output = channel.map_shared(descriptors[0], self._output_bytes)
         sys.path[:0] = request.import_path
         self._device.open()
+        return Done()
+
+    def share(self, request: messages.Share, descriptors: list[int]) -> Done:
+        """Maps the judge's memory for inputs or outputs, in place of that mapped before. Size 0 maps nothing new."""
+        self._stage = Stage.CALL
+        if request.purpose is Purpose.INPUTS:
+            self._last = None  # the call that it repeats reads these inputs
+        self._shared.pop(request.purpose, None)
+        if not request.size:
+            self._device.release_unused()
+        else:
+            mapped = self._device.map(descriptors[0], request.size, on_device=request.on_device)
+            self._shared[request.purpose] = mapped
         return Done()
 
     def load(self, request: messages.Load, descriptors: list[int]) -> Done:
@@ -161,7 +173,7 @@ class Worker:
         self._stage = Stage.MAKE
         self._launches_before = self._launches()
         layout = request.inputs
-        memory = channel.map_private(descriptors[0], layout.size)
+        memory = channel.map_shared(descriptors[0], layout.size)
         inputs = tensors.unflatten(layout.structure, [leaf.view(memory).clone() for leaf in layout.leaves])
         self._model = None
         torch.manual_seed(request.seed)
@@ -174,37 +186,56 @@ class Worker:
         self._device.synchronize()
         return Done()
 
-    def receive(self, request: messages.Receive, descriptors: list[int]) -> Done:
-        """Copies inputs, hidden by random bits, to a device that has its own memory. The next Call brings their key."""
-        self._stage, self._last = Stage.CALL, None
-        self._device.receive(self._mapped(descriptors[0]))
+    def prepare(self, request: messages.Prepare, descriptors: list[int]) -> Done:
+        """Makes ready for the call that `request` describes: seeds torch's generator as for the reference model."""
+        self._stage, self._last, self._prepared = Stage.CALL, None, request
+        torch.manual_seed(request.seed)
         return Done()
 
     def call(self, request: messages.Call, descriptors: list[int]) -> messages.Called:
-        """Calls the model once and copies its outputs to the shared memory for outputs.
+        """Calls the model once and copies its outputs to the shared memory for outputs, if they fit there.
 
-        If `request.writable`, the inputs are copied back to the shared buffer, where the judge looks for changes.
-        Raises TypeError for more than tensors.MAX_LEAVES outputs, ValueError if the outputs exceed the shared memory,
+        The last `Prepare` describes the call. If its `write_back` is set, the inputs are in the shared memory for
+        inputs afterwards, where the judge looks for changes. Raises TypeError for more than tensors.MAX_LEAVES outputs,
         tensors.Unreadable for an output that cannot be sent, and any exception that the model raises.
         """
-        placed, inputs = self._place(request.inputs, descriptors, request.seed, writable=request.writable)
-        with torch.no_grad(), self._device.memory(poisoned=request.poison):
-            output, clocked = self._timed(lambda: self._model(*inputs), request.hold)
-        self._last = (lambda: self._model(*inputs)) if request.keep else None
+        assert self._prepared is not None
+        prepared, self._prepared = self._prepared, None
+        placed, inputs = self._place(prepared.inputs)
+        with torch.no_grad(), self._device.memory(poisoned=prepared.poison):
+            output, clocked = self._timed(lambda: self._model(*inputs), prepared.hold)
+        self._last = (lambda: self._model(*inputs)) if prepared.keep else None
         structure, outputs = tensors.flatten(output)
         if len(outputs) > tensors.MAX_LEAVES:
             raise TypeError(f"the call returned {len(outputs)} tensors; at most {tensors.MAX_LEAVES} are allowed")
-        leaves, size = tensors.layout(outputs)
-        if size > self._output_bytes:
-            raise ValueError(f"the outputs take {size} bytes; at most {self._output_bytes} are allowed")
-        self._device.fetch(outputs, leaves, self._output)
-        if request.writable:
+        leaves, _ = tensors.layout(outputs)
+        self._outputs = outputs, leaves
+        memory = self._shared.get(Purpose.OUTPUTS)
+        if memory is not None and max((leaf.offset + leaf.nbytes for leaf in leaves), default=0) <= memory.numel():
+            self._copy_outputs()
+        if prepared.write_back:
             placed.write_back()
         return messages.Called(structure, tuple(leaves), _device_time(clocked), self._launches_since())
 
+    def fetch(self, request: messages.Fetch, descriptors: list[int]) -> Done:
+        """Copies the outputs of the last call, which did not fit before, to the shared memory for outputs."""
+        self._copy_outputs()
+        return Done()
+
+    def _copy_outputs(self) -> None:
+        self._device.fetch(*self._outputs, self._memory(Purpose.OUTPUTS))
+        self._outputs = [], []
+
+    def _memory(self, purpose: Purpose) -> torch.Tensor:
+        if purpose not in self._shared:
+            raise RuntimeError(f"no memory is shared for {purpose}")
+        return self._shared[purpose]
+
     def list_kernels(self, request: messages.ListKernels, descriptors: list[int]) -> messages.KernelTimes:
         """Calls the model once under a profiler, and returns names and times of the kernels that the call launches."""
-        _, inputs = self._place(request.inputs, descriptors, request.seed, writable=False)
+        torch.manual_seed(request.seed)
+        self._last = None
+        _, inputs = self._place(request.inputs)
         with torch.no_grad():
             assert isinstance(self._device, device.TimesKernels)
             kernels = self._device.kernels(lambda: self._model(*inputs))
@@ -216,33 +247,15 @@ class Worker:
         self._device.skip_kernels(request.skip)
         return Done()
 
-    def _place(
-        self, layout: InputLayout, descriptors: list[int], seed: int, *, writable: bool
-    ) -> tuple[device.Placed, Any]:
-        """Puts a call's inputs on the device, and seeds torch's generator as for the reference model, with `seed`.
+    def _place(self, layout: InputLayout) -> tuple[device.Placed, Any]:
+        """Puts a call's inputs on the device. `layout` describes them in the shared memory for inputs.
 
-        `layout` describes the inputs in the shared buffer that `descriptors` holds. Returns the placed tensors, and the
-        inputs that contain these tensors. If `writable`, the placed tensors can be copied back to the buffer.
+        Returns the placed tensors, and the inputs that contain these tensors.
         """
-        self._stage, self._last = Stage.CALL, None
-        if writable:
-            memory = channel.map_shared(descriptors[0], layout.size)
-        elif self._device.in_place:
-            memory = channel.map_private(descriptors[0], layout.size)
-        else:
-            memory = self._mapped(descriptors[0])
-        placed = self._device.place(memory, layout.leaves, layout.key)
-        torch.manual_seed(seed)
+        self._stage = Stage.CALL
+        placed = self._device.place(self._memory(Purpose.INPUTS)[: layout.size], layout.leaves)
         self._launches_before = self._launches()
         return placed, tensors.unflatten(layout.structure, placed.tensors)
-
-    def _mapped(self, descriptor: int) -> Any:
-        """Returns a read-only mapping of the whole buffer behind `descriptor`. Reuses the last mapping if it fits."""
-        inode = os.fstat(descriptor).st_ino
-        if self._mapped_inode != inode:
-            self._mapped_inputs = channel.map_read_only(descriptor, os.fstat(descriptor).st_size)
-            self._mapped_inode = inode
-        return self._mapped_inputs
 
     def repeat(self, request: messages.Repeat, descriptors: list[int]) -> messages.DeviceTime:
         """Makes the last call, which had `keep` set, once more, and returns its time and memory.
@@ -355,8 +368,10 @@ _HANDLERS: Mapping[type[Message], Callable[[Worker, Any, list[int]], Message]] =
     messages.Start: Worker.start,
     messages.Load: Worker.load,
     messages.Make: Worker.make,
-    messages.Receive: Worker.receive,
+    messages.Share: Worker.share,
+    messages.Prepare: Worker.prepare,
     messages.Call: Worker.call,
+    messages.Fetch: Worker.fetch,
     messages.Repeat: Worker.repeat,
     messages.Replay: Worker.replay,
     messages.ListKernels: Worker.list_kernels,

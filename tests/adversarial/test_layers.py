@@ -27,11 +27,12 @@ from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.ipc import tensors
-from kernel_harness.ipc.channel import SharedBuffer
+from kernel_harness.ipc.messages import Purpose
 from kernel_harness.isolation import Kind, best
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.sandbox import fork_server as fork_server_module
 from kernel_harness.sandbox import process
+from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.sandbox.process import Limits
 from kernel_harness.sandbox.subject import Answer, Subject
@@ -137,15 +138,15 @@ def no_audits(patch: Patch) -> None:
 
 
 def looked_at_late(patch: Patch) -> None:
-    sample = Subject._sample
+    copied = Exchange.outputs
 
-    def late(self: Subject, reply: Any) -> Any:
+    def late(self: Exchange, structure: Any, leaves: Any) -> Any:
         end = time.monotonic() + 10
-        while not any(self._output.memory[512:516]) and time.monotonic() < end:
+        while not self._pieces[Purpose.OUTPUTS].bytes[512:516].any() and time.monotonic() < end:
             pass  # with the layer off, a late writer has all the time it needs
-        return sample(self, reply)
+        return copied(self, structure, leaves)
 
-    patch.setattr(Subject, "_sample", late)
+    patch.setattr(Exchange, "outputs", late)
 
 
 def inputs_not_compared(patch: Patch) -> None:
@@ -181,10 +182,6 @@ def no_drawn_shapes(patch: Patch) -> None:
     patch.setattr(drawn_shapes, "COUNT", 0)
 
 
-def unsealed(patch: Patch) -> None:
-    patch.setattr(SharedBuffer, "read_only", lambda self: process.os.dup(self.descriptor))
-
-
 OF_THE_JUDGE = [
     (same_inputs, "replay_by_shape"),
     (same_inputs, "replay_by_content"),
@@ -199,7 +196,6 @@ OF_THE_JUDGE = [
     (own_inputs_only, "tf32_inside"),
     (errors_limited_in_size_only, "tf32_on_positive_inputs"),
     (own_inputs_in_all_rounds, "tf32_after_the_checks"),
-    (unsealed, "spoils_the_inputs_of_others"),
 ]
 
 

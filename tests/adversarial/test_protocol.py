@@ -25,11 +25,10 @@ from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc import channel, messages, schema
-from kernel_harness.ipc.channel import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, Malformed, SharedBuffer
+from kernel_harness.ipc.channel import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, Malformed
 from kernel_harness.ipc.messages import Done, Failure, Library, Ping, Received, Stage
-from kernel_harness.ipc.packed import pack
-from kernel_harness.ipc.tensors import write
-from kernel_harness.sandbox import output
+from kernel_harness.ipc.packed import Packed, pack
+from kernel_harness.sandbox import exchange
 from kernel_harness.sandbox import subject as subject_module
 from kernel_harness.sandbox.builder import BuildService
 from kernel_harness.sandbox.faults import Fault
@@ -286,12 +285,8 @@ def fork_server() -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def buffer() -> Iterator[tuple[Any, SharedBuffer]]:
-    packed = pack(PROBLEM.inputs(1))
-    made = SharedBuffer(packed.size)
-    write(made.memory, packed.leaves, packed.tensors, packed.size)
-    yield packed, made
-    made.close()
+def packed() -> Packed:
+    return pack(PROBLEM.inputs(1))
 
 
 GOOD = """import os
@@ -346,13 +341,13 @@ STEPS = {
 
 
 @pytest.mark.parametrize("text", STEPS.values(), ids=STEPS.keys())
-def test_a_worker_that_dies_has_crashed(text: str, fork_server: ForkServer, buffer: tuple[Any, SharedBuffer]) -> None:
+def test_a_worker_that_dies_has_crashed(text: str, fork_server: ForkServer, packed: Packed) -> None:
     before = open_descriptors()
     subject = Subject(fork_server, "cpu", Limits())
     with pytest.raises(Fault) as caught:
         subject.load("dies.py", text, "ModelNew")
         subject.make(PROBLEM)
-        subject.call(*buffer)
+        subject.call(packed)
         subject.ping()
     subject.close()
 
@@ -397,12 +392,12 @@ channel.Channel.send = send
 """
 
 
-def answered(fork_server: ForkServer, forged: str, buffer: tuple[Any, SharedBuffer]) -> Answer:
+def answered(fork_server: ForkServer, forged: str, packed: Packed) -> Answer:
     subject = Subject(fork_server, "cpu", Limits())
     try:
         subject.load("forges.py", source(top=FORGES % forged), "ModelNew")
         subject.make(PROBLEM)
-        return subject.call(*buffer)
+        return subject.call(packed)
     finally:
         subject.close()
 
@@ -412,22 +407,20 @@ def answered(fork_server: ForkServer, forged: str, buffer: tuple[Any, SharedBuff
     [("device_ms", "5e-324"), ("device_ms", "1e308"), ("device_ms", "-1.0"), ("device_ms", "True"),
      ("peak_bytes", "10**400"), ("peak_bytes", "-1"), ("peak_bytes", "True")],
 )  # fmt: skip
-def test_an_impossible_number_is_none(
-    name: str, told: str, fork_server: ForkServer, buffer: tuple[Any, SharedBuffer]
-) -> None:
+def test_an_impossible_number_is_none(name: str, told: str, fork_server: ForkServer, packed: Packed) -> None:
     """Later statistics work with it: 10**400 is no float, and the logarithm of 5e-324 has no way back."""
-    answer = answered(fork_server, f"message['body']['time']['{name}'] = {told}", buffer)
+    answer = answered(fork_server, f"message['body']['time']['{name}'] = {told}", packed)
 
     assert getattr(answer.clocked, name) is None
 
 
-def test_a_structure_that_is_too_long_is_malformed(fork_server: ForkServer, buffer: tuple[Any, SharedBuffer]) -> None:
+def test_a_structure_that_is_too_long_is_malformed(fork_server: ForkServer, packed: Packed) -> None:
     """Integers that all hash to 0: building a dictionary of them takes quadratic time."""
     forged = (
         "message['body']['structure'] = {'dict': [[{'value': i * (2**61 - 1)}, {'value': 0}] for i in range(99999)]}"
     )
     with pytest.raises(Fault, match="structure: more than 64 KiB"):
-        answered(fork_server, forged, buffer)
+        answered(fork_server, forged, packed)
 
 
 def test_texts_from_a_worker_are_cut_and_hold_no_control_characters(fork_server: ForkServer) -> None:
@@ -444,11 +437,9 @@ def test_texts_from_a_worker_are_cut_and_hold_no_control_characters(fork_server:
         assert all(c == "\n" or c.isprintable() for c in caught.value.reason)
 
 
-def test_a_forged_structure_puts_no_control_characters_into_the_reason(
-    fork_server: ForkServer, buffer: tuple[Any, SharedBuffer]
-) -> None:
+def test_a_forged_structure_puts_no_control_characters_into_the_reason(fork_server: ForkServer, packed: Packed) -> None:
     with pytest.raises(Fault, match="not a structure") as caught:
-        answered(fork_server, r"message['body']['structure'] = {'\x1b[2J\x1b]0;PASSED\x07': 0}", buffer)
+        answered(fork_server, r"message['body']['structure'] = {'\x1b[2J\x1b]0;PASSED\x07': 0}", packed)
 
     assert caught.value.reason.isprintable()
 
@@ -462,19 +453,19 @@ def test_the_log_of_a_worker_that_died_has_no_control_characters(fork_server: Fo
     assert "shouts" in caught.value.log and "\x1b" not in caught.value.log
 
 
-def test_an_output_in_memory_that_was_never_written_counts_twice(
-    fork_server: ForkServer, buffer: tuple[Any, SharedBuffer], monkeypatch: pytest.MonkeyPatch
+def test_an_output_counts_twice_as_shared_memory_and_as_the_judges_copy(
+    fork_server: ForkServer, packed: Packed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The judge's reads take that memory: once for the buffer that the worker left empty, and once for the copy."""
+    """The judge's reads take the memory that the worker left empty."""
     size = 64 << 20
-    free = SimpleNamespace(available=6 * size)
-    monkeypatch.setattr(output, "psutil", SimpleNamespace(virtual_memory=lambda: free))
+    free = SimpleNamespace(available=3 * size)
+    monkeypatch.setattr(exchange, "psutil", SimpleNamespace(virtual_memory=lambda: free))
     forged = f"message['body']['leaves'][0].update(shape=[{size // 4}], stride=[1])"
-    assert answered(fork_server, forged, buffer).outputs[0].nbytes == size
+    assert answered(fork_server, forged, packed).outputs[0].nbytes == size
 
-    free.available = 3 * size
+    free.available = size
     with pytest.raises(Fault, match="half of the free memory"):
-        answered(fork_server, forged, buffer)
+        answered(fork_server, forged, packed)
 
 
 def test_a_candidate_builds_no_more_than_a_gigabyte(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,69 +17,32 @@ import json
 import torch
 from kernel_harness.device import cuda
 from tests.support.rehearsal import Rehearsal
-from kernel_harness.ipc.packed import mask_
 from kernel_harness.ipc.tensors import layout
 from kernel_harness.ipc.tensors import write
 
 device = Rehearsal()
 device.prepare()
 
-class Runtime:  # the functions that pin memory; the second call is refused, as a driver may do
-    class cudaError:
-        success = 0
-
-    def __init__(self):
-        self.pinned, self.calls = [], []
-
-    def cudaHostRegister(self, address, size, flags):
-        self.calls.append(flags)
-        if len(self.calls) == 2:
-            return 1
-        self.pinned.append(address)
-        return 0
-
-    def cudaHostUnregister(self, address):
-        self.pinned.remove(address)
-
-
-runtime = Runtime()
-torch.cuda.cudart = lambda: runtime
 slept = []
 torch.cuda._sleep = slept.append
 device.open()
 
 tensor = torch.arange(6, dtype=torch.float32).reshape(2, 3)
 leaves, size = layout([tensor.t()])
-memory = bytearray(size)
-write(memory, leaves, [tensor.t()], size)
-read_only = memoryview(memory).toreadonly()
-device.place(read_only, leaves)
-device.place(read_only, leaves)
-mask_(torch.frombuffer(memory, dtype=torch.int64), 12345)
-(masked,) = device.place(read_only, leaves).tensors
-(unmasked,) = device.place(read_only, leaves, 12345).tensors
-device.receive(read_only)
-(received,) = device.place(memoryview(bytes(size)), leaves, 12345).tensors
-(copied,) = device.place(read_only, leaves, 12345).tensors
-mask_(torch.frombuffer(memory, dtype=torch.int64), 12345)
+buffer = device.share(size)
+memory = device.map(buffer.descriptor, size, on_device=buffer.on_device)
+write(buffer.bytes, leaves, [tensor.t()])
 placed = device.place(memory, leaves)
 (on_device,) = placed.tensors
 seen = {"device": str(on_device.device), "stride": on_device.stride()}
 seen["equal"] = torch.equal(on_device.cpu(), tensor.t())
-seen["masked"] = not torch.equal(masked.cpu(), tensor.t())
-seen["unmasked"] = all(torch.equal(each.cpu(), tensor.t()) for each in (unmasked, received, copied))
 on_device.zero_()
 placed.write_back()
-seen["written_back"] = leaves[0].view(memory).abs().sum().item() == 0
+seen["written_back"] = leaves[0].view(buffer.bytes).abs().sum().item() == 0
 
-memory = bytearray(2 * size)
+on_device.add_(3)
 device.fetch([on_device], leaves, memory)
-seen["fetched"] = torch.equal(leaves[0].view(memory), on_device.cpu())
-device.fetch([on_device], leaves, memory)
-seen["pinning"] = {"calls": list(runtime.calls), "left": len(runtime.pinned)}
-cuda._MOST_PINNED_BYTES = 8
-device.fetch([on_device], leaves, memory)
-seen["pinned of what is too large"] = len(runtime.pinned)
+seen["fetched"] = leaves[0].view(buffer.bytes).unique().tolist() == [3]
 
 result, cold = cuda.Cuda.timed(device, lambda: on_device + 1, hold=1 << 20, cold=True)
 seen["cold"] = vars(cold)
@@ -105,10 +68,6 @@ def test_inputs_are_copied_to_the_device(seen):
     assert seen["device"] == "cuda:0" and seen["equal"]
 
 
-def test_masked_inputs_are_unmasked_with_the_key_only(seen):
-    assert seen["masked"] and seen["unmasked"]
-
-
 def test_inputs_keep_their_strides(seen):
     assert seen["stride"] == [1, 3]
 
@@ -119,18 +78,6 @@ def test_inputs_that_a_call_changed_are_copied_back_for_the_judge(seen):
 
 def test_outputs_are_copied_to_the_memory_that_the_judge_reads(seen):
     assert seen["fetched"]
-
-
-def test_each_memory_of_inputs_or_outputs_is_pinned_once_even_where_the_driver_refuses(seen):
-    read_only, written = 8, 0
-    assert seen["pinning"] == {
-        "calls": [read_only, written, written],
-        "left": 1,
-    }  # not the inputs that were replaced
-
-
-def test_outputs_that_are_too_large_to_be_pinned_are_not_pinned_in_part(seen):
-    assert seen["pinned of what is too large"] == 0
 
 
 def test_a_timed_call_is_launched_behind_a_sleep_and_has_a_time(seen):

@@ -16,9 +16,7 @@ from support.emulated_process import SOURCES, emulated, exported, extension, ins
 
 from kernel_harness.compile.errors import BuildFailed, UnsupportedConstruct
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.ipc.channel import SharedBuffer
 from kernel_harness.ipc.packed import pack
-from kernel_harness.ipc.tensors import write
 from kernel_harness.problem import problem as problems
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.sandbox.process import Limits
@@ -912,14 +910,11 @@ def answers(worker: Subject, kernel: str, *compiled: str) -> list[torch.Tensor]:
     name = file.parent.name
     problem = problems.load(name, ROOT / "problems" / f"{name}.py").at(SIZES)
     packed = pack(problem.inputs(1, "normal"))
-    buffer = SharedBuffer(packed.size)
-    write(buffer.memory, packed.leaves, packed.tensors, packed.size)
     worker.load(str(file), file.read_text(), "ModelNew")
     found = []
     for mode in ("", *compiled):
         worker.make(problem, **({"compiled": mode} if mode else {}))
-        found.append(worker.call(packed, buffer).outputs[0].clone())
-    buffer.close()
+        found.append(worker.call(packed).outputs[0])
     product = packed.tensors[0].T @ packed.tensors[1].T
     return [*found, product.relu() if name == "matmul_tt_relu" else product]
 

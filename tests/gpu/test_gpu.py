@@ -125,8 +125,8 @@ device = cuda.Cuda("cuda")
 device.open()
 x = torch.rand(1_000_000)  # 4 MB: less than what the cache can keep
 leaves, size = layout([x])
-memory = bytearray(size)
-write(memory, leaves, [x], size)
+memory = torch.zeros(size, dtype=torch.uint8)
+write(memory, leaves, [x])
 keep = ops().keep
 
 def median_ms(kept):

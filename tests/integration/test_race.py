@@ -8,7 +8,6 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,14 +24,13 @@ from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.ipc.channel import SharedBuffer
-from kernel_harness.ipc.packed import mask_
-from kernel_harness.ipc.tensors import layout, write
+from kernel_harness.ipc.messages import Purpose, Share
+from kernel_harness.ipc.tensors import flatten, layout, write
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results import leaderboard
 from kernel_harness.results.record import NOT_TIMED_YET, Result
+from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import CannotStart, Fault
-from kernel_harness.sandbox.output import SAMPLED_BYTES, OutputSample
 from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session import cohorts
 from kernel_harness.session import run as run_module
@@ -42,11 +40,10 @@ from kernel_harness.session.cohorts import COHORT
 from kernel_harness.session.run import RunContext, SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
-from kernel_harness.timing import inputs as inputs_module
 from kernel_harness.timing import rounds, stopping
 from kernel_harness.timing.baselines import ModelSource
 from kernel_harness.timing.clock import Hold
-from kernel_harness.timing.inputs import Inputs
+from kernel_harness.timing.inputs import draw
 from kernel_harness.timing.rounds import Arm, Cohort
 from kernel_harness.timing.statistics import Round
 from kernel_harness.timing.stopping import Stop
@@ -122,14 +119,16 @@ class Started:
     def call(self, *_: object, patience: int, **how: object) -> None:
         self.patience = patience
 
+    def release_large(self) -> None:
+        pass
+
     def close(self) -> None:
         self.closed = True
 
 
 def replaced(session: Session, start: Callable[[str], Started]) -> list[Arm]:
     arms = [Arm(name, Started(), trusted=name in (BASELINE, SENTINEL)) for name in ("a", BASELINE, SENTINEL, "b")]  # type: ignore[arg-type]
-    with closing(Inputs(session.reference, session.device)) as inputs:
-        rounds._replace_processes(Cohort(arms, Emulated()), inputs, start)  # type: ignore[arg-type]
+    rounds._replace_processes(Cohort(arms, Emulated()), session.reference, start)  # type: ignore[arg-type]
     return arms
 
 
@@ -203,7 +202,7 @@ def test_a_candidate_that_leaves_no_memory_for_the_answer_fails_alone(
         return expect(*arguments, **keywords)
 
     monkeypatch.setattr(Reference, "expect", full)
-    monkeypatch.setattr(session.reference, "_expectations", {})
+    session.reference._expectations.clear()
     found = judged(session, "greedy", "modest")
     failed, fine = sorted((found["greedy"], found["modest"]), key=lambda result: result.status is Status.PASSED)
 
@@ -375,117 +374,55 @@ def test_an_interim_record_is_kept_only_until_the_final_one(session: Session) ->
 # --------------------------------------------------------------------------------------------- the inputs
 
 
-class Apart(Emulated):
-    """A device with its own memory."""
+def test_every_set_of_inputs_is_new() -> None:
+    reference = Reference(PROBLEM, "cpu", None)
+    drawn = [draw(reference, lead).packed for lead in (0, 4096, 0)]
 
-    in_place = False
-
-
-def test_a_device_with_its_own_memory_reads_every_round_from_one_buffer() -> None:
-    with closing(Inputs(Reference(PROBLEM, "cpu", None), Apart())) as inputs:
-        drawn = [inputs.draw(lead) for lead in (0, 4096, 0)]
-
-        lies = torch.frombuffer(drawn[-1].buffer.memory, dtype=torch.uint8)
-        leaf, tensor, key = drawn[-1].packed.leaves[0], drawn[-1].packed.tensors[0], drawn[-1].packed.key
-        masked = leaf.of(leaf.bytes(lies.numpy()).clone())
-        unmasked = leaf.of(leaf.bytes(mask_(lies.view(torch.int64), key).numpy()).clone())
-
-    assert len({id(each.buffer) for each in drawn}) == 1
-    assert torch.equal(unmasked, tensor) and not torch.equal(masked, tensor)
-    assert all(not torch.equal(a.packed.tensors[0], b.packed.tensors[0]) for a, b in itertools.pairwise(drawn))
+    assert all(not torch.equal(a.tensors[0], b.tensors[0]) for a, b in itertools.pairwise(drawn))
+    assert drawn[1].leaves[0].offset == drawn[0].leaves[0].offset + 4096
 
 
-def test_shared_memory_never_holds_unmasked_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work that a candidate left waiting on the device could read them at any time."""
-    seen = []
-
-    def masking(words: torch.Tensor, key: int) -> torch.Tensor:
-        seen.append((words.clone(), torch.frombuffer(buffer.memory, dtype=torch.int64).clone()))
-        return mask_(words, key)
-
-    with closing(Inputs(Reference(PROBLEM, "cpu", None), Apart())) as inputs:
-        buffer = inputs.draw().buffer
-        monkeypatch.setattr(inputs_module, "mask_", masking)
-        inputs.draw()
-
-    ((plain, shared),) = seen
-    assert plain.unique().numel() > 1000
-    assert not set(plain.tolist()) & set(shared.tolist())
-
-
-def test_calls_that_work_on_the_shared_buffer_get_a_new_one_each_round() -> None:
-    with closing(Inputs(Reference(PROBLEM, "cpu", None), Emulated())) as inputs:
-        drawn = [inputs.draw() for _ in range(3)]
-
-    assert len({id(each.buffer) for each in drawn}) == 3
-
-
-# -------------------------------------------------------------------------------------------- the sample of an output
+# -------------------------------------------------------------------------------------- the exchange with a worker
 
 
 @pytest.fixture
-def output() -> Iterator[tuple]:
-    """Three tensors in shared memory, the second of them empty."""
-    tensors = [torch.randn(300, 70).t(), torch.empty(0, 4), torch.randn(1000)]
-    leaves, size = layout(tensors)
-    with closing(SharedBuffer(size)) as buffer:
-        write(buffer.memory, leaves, tensors, size)
-        yield leaves, buffer, tensors
+def shared() -> Iterator[tuple[Exchange, list[Share]]]:
+    """An exchange with nobody, and the requests that it has sent."""
+    sent: list[Share] = []
+    exchange = Exchange(Emulated(), lambda share, descriptors: sent.append(share))
+    exchange.reserve(Purpose.OUTPUTS, 1)
+    yield exchange, sent
+    exchange.close()
 
 
-def test_unchanged_outputs_agree(output: tuple) -> None:
-    leaves, buffer, tensors = output
-    sample = OutputSample(leaves, buffer.memory)
-    copies = [leaf.bytes(buffer.memory).clone() for leaf in leaves]
+def test_memory_is_shared_once_until_more_is_needed(shared: tuple[Exchange, list[Share]]) -> None:
+    exchange, sent = shared
+    for size in (1, 1000, 3 << 20, 3 << 20, 100):
+        exchange.reserve(Purpose.INPUTS, size)
 
-    assert sample.matches(copies)
-    assert all(torch.equal(leaf.of(copy), tensor) for leaf, copy, tensor in zip(leaves, copies, tensors, strict=True))
-
-
-@pytest.mark.parametrize("late", [0, 2])
-def test_a_tensor_that_was_filled_in_later_does_not_agree(output: tuple, late: int) -> None:
-    leaves, buffer, _ = output
-    sample = OutputSample(leaves, buffer.memory)
-    leaves[late].view(buffer.memory).neg_()
-
-    assert not sample.matches([leaf.bytes(buffer.memory).clone() for leaf in leaves])
+    sizes = [share.size for share in sent if share.purpose is Purpose.INPUTS]
+    assert len(sizes) == 2 and sizes[0] >= 1000 and sizes[1] >= 3 << 20
 
 
-def test_a_hundredth_that_was_filled_in_later_is_nearly_always_seen(output: tuple) -> None:
-    leaves, buffer, _ = output
-    missed = 0
-    for _ in range(200):
-        sample = OutputSample(leaves, buffer.memory)
-        leaves[0].view(buffer.memory).t().flatten()[1000:1220].neg_()
-        missed += sample.matches([leaf.bytes(buffer.memory).clone() for leaf in leaves])
+def test_the_copy_of_an_output_does_not_change_any_more(shared: tuple[Exchange, list[Share]]) -> None:
+    exchange, _ = shared
+    tensors = [torch.randn(300, 70).t(), torch.empty(0, 4), torch.randn(())]
+    structure, found = flatten(tensors)
+    leaves, size = layout(found)
+    exchange.reserve(Purpose.OUTPUTS, size)
+    memory = exchange._pieces[Purpose.OUTPUTS].bytes
+    write(memory, leaves, tensors)
+    copies = exchange.outputs(structure, leaves)
+    memory.zero_()
 
-    assert SAMPLED_BYTES >= 1024
-    assert missed < 40  # one byte in four is changed, and so one in 400: 15 in 200 are expected to be missed
-
-
-def test_a_small_tensor_beside_a_large_one_is_looked_at() -> None:
-    tensors = [torch.randn(1_000_000), torch.zeros(())]
-    leaves, size = layout(tensors)
-    with closing(SharedBuffer(size)) as buffer:
-        write(buffer.memory, leaves, tensors, size)
-        sample = OutputSample(leaves, buffer.memory)
-        leaves[1].view(buffer.memory).fill_(1.5)
-
-        assert not sample.matches([leaf.bytes(buffer.memory).clone() for leaf in leaves])
+    assert all(map(torch.equal, copies, tensors))
+    assert [copy.stride() for copy in copies] == [tensor.stride() for tensor in tensors]
 
 
-def test_keys_make_masks_that_share_nothing() -> None:
-    masks = [mask_(torch.zeros(5_000_000, dtype=torch.int64), key) for key in (1, 2, 1 << 61)]
-    bits = torch.cat([(mask[:100_000].unsqueeze(1) >> torch.arange(64)) & 1 for mask in masks]).double().mean(0)
+def test_only_large_memory_is_released_after_a_call(shared: tuple[Exchange, list[Share]]) -> None:
+    exchange, sent = shared
+    exchange.reserve(Purpose.INPUTS, 3 << 30)
+    exchange.release_large()
 
-    assert all((a == b).sum() == 0 for a, b in itertools.combinations(masks, 2))
-    assert all(mask.unique().numel() == mask.numel() for mask in masks)
-    assert (bits - 0.5).abs().max() < 0.01
-    assert all(mask_(mask, key).count_nonzero() == 0 for mask, key in zip(masks, (1, 2, 1 << 61), strict=True))
-
-
-def test_outputs_without_a_byte_agree() -> None:
-    leaves, size = layout([torch.empty(0)])
-    with closing(SharedBuffer(size)) as buffer:
-        assert OutputSample(leaves, buffer.memory).matches([leaves[0].bytes(buffer.memory)])
-        assert OutputSample([], buffer.memory).matches([])
+    assert sent[-1] == Share(Purpose.INPUTS, 0, False)
+    assert exchange.holds(1)

@@ -30,7 +30,7 @@ from .command import ROOT
 from .product import PROBLEM_FILE
 
 PAGE = ROOT / "docs" / "threat-model.md"
-# Layers that the code of a device implements: how it masks, copies, poisons and returns memory, how it times a call,
+# Layers that the code of a device implements: how it copies, poisons and returns memory, how it times a call,
 # how it counts launches, and which cohorts are measured again. The other layers (the wall, builds in a sandbox, parsed
 # messages, the comparison itself) run before or behind that code and are the same for every device.
 LAYERS_OF_A_DEVICE = (

@@ -17,10 +17,11 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.cuda import Cuda, times_on
 from kernel_harness.emulator import extension, shared_parts, torch_cuda
 from kernel_harness.emulator.keys import extension_key
+from kernel_harness.ipc.channel import SharedBuffer
 
 
 class Rehearsal(Cuda):
-    """Masks and copies inputs, holds calls, times them by events and renews processes, as on a GPU."""
+    """Copies inputs and outputs, holds calls, times them by events and renews processes, as on a GPU."""
 
     def __init__(self) -> None:
         super().__init__(f"{__name__}:{type(self).__name__}")  # from which the fork server finds this class
@@ -43,6 +44,10 @@ class Rehearsal(Cuda):
     def prepare_worker(self) -> None:
         """Installs the emulated CUDA device in this process's torch."""
         torch_cuda.install(shared_parts.runtime())
+
+    def share(self, size: int) -> SharedBuffer:
+        """Memory of the host: there is no other."""
+        return SharedBuffer(size)
 
     def open(self) -> None:
         """Opens the device as on a GPU. There is no L2 cache, so the buffer that flushes it has one element."""

@@ -29,7 +29,6 @@ from kernel_harness.device import Clocked
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc.channel import Malformed
 from kernel_harness.ipc.messages import KernelTimes
-from kernel_harness.ipc.packed import buffer_of
 from kernel_harness.problem import problem as problems
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.sandbox.subject import Answer, Subject
@@ -91,9 +90,7 @@ def test_after_its_launches_are_counted_a_candidate_is_ready_for_the_timed_shape
     """Its weights may depend on the shape."""
 
     def called(subject: Subject, reference: Reference, case: Case) -> KernelTimes:
-        packed = reference.inputs(case)
-        with closing(buffer_of(packed)) as buffer:
-            subject.call(packed, buffer)
+        subject.call(reference.inputs(case))
         return KernelTimes((), ())
 
     monkeypatch.setattr(launches, "_kernels", called)  # without the profiler of a GPU

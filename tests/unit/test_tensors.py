@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from kernel_harness.ipc.tensors import (
     layout,
     outline,
     skeleton,
+    surround,
     unflatten,
     write,
 )
@@ -63,16 +63,17 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
 
 
-def packed(given: list[torch.Tensor]) -> tuple[bytearray, list[Leaf]]:
+def packed(given: list[torch.Tensor]) -> tuple[torch.Tensor, list[Leaf]]:
     leaves, size = layout(given)
-    memory = bytearray(size)
-    write(memory, leaves, given, size)
+    memory = torch.zeros(size, dtype=torch.uint8)
+    surround(memory, leaves, size)
+    write(memory, leaves, given)
     return memory, leaves
 
 
 def read_leaves(described: Any, size: int) -> list[Leaf]:
     """Leaves as a message about a buffer of `size` bytes carries them. Raises Malformed."""
-    layout = InputLayout.from_json({"structure": None, "leaves": described, "size": size, "key": None})
+    layout = InputLayout.from_json({"structure": None, "leaves": described, "size": size})
     return list(layout.leaves)
 
 
@@ -241,7 +242,7 @@ def test_damage_is_reported_for_the_tensors_on_both_sides():
 @pytest.mark.parametrize("value", [0x00, 0xFF])
 def test_a_canary_filled_with_one_byte_is_damaged(value):
     memory, (leaf,) = packed([torch.zeros(4)])
-    memory[: leaf.offset] = bytes([value]) * leaf.offset
+    memory[: leaf.offset] = value
     assert damaged(memory, [leaf], len(memory)) == [0]
 
 
@@ -268,14 +269,14 @@ def reach(view: torch.Tensor) -> tuple[int, int]:
 
 @given(DESCRIBED)
 def test_no_description_lets_a_view_reach_out_of_its_memory(described):
-    memory = bytearray(SIZE)
+    memory = torch.zeros(SIZE, dtype=torch.uint8)
     try:
         (leaf,) = read_leaves([described], SIZE)
     except Malformed:
         return
     view = leaf.view(memory)
     if view.numel():
-        start = torch.frombuffer(memory, dtype=torch.uint8).data_ptr()
+        start = memory.data_ptr()
         low, high = reach(view)
         assert start <= low and high <= start + SIZE
         view.clone()
@@ -287,7 +288,7 @@ def test_no_description_lets_a_view_reach_out_of_its_memory(described):
     st.integers(0, 17).map(lambda n: 4 * n),
 )
 def test_no_small_description_does_either(shape, stride, offset):
-    memory = bytearray(64)
+    memory = torch.zeros(64, dtype=torch.uint8)
     try:
         (leaf,) = read_leaves([{"dtype": "float32", "shape": shape, "stride": stride, "offset": offset}], 64)
     except Malformed:
@@ -295,7 +296,7 @@ def test_no_small_description_does_either(shape, stride, offset):
     view = leaf.view(memory)
     assert tuple(view.shape) == tuple(shape)
     if view.numel():
-        start = torch.frombuffer(memory, dtype=torch.uint8).data_ptr()
+        start = memory.data_ptr()
         low, high = reach(view)
         assert start <= low and high <= start + 64
 
@@ -354,4 +355,4 @@ def test_what_is_no_list_of_leaves_is_malformed(described):
 
 def test_a_leaf_that_ends_with_its_buffer_is_read():
     (leaf,) = read_leaves([leaf_of(offset=SIZE - 24)], SIZE)
-    assert leaf.offset + leaf.nbytes == SIZE and math.prod(leaf.view(bytearray(SIZE)).shape) == 6
+    assert leaf.offset + leaf.nbytes == SIZE and leaf.view(torch.zeros(SIZE, dtype=torch.uint8)).numel() == 6

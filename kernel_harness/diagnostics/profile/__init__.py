@@ -17,7 +17,7 @@ from kernel_harness.device import Device
 from kernel_harness.device.profiled import note_of
 from kernel_harness.diagnostics.profile import ncu, show
 from kernel_harness.diagnostics.profile.resources import Assembled, Launched
-from kernel_harness.ipc.packed import buffer_of, pack
+from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.sandbox.faults import Fault, Refused
@@ -74,14 +74,10 @@ def counted(
         subject.make(problem)
         tell("calling the kernel twice")
         packed = pack(problem.inputs(plan(problem, 0)[0].seed))
-        buffer = buffer_of(packed)
-        try:
-            subject.call(packed, buffer, writable=True)
-            subject.begin_profile()
-            subject.call(packed, buffer, writable=True)
-            launched = _parsed(subject.end_profile())
-        finally:
-            buffer.close()
+        subject.call(packed)
+        subject.begin_profile()
+        subject.call(packed)
+        launched = _parsed(subject.end_profile())
     except (Fault, Refused) as fault:
         again = shlex.join([*command(), "--problem", str(problem.name), "--kernel", file])
         raise CannotProfile(

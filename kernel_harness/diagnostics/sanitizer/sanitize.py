@@ -14,8 +14,7 @@ from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import TOOLS, compute_sanitizer
 from kernel_harness.diagnostics.sanitizer.findings import Finding, Kind, causes_first, read
-from kernel_harness.ipc.channel import SharedBuffer
-from kernel_harness.ipc.packed import Packed, buffer_of
+from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem, Shape
 from kernel_harness.sandbox.faults import Fault, Refused
@@ -214,15 +213,11 @@ def sanitize_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell, 
 def _call_each(subject: Subject, reference: Reference, job: Job) -> None:
     subject.load(file_name(job.candidate), job.candidate.source, "ModelNew")
     for case in job.cases:
-        packed = reference.inputs(case)
-        buffer = buffer_of(packed)
         try:
             subject.make(reference.at(case))
-            subject.call(packed, buffer)
+            subject.call(reference.inputs(case))
         except Refused:
             continue
-        finally:
-            buffer.close()
 
 
 @dataclass
@@ -241,35 +236,31 @@ class _Trial:
         is a finding, too, if the outputs of these calls differ. `seed` determines the random orders.
         """
         packed = self.reference.inputs(self.case)
-        buffer = buffer_of(packed)
         try:
-            try:
-                first = self._call(packed, buffer, FORWARD, checks=True)
-            finally:
-                found = self._findings(None)
-                report.add(found)
-            if not any(f.kind in _DAMAGE for f in found):
-                report.add(self._in_other_orders(packed, buffer, first, seed))
+            first = self._call(packed, FORWARD, checks=True)
         finally:
-            buffer.close()
+            found = self._findings(None)
+            report.add(found)
+        if not any(f.kind in _DAMAGE for f in found):
+            report.add(self._in_other_orders(packed, first, seed))
 
-    def _in_other_orders(self, packed: Packed, buffer: SharedBuffer, first: Answer, seed: int) -> list[Finding]:
+    def _in_other_orders(self, packed: Packed, first: Answer, seed: int) -> list[Finding]:
         for order in (REVERSE, *(2 + (seed + i) % (1 << 32) for i in range(_SHUFFLES))):
-            other = self._call(packed, buffer, order, checks=False)
+            other = self._call(packed, order, checks=False)
             for i, (one, two) in enumerate(zip(first.outputs, other.outputs, strict=False)):
                 check = same([one], [two], self.reference.at(self.case).tolerance(one.dtype), self.case.name)
                 if check.passed or not check.first_mismatches:
                     continue
                 worst = check.first_mismatches[0]
-                self._call(packed, buffer, FORWARD, checks=True)
+                self._call(packed, FORWARD, checks=True)
                 detail = f"element {list(worst.index)} is {worst.expected:.7g}, but {worst.got:.7g}"
                 found = self._findings((i, _flat(worst.index[: one.dim()], one.shape)))
                 return [replace(f, detail=detail, order=order) for f in found if f.kind is Kind.ORDER_DEPENDENCE]
         return []
 
-    def _call(self, packed: Packed, buffer: SharedBuffer, order: int, *, checks: bool) -> Answer:
+    def _call(self, packed: Packed, order: int, *, checks: bool) -> Answer:
         self.subject.sanitize_next_call(order, checks=checks)
-        return self.subject.call(packed, buffer)
+        return self.subject.call(packed)
 
     def _findings(self, blame: tuple[int, int] | None) -> list[Finding]:
         try:

@@ -1,4 +1,4 @@
-"""WRONG_VALUES: a launch beyond the limits fails unnoticed, and the old memory content is returned.
+"""WRONG_VALUES or RUNTIME_ERROR: a launch beyond the limits fails unnoticed, and the old memory content is returned.
 
 Class: correctness
 Layer: poisoned memory

@@ -2,7 +2,7 @@
 
 Class: this harness
 Layer: messages are checked
-Says: reaches past its buffer
+Says: more than half of the free memory
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""PASSED: replaces every clock and every synchronisation in the process, through their code objects too.
+"""PASSED or WRONG_VALUES: replaces every clock and every synchronisation, through their code objects too.
 
 Class: timing
 Layer: the judge's own clock

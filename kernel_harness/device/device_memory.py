@@ -1,0 +1,150 @@
+"""Memory of a CUDA device that the judge owns and a worker maps, shared by a file descriptor.
+
+The calls are those of CUDA's virtual memory management (CUDA Driver API, "Virtual Memory Management"). They come from
+the package cuda-bindings, which recent CUDA builds of torch install.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from typing import Any
+
+import torch
+
+_refused: dict[str, str] = {}  # why a device's memory cannot be shared on this machine, by the device's name in torch
+
+
+class CannotShare(Exception):
+    """Memory of a CUDA device cannot be shared on this machine."""
+
+
+class DeviceBuffer:
+    """Memory of a CUDA device, allocated by this process, that another process can map.
+
+    `bytes` is the memory as a flat uint8 tensor, of at least `size` bytes. `descriptor` gives another process access
+    (`map_device_memory`). Raises CannotShare, and torch.OutOfMemoryError if the device has too little free memory.
+    """
+
+    on_device = True
+
+    def __init__(self, size: int, torch_device: str) -> None:
+        driver, ordinal = _driver(torch_device)
+        properties = driver.CUmemAllocationProp()
+        properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        properties.location.id = ordinal
+        properties.requestedHandleTypes = _handle_type(driver)
+        minimum = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        granule = _value(driver, driver.cuMemGetAllocationGranularity(properties, minimum))
+        self.size = max(1, -(-size // granule)) * granule
+        handle = _create(driver, self.size, properties)
+        try:
+            self.descriptor = int(_value(driver, driver.cuMemExportToShareableHandle(handle, _handle_type(driver), 0)))
+            self.bytes = _mapped(driver, handle, self.size, torch_device, ordinal)
+        finally:
+            driver.cuMemRelease(handle)  # the mapping and the descriptor keep the memory
+
+    def close(self) -> None:
+        """Closes the descriptor and unmaps the memory, unless a tensor still uses it. Safe to call twice.
+
+        The device's memory is free again once no process maps it.
+        """
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+        self.bytes = torch.empty(0, dtype=torch.uint8)
+
+
+def map_device_memory(descriptor: int, size: int, torch_device: str) -> torch.Tensor:
+    """Maps the memory of a DeviceBuffer of another process, of `size` bytes, as a flat uint8 tensor.
+
+    The mapping ends with the last tensor that uses it. Raises CannotShare.
+    """
+    driver, ordinal = _driver(torch_device)
+    handle = _value(driver, driver.cuMemImportFromShareableHandle(descriptor, _handle_type(driver)))
+    try:
+        return _mapped(driver, handle, size, torch_device, ordinal)
+    finally:
+        driver.cuMemRelease(handle)
+
+
+def why_not(torch_device: str) -> str:
+    """Returns why the device's memory is not shared in this process; empty if it can be, as far as is known."""
+    return _refused.get(torch_device, "")
+
+
+def refuse(torch_device: str, reason: str) -> None:
+    """Stores that a worker could not map the device's memory. It is then shared through the host's memory."""
+    _refused[torch_device] = reason
+
+
+def _driver(torch_device: str) -> tuple[Any, int]:
+    """Returns the module with the driver's functions, and the device's number. Raises CannotShare."""
+    try:
+        from cuda.bindings import driver  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise CannotShare(f"the package cuda-bindings cannot be imported ({error})") from None
+    torch.cuda.synchronize(torch_device)  # creates the CUDA context that the driver's functions use
+    return driver, torch.device(torch_device).index or 0
+
+
+def _handle_type(driver: Any) -> Any:
+    return driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+
+def _value(driver: Any, result: tuple[Any, ...]) -> Any:
+    """Returns the value of a driver call, or None if it has none. Raises CannotShare if the call has failed."""
+    error, *values = result
+    if error != driver.CUresult.CUDA_SUCCESS:
+        raise CannotShare(f"CUDA's driver returned {error.name}")
+    return values[0] if values else None
+
+
+def _create(driver: Any, size: int, properties: Any) -> Any:
+    error, handle = driver.cuMemCreate(size, properties, 0)
+    if error == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        torch.cuda.empty_cache()  # torch keeps memory that it has freed
+        error, handle = driver.cuMemCreate(size, properties, 0)
+    if error == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        free = torch.cuda.mem_get_info()[0]
+        raise torch.OutOfMemoryError(
+            f"{size / 1e9:.3g} GB of the device's memory are needed for inputs or outputs; {free / 1e9:.3g} GB are free"
+        )
+    return _value(driver, (error, handle))
+
+
+class _Mapping:
+    """An address range of this process that shows device memory. torch.as_tensor makes a tensor of it."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+def _mapped(driver: Any, handle: Any, size: int, torch_device: str, ordinal: int) -> torch.Tensor:
+    address = _value(driver, driver.cuMemAddressReserve(size, 0, 0, 0))
+    try:
+        _value(driver, driver.cuMemMap(address, size, 0, handle, 0))
+        try:
+            access = driver.CUmemAccessDesc()
+            access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            access.location.id = ordinal
+            access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            _value(driver, driver.cuMemSetAccess(address, size, [access], 1))
+        except BaseException:
+            driver.cuMemUnmap(address, size)
+            raise
+    except BaseException:
+        driver.cuMemAddressFree(address, size)
+        raise
+    mapping = _Mapping(int(address), size)
+    weakref.finalize(mapping, _unmap, driver, int(address), size).atexit = False
+    return torch.as_tensor(mapping, device=torch_device)
+
+
+def _unmap(driver: Any, address: int, size: int) -> None:
+    with contextlib.suppress(RuntimeError):  # a kernel of this process has failed: the context is lost
+        torch.cuda.synchronize()  # work on the memory may still be under way
+    driver.cuMemUnmap(address, size)
+    driver.cuMemAddressFree(address, size)

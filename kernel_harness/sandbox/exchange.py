@@ -1,0 +1,124 @@
+"""The memory that the judge shares with one worker: the judge writes inputs to it, and copies outputs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psutil
+import torch
+
+from kernel_harness.device import Device, SharedMemory
+from kernel_harness.ipc import tensors
+from kernel_harness.ipc.messages import Purpose, Share
+from kernel_harness.ipc.packed import Packed
+from kernel_harness.ipc.tensors import Leaf
+
+_FIRST_BYTES = 1 << 21  # what CUDA allocates at least
+# Larger memory is released after a call. Otherwise the inputs and outputs of all candidates would be in memory at once.
+_KEPT_BYTES = 1 << 31
+
+
+class Exchange:
+    """The shared memory of one worker: one piece for the inputs of calls and one for their outputs.
+
+    Each piece belongs to the judge, and no other worker maps it. It is replaced when a call needs a larger one. `send`
+    sends a request, which one descriptor may come with, to the worker and waits for the reply.
+    """
+
+    def __init__(self, device: Device, send: Callable[[Share, Sequence[int]], object]) -> None:
+        self._device, self._send = device, send
+        self._pieces: dict[Purpose, SharedMemory] = {}
+        self.on_device = False  # whether the memory that was shared last is a CUDA device's own
+
+    def reserve(self, purpose: Purpose, size: int) -> None:
+        """Shares memory of at least `size` bytes with the worker, unless it is shared already.
+
+        Raises Fault, and torch.OutOfMemoryError if the device has too little free memory.
+        """
+        held = self._pieces.get(purpose)
+        if held is not None and held.size >= size:
+            return
+        twice = 2 * held.size if held is not None else _FIRST_BYTES
+        self._release(purpose)
+        if size > _KEPT_BYTES:
+            self._device.release_unused()  # the worker's call may need what the judge does not use
+        piece = self._device.share(max(size, min(twice, _KEPT_BYTES)))
+        self._pieces[purpose], self.on_device = piece, piece.on_device
+        self._send(Share(purpose, piece.size, piece.on_device), [piece.descriptor])
+
+    def fill(self, packed: Packed, *, surround: bool) -> None:
+        """Writes inputs to the memory for inputs, and waits until they are there.
+
+        If `surround`, also writes known bytes around each tensor, which reveal later writes outside it (`damaged`).
+        """
+        memory = self._pieces[Purpose.INPUTS].bytes
+        if surround:
+            tensors.surround(memory, packed.leaves, packed.size)
+        tensors.write(memory, packed.leaves, packed.tensors)
+        _wait(memory)
+
+    def inputs(self, packed: Packed) -> list[torch.Tensor]:
+        """Returns the inputs as the worker's call has left them, as views of the shared memory."""
+        memory = self._pieces[Purpose.INPUTS].bytes
+        return [leaf.view(memory) for leaf in packed.leaves]
+
+    def damaged(self, packed: Packed) -> list[int]:
+        """Returns the indices of inputs next to which the worker's call wrote."""
+        return tensors.damaged(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.size)
+
+    def needed(self, leaves: Sequence[Leaf]) -> int:
+        """Returns the size of the memory that the described outputs need, in bytes.
+
+        Raises tensors.Unreadable if they take more than half of the free memory, or overlap.
+        """
+        size = max((leaf.offset + leaf.nbytes for leaf in leaves), default=0)
+        # A copy of the outputs needs as much again. Pages of the host that the worker has not written count too.
+        if size > _FIRST_BYTES and size > _free_bytes(on_device=self.on_device) // 2:
+            raise tensors.Unreadable("it takes more than half of the free memory")
+        return size
+
+    def holds(self, size: int) -> bool:
+        """Returns whether the memory for outputs has at least `size` bytes."""
+        held = self._pieces.get(Purpose.OUTPUTS)
+        return held is not None and held.size >= size
+
+    def outputs(self, structure: Any, leaves: Sequence[Leaf]) -> tuple[torch.Tensor, ...]:
+        """Copies the outputs to memory that the worker cannot reach, and returns the copies.
+
+        `structure` is the outputs' nesting from `tensors.flatten`. Raises tensors.Unreadable if it is malformed.
+        """
+        memory = self._pieces[Purpose.OUTPUTS].bytes
+        copies = tuple(leaf.of(leaf.bytes(memory).clone()) for leaf in leaves)
+        _wait(memory)
+        tensors.unflatten(structure, copies)
+        return copies
+
+    def release_large(self) -> None:
+        """Releases memory that is too large to be kept between the calls of one worker. Raises Fault."""
+        for purpose in [p for p, piece in self._pieces.items() if piece.size > _KEPT_BYTES]:
+            self._release(purpose)
+            self._send(Share(purpose, 0, False), [])
+
+    def close(self) -> None:
+        """Releases all shared memory. Safe to call twice."""
+        for purpose in list(self._pieces):
+            self._release(purpose)
+
+    def _release(self, purpose: Purpose) -> None:
+        piece = self._pieces.pop(purpose, None)
+        if piece is not None:
+            piece.close()
+
+
+def _wait(memory: torch.Tensor) -> None:
+    if memory.is_cuda:
+        torch.cuda.synchronize(memory.device)
+
+
+def _free_bytes(*, on_device: bool) -> int:
+    if not on_device:
+        return int(psutil.virtual_memory().available)
+    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+    free, _ = torch.cuda.mem_get_info()
+    return int(free) + int(unused)
