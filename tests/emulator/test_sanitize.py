@@ -6,13 +6,12 @@ import json
 import runpy
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support import planted_bugs
+from support import forked_command, planted_bugs
 from support.command import ROOT
 from support.planted_bugs import PLANTED, Bug
 
@@ -131,10 +130,7 @@ def test_a_correct_kernel_is_not_reported(fork_server, tmp_path, path):
 
 def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """`python harness.py sanitize`, as a user runs it."""
-    return subprocess.run(
-        [sys.executable, ROOT / "harness.py", "sanitize", *words, "--device", "cpu"],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+    return forked_command.run(ROOT / "harness.py", ["sanitize", *words, "--device", "cpu"], ROOT)
 
 
 def planted(solved: str, bug: str) -> tuple[Path, Path]:
