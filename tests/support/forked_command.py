@@ -34,11 +34,9 @@ _LONGEST_MESSAGE = 1 << 20
 def fits(environment: Mapping[str, str]) -> bool:
     """Whether a fork is the same as a new process: Python and torch would read the same variables when they start.
 
-    A fork also lacks the threads of the libraries below torch, which these start unless OMP_NUM_THREADS is 1.
+    The server has OMP_NUM_THREADS=1. With another value the libraries below torch start threads, which a fork lacks.
     """
-    return environment.get("OMP_NUM_THREADS") == "1" and _read_at_start(environment) == _read_at_start(
-        _server().environment
-    )
+    return _read_at_start(environment) == _read_at_start(_server().environment)
 
 
 class ForkedCommand:
@@ -132,12 +130,14 @@ class _Server:
     """The server, in the process of the tests."""
 
     def __init__(self) -> None:
-        self.environment = dict(os.environ)
+        self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, __file__, str(theirs.fileno())]
         quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen(command, stdin=quiet, stdout=quiet, pass_fds=[theirs.fileno()])
+        self._process = subprocess.Popen(
+            command, env=self.environment, stdin=quiet, stdout=quiet, pass_fds=[theirs.fileno()]
+        )
         theirs.close()
         atexit.register(self._close)
 
