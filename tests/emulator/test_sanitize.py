@@ -54,7 +54,7 @@ def sanitized(fork_server: ForkServer, solved: Problem, one: Candidate) -> Repor
 
 
 # The files of tests/emulator/kernels as one candidate that calls the function of one of them. They are built together,
-# because the compiler takes seconds before the first line of a source; test_emulated_kernels builds each on its own.
+# because most of a build's time does not depend on the source's length. test_emulated_kernels builds each on its own.
 AS_CANDIDATE = """
 import torch
 from torch.utils.cpp_extension import load_inline

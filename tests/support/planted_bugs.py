@@ -64,7 +64,7 @@ class Bug:
 
 ALL = [Bug(path) for path in sorted(PLANTED.glob("*/*.cu"))]
 
-# The kernels of one problem are built together, because the compiler takes seconds before the first line of a source.
+# The kernels of one problem are built together, because most of a build's time does not depend on the source's length.
 # The compiler may not inline an atomic operation that a source has several times. A finding in it then has the line of
 # the launch, so a kernel with one is built alone.
 _ALONE = "atomicAdd"
