@@ -188,7 +188,9 @@ torch::Tensor half_batches(torch::Tensor a, torch::Tensor b, std::string how) {
         std::vector<int64_t> addresses;
         for (auto* base : {pb, pa, pc})
             for (int i = 0; i < B; ++i) addresses.push_back(reinterpret_cast<int64_t>(base + i * (base == pb ? K * N : base == pa ? M * K : M * N)));
-        auto lists = torch::tensor(addresses).to(a.device());
+        auto lists = torch::empty({3 * B}, torch::kInt64);
+        std::copy(addresses.begin(), addresses.end(), lists.data_ptr<int64_t>());
+        lists = lists.to(a.device());
         auto** p = reinterpret_cast<__half**>(lists.data_ptr<int64_t>());
         TORCH_CHECK(!cublasHgemmBatched(handle(), n, n, N, M, K, &one, p, N, p + B, K, &zero, p + 2 * B, N, B));
     }

@@ -6,14 +6,14 @@ import json
 import runpy
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support import planted_bugs
+from support import forked_command, planted_bugs
 from support.command import ROOT
+from support.nvcc_compile import in_one_unit
 from support.planted_bugs import PLANTED, Bug
 
 from kernel_harness import device as devices
@@ -45,7 +45,7 @@ def fork_server() -> Iterator[ForkServer]:
 
 
 def look_at(fork_server: ForkServer, bug: Bug) -> Report:
-    return sanitized(fork_server, problem.load(bug.problem.stem, bug.problem), candidate.read(bug.path))
+    return sanitized(fork_server, problem.load(bug.problem.stem, bug.problem), bug.candidate)
 
 
 def sanitized(fork_server: ForkServer, solved: Problem, one: Candidate) -> Report:
@@ -53,22 +53,39 @@ def sanitized(fork_server: ForkServer, solved: Problem, one: Candidate) -> Repor
     return sanitize(fork_server, job, SEED, lambda text: None)
 
 
-# Appended to a file of tests/emulator/kernels to make it a candidate. The file's CUDA defines a function of its name.
+# The files of tests/emulator/kernels as one candidate that calls the function of one of them. They are built together,
+# because most of a build's time does not depend on the source's length. test_emulated_kernels builds each on its own.
 AS_CANDIDATE = """
-
+import torch
 from torch.utils.cpp_extension import load_inline
 
-_functions = [{name!r}] if CPP else None
-_flags = globals().get("FLAGS", [])
-_extension = load_inline(
-    name={name!r}, cpp_sources=CPP, cuda_sources=CUDA, functions=_functions, extra_cuda_cflags=_flags
-)
+CPP = {cpp!r}
+CUDA = {cuda!r}
+_extension = load_inline(name="kernels", cpp_sources=CPP, cuda_sources=CUDA, functions={functions!r})
 
 
 class ModelNew(torch.nn.Module):
     def forward(self, *inputs):
         return _extension.{name}(*inputs)
 """
+
+
+def as_candidate(path: Path) -> Candidate:
+    """The candidate that calls the function of a file. A file that defines its own Python module is built alone."""
+    files = {each.stem: runpy.run_path(str(each)) for each in CORRECT}
+    own = files[path.stem]
+    if own["CPP"]:
+        others = {name: file for name, file in files.items() if file["CPP"]}
+        cuda = in_one_unit({name: file["CUDA"] for name, file in others.items()})
+        cpp = "".join(
+            f"namespace of_{name} {{ {file['CPP']} }}\nusing of_{name}::{name};\n" for name, file in others.items()
+        )
+        functions = list(others)
+    else:
+        cpp, cuda, functions = "", own["CUDA"], None
+    text = AS_CANDIDATE.format(cpp=cpp, cuda=cuda, functions=functions, name=path.stem)
+    return Candidate(path.stem, path, text)
+
 
 # The problem for such a file: the inputs are one of the file's cases.
 ITS_PROBLEM = """
@@ -102,7 +119,9 @@ def reports(fork_server) -> dict[Bug, Report]:
 @pytest.mark.parametrize("bug", planted_bugs.ALL, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_found_by_its_kind_and_at_its_line(reports, bug):
     first = reports[bug].findings[0]
-    assert (first.kind, first.here.line) == (bug.kind, bug.line), [f.sentence for f in reports[bug].findings]
+    assert (first.kind, first.here.line) == (bug.kind, bug.line_of_candidate), [
+        f.sentence for f in reports[bug].findings
+    ]
 
 
 @needs_binutils
@@ -121,8 +140,7 @@ def test_a_correct_kernel_is_not_reported(fork_server, tmp_path, path):
     (tmp_path / "problem.py").write_text(ITS_PROBLEM.format(path=str(path)))
     solved = problem.load("problem", tmp_path / "problem.py")
     last = solved.at({"CASE": len(runpy.run_path(str(path))["cases"]()) - 1})
-    one = Candidate(path.stem, path, path.read_text() + AS_CANDIDATE.format(name=path.stem))
-    report = sanitized(fork_server, last, one)
+    report = sanitized(fork_server, last, as_candidate(path))
     assert ([f.sentence for f in report.findings], report.fault, len(report.cases)) == ([], "", 1)
 
 
@@ -131,10 +149,7 @@ def test_a_correct_kernel_is_not_reported(fork_server, tmp_path, path):
 
 def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """`python harness.py sanitize`, as a user runs it."""
-    return subprocess.run(
-        [sys.executable, ROOT / "harness.py", "sanitize", *words, "--device", "cpu"],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+    return forked_command.run(ROOT / "harness.py", ["sanitize", *words, "--device", "cpu"], ROOT)
 
 
 def planted(solved: str, bug: str) -> tuple[Path, Path]:

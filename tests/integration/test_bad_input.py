@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.command import CANDIDATES, LONGEST_S, Finished, Harness, standing_in, until, whole_lines
+from support.command import CANDIDATES, LONGEST_S, Finished, Harness, Process, standing_in, until, whole_lines
 from support.product import PROBLEM, PROBLEM_FILE
 
 from kernel_harness.device.cpu import Emulated
@@ -309,7 +309,7 @@ def test_a_disk_that_takes_nothing_is_a_clear_error_and_costs_nothing_already_th
 # --- interruptions
 
 
-def below(process: subprocess.Popen[str]) -> list[psutil.Process]:
+def below(process: Process) -> list[psutil.Process]:
     """Every process that a command has started, directly or not."""
     return psutil.Process(process.pid).children(recursive=True)
 

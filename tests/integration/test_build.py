@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.command import ROOT
-from support.emulated_process import emulated, inside  # noqa: F401 - a fixture
+from support.emulated_process import emulated, extension, inside  # noqa: F401 - a fixture
 from torch.utils import cpp_extension
 
 from kernel_harness.compile import cache, host_compiler, light_headers, load_inline, nvcc
@@ -632,24 +632,12 @@ def test_a_failed_emulated_build_is_repeated_whatever_the_message():
     assert built.forward(torch.ones(3, device="cuda")).tolist() == [1.0] * 3
 
 
-# Each function needs a part of torch that the light headers leave out, or has another meaning with them.
-LEFT_OUT = """
-#include <torch/extension.h>
-torch::Tensor literals() { return torch::tensor({1.5, 2.5}); }
-torch::Tensor with_grad() { return torch::zeros({2}, torch::TensorOptions().requires_grad(true)); }
-torch::Tensor first_two(torch::Tensor x) { return x.index({torch::indexing::Slice(0, 2)}); }
-torch::Tensor joined(torch::Tensor x) { return torch::cat({x, x}); }
-bool on_a_device(torch::Tensor x) { return at::device_of(x).has_value(); }
-"""
-
-
 @pytest.mark.slow
 @emulated
 def test_names_that_light_headers_leave_out_mean_what_they_mean_in_torch():
     import torch
 
-    functions = ["literals", "with_grad", "first_two", "joined", "on_a_device"]
-    built = load_inline_of(cpp_sources=LEFT_OUT, functions=functions)
+    built = extension("front_end")  # test_emulator uses the same build
     x = torch.arange(3.0)
     assert built.literals().dtype is torch.float32
     assert built.with_grad().requires_grad

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 import uuid
 from pathlib import Path
 
 import pytest
+from support import forked_command
 from support.command import ROOT, Harness
 from support.product import PROBLEM
 
@@ -92,7 +91,7 @@ def test_a_build_over_the_limit_evicts_an_old_entry(own_cache, monkeypatch):
 
 def verb(*words: str) -> str:
     """What `harness.py cache` prints."""
-    done = subprocess.run([sys.executable, ROOT / "harness.py", "cache", *words], capture_output=True, text=True)
+    done = forked_command.run(ROOT / "harness.py", ["cache", *words], ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -125,10 +124,8 @@ def test_another_checkout_uses_the_builds_of_this_one(harness: Harness, tmp_path
         copy = shutil.copytree if source.is_dir() else shutil.copy
         (checkout / part).parent.mkdir(exist_ok=True)
         copy(source, checkout / part)
-    other = subprocess.run(
-        [sys.executable, "harness.py", *COMMAND, "--kernel", kernel, "--results", tmp_path / "others"],
-        cwd=checkout, capture_output=True, text=True,
-    )  # fmt: skip
+    words = [*COMMAND, "--kernel", kernel, "--results", tmp_path / "others"]
+    other = forked_command.run(checkout / "harness.py", words, checkout)
     second = next(r for r in map(json.loads, other.stdout.splitlines()) if r["kernel"] == "product")
     assert [b["cached"] for b in first["builds"]] == [False]
     assert [b["cached"] for b in second["builds"]] == [True]

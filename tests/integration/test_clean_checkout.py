@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support import forked_command
 from support.command import ROOT
 
 pytestmark = [
@@ -45,7 +45,7 @@ def test_git_status_is_empty_after_a_run_a_failure_and_a_report(checkout: Path, 
         (["report", "matmul_tt"], 0),
         (["report", "--readme", "README.md"], 0),
     ):
-        done = subprocess.run([sys.executable, "harness.py", *words], cwd=checkout, capture_output=True, text=True)
+        done = forked_command.run(checkout / "harness.py", words, checkout)
         assert done.returncode == code, done.stderr
     written = {path.name for path in (checkout / "results" / "matmul_tt" / "cpu-emulated").iterdir()}
     assert written >= {"runs.jsonl", "leaderboard-M16-K16-N16.csv", "logs", "report-M16-K16-N16.html"}

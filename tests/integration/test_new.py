@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import forked_command
 from support.command import ROOT, Finished
 
 from kernel_harness.problem import lookup
@@ -128,4 +128,4 @@ def test_the_command_prints_what_to_run_next(tmp_path: Path) -> None:
 
 
 def run_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "harness.py", *words], cwd=folder, capture_output=True, text=True)
+    return forked_command.run(folder / "harness.py", words, folder)

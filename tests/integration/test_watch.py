@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.command import ROOT, Harness
+from support.command import ROOT, Harness, Process
 
 from kernel_harness.problem import lookup
 
@@ -27,9 +26,7 @@ def watch_harness(tmp_path_factory: pytest.TempPathFactory) -> Harness:
 
 
 @pytest.fixture(scope="module")
-def watched(
-    watch_harness: Harness, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[subprocess.Popen[str], list[Path]]]:
+def watched(watch_harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Process, list[Path]]]:
     """A watch over copies of two kernels that has judged both. Each test changes its own copy."""
     folder = tmp_path_factory.mktemp("kernels")
     files = [Path(shutil.copy(KERNELS / f"{name}.py", folder)) for name in ("naive", "tiled")]
@@ -42,7 +39,7 @@ def watched(
     assert process.returncode == 130
 
 
-def until(process: subprocess.Popen[str], word: str) -> str:
+def until(process: Process, word: str) -> str:
     """The printed lines up to the first one that contains a word."""
     assert process.stdout
     lines = []

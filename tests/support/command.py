@@ -14,10 +14,14 @@ from typing import Any
 
 import psutil
 
+from .forked_command import ForkedCommand, fits
+
 ROOT = Path(__file__).resolve().parents[2]
 CANDIDATES = ROOT / "tests" / "support" / "candidates"
 # More than a cold cache needs; a run that takes longer hangs.
 LONGEST_S = 1500
+
+Process = subprocess.Popen[str] | ForkedCommand
 
 
 class Harness:
@@ -32,12 +36,16 @@ class Harness:
         """The command from start to end."""
         return finished(self.start(*arguments, environment=environment))
 
-    def start(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(self, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> Process:
         """The command, under way."""
+        words = [*arguments, "--results", self.results]
+        environment = {**os.environ, "TMPDIR": str(self.temporary), **(environment or {})}
+        if fits(environment):
+            return ForkedCommand(ROOT / "harness.py", words, ROOT, environment)
         return subprocess.Popen(
-            [sys.executable, ROOT / "harness.py", *arguments, "--results", self.results],
+            [sys.executable, ROOT / "harness.py", *words],
             cwd=ROOT,
-            env={**os.environ, "TMPDIR": str(self.temporary), **(environment or {})},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -79,7 +87,7 @@ class Finished:
         return {record["kernel"]: record for record in map(json.loads, self.stdout.splitlines())}
 
 
-def finished(process: subprocess.Popen[str]) -> Finished:
+def finished(process: Process) -> Finished:
     """A command at its end. Raises TimeoutExpired where it hangs."""
     try:
         stdout, stderr = process.communicate(timeout=LONGEST_S)

@@ -1,10 +1,11 @@
-"""WRONG_VALUES: compiler flags make the linker write into the build cache.
+"""WRONG_VALUES: a compiler flag starts a program that writes into the build cache.
 
 Class: environment
 Layer: builds in a sandbox
 """
 
 import os
+import shlex
 import time
 from pathlib import Path
 
@@ -12,14 +13,10 @@ import torch
 from torch.utils.cpp_extension import load_inline
 
 target = Path(os.environ["KERNEL_HARNESS_CACHE"]) / f"written-by-a-candidate-{time.time_ns()}"
-worked = False
+# The compiler starts the linker by this command. It goes on if the file cannot be written.
+FLAGS = ["-wrapper", shlex.quote(f'sh,-c,(: >{target}); exec "$@",sh')]
 try:
-    load_inline(
-        name="compiler_plugin",
-        cpp_sources="int one() { return 1; }",
-        functions=["one"],
-        extra_ldflags=[f"-Wl,-Map={target}"],
-    )
+    load_inline(name="compiler_plugin", cpp_sources="int one() { return 1; }", functions=["one"], extra_ldflags=FLAGS)
     worked = target.exists()
     target.unlink()
 except Exception:

@@ -1,0 +1,79 @@
+"""A forked command behaves as a new process: what it sees when it starts, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+from support import forked_command
+from support.forked_command import ForkedCommand
+
+SEES = """
+import json, os, sys
+print(json.dumps({
+    "argv": sys.argv, "cwd": os.getcwd(), "path": sys.path[0], "own": os.environ.get("OWN"),
+    "home": "HOME" in os.environ, "main": __name__, "torch": "torch" in sys.modules,
+    "stdin": sys.stdin.read(), "modules": [name for name in sys.modules if name.startswith("kernel_harness")],
+    "descriptors": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+}))
+print("an error", file=sys.stderr)
+sys.exit(3)
+"""
+
+
+def forked(tmp_path: Path, program: str) -> ForkedCommand:
+    script = tmp_path / "program.py"
+    script.write_text(program)
+    return ForkedCommand(script, ["a word"], tmp_path, {"OWN": "set", "PATH": os.environ["PATH"]})
+
+
+def test_it_has_its_own_arguments_folder_environment_and_pipes_and_nothing_of_the_harness(tmp_path: Path) -> None:
+    process = forked(tmp_path, SEES)
+    stdout, stderr = process.communicate()
+
+    assert (process.returncode, stderr) == (3, "an error\n")
+    assert json.loads(stdout) == {
+        "argv": [str(tmp_path / "program.py"), "a word"], "cwd": str(tmp_path), "path": str(tmp_path), "own": "set",
+        "home": False, "stdin": "", "modules": [], "main": "__main__", "torch": True, "descriptors": [0, 1, 2],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_signal_that_ends_it_is_its_exit_status(tmp_path: Path, number: signal.Signals) -> None:
+    process = forked(tmp_path, "import signal\nprint('ready', flush=True)\nsignal.pause()")
+    assert process.stdout.readline() == "ready\n" and process.poll() is None
+    process.send_signal(number)
+
+    assert process.wait() == -number
+    assert not psutil.pid_exists(process.pid)
+
+
+def test_ctrl_c_raises_a_keyboard_interrupt_in_it(tmp_path: Path) -> None:
+    process = forked(tmp_path, "import signal\nprint('ready', flush=True)\nsignal.pause()")
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+
+    assert "KeyboardInterrupt" in process.communicate()[1]
+    assert process.returncode == -signal.SIGINT
+
+
+def test_it_is_waited_for_until_the_time_is_up(tmp_path: Path) -> None:
+    process = forked(tmp_path, "import signal\nsignal.pause()")
+    for wait in (process.wait, process.communicate):
+        with pytest.raises(subprocess.TimeoutExpired):
+            wait(timeout=0.01)
+    process.kill()
+
+    assert process.communicate() == ("", "") and process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "PYTHONPATH", "CUDA_HOME", "LC_ALL"])
+def test_a_variable_that_is_read_at_the_start_needs_a_new_process(variable: str) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    assert forked_command.fits({**environment, "TMPDIR": "another"})
+    assert not forked_command.fits({**environment, variable: "another"})
