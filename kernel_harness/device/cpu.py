@@ -25,6 +25,7 @@ class Emulated:
 
     name = "cpu"
     label = "cpu-emulated"
+    shares = "host memory"
     torch_device = "cuda"
     emulated = True
     # Emulated times do not predict the times of a GPU, so a rough measurement is enough.

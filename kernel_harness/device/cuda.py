@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
+from torch.autograd.profiler import profile
 
 from kernel_harness.compile import bindings, host_compiler, nvcc
 from kernel_harness.compile.sources import Sources
@@ -107,6 +108,12 @@ class Cuda:
     def cannot_share(self, reason: str) -> None:
         """Stores why memory of this device cannot be shared with workers. `share` then returns memory of the host."""
         device_memory.refuse(self.torch_device, reason)
+
+    @property
+    def shares(self) -> str:
+        """Returns whose memory is shared with workers: "device memory", or "host memory" and the reason."""
+        why = device_memory.why_not(self.torch_device)
+        return f"host memory: {why}" if why else "device memory"
 
     def map(self, descriptor: int, size: int, *, on_device: bool) -> torch.Tensor:
         """Maps the judge's memory of `size` bytes that `descriptor` names, as a flat uint8 tensor.
@@ -228,7 +235,8 @@ class Cuda:
 
         Copies and fills of device memory are among them. Drops an exception of the call.
         """
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        # torch.profiler.profile does the same, but first imports all of inductor, which takes seconds in each process.
+        with profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:
             with contextlib.suppress(Exception):
                 call()
             self.synchronize()
@@ -246,7 +254,6 @@ class Cuda:
             "multiprocessors": properties.multi_processor_count, "memory_bytes": properties.total_memory,
             "l2_bytes": properties.L2_cache_size, "cuda": torch.version.cuda, "nvcc": nvcc.version(),
             **host_compiler.identity(), **nvml.driver(), **self.state(), "null_call_ms": self._null_call_ms(),
-            "shares": f"host memory: {why}" if (why := device_memory.why_not(self.torch_device)) else "device memory",
         }  # fmt: skip
 
     def _null_call_ms(self) -> float:
@@ -290,12 +297,12 @@ def _copy_back(memory: torch.Tensor, copy: torch.Tensor) -> None:
     memory.copy_(copy)
 
 
-def times_on(kind: torch.autograd.DeviceType, profiler: torch.profiler.profile) -> list[tuple[str, float]]:
+def times_on(kind: torch.autograd.DeviceType, profiler: profile) -> list[tuple[str, float]]:
     """Returns names and times, in microseconds, of the recorded events that ran on a device of type `kind`.
 
     An event is a kernel, for example. A range that the profiled code has named itself, with `record_function`, is left
     out, because its time is the time of the kernels in it.
     """
     # `==` and not `is`: the profiler makes a new object for each event.
-    events = [event for event in profiler.events() or () if event.device_type == kind]
+    events = [event for event in profiler.function_events or () if event.device_type == kind]
     return [(event.name, event.time_range.elapsed_us()) for event in events if not event.is_user_annotation]

@@ -39,7 +39,7 @@ class DeviceBuffer:
         minimum = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         granule = _value(driver, driver.cuMemGetAllocationGranularity(properties, minimum))
         self.size = max(1, -(-size // granule)) * granule
-        handle = _create(driver, self.size, properties)
+        handle = _create(driver, self.size, properties, torch_device)
         try:
             self.descriptor = int(_value(driver, driver.cuMemExportToShareableHandle(handle, _handle_type(driver), 0)))
             self.bytes = _mapped(driver, handle, self.size, torch_device, ordinal)
@@ -102,13 +102,13 @@ def _value(driver: Any, result: tuple[Any, ...]) -> Any:
     return values[0] if values else None
 
 
-def _create(driver: Any, size: int, properties: Any) -> Any:
+def _create(driver: Any, size: int, properties: Any, torch_device: str) -> Any:
     error, handle = driver.cuMemCreate(size, properties, 0)
     if error == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
         torch.cuda.empty_cache()  # torch keeps memory that it has freed
         error, handle = driver.cuMemCreate(size, properties, 0)
     if error == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-        free = torch.cuda.mem_get_info()[0]
+        free, _ = torch.cuda.mem_get_info(torch_device)
         raise torch.OutOfMemoryError(
             f"{size / 1e9:.3g} GB of the device's memory are needed for inputs or outputs; {free / 1e9:.3g} GB are free"
         )

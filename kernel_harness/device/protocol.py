@@ -95,6 +95,10 @@ class JudgeDevice(Protocol):
         Raises EnvironmentLacking, and OSError if the build cache cannot be written.
         """
 
+    @property
+    def shares(self) -> str:
+        """Returns whose memory `share` returns: "device memory", or "host memory" and the reason if there is one."""
+
     def share(self, size: int) -> SharedMemory:
         """Returns new memory of at least `size` bytes that a worker can map: the device's own where that is possible.
 

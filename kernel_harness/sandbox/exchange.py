@@ -70,11 +70,12 @@ class Exchange:
     def needed(self, leaves: Sequence[Leaf]) -> int:
         """Returns the size of the memory that the described outputs need, in bytes.
 
-        Raises tensors.Unreadable if they take more than half of the free memory, or overlap.
+        Raises tensors.Unreadable for outputs in the host's memory that take more than half of the free memory: the
+        judge's copy takes as much again, and pages that the worker has not written count too. Too little memory of a
+        GPU is noticed when it is allocated, and can be the fault of others.
         """
         size = max((leaf.offset + leaf.nbytes for leaf in leaves), default=0)
-        # A copy of the outputs needs as much again. Pages of the host that the worker has not written count too.
-        if size > _FIRST_BYTES and size > _free_bytes(on_device=self.on_device) // 2:
+        if not self.on_device and size > max(_FIRST_BYTES, psutil.virtual_memory().available // 2):
             raise tensors.Unreadable("it takes more than half of the free memory")
         return size
 
@@ -114,11 +115,3 @@ class Exchange:
 def _wait(memory: torch.Tensor) -> None:
     if memory.is_cuda:
         torch.cuda.synchronize(memory.device)
-
-
-def _free_bytes(*, on_device: bool) -> int:
-    if not on_device:
-        return int(psutil.virtual_memory().available)
-    unused = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-    free, _ = torch.cuda.mem_get_info()
-    return int(free) + int(unused)

@@ -108,8 +108,8 @@ class Context:
             reason = f"{reason} {self.problem_remark}".strip()
         return Result(
             kernel, status, reason, dict(self.problem.shape), sha256, run=self.run, emulated=self.device.emulated,
-            isolation=self.isolation, numbers=self.numbers, environment=self.environment,
-            settings=self.recorded_settings, **more,
+            isolation=self.isolation, numbers=self.numbers,
+            environment={**self.environment, "shares": self.device.shares}, settings=self.recorded_settings, **more,
         )  # fmt: skip
 
 

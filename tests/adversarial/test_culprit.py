@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
 from kernel_harness.timing import interference
-from kernel_harness.timing.inputs import Inputs
 from kernel_harness.timing.interference import FACTOR, TRIALS, Evidence, convict, suspects, tried
 from kernel_harness.timing.rounds import Arm, Cohort
 from kernel_harness.timing.statistics import Round, order_of_round
@@ -284,13 +282,12 @@ DIES_THE_THIRD_TIME = RIGHT.replace(
 def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
     cohort = cohort_of(session)
     sentinel = cohort.arms[-1]
-    with closing(Inputs(session.reference, session.device)) as inputs:
-        bench = interference._Bench(cohort, inputs, lambda name: started(session, DIES_THE_THIRD_TIME))
-        try:
-            assert bench.fresh_reading("dies", beside=True) > 0
-            assert sentinel.fault is None
-        finally:
-            close(cohort)
+    bench = interference._Bench(cohort, session.reference, lambda name: started(session, DIES_THE_THIRD_TIME))
+    try:
+        assert bench.fresh_reading("dies", beside=True) > 0
+        assert sentinel.fault is None
+    finally:
+        close(cohort)
 
 
 def test_a_trial_cannot_be_told_from_a_timed_call_by_its_inputs(
@@ -306,12 +303,11 @@ def test_a_trial_cannot_be_told_from_a_timed_call_by_its_inputs(
     cohort = cohort_of(session)
     cohort.rounds += [Round({}, ())] * 12
     monkeypatch.setattr(Subject, "call", seeing)
-    with closing(Inputs(session.reference, session.device)) as inputs:
-        bench = interference._Bench(cohort, inputs, lambda name: started(session, RIGHT))
-        try:
-            bench.fresh_reading("arm", beside=True)
-        finally:
-            close(cohort)
+    bench = interference._Bench(cohort, session.reference, lambda name: started(session, RIGHT))
+    try:
+        bench.fresh_reading("arm", beside=True)
+    finally:
+        close(cohort)
 
     assert len(seen) > 7 and len(set(seen)) == len(seen)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.autograd.profiler import profile
 
 from kernel_harness.compile.sources import Sources
 from kernel_harness.device import Clocked
@@ -73,8 +74,7 @@ class Rehearsal(Cuda):
         An operator has its time. A kernel of the emulator has a microsecond per thread, because its time is not known.
         """
         torch_cuda.profile_begin()
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        with torch.profiler.profile(activities=activities) as profiler, suppress(Exception):
+        with profile(use_kineto=True) as profiler, suppress(Exception):
             call()
         launched = [(each["kernel"], float(prod(each["grid"] + each["block"]))) for each in torch_cuda.profile_end()]
         operators = times_on(torch.autograd.DeviceType.CPU, profiler)

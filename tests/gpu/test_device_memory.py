@@ -1,0 +1,80 @@
+"""Memory of a GPU that the judge shares with a worker. Everything here is skipped where there is no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from support.product import PROBLEM, RIGHT
+
+import kernel_harness
+from kernel_harness.core.status import Status
+from kernel_harness.device import device_memory
+from kernel_harness.device.cuda import Cuda
+from kernel_harness.ipc.packed import pack
+from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.sandbox.process import Limits
+from kernel_harness.sandbox.subject import Subject
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU on this machine"),
+]
+
+TWICE = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        x.add_(x)
+        return x + 0
+"""
+
+
+@pytest.fixture(scope="module")
+def subject() -> Iterator[Subject]:
+    Cuda("cuda").prepare()
+    with ForkServer() as fork_server:
+        fork_server.prepare("cuda")
+        made = Subject(fork_server, "cuda", Limits())
+        made.load("twice.py", TWICE, "ModelNew")
+        made.make(PROBLEM)
+        yield made
+        made.close()
+
+
+def test_tensors_stay_on_the_device(subject: Subject) -> None:
+    packed = pack([torch.rand(1000)], device="cuda")
+    (output,) = subject.call(packed, write_back=True).outputs
+    (after,) = subject.inputs_after(packed)
+
+    assert output.is_cuda and after.is_cuda
+    assert torch.equal(output, 2 * packed.tensors[0]) and torch.equal(after, output)
+    assert subject.damaged_inputs(packed) == []
+
+
+def test_memory_of_large_calls_is_free_again(subject: Subject) -> None:
+    packed = pack([torch.rand(1 << 30)], device="cuda")
+    before, _ = torch.cuda.mem_get_info()
+    for _ in range(2):
+        subject.call(packed)
+        subject.release_large()
+    torch.cuda.empty_cache()
+    after, _ = torch.cuda.mem_get_info()
+
+    assert before - after < 1 << 30
+
+
+def test_a_warm_call_follows_a_call_whose_outputs_needed_more_memory(subject: Subject) -> None:
+    subject.call(pack([torch.rand(1 << 26)], device="cuda"), hold=1 << 20, keep=True)
+
+    assert subject.warm(1 << 20).device_ms
+
+
+def test_where_memory_of_the_device_is_refused_the_hosts_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(device_memory._refused, "cuda:0", "a test")
+    result = kernel_harness.evaluate(PROBLEM.path, RIGHT, device="cuda", budget_s=0.5)
+
+    assert result.status is Status.PASSED, result.reason
+    assert result.environment["shares"] == "host memory: a test"
