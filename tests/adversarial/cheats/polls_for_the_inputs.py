@@ -2,7 +2,7 @@
 
 Class: timing
 Layer: the judge's own clock
-Takes: 20 ms
+Takes: 15 ms
 """
 
 import gc
@@ -23,7 +23,7 @@ def watch(memory):
             first = bytes(memory[place : place + 16])
             if first != before.get(place):
                 before[place] = first
-                time.sleep(0.02)  # stands for the work
+                time.sleep(0.02)  # stands for the work; the device's clock misses the part before the call
                 finished.add(first)
 
 
