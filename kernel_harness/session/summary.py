@@ -108,9 +108,19 @@ class Context:
             reason = f"{reason} {self.problem_remark}".strip()
         return Result(
             kernel, status, reason, dict(self.problem.shape), sha256, run=self.run, emulated=self.device.emulated,
-            isolation=self.isolation, numbers=self.numbers,
-            environment={**self.environment, "shares": self.device.shares}, settings=self.recorded_settings, **more,
+            isolation=self.isolation, numbers=self.numbers, environment=self._present_environment(),
+            settings=self.recorded_settings, **more,
         )  # fmt: skip
+
+    def _present_environment(self) -> Mapping[str, Any]:
+        """Returns the environment with whose memory is shared with workers, which a worker's start may change."""
+        shares = self.device.shares
+        return self._environments.setdefault(shares, {**self.environment, "shares": shares})
+
+    @cached_property
+    def _environments(self) -> dict[str, Mapping[str, Any]]:
+        """Environments by whose memory is shared. All results with the same one refer to one dict."""
+        return {}
 
 
 def of_candidate(context: Context, candidate: Candidate, outcome: CheckOutcome) -> Result:
