@@ -13,6 +13,7 @@ import psutil
 from kernel_harness.compile import bindings, cache, host_compiler
 from kernel_harness.compile.errors import BuildFailed
 from kernel_harness.core import process_tree
+from kernel_harness.core.waiting import until_done
 from kernel_harness.emulator import flags
 from kernel_harness.emulator.keys import part_key
 
@@ -91,8 +92,7 @@ def prepare(sanitized: bool = False) -> None:
     with ThreadPoolExecutor() as pool:
         builds = [pool.submit(prelude, sanitized), pool.submit(runtime), pool.submit(bindings.library)]
         try:
-            while wait(builds, _TICK_S).not_done:
-                pass  # each wait is short, because a signal that arrives just before a wait is handled after it
+            until_done(builds)
         except BaseException:
             while wait(builds, _TICK_S).not_done:  # a build may start another compiler after one was ended
                 _end_compilers()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kernel_harness.core.status import Status
+from kernel_harness.core.waiting import until_done
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session.run import RunContext
@@ -15,7 +16,6 @@ from kernel_harness.timing import baselines
 from kernel_harness.timing.baselines import ModelSource
 from kernel_harness.timing.rounds import Arm
 
-_TICK_S = 0.05  # how long the judge waits at a time for processes that are starting
 COHORTS_OF_A_PROCESS = 64
 """The number of cohorts after which the worker process of a baseline or of the sentinel is replaced.
 
@@ -109,9 +109,7 @@ def _all_started(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str
     pool = ThreadPoolExecutor(len(models))
     starting = {name: pool.submit(_started, run, name, model) for name, model in models.items()}
     try:
-        # Each wait is short, because an interruption that arrives just before a wait takes effect after it.
-        while wait(starting.values(), _TICK_S).not_done:
-            pass
+        until_done(starting.values())
         return {name: each.result() for name, each in starting.items()}
     except BaseException:
         for each in starting.values():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -22,6 +22,7 @@ from kernel_harness.checking.examination import compare
 from kernel_harness.checking.verify import Expectation
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
+from kernel_harness.core.waiting import until_done
 from kernel_harness.device import Device, Steady
 from kernel_harness.problem.problem import OWN
 from kernel_harness.sandbox.faults import Fault, Refused
@@ -39,7 +40,6 @@ WARM_EVERY = 4
 # The launch is a large part of a call that is shorter than this. The call replayed as a CUDA graph shows the time
 # without the launch.
 _SHORT_MS = 0.02
-_TICK_S = 0.05  # how long the judge waits at a time for processes that are starting
 # An audit compares the output of a timed call with the right answer. All calls of the first AUDITED_ROUNDS rounds are
 # audited. Later calls are all audited while audits take at most AUDIT_TIME_SHARE of the time of the calls; otherwise
 # each is audited with probability AUDIT_SHARE. The judge picks the audited calls after they have returned. A candidate
@@ -329,9 +329,7 @@ def _replace_processes(cohort: Cohort, reference: Reference, start: Start) -> No
         for side_by_side in (arms[:1], arms[1:]):
             for arm, subject in [(arm, pool.submit(started, arm)) for arm in side_by_side]:
                 with asking(arm):
-                    # Each wait is short, because an interruption that arrives just before a wait takes effect after it.
-                    while wait([subject], _TICK_S).not_done:
-                        pass
+                    until_done([subject])
                     arm.subject = subject.result()
                     arm.processes += 1
     finally:
