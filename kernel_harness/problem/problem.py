@@ -176,7 +176,7 @@ class Problem:
         return [change(value, distribution, parameters, generator) for value in inputs]
 
     def _drawn(self, seed: int, device: str) -> Any:
-        if device != "cpu":
+        if device not in {"cpu", *self._fails_on}:
             try:
                 with self._running(seed, cuda=True), torch.device(device):
                     return self.module.get_inputs()
@@ -184,8 +184,14 @@ class Problem:
                 raise
             except Exception as error:
                 _LOG.info("%s: get_inputs() runs on the CPU, because it fails on %s: %s", self.path, device, error)
+                self._fails_on.add(device)
         with self._running(seed):
             return self.module.get_inputs()
+
+    @cached_property
+    def _fails_on(self) -> set[str]:
+        """The devices that get_inputs() has failed on as torch's default device. It is not tried there again."""
+        return set()
 
     def init_inputs(self) -> Any:
         """Returns the arguments of the model's constructor: the result of get_init_inputs(), or []."""

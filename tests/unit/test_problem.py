@@ -339,6 +339,31 @@ def test_a_seed_for_the_cpu_is_not_queued_for_a_later_start_of_cuda(tmp_path):
     assert torch.cuda._lazy_seed_tracker.get_calls() is queued
 
 
+ONLY_ON_THE_CPU = """
+import torch
+
+tried = []
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x
+
+def get_inputs():
+    x = torch.rand(3)
+    tried.append(x.device.type)
+    assert x.device.type == "cpu"
+    return [x]
+"""
+
+
+def test_get_inputs_that_fails_on_a_device_runs_on_the_cpu_and_is_not_tried_there_again(tmp_path):
+    p = problem(tmp_path, ONLY_ON_THE_CPU)
+    first, second = (p.inputs(5, device="meta")[0] for _ in range(2))
+
+    assert first.device.type == "cpu" and torch.equal(first, second)
+    assert p.module.tried == ["meta", "cpu", "cpu"]
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_the_caller_s_cuda_generator_is_as_before(tmp_path):
