@@ -133,7 +133,7 @@ class Cuda:
         if memory.is_cuda:
             return Placed([leaf.view(memory) for leaf in leaves], lambda: None)
         copy = memory.to(self.torch_device)
-        return Placed([leaf.view(copy) for leaf in leaves], lambda: _copy_back(memory, copy))
+        return Placed([leaf.view(copy) for leaf in leaves], lambda: memory.copy_(copy))
 
     def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: torch.Tensor) -> None:
         """Copies each output tensor of a call into the shared buffer `memory`, and waits for the copies.
@@ -291,10 +291,6 @@ class Cuda:
         error = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
         if error and error != _NOT_SUPPORTED:  # a device without persisting lines gives this error
             raise RuntimeError(f"CUDA error: the L2 cache's persisting lines cannot be reset (driver error {error})")
-
-
-def _copy_back(memory: torch.Tensor, copy: torch.Tensor) -> None:
-    memory.copy_(copy)
 
 
 def times_on(kind: torch.autograd.DeviceType, profiler: profile) -> list[tuple[str, float]]:

@@ -41,8 +41,8 @@ class DeviceBuffer:
         self.size = max(1, -(-size // granule)) * granule
         handle = _create(driver, self.size, properties, torch_device)
         try:
-            self.descriptor = int(_value(driver, driver.cuMemExportToShareableHandle(handle, _handle_type(driver), 0)))
             self.bytes = _mapped(driver, handle, self.size, torch_device, ordinal)
+            self.descriptor = int(_value(driver, driver.cuMemExportToShareableHandle(handle, _handle_type(driver), 0)))
         finally:
             driver.cuMemRelease(handle)  # the mapping and the descriptor keep the memory
 

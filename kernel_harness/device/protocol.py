@@ -40,7 +40,7 @@ class Placed:
     """
 
     tensors: list[torch.Tensor]
-    write_back: Callable[[], None]
+    write_back: Callable[[], object]
 
 
 @dataclass(frozen=True)

@@ -232,9 +232,14 @@ def damaged(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> list[int
     return [i for i in range(len(leaves)) if not intact[i] or not intact[i + 1]]
 
 
+def end_of(leaves: Iterable[Leaf]) -> int:
+    """Returns the byte of a buffer before which all tensors that `leaves` describes end; 0 without a tensor."""
+    return max((leaf.offset + leaf.nbytes for leaf in leaves), default=0)
+
+
 def check_inside(leaves: Iterable[Leaf], size: int) -> None:
     """Raises Unreadable if a tensor that `leaves` describes ends beyond a buffer of `size` bytes."""
-    if any(leaf.offset + leaf.nbytes > size for leaf in leaves):
+    if end_of(leaves) > size:
         raise Unreadable("a tensor reaches past its buffer")
 
 

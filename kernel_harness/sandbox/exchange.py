@@ -31,14 +31,14 @@ class Exchange:
         self._pieces: dict[Purpose, SharedMemory] = {}
         self.on_device = False  # whether the memory that was shared last is a CUDA device's own
 
-    def reserve(self, purpose: Purpose, size: int) -> None:
-        """Shares memory of at least `size` bytes with the worker, unless it is shared already.
+    def reserve(self, purpose: Purpose, size: int) -> bool:
+        """Shares memory of at least `size` bytes with the worker, unless it is shared already. Returns whether it did.
 
         Raises Fault, and torch.OutOfMemoryError if the device has too little free memory.
         """
         held = self._pieces.get(purpose)
         if held is not None and held.size >= size:
-            return
+            return False
         twice = 2 * held.size if held is not None else _FIRST_BYTES
         self._release(purpose)
         if size > _KEPT_BYTES:
@@ -46,6 +46,7 @@ class Exchange:
         piece = self._device.share(max(size, min(twice, _KEPT_BYTES)))
         self._pieces[purpose], self.on_device = piece, piece.on_device
         self._send(Share(purpose, piece.size, piece.on_device), [piece.descriptor])
+        return True
 
     def fill(self, packed: Packed, *, surround: bool) -> None:
         """Writes inputs to the memory for inputs, and waits until they are there.
@@ -74,15 +75,10 @@ class Exchange:
         judge's copy takes as much again, and pages that the worker has not written count too. Too little memory of a
         GPU is noticed when it is allocated, and can be the fault of others.
         """
-        size = max((leaf.offset + leaf.nbytes for leaf in leaves), default=0)
+        size = tensors.end_of(leaves)
         if not self.on_device and size > max(_FIRST_BYTES, psutil.virtual_memory().available // 2):
             raise tensors.Unreadable("it takes more than half of the free memory")
         return size
-
-    def holds(self, size: int) -> bool:
-        """Returns whether the memory for outputs has at least `size` bytes."""
-        held = self._pieces.get(Purpose.OUTPUTS)
-        return held is not None and held.size >= size
 
     def outputs(self, structure: Any, leaves: Sequence[Leaf]) -> tuple[torch.Tensor, ...]:
         """Copies the outputs to memory that the worker cannot reach, and returns the copies.

@@ -154,8 +154,7 @@ class Subject:
         reply = self._ask(messages.Call(), messages.Called, timeout_s=patience * self._limits.call_s)
         with _readable():
             needed = self._exchange.needed(reply.leaves)
-        if not self._exchange.holds(needed):
-            self._exchange.reserve(Purpose.OUTPUTS, needed)
+        if self._exchange.reserve(Purpose.OUTPUTS, needed):  # the outputs did not fit into the memory before
             self._ask(messages.Fetch(), Done)
         with _readable():
             outputs = self._exchange.outputs(reply.structure, reply.leaves)

@@ -211,7 +211,7 @@ class Worker:
         leaves, _ = tensors.layout(outputs)
         self._outputs = outputs, leaves
         memory = self._shared.get(Purpose.OUTPUTS)
-        if memory is not None and max((leaf.offset + leaf.nbytes for leaf in leaves), default=0) <= memory.numel():
+        if memory is not None and tensors.end_of(leaves) <= memory.numel():
             self._copy_outputs()
         if prepared.write_back:
             placed.write_back()

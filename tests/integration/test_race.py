@@ -387,7 +387,7 @@ def test_every_set_of_inputs_is_new() -> None:
 
 @pytest.fixture
 def shared() -> Iterator[tuple[Exchange, list[Share]]]:
-    """An exchange with nobody, and the requests that it has sent."""
+    """An Exchange whose requests go to a list in place of a worker, and that list."""
     sent: list[Share] = []
     exchange = Exchange(Emulated(), lambda share, descriptors: sent.append(share))
     exchange.reserve(Purpose.OUTPUTS, 1)
@@ -425,4 +425,4 @@ def test_only_large_memory_is_released_after_a_call(shared: tuple[Exchange, list
     exchange.release_large()
 
     assert sent[-1] == Share(Purpose.INPUTS, 0, False)
-    assert exchange.holds(1)
+    assert not exchange.reserve(Purpose.OUTPUTS, 1)  # this memory was kept
