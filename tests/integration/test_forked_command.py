@@ -74,6 +74,6 @@ def test_it_is_waited_for_until_the_time_is_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "PYTHONPATH", "CUDA_HOME", "LC_ALL"])
 def test_a_variable_that_is_read_at_the_start_needs_a_new_process(variable: str) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = forked_command.SERVER_ENVIRONMENT
     assert forked_command.fits({**environment, "TMPDIR": "another"})
     assert not forked_command.fits({**environment, variable: "another"})

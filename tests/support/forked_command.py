@@ -31,12 +31,14 @@ _READ_AT_START = re.compile(
 _LONGEST_MESSAGE = 1 << 20
 
 
-def fits(environment: Mapping[str, str]) -> bool:
-    """Whether a fork is the same as a new process: Python and torch would read the same variables when they start.
+# The server has the environment that the tests were started with. Code under test sets variables later.
+# With more OpenMP threads than one the libraries below torch start threads, which a fork lacks.
+SERVER_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
-    The server has OMP_NUM_THREADS=1. With another value the libraries below torch start threads, which a fork lacks.
-    """
-    return _read_at_start(environment) == _read_at_start(_server().environment)
+
+def fits(environment: Mapping[str, str]) -> bool:
+    """Whether a fork is the same as a new process: Python and torch would read the same variables when they start."""
+    return _read_at_start(environment) == _read_at_start(SERVER_ENVIRONMENT)
 
 
 class ForkedCommand:
@@ -130,13 +132,12 @@ class _Server:
     """The server, in the process of the tests."""
 
     def __init__(self) -> None:
-        self.environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, __file__, str(theirs.fileno())]
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            command, env=self.environment, stdin=quiet, stdout=quiet, pass_fds=[theirs.fileno()]
+            command, env=SERVER_ENVIRONMENT, stdin=quiet, stdout=quiet, pass_fds=[theirs.fileno()]
         )
         theirs.close()
         atexit.register(self._close)
