@@ -18,7 +18,7 @@ from kernel_harness.core.precision import Change, Precision
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.problem import float64, sizing
-from kernel_harness.problem.problem import OWN, Problem, ProblemError, Shape, shape_text
+from kernel_harness.problem.problem import OWN, PARAMETERS, Problem, ProblemError, Shape, shape_text
 
 # Distributions whose inputs have zero mean. Terms of an output then cancel, so its rounding error is relatively large.
 _ZERO_MEAN = ("normal", "integers", "scaled")
@@ -32,6 +32,7 @@ T = TypeVar("T")
 class Case:
     """One check of a candidate: the problem's size constants, and the distribution and seed of the inputs.
 
+    With the distribution PARAMETERS the inputs are the problem's own, and the parameters of the model are random.
     `shape` holds pairs of a size constant (`M`, `N`, ...) and its value. `timed_shape`: the shape is the one at which
     candidates are timed. `drawn`: the shape was drawn at random. `optional`: the case is left out if the reference has
     no finite answer there, because the problem file does not name its shape or its distribution. `poison`: newly
@@ -54,6 +55,16 @@ class Case:
         return f"{self.shape_name}:{self.distribution}"
 
     @property
+    def random_parameters(self) -> bool:
+        """Returns whether the parameters of the model are random."""
+        return self.distribution == PARAMETERS
+
+    @property
+    def inputs_from(self) -> str:
+        """Returns the name of the distribution of the inputs."""
+        return OWN if self.random_parameters else self.distribution
+
+    @property
     def shape_name(self) -> str:
         """Returns the size constants as text, as the option --shape accepts them: `M=64,K=128,N=96`."""
         return shape_text(dict(self.shape))
@@ -61,6 +72,8 @@ class Case:
 
 def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
     """Returns the cases of a run: all distributions of inputs at the timed shape, then each further shape once.
+
+    If the model has parameters, a case at the timed shape has random ones (Case.random_parameters).
 
     A shape is a set of values for the problem's size constants (`M`, `N`, ...). The timed shape is the one at which
     candidates are timed. A problem file without STRESS has variations of its own inputs as further distributions.
@@ -79,6 +92,8 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
         )
         for d in distributions
     ]  # fmt: skip
+    if problem.parameters:
+        timed.append(_case(problem.shape, PARAMETERS, seed, timed_shape=True, optional=True))
     shapes: list[Shape] = [s for s in problem.check_shapes if {**problem.shape, **s} != dict(problem.shape)]
     # Integers come first, because they give the strictest check: the answer is exact, so one missing term is visible.
     turns = [d for d in ("integers", *named) if d in named]
@@ -168,17 +183,22 @@ class Reference:
     def __init__(self, problem: Problem, device: str, allowed: Precision | None) -> None:
         self.problem = problem
         self.device, self._allowed = device, allowed
-        self._problems: dict[tuple[tuple[str, int], ...], Problem] = {}
+        self._problems: dict[tuple[tuple[tuple[str, int], ...], int | None], Problem] = {}
         self._works: dict[tuple[tuple[tuple[str, int], ...], str], bool] = {}
         self._required: set[tuple[tuple[str, int], ...]] = set()
         self._inputs: _Kept[Packed] = _Kept(device)
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept(device)
 
     def at(self, case: Case) -> Problem:
-        """Returns the problem with its size constants (`M`, `N`, ...) set to the values of the case."""
-        if case.shape not in self._problems:
-            self._problems[case.shape] = self.problem.at(dict(case.shape))
-        return self._problems[case.shape]
+        """Returns the problem with its size constants (`M`, `N`, ...) set to the values of the case.
+
+        If the case has random parameters, the model has them too.
+        """
+        key = case.shape, case.seed if case.random_parameters else None
+        if key not in self._problems:
+            problem = self.problem.at(dict(case.shape))
+            self._problems[key] = problem.with_random_parameters(case.seed) if case.random_parameters else problem
+        return self._problems[key]
 
     def require(self, case: Case) -> None:
         """Raises ProblemError if the reference cannot run at the shape of the case, on inputs of another seed.
@@ -221,8 +241,8 @@ class Reference:
 
     def _gives_finite_answer(self, case: Case) -> bool:
         problem, seed = self.at(case), _derived_seed(case.seed, "a trial")
-        packed = self._drawn(problem, seed, case.distribution)
-        if case.distribution != OWN and not problem.states_stress:
+        packed = self._drawn(problem, seed, case.inputs_from)
+        if case.inputs_from != OWN and not problem.states_stress:
             own = self._drawn(problem, seed).tensors
             if all(torch.equal(a, b) for a, b in zip(own, packed.tensors, strict=True)):
                 return False
@@ -248,7 +268,7 @@ class Reference:
         """Returns the inputs of the case, on the device. The judge keeps the tensors; worker processes get copies."""
         if case not in self._inputs:
             self._forget()
-            packed = self._drawn(self.at(case), case.seed, case.distribution)
+            packed = self._drawn(self.at(case), case.seed, case.inputs_from)
             self._inputs.keep(case, packed, packed.tensors)
         return self._inputs[case]
 
@@ -278,7 +298,7 @@ class Reference:
     def answer_to_others(self, case: Case) -> Sequence[torch.Tensor]:
         """Returns the reference's outputs for inputs of the case's shape and distribution that have another seed."""
         problem = self.at(case)
-        packed = self._drawn(problem, _derived_seed(case.seed, "other inputs"), case.distribution)
+        packed = self._drawn(problem, _derived_seed(case.seed, "other inputs"), case.inputs_from)
         return _run(problem, problem.model(self.device), self._placed(packed, self.device))[1]
 
     def expectation(self, case: Case) -> tuple[Any, Expectation]:
@@ -289,7 +309,7 @@ class Reference:
         if case not in self._expectations:
             packed = self.inputs(case)
             self._expectations.trim()
-            answer = self.expect(self.at(case), packed, case.name, case.distribution)
+            answer = self.expect(self.at(case), packed, case.name, case.inputs_from)
             expectation = answer[1]
             tensors_of = (*expectation.expected, *(expectation.oracle or ()), *(expectation.scale or ()))
             self._expectations.keep(case, answer, tensors_of)

@@ -15,11 +15,16 @@ from kernel_harness.core.status import Status
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.candidate import Candidate, file_name
+from kernel_harness.problem.problem import Problem
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.subject import Answer, Subject
 
 # The characters of an output's structure that a message shows. A candidate may return many values or a long text.
 _LONGEST_OUTLINE = 500
+_RANDOM_PARAMETERS = (
+    "The parameters of the model are random in this case. With those that the constructor sets, the output was right. "
+    "Check that the kernel reads every parameter in every call."
+)
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ class Examination:
         )
 
     def _try_cases(self, subject: Subject, tell: Callable[[str], None]) -> None:
-        shape: Any = None
+        made: Problem | None = None
         for number, case in enumerate(self._cases, 1):
             tell(f"checking case {number} of {len(self._cases)}")
             self._case = case
@@ -157,9 +162,11 @@ class Examination:
                 continue
             if not case.optional:
                 self._reference.require(case)
-            if case.shape != shape:
-                subject.make(self._reference.at(case))
-                shape = case.shape
+            problem = self._reference.at(case)
+            if problem is not made:
+                made = problem
+                if not subject.make(problem):
+                    continue
             try:
                 checks = self._try(subject, case)
                 subject.release_large()
@@ -171,7 +178,10 @@ class Examination:
             self._checks += [replace(c, shape=dict(case.shape), distribution=case.distribution) for c in checks]
             failed = next((check for check in checks if not check.passed), None)
             if failed:
-                raise Fault(failed.status, f"{failed.case}: {failed.detail}")
+                advice = f"\n{_RANDOM_PARAMETERS}" if case.random_parameters else ""
+                raise Fault(failed.status, f"{failed.case}: {failed.detail}{advice}")
+        if not self._checks and not self._refused:
+            raise Fault(Status.UNSUPPORTED, "No case could be checked: for the candidate, none of them is applicable.")
         self._case = None
 
     def _try(self, subject: Subject, case: Case) -> list[Check]:

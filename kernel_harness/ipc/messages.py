@@ -162,16 +162,27 @@ class Load(Message):
 
 @dataclass(frozen=True)
 class Make(Message):
-    """A request to a worker: build the model. The reply is Done.
+    """A request to a worker: build the model. The reply is Made.
 
     The worker first seeds torch's random generator with `seed`. `compile_mode` is a mode of torch.compile, or None for
-    a model that is not compiled. `inputs` describes the arguments of the model's constructor. One descriptor comes with
-    the request: the shared buffer that holds their tensors.
+    a model that is not compiled. `inputs` describes two values: the list of the arguments of the model's constructor,
+    and a state dict that the worker loads into the model, which is empty if the model shall stay as it is built. One
+    descriptor comes with the request: the shared buffer that holds the tensors of both.
     """
 
     inputs: InputLayout
     seed: int
     compile_mode: str | None
+
+
+@dataclass(frozen=True)
+class Made(Message):
+    """The reply to Make: `loaded` says whether the model has the values of the state dict that came with the request.
+
+    Without such a state dict it is False.
+    """
+
+    loaded: bool
 
 
 @dataclass(frozen=True)

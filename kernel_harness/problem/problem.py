@@ -32,6 +32,8 @@ _LOG = logging.getLogger(__name__)
 
 OWN = "own"
 """The name of the distribution from which the problem's own get_inputs() draws."""
+PARAMETERS = "parameters"
+"""The name of a case that has the problem's own inputs, and a model with random parameters."""
 
 # The value of each constant that a shape sets, such as M, K and N, or `shape[0]` for an element of a tuple.
 Shape = Mapping[str, int]
@@ -77,6 +79,8 @@ class Problem:
     `source` is the file's text. `text` is `source` with the values in `shape`, and `module` is the executed `text`.
     `emulated` is true if the candidate's device is emulated: the problem's code then runs on the CPU, even where it
     asks for CUDA. The code runs in the judge, and torch's random generators are restored after each use.
+    `parameter_seed` is the seed with which the parameters of the model are changed, or None for those that its
+    constructor sets.
     """
 
     name: str
@@ -86,6 +90,7 @@ class Problem:
     text: str
     module: ModuleType
     emulated: bool = False
+    parameter_seed: int | None = None
 
     def at(self, shape: Mapping[str, Any]) -> Problem:
         """Returns the problem with the size constants in `shape` replaced. Raises ProblemError for an unknown one.
@@ -115,6 +120,10 @@ class Problem:
         if shape is None:
             return here
         return here.at(shape) if self.shape.keys() <= shape.keys() else self.on(emulated=emulated).at(shape)
+
+    def with_random_parameters(self, seed: int) -> Problem:
+        """Returns the problem with a model whose parameters are changed at random (`_change_parameters`)."""
+        return replace(self, parameter_seed=seed)
 
     @property
     def cpu_shape(self) -> Shape:
@@ -207,8 +216,20 @@ class Problem:
         """
         if not file.endswith(".cu"):
             return self.init_inputs()
+        return [self.state()]
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Returns the parameters and buffers of the reference on the CPU, by name, in the order of its state dict."""
         state: dict[str, Any] = getattr(self.model("cpu"), "state_dict", dict)()
-        return [{name: value.detach() for name, value in state.items() if isinstance(value, torch.Tensor)}]
+        return {name: value.detach() for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+    @cached_property
+    def parameters(self) -> frozenset[str]:
+        """Returns the names of the floating-point parameters of the reference. There are none if it cannot be built."""
+        try:
+            return frozenset(name for name, _ in _parameters(self.model("cpu")))
+        except Exception:  # the first check that needs the model reports it
+            return frozenset()
 
     @cached_property
     def neutral_state(self) -> dict[str, float]:
@@ -217,19 +238,23 @@ class Problem:
         A norm's weight and bias start like this. A kernel that ignores them gives the right answer.
         """
         found = {}
-        state: dict[str, Any] = getattr(self.model("cpu"), "state_dict", dict)()
-        for name, value in state.items():
-            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
+        for name, value in self.state().items():
+            if value.is_floating_point() and value.numel():
                 first = value.flatten()[0].item()
-                if first in (0, 1) and bool((value == first).all()):
+                if first in (0, 1) and _is_constant(value):
                     found[name] = first
         return found
 
     def model(self, device: str) -> Any:
-        """Returns the reference model on `device`. The candidate's weights are drawn from the same seed."""
+        """Returns the reference model on `device`.
+
+        Its constructor draws the weights from the same seed as the constructor of the candidate.
+        """
         init = self.init_inputs()
         with self._running(WEIGHT_SEED), torch.no_grad():
             model = self.module.Model(*init)
+            if self.parameter_seed is not None:
+                _change_parameters(model, self.parameter_seed)
             # A move to the CPU changes nothing there, and fails on fake tensors that something else still refers to.
             return model if device == "cpu" else model.to(device)
 
@@ -394,6 +419,30 @@ def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], genera
         reach = int(parameters["log2_range"])
         factor *= 2.0 ** int(torch.randint(-reach, reach + 1, (), generator=generator(torch.device("cpu"))))
     return value.sub(mean).mul_(factor).masked_fill_(value == 0, 0)
+
+
+def _parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
+    named = model.named_parameters() if isinstance(model, torch.nn.Module) else []
+    return [(name, each) for name, each in named if each.is_floating_point()]
+
+
+def _change_parameters(model: Any, seed: int) -> None:
+    """Multiplies each parameter of `model` by a random factor between 3/4 and 5/4. If it is zero, it becomes +-1/4.
+
+    A parameter whose elements are all equal, such as the weight and bias of a norm, gets a factor for each element. The
+    others get one factor, so that a triangular or symmetric matrix remains one. The numbers are drawn on the CPU, so
+    they are the same for each device.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for _, parameter in _parameters(model):
+        constant = _is_constant(parameter)
+        change = torch.rand(parameter.shape if constant else (), generator=generator, dtype=torch.float64) / 2 - 1 / 4
+        start = parameter.detach().double().cpu()
+        parameter.copy_(change if constant and not start.any() else start * (1 + change))
+
+
+def _is_constant(value: torch.Tensor) -> bool:
+    return value.numel() > 0 and bool((value == value.flatten()[0]).all())
 
 
 def _is_measured(value: torch.Tensor) -> bool:

@@ -115,20 +115,25 @@ class Subject:
             raise Fault(Status.LOAD_ERROR, f"{file} has {len(source) / 1e6:.1f} MB; at most 1 MB can be judged.")
         self._ask(messages.Load(file, source, name), Done, timeout_s=self._limits.build_s)
 
-    def make(self, problem: Problem, *, compiled: str | None = None) -> None:
-        """Builds the model for the shape of `problem`. Raises Fault.
+    def make(self, problem: Problem, *, compiled: str | None = None) -> bool:
+        """Builds the model for the shape of `problem`. Returns whether the model has the parameters of `problem`.
 
-        `compiled` is a mode of torch.compile, or None for a model that is not compiled.
+        If those are random, the constructor of a `.cu` file's model takes them. Any other model cannot always take them
+        (`worker.parameters.load`). `compiled` is a mode of torch.compile, or None for a model that is not compiled.
+        Raises Fault.
         """
-        packed = pack(problem.constructor_arguments(self.file.name), device="cpu")
+        loads = problem.parameter_seed is not None and not self.file.name.endswith(".cu")
+        values = [problem.constructor_arguments(self.file.name), problem.state() if loads else {}]
+        packed = pack(values, device="cpu")
         buffer = SharedBuffer(packed.size)
         try:
             tensors.write(buffer.bytes, packed.leaves, packed.tensors)
             request = messages.Make(_layout(packed), WEIGHT_SEED, compiled)
             # torch.compile, or a first build in __init__, counts as build time, not as call time.
-            self._ask(request, Done, [buffer.descriptor], timeout_s=self._limits.build_s)
+            made = self._ask(request, messages.Made, [buffer.descriptor], timeout_s=self._limits.build_s)
         finally:
             buffer.close()
+        return made.loaded or not loads
 
     def call(
         self, packed: Packed, *, write_back: bool = False, poison: bool = False, hold: int | None = None,

@@ -16,7 +16,7 @@ from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
 from kernel_harness.device import Device, Steady
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.problem.problem import Problem, shape_text
+from kernel_harness.problem.problem import PARAMETERS, Problem, shape_text
 from kernel_harness.results.record import Build, Kind, Measurement, Result, RunSettings
 from kernel_harness.sandbox.faults import Fault
 from kernel_harness.session.reproduce import command
@@ -148,8 +148,10 @@ def _remarks(context: Context, candidate: Candidate, outcome: CheckOutcome) -> s
         return ""
     emulated = context.device.emulated
     found = remarks.on(candidate.source, outcome.launches, outcome.own_share, emulated=emulated)
-    if context.problem.neutral_state:
-        initial = ", ".join(f"{name} ({value:g})" for name, value in context.problem.neutral_state.items())
+    checked = context.problem.parameters if any(c.distribution == PARAMETERS for c in outcome.checks) else ()
+    neutral = {name: value for name, value in context.problem.neutral_state.items() if name not in checked}
+    if neutral:
+        initial = ", ".join(f"{name} ({value:g})" for name, value in neutral.items())
         found.append(
             "Remark: these parameters of the reference were checked at their initial values only, so a kernel that "
             f"ignores them would pass: {initial}."

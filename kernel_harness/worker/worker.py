@@ -33,6 +33,7 @@ from kernel_harness.ipc import channel, messages, tensors
 from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, InputLayout, Purpose, Stage
 from kernel_harness.ipc.schema import Message
 from kernel_harness.isolation import probe
+from kernel_harness.worker import parameters
 
 # The characters of a compiler's log that are sent to the judge: the first ones, because the first errors matter. One
 # character can take six bytes of a message.
@@ -168,23 +169,27 @@ class Worker:
         while self.results:
             os.close(self.results.pop())
 
-    def make(self, request: messages.Make, descriptors: list[int]) -> Done:
-        """Seeds torch's generator as for the reference model, and builds the model from its constructor's inputs."""
+    def make(self, request: messages.Make, descriptors: list[int]) -> messages.Made:
+        """Seeds torch's generator as for the reference model, and builds the model from its constructor's inputs.
+
+        Then loads the state dict of the request into the model, if that is possible (`parameters.load`).
+        """
         self._stage = Stage.MAKE
         self._launches_before = self._launches()
         layout = request.inputs
         memory = channel.map_shared(descriptors[0], layout.size)
-        inputs = tensors.unflatten(layout.structure, [leaf.view(memory).clone() for leaf in layout.leaves])
+        inputs, state = tensors.unflatten(layout.structure, [leaf.view(memory).clone() for leaf in layout.leaves])
         self._model = None
         torch.manual_seed(request.seed)
         with torch.no_grad():
             self._model = self._class(*inputs)
             if isinstance(self._model, torch.nn.Module):
                 self._model = self._model.to(self._device.torch_device)
+            loaded = parameters.load(self._model, state)
         if request.compile_mode:
             self._model = torch.compile(self._model, mode=request.compile_mode)
         self._device.synchronize()
-        return Done()
+        return messages.Made(loaded)
 
     def prepare(self, request: messages.Prepare, descriptors: list[int]) -> Done:
         """Makes ready for the call that `request` describes: seeds torch's generator as for the reference model."""

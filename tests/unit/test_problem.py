@@ -523,3 +523,28 @@ def test_the_command_takes_numbers_and_tuples(text, expected):
 def test_the_command_refuses_any_other_text(text):
     with pytest.raises(argparse.ArgumentTypeError, match="is not of the form"):
         arguments.shape(text)
+
+
+def test_random_parameters_keep_the_structure_of_a_matrix_and_differ_from_those_of_the_constructor(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "p.py").write_text(
+        "import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.norm = torch.nn.BatchNorm1d(64)\n"
+        "        self.lower = torch.nn.Parameter(torch.rand(64, 64).tril())\n"
+        "        self.steps = torch.nn.Parameter(torch.arange(3), requires_grad=False)\n"
+        "def get_inputs():\n    return [torch.rand(2)]\n"
+    )
+    of = load("p", tmp_path / "p.py")
+    before, after = of.state(), of.with_random_parameters(7).state()
+
+    assert of.parameters == {"norm.weight", "norm.bias", "lower"}
+    assert {name for name in before if not torch.equal(before[name], after[name])} == of.parameters
+    ratio = after["lower"].tril() / before["lower"]
+    assert torch.equal(after["lower"].triu(1), torch.zeros(64, 64)) and 0.75 <= ratio[5, 3] <= 1.25
+    torch.testing.assert_close(ratio.tril(), ratio[5, 3] * torch.ones(64, 64).tril(), equal_nan=True, rtol=1e-5, atol=0)
+    for name, start in (("norm.weight", 1), ("norm.bias", 0)):
+        moved = after[name] - start
+        assert len(moved.unique()) > 60 and moved.abs().max() <= 0.25
+    again, other = of.with_random_parameters(7).state(), of.with_random_parameters(8).state()
+    assert torch.equal(after["lower"], again["lower"]) and not torch.equal(after["lower"], other["lower"])

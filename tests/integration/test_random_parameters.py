@@ -1,0 +1,91 @@
+"""The case with random parameters finds kernels that ignore parameters, and accuses none that computes rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kernel_harness.api import Evaluator
+from kernel_harness.core.status import Status
+from kernel_harness.problem.problem import PARAMETERS
+
+pytestmark = pytest.mark.slow
+
+PROBLEM = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(32, 32)
+        self.norm = nn.LayerNorm(32)
+
+    def forward(self, x):
+        return self.norm(self.linear(x))
+
+def get_inputs():
+    return [torch.rand(64, 32)]
+"""
+REMARK = (
+    "checked at their initial values only, so a kernel that ignores them would pass: norm.weight (1), norm.bias (0)"
+)
+
+
+@pytest.fixture(scope="module")
+def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+    file = tmp_path_factory.mktemp("problem") / "p.py"
+    file.write_text(PROBLEM)
+    with Evaluator(file, device="cpu", budget_s=0.1) as made:
+        yield made
+
+
+def candidate(*, init: str = "pass", forward: str = "return super().forward(x)") -> str:
+    return (
+        f"{PROBLEM}\nclass ModelNew(Model):\n    def __init__(self):\n        super().__init__()\n        {init}\n"
+        f"    def forward(self, x):\n        {forward}\n"
+    )
+
+
+def test_a_kernel_that_reads_its_parameters_passes_without_a_remark(evaluator: Evaluator) -> None:
+    result = evaluator.evaluate(candidate())
+    assert result.status is Status.PASSED and "parameters" not in result.reason, result.reason
+    assert PARAMETERS in {check.distribution for check in result.checks}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        candidate(init="self.packed = torch.stack((self.norm.weight, self.norm.bias)).cuda()",
+                  forward="return F.layer_norm(self.linear(x), (32,), *self.packed)"),
+        candidate(init="self.packed = [self.norm.weight.clone().cuda(), {'bias': self.norm.bias.clone().cuda()}]",
+                  forward="return F.layer_norm(self.linear(x), (32,), self.packed[0], self.packed[1]['bias'])"),
+        candidate(init="self.register_buffer('packed', self.norm.weight.clone(), persistent=False)",
+                  forward="return F.layer_norm(self.linear(x), (32,), self.packed, self.norm.bias)"),
+        candidate(init="self.scale = self.norm.weight; self.shift = self.norm.bias; del self.norm",
+                  forward="return F.layer_norm(self.linear(x), (32,), self.scale, self.shift)"),
+        candidate(init="self.scale = self.norm.weight.to_sparse(); self.seen = []; self.seen.append(self.seen)"),
+    ],
+    ids=["an attribute", "a list", "a buffer", "other names", "a sparse tensor"],
+)  # fmt: skip
+def test_a_kernel_with_parameters_of_its_own_passes_with_a_remark(evaluator: Evaluator, source: str) -> None:
+    result = evaluator.evaluate(source)
+    assert result.status is Status.PASSED, result.reason
+    assert REMARK in result.reason
+    assert PARAMETERS not in {check.distribution for check in result.checks}
+
+
+def test_a_kernel_that_ignores_its_parameters_has_wrong_values(evaluator: Evaluator) -> None:
+    result = evaluator.evaluate(candidate(forward="return F.layer_norm(self.linear(x), (32,))"))
+    assert result.status is Status.WRONG_VALUES
+    assert "With those that the constructor sets, the output was right." in result.reason
+    assert [check.distribution for check in result.checks if not check.passed] == [PARAMETERS]
+
+
+def test_a_kernel_that_declines_other_parameters_fails(evaluator: Evaluator) -> None:
+    declines = "if (self.norm.weight != 1).any(): raise ValueError('only for a weight of 1')\n        "
+    result = evaluator.evaluate(candidate(forward=f"{declines}return super().forward(x)"))
+    assert result.status is Status.RUNTIME_ERROR
+    assert "only for a weight of 1" in result.reason
