@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ _MODULES = {
     "NoCompiler": "compile.errors",
 }
 __all__ = [*_MODULES]
+
+# torch's OpenMP threads wait for each other by running in a loop. Other processes of the harness, which run at the same
+# time, lose that time: where all cores are busy, an operation of torch takes up to 50 times as long. OpenMP reads the
+# variable when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # On a machine with a CUDA toolkit and without a GPU, torch logs a warning on import. Emulation usually runs there.
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
