@@ -48,6 +48,11 @@ _SHORT_MS = 0.02
 AUDITED_ROUNDS = 32
 AUDIT_TIME_SHARE = 0.3
 AUDIT_SHARE = 0.1
+# On the emulated device the first AUDITED_S seconds of audits are of all calls. After that, each call is audited with
+# probability EMULATED_AUDIT_SHARE. Times mean little there, and the float64 answer of a large network takes longer than
+# the calls.
+AUDITED_S = 2.0
+EMULATED_AUDIT_SHARE = 0.25
 # Outputs of more than _LARGE_BYTES are audited at once, so that one answer at a time is in memory. Others are audited
 # after all calls of a round: work that a candidate leaves running would end during an audit, and slow down no call.
 _LARGE_BYTES = 1 << 30
@@ -284,12 +289,15 @@ def _audit(
     """Compares outputs of candidates in one round with the right answer. A wrong output sets the `fault` of its arm.
 
     `right` computes the right answer: the nesting of its outputs, and the Expectation of its tensors. An audit is one
-    comparison with it. In the first rounds, and while audits have taken only a small share of the time, all outputs are
-    compared; otherwise a random share.
+    comparison with it. At first, and while audits have taken only a small share of the time, all outputs are compared;
+    otherwise a random share.
     """
-    every = len(cohort.rounds) < AUDITED_ROUNDS or cohort.audits_s <= AUDIT_TIME_SHARE * cohort.calls_s
+    emulated = cohort.device.emulated
+    first = cohort.audits_s < AUDITED_S if emulated else len(cohort.rounds) < AUDITED_ROUNDS
+    every = first or cohort.audits_s <= AUDIT_TIME_SHARE * cohort.calls_s
+    share = 1 if every else EMULATED_AUDIT_SHARE if emulated else AUDIT_SHARE
     began = time.monotonic()
-    chosen = [n for n in answers if not running[n].trusted and (every or rng.random() < AUDIT_SHARE)]
+    chosen = [n for n in answers if not running[n].trusted and rng.random() < share]
     if not chosen:
         return
     structure, expectation = right()

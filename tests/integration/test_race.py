@@ -109,6 +109,16 @@ def test_a_candidate_that_does_not_start_again_fails_and_the_others_go_on(
     assert found["goes_on"].timing and found["goes_on"].timing.rounds == session.settings.rounds
 
 
+def test_audits_that_take_long_are_of_fewer_calls(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = judged(session, "only")["only"]
+    for limit in ("AUDITED_S", "AUDIT_TIME_SHARE", "EMULATED_AUDIT_SHARE"):
+        monkeypatch.setattr(rounds, limit, 1e-6)
+    some = judged(session, "only")["only"]
+
+    assert every.timing and every.measurement.audits >= every.timing.rounds
+    assert some.timing and some.timing.rounds == every.timing.rounds and some.measurement.audits == 1
+
+
 class Started:
     """Stands in for a worker process and does nothing."""
 
