@@ -21,8 +21,8 @@ def draw(listed: Sequence[Shape], rng: random.Random, avoid: Sequence[Shape]) ->
     drawn between its least and its largest listed value, with equal probability for each order of magnitude. A valid
     shape may need a property that all listed values share, so the drawn values have it too: constants that are equal in
     every listed shape are equal, a constant is a power of two if all its listed values are, and otherwise a multiple of
-    their greatest common divisor. The product of the constants is at most the lower quartile of the listed products,
-    but at least the second smallest of them may be reached. This keeps the cost of a check small.
+    their greatest common divisor. To keep the cost of a check small, the product of the constants has a limit: the
+    lower quartile of the products of the listed shapes, or the second smallest of these products if that is larger.
     """
     found: list[Shape] = []
     if listed:
@@ -53,7 +53,11 @@ def _drawn(listed: Sequence[Shape], rng: random.Random) -> dict[str, int]:
 
 
 def _between(given: Sequence[int], rng: random.Random) -> int:
-    """Draws a number between the least and the largest number of `given`, of the same kind."""
+    """Draws a number between the least and the largest number of `given`.
+
+    The number is a power of two if all numbers of `given` are, and otherwise a multiple of their greatest common
+    divisor. If `given` contains a tuple, a number below 1 or only equal numbers, returns one of `given`.
+    """
     if not all(isinstance(number, int) for number in given):
         return rng.choice(given)
     low, high = min(given), max(given)

@@ -26,13 +26,13 @@ idle between slices, so its slices are larger.
 class Errors:
     """The errors of one output tensor against the truth.
 
-    The truth is the reference's output in float64, or the reference's plain output if the former cannot be computed.
+    The truth is the reference's output in float64, or its plain output if no float64 output can be computed.
 
     `max_abs`: the largest absolute error. `relative`: the Frobenius norm of the output's error divided by the Frobenius
     norm of the truth. `reference_relative`: the Frobenius norm of the reference's error divided by the Frobenius norm
     of the truth. `rms`, `error_rms` and `reference_error_rms`: the root mean squares of the truth, of the output's
-    error and of the reference's error. Elements that are zero in the truth and in the reference do not count there: a
-    ReLU leaves many, and the others are not smaller for it.
+    error and of the reference's error. These three leave out elements that are zero both in the truth and in the
+    reference's output. A ReLU makes many such zeros, which would lower the means although no other element is smaller.
     `max_abs`, `relative` and `reference_relative` are None if no element is finite. The relative errors are None also
     if the truth is zero and the error is not.
     """
@@ -60,7 +60,7 @@ class Limit:
 
 
 def measure(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) -> Errors:
-    """Computes the errors of `got` and of the reference's output `want` against `truth`. All three have the same shape.
+    """Returns the errors of `got` and of the reference's output `want` against `truth`. All three have the same shape.
 
     Only elements that are finite in all three tensors count. Values are divided by the largest absolute value in
     `truth` before they are squared, so that the squares do not overflow.

@@ -17,24 +17,24 @@ from kernel_harness.checking.elementwise import Errors, chunks, finite
 from kernel_harness.core.precision import Change, Precision, Rounding
 
 ROUNDINGS = tuple(Rounding(p, zero) for p in (Precision.TF32, Precision.BFLOAT16) for zero in (False, True))
-"""The roundings that are looked for. TF32's also stand for float16's, whose significand has as many bits."""
+"""The roundings that are looked for. Those to TF32 also find float16: both formats have a significand of 11 bits."""
 
 MIN_CORRELATION = 0.3
-"""The least correlation of an error with the effect of a rounding that shows this rounding.
+"""An error shows a rounding of the inputs only if its correlation with the effect of this rounding is at least this.
 
 The error of an honest kernel does not follow the inputs' last bits. Its correlation is 0 on average; for 1,024 sums it
-was at most 0.08 (docs/verdicts.md). If only one of two factors is rounded, it is 0.7.
+was at most 0.08 (docs/verdicts.md). If a kernel rounds only one of two factors, the correlation is 0.7.
 """
 
 SHARES = (0.25, 4.0)
-"""The least and the largest share of the effect that an error contains if it shows a rounding.
+"""An error shows a rounding only if the share of the rounding's effect that it contains is between these two numbers.
 
-An error of less than a quarter of the effect is never that of rounded inputs, whatever its correlation.
+An error with less than a quarter of the effect does not come from rounded inputs, however large its correlation is.
 """
 
 TRIALS = 40
 DEVIATIONS = 6.0
-"""The correlation must be DEVIATIONS times as large as chance makes it, which TRIALS random changes of the inputs show.
+"""The correlation must be at least DEVIATIONS times as large as by chance, as TRIALS random changes of the inputs show.
 
 Each trial changes every input by as much as the rounding does, but up or down at random. An honest error is correlated
 with the effect of the true rounding as much as with these effects. Where outputs depend on each other, as in running
@@ -42,7 +42,10 @@ sums or in outer products of few sums, both correlations are large: up to 0.98 w
 """
 
 SUSPICIOUS = 2.5
-"""Errors up to this factor of the reference's are not examined. Most honest kernels then cost no further answer."""
+"""An output is examined only if its error is larger than this factor times the reference's error.
+
+For most honest kernels, no answer to changed inputs then has to be computed.
+"""
 
 # What is left of a square after a subtraction is rounding error of float64 if it is less than this share.
 _NOTHING = 1e-9
@@ -121,7 +124,7 @@ def _is_sum_of_inputs(oracle: torch.Tensor, changed: Callable[[Change], torch.Te
 
 
 def resemblance(output: torch.Tensor, oracle: torch.Tensor, answer: torch.Tensor) -> Resemblance:
-    """Compares the error `output - oracle` with the effect of a rounding, `answer - oracle`.
+    """Returns how much the error `output - oracle` resembles the effect of a rounding, `answer - oracle`.
 
     The tensors have one shape, with at least one dimension. Elements that are not finite in all three do not count.
     """

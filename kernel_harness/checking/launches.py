@@ -63,8 +63,8 @@ def compare_without_kernels(
     """Returns the outcome with the share of the output that the candidate's kernels make, on the emulated device.
 
     One call skips the kernels, and the next call, with the same inputs, runs them. The share stays unknown if the call
-    fails without the kernels. The inputs differ from those of the calls before, so a result that the candidate keeps
-    in a buffer of its own is another one. The device must be one that skips kernels.
+    fails without the kernels. The inputs differ from those of earlier calls: an old result that the candidate has kept
+    in a buffer is therefore not the result of these calls. The device must be one that skips kernels.
     """
     if not outcome.launches:
         return outcome

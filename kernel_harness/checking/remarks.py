@@ -8,7 +8,8 @@ from collections.abc import Sequence
 LEAST_SHARE = 0.1
 """If the candidate's own kernels do a smaller share of the work, from 0 to 1, a remark says so.
 
-A kernel beside which torch only prepares memory does far more. A kernel that was launched for show does far less.
+If torch only prepares memory, the candidate's kernels do far more of the work. A kernel that the candidate launches
+only for show does far less.
 """
 
 # Patterns of text that honest kernels rarely contain, and what such text does. A match proves nothing: text matching

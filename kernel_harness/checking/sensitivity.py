@@ -17,11 +17,12 @@ _Guess = Callable[[Expectation, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 
 def remark(reference: Reference, cases: Sequence[Case]) -> str:
-    """Returns what a reader must know of a problem before believing that a kernel is right; empty if nothing.
+    """Returns a remark on wrong answers that the checks of a problem accept; an empty text if there is none to make.
 
-    The checks at the timed shape judge three wrong answers: zeros, the answer to other inputs, and a constant, which
-    is the mean of that answer. Each is named that passes all of them. A reference that differs much from its own
-    float64 answer is named too. Raises torch.OutOfMemoryError if the device has too little memory for the answers.
+    The function gives three wrong answers to the checks at the timed shape: zeros, the answer to other inputs, and a
+    constant, the mean of the answer to other inputs. The remark names each wrong answer that passes all of these
+    checks. It also says if the reference's outputs differ much from its outputs in float64. Raises
+    torch.OutOfMemoryError if the device has too little memory for the answers.
     """
     timed = [case for case in cases if case.timed_shape and not case.random_parameters]
     timed = [case for case in timed if not case.optional or reference.works(case)]

@@ -34,10 +34,13 @@ The rounding errors of a deep network grow from layer to layer, in the reference
 """
 
 SCALE_SHARE = 1e-3
-"""The default absolute tolerance is at most this share of the output's RMS: an answer of small numbers is no noise."""
+"""The default absolute tolerance is at most this share of the output's RMS.
+
+Without this limit, any small numbers would be accepted where the right answer consists of small numbers.
+"""
 
 WRONG_NORM = 1e-2
-"""From this relative error on, in the Frobenius norm, an output is wrong: no number format explains it."""
+"""An output is wrong if its relative error, in the Frobenius norm, is at least this: no number format explains it."""
 
 ELEMENT_LIMIT = 1e-4
 """The largest allowed error of an element, relative to the magnitude that `Expectation.scale` gives for the element."""
@@ -94,7 +97,7 @@ class Check:
     The errors are measured against the oracle (the reference's outputs in float64), or against the reference if there
     is no oracle. `detail` describes the failure, and `advice` suggests what to look for in the kernel. `precision` is
     the coarsest number format that the outputs show; None if it was not measured, because of too few output elements,
-    a missing oracle, or wrong values. Inputs without zero mean only show a format that is coarser than the output's.
+    a missing oracle, or wrong values. Inputs without zero mean can show only a format coarser than the output's own.
     `error_map` is None if no element is known to be wrong. `shape` (the values of the size constants) and
     `distribution` are those of the case. `unchecked` is the check that was skipped and the reason; empty if no check
     was skipped.
@@ -120,7 +123,9 @@ class Check:
 
 
 def verify(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Check:
-    """Checks the outputs of one case: structure, NaN and Inf, precision, values. The first failure gives the status."""
+    """Checks the outputs of one case: structure, NaN and Inf, precision, values. Returns the verdict as a Check.
+
+    The first check that fails gives the status."""
     answer = _Answer(tuple(outputs), expectation)
     failure = next((f for f in (step(answer) for step in _STEPS) if f is not None), _Failure(Status.PASSED))
     if failure.status in (Status.WRONG_SHAPE, Status.WRONG_DTYPE):
@@ -140,7 +145,7 @@ def verify(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Check:
 
 
 def same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], tolerance: Tolerance, case: str) -> Check:
-    """Compares the outputs of two calls with equal inputs. The status of the Check is PASSED or NONDETERMINISTIC.
+    """Compares the outputs of two calls with equal inputs. Returns a Check: PASSED or NONDETERMINISTIC.
 
     An honest kernel may add numbers in another order in each call, so the last bits may differ. Near zero such a
     difference exceeds any relative tolerance. The tolerance is therefore increased by a share of the output's RMS. NaN,

@@ -30,10 +30,10 @@ _SIZE = re.compile(r"\s*(\w+(?:\[\d+\])?)\s*=\s*(-?\d+|[(\[]\s*-?\d+(?:\s*,\s*-?
 
 
 def shape(text: str) -> dict[str, int | tuple[int, ...]] | None:
-    """Parses size constants, written like `M=64,shape=(8,64)`, to a dict.
+    """Returns the size constants in `text`, which is written like `M=64,shape=(8,64)`, as a dict.
 
-    The text `full` gives None, which stands for the file's own size. The empty text gives an empty dict, which stands
-    for the usual size. Raises ArgumentTypeError for text of another form.
+    For the text `full`, returns None, which stands for the size in the problem file. For an empty text, returns an
+    empty dict, which stands for the usual size. Raises ArgumentTypeError for text of another form.
     """
     if text.strip() == "full":
         return None
@@ -50,7 +50,7 @@ def shape(text: str) -> dict[str, int | tuple[int, ...]] | None:
 
 
 def positive(text: str) -> float:
-    """Parses a positive, finite number of seconds. Raises ValueError or ArgumentTypeError for other text."""
+    """Returns the positive, finite number of seconds in `text`. Raises ValueError or ArgumentTypeError without one."""
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
@@ -58,7 +58,7 @@ def positive(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """Parses a whole number of 1 or more. Raises ValueError or ArgumentTypeError for other text."""
+    """Returns the whole number of 1 or more in `text`. Raises ValueError or ArgumentTypeError without one."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number of 1 or more")

@@ -32,9 +32,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(parsed: argparse.Namespace) -> int:
-    """Prints the build cache's path, and number and size of its entries of each kind, and when they go. Returns 0.
+    """Prints the build cache's path, the number and size of its entries of each kind, and its size limit. Returns 0.
 
-    With `--clear` it deletes all entries instead and prints how much space that freed.
+    With `--clear`, it deletes all entries instead and prints how much space that freed.
     """
     options = Options(parsed.clear)
     if options.clear:
@@ -53,7 +53,10 @@ def main(parsed: argparse.Namespace) -> int:
 
 @contextmanager
 def growth_told() -> Iterator[None]:
-    """Context manager: says on stderr how large the build cache is and where, if it passed 1 GB within the block."""
+    """Returns a context. At its end, a line on stderr says if the build cache has grown beyond 1 GB in the context.
+
+    The line gives the size, the path and the size limit of the cache.
+    """
     before = sum(entry.bytes for entry in build_cache.entries())
     yield
     after = sum(entry.bytes for entry in build_cache.entries())

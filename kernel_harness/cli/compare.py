@@ -41,9 +41,10 @@ class Options:
     """The options of the verb `compare`.
 
     `a` and `b` name what is compared: two stored runs, or two versions of a kernel that are then measured. If `b` is
-    None, it is the latest run or the kernel's file as it is now. `device`, `shape`, `budget_s` and `rounds` have an
-    effect only if two versions are measured. `kernels` limits the comparison to these kernels. `force` compares runs of
-    different devices or shapes. `fail_over_percent` is how much slower a kernel may be without exit code 3.
+    None, a run is compared with the latest run, and a version with the kernel's file as it is now. `device`, `shape`,
+    `budget_s` and `rounds` have an effect only if two versions are measured. `kernels` limits the comparison to these
+    kernels. `force` compares runs of different devices or shapes. A kernel that is slower by more than
+    `fail_over_percent` gives exit code 3.
     """
 
     a: str
@@ -129,10 +130,10 @@ def _percent(text: str) -> float:
 
 
 def _outcome(options: Options) -> Outcome:
-    """Compares what `options.a` and `options.b` name.
+    """Compares the two sides that `options.a` and `options.b` name, and returns the outcome.
 
-    If both name stored results, these are compared. If neither does, both are versions of a kernel and are measured
-    now. Raises UserError if only one of the two names stored results.
+    If both name stored results, these results are compared. If neither names stored results, both must be versions of
+    a kernel, which are measured now. Raises UserError if only one of the two names stored results.
     """
     from kernel_harness.problem.version import WORKING_TREE
     from kernel_harness.results import comparison, stored_runs
@@ -151,7 +152,7 @@ def _outcome(options: Options) -> Outcome:
 
 
 def _measured(words: Sequence[str], options: Options) -> Outcome:
-    """Builds and checks both versions of a kernel, times them in the same rounds, and compares their times.
+    """Builds and checks both versions of a kernel, times them in the same rounds, and returns the comparison.
 
     `words` names the two versions, each by a git revision or a kernel file. No results are stored.
     """

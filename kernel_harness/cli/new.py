@@ -38,7 +38,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(parsed: argparse.Namespace) -> int:
-    """Writes the kernel file below the current folder and prints how to judge it. Returns 0. Raises UserError."""
+    """Writes the kernel file below the current folder and prints how to judge it. Returns 0.
+
+    Raises UserError if the problem does not exist or cannot be used, or if the kernel file cannot be written.
+    """
     from kernel_harness.problem import lookup
     from kernel_harness.scaffold import new
 

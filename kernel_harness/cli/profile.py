@@ -14,7 +14,7 @@ from kernel_harness.core.terminal import terminal
 
 HELP = "show launches, memory traffic, registers and occupancy of one call of a kernel (on a GPU: by Nsight Compute)"
 EXAMPLES = (
-    ("profile matmul_tt tiled", "profile on the GPU, or under emulation without one"),
+    ("profile matmul_tt tiled", "profile on the GPU if there is one, else under emulation"),
     ("profile matmul_tt tiled --shape M=1024", "profile at another size"),
 )
 

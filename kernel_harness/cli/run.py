@@ -184,8 +184,8 @@ def _settings(options: Options) -> Settings:
 def _judge(run: StoredRun, chosen: Sequence[Candidate], progress: RunProgress, options: Options) -> list[Result]:
     """Judges the kernels in `chosen`, prints the outcome and returns the results.
 
-    If the user interrupts it, the results that are final by then are still printed, and the KeyboardInterrupt says how
-    many kernels were judged.
+    If the user interrupts the run, the results that are final by then are still printed. The function then raises
+    KeyboardInterrupt with a sentence on how many kernels were judged.
     """
     progress.finished.clear()
     start = time.perf_counter()

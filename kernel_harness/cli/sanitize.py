@@ -16,7 +16,7 @@ from kernel_harness.diagnostics.sanitizer import TOOLS
 
 HELP = "find races, out-of-bounds accesses and similar mistakes in a kernel, each with its line"
 EXAMPLES = (
-    ("sanitize matmul_tt tiled", "check on the GPU, or under emulation without one"),
+    ("sanitize matmul_tt tiled", "check on the GPU if there is one, else under emulation"),
     ("sanitize matmul_tt tiled --shape M=1,K=3", "check at this size only"),
     ("sanitize matmul_tt tiled --tool racecheck", "on a GPU, look for races only"),
 )

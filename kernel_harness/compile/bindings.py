@@ -44,7 +44,7 @@ def definition(sources: Sources) -> str:
 def library() -> Path:
     """Returns the path of the bindings library that all candidates share. Builds it if it is not in the build cache.
 
-    Raises BuildFailed, NoCompiler.
+    Raises BuildFailed if the library cannot be built, and NoCompiler if this machine has no C++ compiler.
     """
 
     def build(folder: Path) -> None:
@@ -57,9 +57,10 @@ def library() -> Path:
 
 
 def link_flags() -> list[str]:
-    """Returns the linker flags for a candidate that uses the bindings library. Raises BuildFailed, NoCompiler.
+    """Returns the linker flags for a candidate that uses the bindings library.
 
-    Builds the bindings library if it is not in the build cache.
+    Builds the bindings library if it is not in the build cache. Raises BuildFailed if that fails, and NoCompiler if
+    this machine has no C++ compiler.
     """
     folder = library().parent
     return [f"-L{folder}", f"-Wl,-rpath,{folder}", f"-l{_NAME}"]

@@ -103,7 +103,7 @@ def get_or_build(kind: str, name: str, build: Callable[[Path], Sequence[str] | N
 def mark_used(kind: str, name: str) -> None:
     """Sets the time of an entry's last use to now, if the cache holds the entry. The arguments are as in get_or_build.
 
-    A worker cannot do that for an entry that it uses, because it has no write access to the cache.
+    A worker cannot set this time for an entry that it uses, because a worker has no write access to the cache.
     """
     _intact(root() / kind / name[:32])
 
@@ -179,10 +179,12 @@ def _intact(folder: Path) -> bool:
 
 
 def _record(paths: Sequence[str], before: float) -> dict[str, list[Any] | None]:
-    """Returns the seal of each file in `paths`, or None for a file that cannot be checked at the entry's next use.
+    """Returns the seal (size and hash) of each file in `paths`. The seal is None for some files, by these rules.
 
-    That is a file that is missing, not regular, or not unchanged since the time `before`, in seconds since the epoch,
-    and any file after the first 256 MiB. A candidate may have chosen the paths.
+    A file has no seal if it is missing, is not a regular file, or was changed at the time `before` or later, in seconds
+    since the epoch. A file also has no seal if it and the files before it together have more than 256 MiB to hash. The
+    limit is needed because a candidate may have chosen the paths. An entry with a file without a seal is built again
+    at its next use.
     """
     seals: dict[str, list[Any] | None] = {}
     left = _MOST_READ_BYTES

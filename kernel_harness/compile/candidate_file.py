@@ -69,7 +69,7 @@ class CandidateFile:
         return _Stripped(self.text)
 
     def moved(self, error: CompileError) -> CompileError:
-        """Returns the error at its place in the candidate's file, if it is in a source of the candidate."""
+        """Returns the error with its place in the candidate's file. An error in another file is returned unchanged."""
         file, line = self.place(error.file, error.line)
         return replace(error, file=file, line=line)
 
@@ -117,7 +117,8 @@ def author_lines(source: str, file: _Stripped) -> list[int]:
     """Returns, for each line of `source`, the number of the line of the file that it stands for, counted from 1.
 
     Python code may have concatenated, formatted or indented `source`, but runs of its lines still occur in the file. A
-    line outside of these runs continues the numbering of the run before it; before the first run, it is counted back.
+    line outside of these runs continues the numbering of the run before it. A line before the first run gets its number
+    by counting back from that run.
     """
     lines = [line.strip() for line in source.split("\n", _MOST_LINES)[:_MOST_LINES]]
     out: list[int] = []

@@ -28,7 +28,7 @@ class CompilerFailed(BuildFailed):
 class FullHeadersMissing(BuildFailed):
     """The error raised if a build needs a precompiled header that this process cannot write to the build cache.
 
-    The judge can, and then repeats the build.
+    The judge can write to the build cache: it builds the precompiled header there, and then repeats the build.
     """
 
 

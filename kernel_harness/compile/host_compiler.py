@@ -35,7 +35,7 @@ def path() -> str:
 def identity() -> dict[str, str]:
     """Returns what a compiled library depends on besides its source: compiler, torch, Python and processor.
 
-    The keys of the build cache contain this dict. Raises NoCompiler.
+    The keys of the build cache contain this dict. Raises NoCompiler if this machine has no C++ compiler.
     """
     version = subprocess.run([path(), "--version"], capture_output=True, text=True, check=True).stdout
     return {
@@ -79,7 +79,7 @@ def torch_link_flags() -> tuple[str, ...]:
 def run(arguments: Sequence[str | Path], folder: Path) -> None:
     """Runs the C++ compiler with `arguments` in `folder`.
 
-    Raises NoCompiler, and CompilerFailed if the compiler fails.
+    Raises NoCompiler if this machine has no C++ compiler, and CompilerFailed if the compiler reports a failure.
     """
     done = subprocess.run(
         [path(), *map(str, arguments)],

@@ -59,7 +59,10 @@ def _operators() -> frozenset[str]:
 
 
 def unwanted() -> bool:
-    """Returns whether `$KERNEL_HARNESS_HEADERS` is `full`, so that builds use only torch's own headers."""
+    """Returns whether the user has switched light headers off: the variable `$KERNEL_HARNESS_HEADERS` is `full`.
+
+    Builds then use only torch's own headers.
+    """
     return os.environ.get("KERNEL_HARNESS_HEADERS") == "full"
 
 

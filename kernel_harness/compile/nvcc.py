@@ -52,7 +52,7 @@ def build(sources: Sources, folder: Path) -> None:
     """Compiles the candidate's library into the empty folder `folder`.
 
     Uses light headers if they may suffice for `sources`, and torch's own headers if that build fails. Raises
-    BuildFailed, and NoCompiler if the toolkit lacks a library whose header is included.
+    BuildFailed if the library cannot be built, and NoCompiler if the CUDA toolkit lacks a header that is included.
     """
 
     def full() -> None:
@@ -70,9 +70,9 @@ def build(sources: Sources, folder: Path) -> None:
 
 
 def build_plain(sources: Sources, folder: Path) -> None:
-    """Builds the candidate's library in `folder` with torch's load_inline and torch's own headers. Raises BuildFailed.
+    """Builds the candidate's library in `folder` with torch's load_inline and torch's own headers.
 
-    `sources` hold the arguments of the candidate's call.
+    `sources` hold the arguments of the candidate's call of load_inline. Raises BuildFailed if the build fails.
     """
     _call(
         sources, folder, f"{_cpp(sources)}\n{bindings.PLACE}", _cuda(sources),
@@ -82,9 +82,10 @@ def build_plain(sources: Sources, folder: Path) -> None:
 
 
 def build_light(sources: Sources, folder: Path) -> None:
-    """Builds the candidate's library in `folder` with torch's load_inline and light headers.
+    """Builds the candidate's library in `folder` with torch's load_inline, and with light headers before torch's own.
 
-    Raises BuildFailed; the cause may be a light header.
+    A light header is a short replacement of a header of torch, written by the module `light_headers`. Raises
+    BuildFailed if the build fails. A light header may be the cause, so the caller builds again with `build_plain`.
     """
     code = sources.cpp + sources.cuda
     headers = light_headers.write_headers(folder / "headers", code, binds_itself=not bindings.serve(code))
@@ -106,7 +107,8 @@ def build_light(sources: Sources, folder: Path) -> None:
 def assembler_report(sources: Sources, arch: str) -> str:
     """Returns what the assembler ptxas prints about each kernel of the CUDA source: registers, shared memory, spills.
 
-    `arch` is the architecture that nvcc compiles for, such as `sm_90`. Raises BuildFailed.
+    `arch` is the architecture that nvcc compiles for, such as `sm_90`. Raises BuildFailed if nvcc rejects the source,
+    and NoCompiler if the CUDA toolkit lacks a header that the source includes.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -152,10 +154,10 @@ def _write_missing_header(folder: Path) -> None:
 
 
 def _call(sources: Sources, folder: Path, cpp: str, cuda: str, **more: Any) -> None:
-    """Builds the candidate's library in `folder` with one call of torch's load_inline. Raises BuildFailed.
+    """Builds the candidate's library in `folder` with one call of torch's load_inline.
 
     `cpp` and `cuda` are the texts to compile. The other arguments come from `sources`; `more` adds arguments, or
-    replaces those of the same name.
+    replaces those of the same name. Raises BuildFailed if the library cannot be built or loaded.
     """
     arguments: dict[str, Any] = {
         "extra_cflags": sources.cflags, "extra_cuda_cflags": sources.cuda_cflags, "extra_ldflags": sources.ldflags,
@@ -225,16 +227,19 @@ def use_toolkit() -> None:
 
 
 def library_missing(log: str) -> NoCompiler | None:
-    """Returns the error for a compiler's output that says that a header of one of the toolkit's libraries is missing.
+    """Returns the error to raise if the CUDA toolkit lacks a header of one of its libraries, according to `log`.
 
-    Returns None for any other output.
+    `log` is a compiler's output. Returns None if the output does not say so.
     """
     found = _LACKING.search(log)
     return lacks(found[1]) if found else None
 
 
 def lacks(header: str) -> NoCompiler:
-    """Returns the error for a toolkit without `header`, a header of one of CUDA's libraries. It says how to get it."""
+    """Returns the error to raise if the CUDA toolkit lacks `header`, a header of one of CUDA's libraries.
+
+    The message of the error says how to install the library.
+    """
     wanted = _wanted()
     major = wanted.split(".")[0]
     wheels = f": pip install '{_WHEELS}=={wanted}.*' installs one in the folder nvidia/cu{major} of Python's packages"

@@ -106,7 +106,8 @@ def to_json(sources: Sources) -> dict[str, Any]:
 def from_json(data: Any) -> Sources:
     """Returns the Sources that the JSON value `data` describes.
 
-    `data` comes from a worker, so it may be anything. Raises Unreadable if it has not the form that `to_json` gives.
+    `data` comes from a worker, so it may be anything. Raises Unreadable if it does not have the form that `to_json`
+    gives.
     """
     if not isinstance(data, dict) or set(data) != {f.name for f in fields(Sources)}:
         raise Unreadable("the data does not have the fields of sources")
@@ -186,7 +187,8 @@ def _words(arguments: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """Returns the words of the flags in the load_inline argument `name`, such as `extra_cflags`.
 
     torch joins the list with spaces, and a shell splits the result. So `[""]` gives no word, and `["-O3 -DX=2"]` gives
-    two words. Raises TypeError, and BuildFailed if a shell cannot split the flags.
+    two words. Raises TypeError if the argument contains a value that is not a string, and BuildFailed if a shell cannot
+    split the flags.
     """
     line = " ".join(_texts(arguments, name))
     try:
@@ -196,9 +198,10 @@ def _words(arguments: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def _folders(arguments: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Returns the folders in the load_inline argument `name`, which is `extra_include_paths`. Raises TypeError.
+    """Returns the folders in the load_inline argument `name`, which is `extra_include_paths`.
 
-    torch removes the spaces around each folder, and does not split a folder into words.
+    As in torch, the spaces around each folder are removed, and a folder is not split into words. Raises TypeError if
+    the argument contains a value that is not a string.
     """
     return tuple(filter(None, (folder.strip() for folder in _texts(arguments, name))))
 

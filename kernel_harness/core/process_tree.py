@@ -15,7 +15,8 @@ _CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
 def memory_bytes(processes: Sequence[psutil.Process]) -> int:
     """Returns the memory that `processes` take together, in bytes. A page that several of them share counts once.
 
-    The function adds up PSS. To add up RSS would be faster, but would count a shared page once for each process.
+    The function adds up PSS (proportional set size). A sum of RSS (resident set size) would be faster to compute, but
+    it would count a shared page once for each process.
     """
     total = 0
     for process in processes:
@@ -25,7 +26,10 @@ def memory_bytes(processes: Sequence[psutil.Process]) -> int:
 
 
 def group(pid: int) -> list[psutil.Process]:
-    """Returns the process `pid` and then its descendants, without zombies. The list is empty if there are none."""
+    """Returns the process `pid` and then its descendants, as psutil.Process objects.
+
+    Zombies are left out. The list is empty if there is no such process, or only zombies.
+    """
     try:
         first = psutil.Process(pid)
         if first.status() == psutil.STATUS_ZOMBIE:
@@ -36,7 +40,7 @@ def group(pid: int) -> list[psutil.Process]:
 
 
 def below(pid: int) -> list[psutil.Process]:
-    """Returns the descendants of the process `pid`, without zombies."""
+    """Returns the descendants of the process `pid` as psutil.Process objects, without zombies."""
     found: list[psutil.Process] = []
     for child in pids(pid)[1:]:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -58,11 +62,15 @@ def pids(pid: int) -> list[int]:
 
 
 def is_at_rest(pid: int) -> bool:
-    """Returns whether every thread of the process `pid` is stopped, dead or waits for the child of its vfork.
+    """Returns whether every thread of the process `pid` is stopped, dead, or waits for the child of its vfork.
 
-    A process that does not exist is at rest. A thread acts on a stop signal only when it returns from the Linux kernel
-    to user mode. The parent of a vfork child, which may be stopped for ever, does so after an uninterruptible wait.
-    Without a child that wait is another one: it is short, and it may be within a fork, which the signal does not undo.
+    Returns True if the process does not exist.
+
+    A stop signal takes effect only when a thread returns from the Linux kernel to user mode. A thread that has called
+    vfork waits in the kernel, uninterruptibly, until the child starts another program or exits. If the child is
+    stopped, this wait may never end, so the thread counts as at rest. In a process without children, a thread that
+    waits uninterruptibly waits for something else. Such a wait is short. The thread may be in a call of fork, which
+    makes a new process in spite of the signal, so the thread does not count as at rest.
     """
     with contextlib.suppress(OSError):  # the process may end at any moment
         for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - pathlib is slower, in each timed call

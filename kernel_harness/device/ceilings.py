@@ -19,11 +19,12 @@ _FORMATS = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.fl
 
 
 def measured(device: str, identity: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the speed that the GPU `device` reaches: `bytes_per_s`, and `<format>_flops_per_s` per number format.
+    """Returns the speeds that the GPU `device` reaches, as a dict from names to numbers.
 
-    `bytes_per_s` is the bandwidth of a copy: the bytes read and the bytes written. `<format>_flops_per_s` is the FLOP/s
-    of a product of random matrices. The speeds are measured once for each `identity` (device, driver, torch) and kept
-    in the build cache.
+    `bytes_per_s` is the bandwidth of a copy: the sum of the bytes read and the bytes written, per second. For each
+    number format there is `<format>_flops_per_s`, the FLOP/s of a product of random matrices. The first call for an
+    `identity` (device, driver, torch) measures the speeds and stores them in the build cache, where later calls find
+    them.
     """
 
     def build(folder: Path) -> None:

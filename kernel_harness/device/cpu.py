@@ -43,7 +43,8 @@ class Emulated:
     def build(self, sources: Sources, folder: Path, /) -> None:
         """Compiles the candidate's library for this machine's CPU, into the empty folder `folder`.
 
-        Raises BuildFailed, UnsupportedConstruct, NoCompiler.
+        Raises UnsupportedConstruct if a source uses CUDA that the emulator cannot run, BuildFailed if the build fails
+        for another reason, and NoCompiler if this machine lacks a tool for the build.
         """
         extension.build(sources, folder)
 
@@ -51,15 +52,24 @@ class Emulated:
         """Does nothing: this device makes no preparation before a library is loaded."""
 
     def prepare(self) -> None:
-        """Builds the parts of the emulator that all candidates share. Raises BuildFailed, NoCompiler."""
+        """Builds the parts of the emulator that all candidates share.
+
+        Raises BuildFailed if a part cannot be built, and NoCompiler if this machine lacks a tool for the build.
+        """
         shared_parts.prepare()
 
     def prepare_full_headers(self) -> None:
-        """Builds the precompiled form of torch's full headers. Raises NoCompiler, OSError."""
+        """Builds the precompiled form of torch's full headers.
+
+        Raises NoCompiler if this machine lacks a tool for the build, and OSError if the build cache cannot be written.
+        """
         shared_parts.full_prelude()
 
     def prepare_worker(self) -> None:
-        """Installs the emulated CUDA device in the torch of this process, which is the fork server."""
+        """Installs the emulated CUDA device in the torch of this process.
+
+        The fork server calls this method before it forks a worker, so that the workers inherit the device.
+        """
         torch_cuda.install(shared_parts.runtime())
 
     def open(self) -> None:
@@ -73,7 +83,10 @@ class Emulated:
         """Does nothing: only the host's memory is shared."""
 
     def map(self, descriptor: int, size: int, *, on_device: bool) -> torch.Tensor:
-        """Maps the judge's memory of `size` bytes that `descriptor` names, as a flat uint8 tensor."""
+        """Maps shared memory of the judge into this process. Returns the memory as a flat uint8 tensor of `size` bytes.
+
+        `descriptor` is the file descriptor of the memory, which is always memory of the host.
+        """
         return map_shared(descriptor, size)
 
     def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
@@ -159,7 +172,8 @@ class Strict(Emulated):
     def build(self, sources: Sources, folder: Path, /) -> None:
         """Compiles the source with nvcc, and then builds the candidate's library for the CPU.
 
-        Raises BuildFailed, UnsupportedConstruct, and NoCompiler if there is no nvcc or no C++ compiler.
+        Raises BuildFailed if nvcc or the C++ compiler rejects the source, UnsupportedConstruct if the source uses CUDA
+        that the emulator cannot run, and NoCompiler if there is no nvcc or no C++ compiler.
         """
         strict.check(sources, folder)
         super().build(sources, folder)
@@ -167,7 +181,7 @@ class Strict(Emulated):
     def prepare(self) -> None:
         """Builds the parts of the emulator that all candidates share.
 
-        Raises BuildFailed, and NoCompiler if there is no nvcc or no C++ compiler.
+        Raises BuildFailed if a part cannot be built, and NoCompiler if there is no nvcc or no C++ compiler.
         """
         strict.require()
         super().prepare()

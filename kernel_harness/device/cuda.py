@@ -62,8 +62,9 @@ class Cuda:
     def prepare(self) -> None:
         """Selects the CUDA toolkit, and builds the library that makes C++ functions of candidates callable from Python.
 
-        Also uses the device once, because only that creates all of its files in /dev, which workers get from there.
-        Raises BuildFailed, NoCompiler.
+        Also uses the device, because the first use creates some of the device's files in /dev, which workers need.
+        Raises NoCompiler if this machine has no C++ compiler or no fitting CUDA toolkit, and BuildFailed if the library
+        cannot be built.
         """
         torch.cuda.synchronize(self.torch_device)
         host_compiler.path()
@@ -90,13 +91,18 @@ class Cuda:
         return nvcc.key(sources, torch.cuda.get_device_capability(self.torch_device))
 
     def build(self, sources: Sources, folder: Path, /) -> None:
-        """Compiles the candidate's library for this device, into the empty folder `folder`. Raises BuildFailed."""
+        """Compiles the candidate's library for this device, into the empty folder `folder`.
+
+        Raises BuildFailed if the library cannot be built, and NoCompiler if the CUDA toolkit lacks a header that a
+        source includes.
+        """
         nvcc.build(sources, folder)
 
     def share(self, size: int) -> SharedMemory:
-        """Returns new memory of at least `size` bytes that a worker can map: this device's, or else the host's.
+        """Returns new memory of at least `size` bytes that a worker can map.
 
-        Raises torch.OutOfMemoryError if this device has too little free memory.
+        It is memory of this device if this machine can share such memory between processes, else memory of the host.
+        Raises torch.OutOfMemoryError if memory of this device can be shared, but too little of it is free.
         """
         if not device_memory.why_not(self.torch_device):
             try:
@@ -116,9 +122,10 @@ class Cuda:
         return f"host memory: {why}" if why else "device memory"
 
     def map(self, descriptor: int, size: int, *, on_device: bool) -> torch.Tensor:
-        """Maps the judge's memory of `size` bytes that `descriptor` names, as a flat uint8 tensor.
+        """Maps shared memory of the judge into this process. Returns the memory as a flat uint8 tensor of `size` bytes.
 
-        Raises CannotShare if memory of this device cannot be mapped.
+        `descriptor` is the file descriptor of the memory. If `on_device`, it is memory of this device, otherwise of the
+        host. Raises CannotShare if memory of this device cannot be mapped.
         """
         if on_device:
             return device_memory.map_device_memory(descriptor, size, self.torch_device)
@@ -169,10 +176,10 @@ class Cuda:
         return result, Clocked(start.elapsed_time(stop), exposed, torch.cuda.max_memory_allocated() - before)
 
     def steady(self, call: Callable[[], Any]) -> Steady | None:
-        """Times CUDA graphs of 1 to 16 calls, and fits a line to the time as a function of the number of calls.
+        """Times CUDA graphs of 1 to 16 calls. Returns the time per call and the overhead of a replay, as a Steady.
 
-        The slope of the line is the interval between two calls, and its intercept is the overhead of a replay. Raises
-        RuntimeError for a call that cannot be captured.
+        Both come from a line that is fitted to the time as a function of the number of calls: its slope is the interval
+        between two calls, and its intercept is the overhead. Raises RuntimeError if the call cannot be captured.
         """
         medians = []
         for count in _GRAPH_LAUNCHES:
@@ -233,7 +240,7 @@ class Cuda:
     def kernels(self, call: Callable[[], Any]) -> list[tuple[str, float]]:
         """Makes the call, and returns the names of the kernels that it launches, each with its time in microseconds.
 
-        Copies and fills of device memory are among them. Drops an exception of the call.
+        Copies and fills of device memory count as kernels. An exception that the call raises is ignored.
         """
         # torch.profiler.profile does the same, but first imports all of inductor, which takes seconds in each process.
         with profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:

@@ -17,14 +17,15 @@ _refused: dict[str, str] = {}  # why a device's memory cannot be shared on this 
 
 
 class CannotShare(Exception):
-    """Memory of a CUDA device cannot be shared on this machine."""
+    """The error raised if this machine cannot share memory of a CUDA device between processes."""
 
 
 class DeviceBuffer:
     """Memory of a CUDA device, allocated by this process, that another process can map.
 
-    `bytes` is the memory as a flat uint8 tensor, of at least `size` bytes. `descriptor` gives another process access
-    (`map_device_memory`). Raises CannotShare, and torch.OutOfMemoryError if the device has too little free memory.
+    `bytes` is the memory as a flat uint8 tensor, of at least `size` bytes. `descriptor` is a file descriptor, by which
+    another process can map the memory (`map_device_memory`). The constructor raises CannotShare if this machine cannot
+    share the memory, and torch.OutOfMemoryError if the device has too little free memory.
     """
 
     on_device = True
@@ -58,9 +59,10 @@ class DeviceBuffer:
 
 
 def map_device_memory(descriptor: int, size: int, torch_device: str) -> torch.Tensor:
-    """Maps the memory of a DeviceBuffer of another process, of `size` bytes, as a flat uint8 tensor.
+    """Maps the memory of another process's DeviceBuffer. Returns the memory as a flat uint8 tensor of `size` bytes.
 
-    The mapping ends with the last tensor that uses it. Raises CannotShare.
+    `descriptor` is the file descriptor of the DeviceBuffer. The mapping ends when the last tensor that uses it is
+    freed. Raises CannotShare if the memory cannot be mapped.
     """
     driver, ordinal = _driver(torch_device)
     handle = _value(driver, driver.cuMemImportFromShareableHandle(descriptor, _handle_type(driver)))
@@ -71,17 +73,20 @@ def map_device_memory(descriptor: int, size: int, torch_device: str) -> torch.Te
 
 
 def why_not(torch_device: str) -> str:
-    """Returns why the device's memory is not shared in this process; empty if it can be, as far as is known."""
+    """Returns why this process does not share memory of the device; empty if no attempt to share it has failed."""
     return _refused.get(torch_device, "")
 
 
 def refuse(torch_device: str, reason: str) -> None:
-    """Stores that a worker could not map the device's memory. It is then shared through the host's memory."""
+    """Stores the `reason` why memory of the device cannot be shared. `why_not` returns it from then on."""
     _refused[torch_device] = reason
 
 
 def _driver(torch_device: str) -> tuple[Any, int]:
-    """Returns the module with the driver's functions, and the device's number. Raises CannotShare."""
+    """Returns the module with the functions of CUDA's driver, and the device's number.
+
+    Raises CannotShare if the package cuda-bindings, which has this module, cannot be imported.
+    """
     try:
         from cuda.bindings import driver  # type: ignore[import-not-found]
     except ImportError as error:

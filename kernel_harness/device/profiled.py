@@ -33,7 +33,8 @@ class Profiled(Emulated):
     def build(self, sources: Sources, folder: Path, /) -> None:
         """Compiles the library with a counting call before each memory access, and appends ptxas's report to the file.
 
-        Raises BuildFailed, UnsupportedConstruct, NoCompiler.
+        Raises UnsupportedConstruct if a source uses CUDA that the emulator cannot run, BuildFailed if the build fails
+        for another reason, and NoCompiler if this machine lacks a tool for the build.
         """
         extension.build(sources, folder, Instrumentation.COUNTED)
         with (folder / f"{sources.name}.so").open("ab") as library:

@@ -19,7 +19,8 @@ from kernel_harness.ipc.tensors import Leaf
 class SharedMemory(Protocol):
     """Memory that the judge owns and one worker maps: the host's, or a CUDA device's if `on_device`.
 
-    `bytes` is the memory as a flat uint8 tensor of at least `size` bytes. `descriptor` is what the worker maps.
+    `bytes` is the memory as a flat uint8 tensor of at least `size` bytes. `descriptor` is a file descriptor, by which
+    the worker maps the memory.
     """
 
     on_device: bool
@@ -35,8 +36,8 @@ class SharedMemory(Protocol):
 class Placed:
     """The inputs of a call as tensors on the device.
 
-    After the call, `write_back` copies the tensors to the memory that the judge reads, unless they lie there: the judge
-    sees then if the candidate has changed its inputs.
+    After the call, the judge looks for inputs that the candidate has changed. `write_back` copies the tensors to the
+    memory that the judge reads, unless they are already there.
     """
 
     tensors: list[torch.Tensor]
@@ -86,13 +87,13 @@ class JudgeDevice(Protocol):
     def prepare(self) -> None:
         """Builds the parts that all candidates share. The judge calls it before any worker starts.
 
-        Raises BuildFailed, EnvironmentLacking.
+        Raises BuildFailed if a part cannot be built, and EnvironmentLacking if this machine lacks something for it.
         """
 
     def prepare_full_headers(self) -> None:
-        """Builds the precompiled form of torch's full headers, if a build has failed because it is missing.
+        """Builds the precompiled form of torch's full headers. The judge calls it if a build failed without that form.
 
-        Raises EnvironmentLacking, and OSError if the build cache cannot be written.
+        Raises EnvironmentLacking if this machine lacks a compiler, and OSError if the build cache cannot be written.
         """
 
     @property
@@ -100,13 +101,14 @@ class JudgeDevice(Protocol):
         """Returns whose memory `share` returns: "device memory", or "host memory" and the reason if there is one."""
 
     def share(self, size: int) -> SharedMemory:
-        """Returns new memory of at least `size` bytes that a worker can map: the device's own where that is possible.
+        """Returns new memory of at least `size` bytes that a worker can map.
 
-        Raises torch.OutOfMemoryError.
+        It is memory of the device if the machine can share such memory between processes, else memory of the host.
+        Raises torch.OutOfMemoryError if it would be memory of the device, but too little of it is free.
         """
 
     def cannot_share(self, reason: str) -> None:
-        """Says that a worker could not map memory of the device. `share` then returns memory of the host."""
+        """Stores the reason why a worker could not map memory of the device. From then on, `share` uses the host's."""
 
     def build_key(self, sources: Sources, /) -> str:
         """Returns the build cache's key of the library that `sources` describe, built for this device."""
@@ -148,16 +150,21 @@ class WorkerDevice(Protocol):
         """Makes, in a worker before it loads its candidate, the preparations that a fork does not inherit."""
 
     def build(self, sources: Sources, folder: Path, /) -> None:
-        """Builds the candidate's library, a single .so file, in the empty folder `folder`. Raises BuildFailed.
+        """Builds the candidate's library, a single .so file, in the empty folder `folder`.
 
-        A message names places in the sources by their neutral names, such as `Sources.cuda_file`.
+        Raises BuildFailed if the library cannot be built. The message of the exception names places in the sources by
+        their neutral names, such as `Sources.cuda_file`.
         """
 
     def built(self, library: Path) -> None:
         """Makes the preparations that the device needs before a worker loads `library`, a library of its candidate."""
 
     def map(self, descriptor: int, size: int, *, on_device: bool) -> torch.Tensor:
-        """Maps the judge's SharedMemory of `size` bytes that `descriptor` names, as a flat uint8 tensor."""
+        """Maps the judge's SharedMemory into this process. Returns the memory as a flat uint8 tensor of `size` bytes.
+
+        `descriptor` is the file descriptor of the memory. If `on_device`, it is memory of a CUDA device, otherwise of
+        the host.
+        """
 
     def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
         """Returns the inputs in the shared buffer `memory` as tensors on the device.
@@ -214,7 +221,7 @@ class TimesKernels(Protocol):
     def kernels(self, call: Callable[[], Any]) -> list[tuple[str, float]]:
         """Makes the call, and returns the names of the kernels that it launches, each with its time in microseconds.
 
-        Copies and fills of device memory are among them. Drops an exception of the call.
+        Copies and fills of device memory count as kernels. An exception that the call raises is ignored.
         """
 
 

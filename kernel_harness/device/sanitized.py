@@ -38,7 +38,7 @@ class Sanitized(Emulated):
     def prepare(self) -> None:
         """Builds the emulator, and the precompiled header for code with calls of the sanitizer.
 
-        Raises BuildFailed, NoCompiler.
+        Raises BuildFailed if a part cannot be built, and NoCompiler if this machine lacks a tool for the build.
         """
         shared_parts.prepare(sanitized=True)
 
@@ -75,7 +75,8 @@ class Sanitized(Emulated):
     def build(self, sources: Sources, folder: Path, /) -> None:
         """Compiles the candidate's library with a call of the sanitizer before each memory access.
 
-        Raises BuildFailed, UnsupportedConstruct, NoCompiler.
+        Raises UnsupportedConstruct if a source uses CUDA that the emulator cannot run, BuildFailed if the build fails
+        for another reason, and NoCompiler if this machine lacks a tool for the build.
         """
         extension.build(sources, folder, Instrumentation.SANITIZED)
 
@@ -122,12 +123,19 @@ class SanitizedCuda(Cuda):
         return cache.key(with_lines=super().build_key(sources))
 
     def build(self, sources: Sources, folder: Path, /) -> None:
-        """Compiles the candidate's library with line numbers for compute-sanitizer. Raises BuildFailed."""
+        """Compiles the candidate's library with line numbers for compute-sanitizer.
+
+        Raises BuildFailed if the library cannot be built, and NoCompiler if the CUDA toolkit lacks a header that a
+        source includes.
+        """
         os.environ["NVCC_APPEND_FLAGS"] = "-lineinfo"  # this process makes no other build
         super().build(sources, folder)
 
     def share(self, size: int) -> SharedMemory:
-        """Returns new memory of the host, because compute-sanitizer need not know memory of another process."""
+        """Returns new memory of the host, of at least `size` bytes, that a worker can map.
+
+        Memory of the device is not used: compute-sanitizer may not know device memory that another process allocated.
+        """
         return SharedBuffer(size)
 
     def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:

@@ -30,11 +30,11 @@ _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1, 2, 4
 
 
 class Malformed(Exception):
-    """The other process sent data that is not a valid message."""
+    """The error raised if the other process sent data that is not a valid message."""
 
 
 class Closed(Exception):
-    """The other process has closed its end of the channel."""
+    """The error raised if the other process has closed its end of the channel."""
 
 
 class Channel:
@@ -183,8 +183,9 @@ class SharedBuffer:
 
 
 def map_shared(descriptor: int, size: int) -> torch.Tensor:
-    """Maps `size` bytes of the memory behind `descriptor`, as a flat uint8 tensor.
+    """Maps the memory behind the file descriptor `descriptor`, and returns it as a flat uint8 tensor of `size` bytes.
 
-    All processes that map the memory see what this one writes. The mapping ends with the last tensor that uses it.
+    All processes that map the memory see what this process writes. The mapping ends when the last tensor that uses it
+    is freed.
     """
     return torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)

@@ -13,10 +13,11 @@ from kernel_harness.ipc.tensors import Leaf
 
 @dataclass(frozen=True)
 class Packed:
-    """Inputs for a worker, with the place that each tensor has in a buffer of `size` bytes.
+    """Inputs for a worker that have not been sent yet: the judge's tensors, and a place for a copy of each in a buffer.
 
-    `structure` is the nesting and the plain values of the inputs. `tensors` are their tensors, which no worker can
-    reach. `leaves` describes each tensor in the buffer: dtype, shape, strides and offset.
+    `tensors` are the judge's own tensors; no worker can reach them. `leaves` has, in the order of `tensors`, the place
+    of each copy: dtype, shape, strides and offset in the buffer. `tensors.write` makes the copies. `size` is the size
+    of the buffer in bytes. `structure` is the nesting of the inputs with their values that are not tensors.
     """
 
     structure: Any
@@ -26,11 +27,11 @@ class Packed:
 
 
 def pack(inputs: Any, lead_bytes: int = 0, *, device: str | None = None) -> Packed:
-    """Finds a place in a buffer for each tensor of `inputs`. Copies only tensors that are not on `device` yet.
+    """Finds a place in a buffer for each tensor of `inputs`, and returns the inputs with their places as a Packed.
 
-    `lead_bytes` moves all tensors towards the buffer's end; it must be a multiple of tensors.CANARY_BYTES. `device` is
-    None for tensors that stay where they are. Raises tensors.Unreadable if an input has a type that cannot be sent to
-    another process.
+    A tensor that is not on `device` is copied there. If `device` is None, no tensor is copied. `lead_bytes` moves all
+    places towards the buffer's end; it must be a multiple of tensors.CANARY_BYTES. Raises tensors.Unreadable if an
+    input has a type that cannot be sent to another process.
     """
     structure, found = tensors.flatten(inputs)
     leaves, size = tensors.layout(found, lead_bytes)

@@ -19,7 +19,10 @@ from kernel_harness.ipc.channel import Malformed
 from kernel_harness.ipc.tensors import Unreadable
 
 Reader = Callable[[Any], Any]
-"""Checks one JSON value and returns the value of a field. Raises Malformed or Unreadable."""
+"""A function that checks one JSON value and returns the value of a field.
+
+It raises Malformed, or tensors.Unreadable in the description of a tensor, if the JSON value is not valid.
+"""
 
 
 @dataclass(frozen=True)

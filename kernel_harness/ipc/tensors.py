@@ -30,7 +30,7 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class Unreadable(Exception):
-    """A received description of a value or tensor is malformed, or a value has a type that cannot be sent."""
+    """The error raised if a received description of a value or tensor is malformed, or if a value cannot be sent."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,10 @@ class Leaf:
 
     @classmethod
     def from_json(cls, described: Any) -> Leaf:
-        """Parses the description of a tensor from another process. Raises Unreadable if `described` is not valid."""
+        """Returns the Leaf that `described`, a JSON value from another process, describes.
+
+        Raises Unreadable if `described` is malformed.
+        """
         try:
             dtype = _DTYPES[described["dtype"]]
             shape, stride, offset = tuple(described["shape"]), tuple(described["stride"]), described["offset"]
@@ -103,7 +106,7 @@ class Leaf:
 
 
 def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
-    """Splits `value` into a JSON structure and a list of its tensors. The structure refers to a tensor by its index.
+    """Returns `value` in two parts: a JSON structure, and a list of its tensors, which the structure names by index.
 
     The structure holds the nesting and the plain values. Raises Unreadable if `value` contains a type that cannot be
     sent to another process.
@@ -135,7 +138,10 @@ def _flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def unflatten(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """Returns the value that `flatten` split into `structure` and `tensors`. Raises Unreadable if they do not fit."""
+    """Returns the value that `flatten` split into `structure` and `tensors`.
+
+    Raises Unreadable if `structure` is malformed, or refers to other tensors than those in `tensors`.
+    """
     try:
         return _unflatten(structure, tensors, MAX_DEPTH)
     except TypeError:  # a dict's key cannot be hashed
@@ -208,7 +214,7 @@ def layout(tensors: Iterable[torch.Tensor], lead_bytes: int = 0) -> tuple[list[L
 def write(memory: torch.Tensor, leaves: Sequence[Leaf], tensors: Iterable[torch.Tensor]) -> None:
     """Copies `tensors` to the places in the flat uint8 tensor `memory` that `leaves` describes.
 
-    `leaves` has the dtype, shape, strides and offset of each tensor.
+    `leaves` has the dtype, shape, strides and offset of each tensor, in the order of `tensors`.
     """
     for leaf, tensor in zip(leaves, tensors, strict=True):
         leaf.view(memory).copy_(tensor)
@@ -233,7 +239,10 @@ def damaged(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> list[int
 
 
 def end_of(leaves: Iterable[Leaf]) -> int:
-    """Returns the byte of a buffer before which all tensors that `leaves` describes end; 0 without a tensor."""
+    """Returns the offset, in bytes, directly after the last byte of all tensors that `leaves` describes.
+
+    The offset is counted from the start of the buffer. It is 0 if `leaves` is empty.
+    """
     return max((leaf.offset + leaf.nbytes for leaf in leaves), default=0)
 
 

@@ -65,10 +65,11 @@ def weaker(kind: Kind) -> Kind:
 
 
 def enter(kind: Kind, folder: Path, hidden: Sequence[Path]) -> None:
-    """Puts this process behind a wall of this kind, irrevocably, and changes to `folder`, its own folder.
+    """Puts this process, a worker, behind a wall of the kind `kind`, and makes `folder` its working directory.
 
-    Every wall except NONE leaves `folder` writable and hides the paths in `hidden` from this process, except those that
-    contain something it needs. Raises OSError if the process cannot enter the wall.
+    The wall cannot be left again. Behind every wall except NONE, `folder` is writable and the paths in `hidden` cannot
+    be read; the class Kind says what else is forbidden. A path in `hidden` stays readable if it contains files that
+    workers need, such as the compiler. Raises OSError if this process cannot enter the wall.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # If the machine runs out of memory, Linux should kill a worker, not the judge.

@@ -35,7 +35,8 @@ def restrict(writable: Iterable[Path], hidden: Sequence[Path] = ()) -> None:
 
     The process must have set no_new_privs. A right on a folder covers everything in it, now and later, and cannot be
     taken back for a path below it. So if paths are hidden, the right to read is granted, one path at a time, to all
-    files and folders that are not hidden. The names of hidden paths stay visible. Raises OSError.
+    files and folders that are not hidden. The names of hidden paths stay visible. Raises OSError if this machine lacks
+    Landlock or denies a step.
     """
     known = version()
     rights = sum(right for since, right in _RIGHTS.items() if since <= known)

@@ -27,7 +27,7 @@ _USER, _GROUP = os.geteuid(), os.getegid()
 
 
 def fork() -> int:
-    """Forks like os.fork(), and puts the child into new namespaces, where the child is process 1.
+    """Forks like os.fork(), with the same return value. The child is process 1 in new namespaces.
 
     A BLAS library keeps idle threads. The C library's fork runs a handler in which BLAS ends these threads; the bare
     system call used here does not. The child would then wait for ever for threads that it does not have. So an ordinary
@@ -81,7 +81,7 @@ def _holds_in_child(holds: Callable[[], bool], pid: int) -> bool:
 def become_user() -> None:
     """Maps this user and group to the same numbers inside the user namespace, so that files keep their owner.
 
-    The user gets no rights over anything outside the namespace. Raises OSError.
+    The user gets no rights over anything outside the namespace. Raises OSError if this machine denies the mapping.
     """
     maps = {"setgroups": "deny", "gid_map": f"{_GROUP} {_GROUP} 1", "uid_map": f"{_USER} {_USER} 1"}
     for name, text in maps.items():
@@ -93,7 +93,7 @@ def furnish(folder: Path, hidden: Sequence[Path], size: int) -> None:
 
     `folder` and /dev/shm start empty and hold at most `size` bytes each. The files and folders in `hidden` become
     empty. GPUs and harmless devices remain in /dev. In /proc, only the folders of processes stay writable, because root
-    can otherwise write to /proc/sys without any capability. Raises OSError.
+    can otherwise write to /proc/sys without any capability. Raises OSError if this machine denies a mount.
     """
     system.mount("none", "/", flags=_MS_REC | _MS_PRIVATE)
     for path in hidden:
@@ -129,7 +129,7 @@ def _system_files() -> list[Path]:
 def _devices(folder: Path, size: int) -> None:
     """Replaces /dev by a new one without disks and terminals. The new /dev is assembled in `folder` and then moved.
 
-    The folder `shm` in the new /dev holds at most `size` bytes. Raises OSError.
+    The folder `shm` in the new /dev holds at most `size` bytes. Raises OSError if this machine denies a mount.
     """
     folder.mkdir()
     system.mount("none", folder, "tmpfs", _MS_NOSUID, "size=64k,mode=0755")

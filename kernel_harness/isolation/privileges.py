@@ -42,9 +42,10 @@ Instruction = tuple[int, int, int, int]  # code, steps if true, steps if false, 
 def drop(*, others_visible: bool = False, own_signals_only: bool = False) -> None:
     """Drops all Linux capabilities, forbids new privileges and installs the seccomp filter, irrevocably.
 
-    With `others_visible`, which says that processes of the user share the namespaces of this one, this process and its
-    children can then set priorities, cores and limits only of this process, and use no IPC of System V or POSIX.
-    With `own_signals_only`, they can signal only this process. Raises OSError.
+    `others_visible` says that other processes of the user are in the same namespaces as this process. If it is True,
+    this process and its children can from then on set priorities, cores and limits only of this process, and cannot use
+    IPC of System V or POSIX. If `own_signals_only` is True, they can signal only this process. Raises OSError if this
+    machine denies a step.
     """
     system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
     last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())

@@ -97,10 +97,10 @@ def _tried(action: Callable[[], Any]) -> Any:
 
 
 def _can_signal(process: ProcessId) -> bool:
-    """Returns whether this process may send a signal to `process`.
+    """Returns whether this process may send a signal to `process`. Raises OSError if the system refuses the signal.
 
-    Inside another process namespace, a different process may have the same number. So the start time is compared,
-    unless /proc does not show the process. Raises OSError if the signal is not allowed.
+    Inside another process namespace, a different process may have the number of `process`. So the function also
+    compares the start times, and returns False if they differ. If /proc does not show the start time, it returns True.
     """
     os.kill(process.pid, 0)
     return _started(process.pid) in (process.started, None)

@@ -53,7 +53,7 @@ class Candidate:
 
 
 def read(path: Path) -> Candidate:
-    """Reads the kernel file at `path` into a Candidate. Raises OSError if the file cannot be read."""
+    """Returns the kernel file at `path` as a Candidate. Raises OSError if the file cannot be read."""
     name = printable(path.stem).replace("\n", "\ufffd").replace("\t", "\ufffd")
     with path.open(encoding="utf-8", errors="replace") as file:
         return Candidate(name, path, file.read(_MOST_CHARACTERS))
@@ -62,7 +62,7 @@ def read(path: Path) -> Candidate:
 def files(folder: Path) -> list[Path]:
     """Returns the `.py` and `.cu` files in `folder`, sorted. Leaves out names that begin with `_` or a dot.
 
-    Also leaves out pipes and devices, which may never end.
+    Also leaves out pipes and devices, because reading one may never end.
     """
     if not folder.is_dir():
         return []

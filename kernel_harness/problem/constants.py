@@ -24,7 +24,7 @@ class Constant:
 
     @property
     def independent(self) -> bool:
-        """Whether the value is a number or arithmetic of numbers, and so follows from no other constant."""
+        """Whether the value is a number or arithmetic of numbers, and so does not depend on other constants."""
         parts = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop)
         return all(isinstance(node, parts) for node in ast.walk(self.value))
 
@@ -37,7 +37,10 @@ def find(tree: ast.Module) -> list[Constant]:
 
 
 def replace(constants: Sequence[Constant], values: Mapping[str, Any]) -> None:
-    """Replaces the values of the constants that `values` names. What is computed from them follows on execution."""
+    """Replaces the values of the constants that `values` names, in the syntax tree.
+
+    A value that the file computes from these constants changes when the tree is executed.
+    """
     for constant in constants:
         if constant.name in values:
             constant.put(ast.copy_location(ast.Constant(values[constant.name]), constant.value))
@@ -63,7 +66,11 @@ def spread(values: Mapping[str, Any], constants: Sequence[Constant]) -> dict[str
 
 
 def value(namespace: Mapping[str, Any], name: str) -> Any:
-    """Returns the value of a constant in the executed file."""
+    """Returns the value that the constant `name`, such as `M` or `shape[0]`, has after the problem file was executed.
+
+    `namespace` has the names that the file has defined, with their values. Raises KeyError or IndexError if the
+    constant is not among them.
+    """
     base, _, index = name.partition("[")
     return namespace[base][int(index[:-1])] if index else namespace[base]
 

@@ -29,7 +29,10 @@ class Float32ToFloat64(TorchFunctionMode):  # type: ignore[misc]  # mypy does no
 
 
 def widened(model: Any) -> Any:
-    """Converts a model in place: its parameters, its buffers, and tensors that it holds as plain attributes."""
+    """Converts a model to float64 in place, and returns the model.
+
+    The function converts the parameters, the buffers and the tensors that the model holds as plain attributes.
+    """
     for module in model.double().modules():
         for name, value in vars(module).items():
             if isinstance(value, (torch.Tensor, list, tuple)):

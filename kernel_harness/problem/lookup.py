@@ -24,9 +24,10 @@ class NotFound(UserError):
 
 
 def problem(name: str, root: Path) -> Problem:
-    """Returns the problem that `name`, a problem's name or a path, selects. Raises NotFound, ProblemError.
+    """Returns the problem that `name`, a problem's name or a path, selects.
 
     A name is looked up in the folder `problems` of `root` first, and then among the problems shipped with the harness.
+    Raises NotFound if there is no such problem file, and ProblemError if the file cannot be used.
     """
     path = problem_path(name, root)
     if path is None:

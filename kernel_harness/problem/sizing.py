@@ -1,7 +1,8 @@
-"""Chooses sizes for a problem file that names none: one that a CPU can check in seconds, and others near a size.
+"""Chooses values for the size constants of a problem whose file lists no other values than its own.
 
-The model runs on torch's device `meta`, where tensors have shapes and no numbers. That shows whether the model accepts
-a size, and how many operations and bytes it needs, in a fraction of a second at any size.
+`fitted` makes a problem small enough for a CPU to check in seconds. `near` draws values a little below the problem's
+own. The model runs on torch's device `meta`, where tensors have shapes and no numbers. Such a run shows whether the
+model accepts the values, and how many operations and bytes a call needs. It takes a fraction of a second at any size.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _saves(before: Cost, after: Cost) -> bool:
 
 
 class _Enough(Exception):
-    """Raised in a model that has called so many operators that its cost need not be known exactly."""
+    """The exception that stops a model after 2 * MOST_OPERATORS operators: such a model is far too costly for a CPU."""
 
 
 class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow torch

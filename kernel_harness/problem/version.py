@@ -15,15 +15,16 @@ _SUFFIXES = (".py", ".cu")
 
 
 class NoSuchVersion(UserError):
-    """The error raised if the user's word for a version of a kernel is no file and no git revision with the kernel."""
+    """The error raised if a word is neither a kernel file nor a git revision that contains the kernel."""
 
 
 def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Candidate:
-    """Returns the version of a kernel that `word` selects: a file's path, or a git revision. Raises NoSuchVersion.
+    """Returns the version of a kernel that `word` selects: a file's path, or a git revision.
 
     For a revision, `kernels` must hold the name or path of exactly one kernel. The word `now` in place of a revision
     selects the file as it is now. A kernel's name is looked up among the kernels of `problem`: below `root` first, and
-    then among those shipped with the harness.
+    then among those shipped with the harness. Raises NoSuchVersion if `word` selects no kernel file, or if `kernels`
+    does not hold one kernel for a revision.
     """
     path = Path(word)
     if path.suffix in _SUFFIXES and path.is_file():

@@ -33,9 +33,10 @@ class Bar:
 
 
 def speedups(bars: Sequence[Bar], width: int, baseline: str) -> str:
-    """Draws, as SVG, a bar from 1x to the speedup of each kernel over `baseline`. `width` is in pixels.
+    """Returns a chart as an SVG element: for each kernel, a bar from 1x to its speedup over the baseline `baseline`.
 
-    The axis is logarithmic, so 2x and 0.5x have bars of equal length.
+    `bars` has a row of the chart for each kernel. The axis is logarithmic, so 2x and 0.5x have bars of equal length.
+    `width` is in pixels.
     """
     sheet = Rows([b.name for b in bars], [b.text for b in bars], width)
     axes = sheet.axes
@@ -50,9 +51,9 @@ def speedups(bars: Sequence[Bar], width: int, baseline: str) -> str:
 
 
 def times(bars: Sequence[Bar], width: int) -> str:
-    """Draws, as SVG, the emulated time of each kernel as a dot with its confidence interval as a line.
+    """Returns a chart as an SVG element: each kernel's emulated time as a dot, with its confidence interval as a line.
 
-    The axis is logarithmic and in milliseconds. `width` is in pixels.
+    `bars` has a row of the chart for each kernel. The axis is logarithmic and in milliseconds. `width` is in pixels.
     """
     sheet = Rows([b.name for b in bars], [b.text for b in bars], width)
     for y, bar in zip(sheet.middles, bars, strict=True):
@@ -63,7 +64,7 @@ def times(bars: Sequence[Bar], width: int) -> str:
 
 
 def samples(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
-    """Draws, as SVG, a row of dots for each kernel: the times of its timed calls, divided by their median.
+    """Returns a chart as an SVG element: for each kernel, a row of dots, the times of its calls over their median.
 
     `rows` has (kernel, times of its calls in ms). If a kernel has more than MOST_DOTS times, MOST_DOTS of them are
     drawn, the smallest and the largest included. `width` is in pixels.
@@ -88,7 +89,7 @@ def samples(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
 
 
 def phases(rows: Sequence[tuple[str, float, float, str]], width: int) -> str:
-    """Draws, as SVG, two bars in a row for each kernel: the seconds of its build, then those of its checks.
+    """Returns a chart as an SVG element: for each kernel, a bar for the seconds of its build, then one for its checks.
 
     `rows` has (kernel, seconds of the build, seconds of the checks, text beside the bars). `width` is in pixels.
     """
@@ -123,12 +124,15 @@ class Roof:
     measured: bool
 
     def at(self, intensity: float) -> float:
-        """Returns the most operations per second that are possible for `intensity` operations per byte of memory."""
+        """Returns the most operations per second that are possible at `intensity`.
+
+        `intensity` is the number of operations for each byte that is read from memory or written to it.
+        """
         return min(self.flops_per_s, intensity * self.bytes_per_s)
 
 
 def roofline(points: Sequence[Point], intensity: float, roofs: Sequence[Roof], width: int) -> str:
-    """Draws the roofline chart as SVG: a line for each entry of `roofs` and a dot for each kernel.
+    """Returns the roofline chart as an SVG element: a line for each entry of `roofs` and a dot for each kernel.
 
     A roof is the most operations per second that a device can do, over the operations per byte. It is dashed if it was
     measured, solid if it is from the data sheet. `intensity` is the problem's operations per byte, the same for all
@@ -192,7 +196,7 @@ class Series:
 
 
 def history(series: Sequence[Series], runs: Sequence[str], form: str, label: str, width: int) -> str:
-    """Draws, as SVG, a line over the runs for each kernel, with a ring at each run in which its source was new.
+    """Returns a chart as an SVG element: for each kernel, a line over the runs. A ring marks a run with a new source.
 
     `series` has the lines, at most SERIES. `runs` has the labels of the runs. `form` is the format string of a value,
     `label` is the label of the vertical axis, and `width` is in pixels.

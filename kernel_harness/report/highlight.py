@@ -27,7 +27,10 @@ def html(source: str, suffix: str) -> str:
 
 
 def css() -> str:
-    """Returns CSS rules with the colours of the HTML from `html`, for a light and a dark page."""
+    """Returns CSS rules with the colours of the HTML that the function `html` returns.
+
+    On a screen, the dark colours apply if the reader's browser prefers dark pages, otherwise the light colours.
+    """
     light, dark = (_rules(style) for style in (_LIGHT, _DARK))
     return f"{light}\n@media screen and (prefers-color-scheme: dark) {{\n{dark}\n}}"
 

@@ -38,7 +38,10 @@ _UNITS = {"memory_bytes": (2**30, "GiB"), "l2_bytes": (2**20, "MiB")}
 
 @dataclass(frozen=True)
 class Page:
-    """The results that an HTML page shows. Of the results on one device that it is given, it keeps those at `shape`."""
+    """The results that an HTML page shows. The constructor keeps those of the given results that are at `shape`.
+
+    All results must be of one problem on one device.
+    """
 
     results: Sequence[Result]
     shape: Mapping[str, int]

@@ -63,7 +63,10 @@ def _time_bar(result: Result, timing: Timing) -> charts.Bar:
 
 
 def interval_text(value: Interval, unit: str) -> str:
-    """Formats a value with its confidence interval, like `1.02× (0.98 – 1.07)`; without an interval, like `1.02×`."""
+    """Returns a value with its unit and its 95% confidence interval as text, such as `1.02× (0.98 – 1.07)`.
+
+    Without an interval, returns text such as `1.02×`.
+    """
     if value.low is None or value.high is None:
         return f"{value.estimate:.3g}{unit}"
     return f"{value.estimate:.3g}{unit} ({value.low:.3g} – {value.high:.3g})"

@@ -15,7 +15,10 @@ _COMMENT = re.compile(r"^<!-- .* -->[ \t]*$", re.M)
 
 
 class MarkerError(UserError):
-    """A marker line in a README is missing or wrong, or the README is unreadable. The message says where."""
+    """The error raised if a marker line in a README is missing or wrong, or the README cannot be read.
+
+    The message names the file and, for a wrong marker, the line.
+    """
 
 
 def rewrite(path: Path, table: Callable[[str, str], str]) -> list[str]:

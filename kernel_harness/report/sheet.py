@@ -129,7 +129,10 @@ def note(
 
 
 def angle(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> float:
-    """Returns the angle, in degrees on the screen, of the line between two points in the units of the axes."""
+    """Returns the angle on the screen between the horizontal and the line from `start` to `end`, in degrees.
+
+    The angle is positive if the line goes up. `start` and `end` are points (x, y) in the units of the axes.
+    """
     (x0, y0), (x1, y1) = axes.transData.transform([start, end])
     return math.degrees(math.atan2(y1 - y0, x1 - x0))
 
@@ -151,7 +154,7 @@ def apart(positions: Sequence[float], gap: float, low: float, high: float) -> li
 
 
 def _page_svg(text: str, width: float, height: float) -> str:
-    """Removes matplotlib's own fonts, colours and identifiers from the text of an SVG image.
+    """Returns `text`, an SVG image, without matplotlib's own fonts, colours and identifiers.
 
     The charts pass the text of a tooltip as an identifier that contains ": "; such an identifier becomes a tooltip.
     """

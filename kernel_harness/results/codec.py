@@ -13,7 +13,7 @@ Decoder = Callable[[Any], Any]
 
 
 class Undecodable(ValueError):
-    """A JSON value cannot be converted to the type of a dataclass field. The message names the field."""
+    """The error raised if a JSON value cannot be converted to the type of a dataclass field. It names the field."""
 
 
 @cache
@@ -49,7 +49,7 @@ def _optional(decode: Decoder) -> Decoder:
 def _sequence(arguments: tuple[Any, ...]) -> Decoder:
     element, rest = arguments
     if rest is not Ellipsis:
-        raise TypeError(f"a tuple must have one type for all of its elements, not {arguments}")
+        raise TypeError(f"a field of the type tuple{list(arguments)} cannot be read; the type must be tuple[T, ...]")
     decode_element, unchanged = decoder(element), _unchanged(element)
 
     def decode(value: Any) -> tuple[Any, ...]:

@@ -20,7 +20,7 @@ _FACTS = ("torch", "driver", "cuda", "compiler")
 
 
 class Incomparable(UserError):
-    """The results of side A and side B cannot be compared. The message says why."""
+    """The error raised if the results of side A and side B cannot be compared. The message says why."""
 
 
 class Change(StrEnum):
@@ -137,7 +137,7 @@ def side(label: str, results: Sequence[Result], problem: str | None = None) -> S
 
 
 def compare(a: Side, b: Side, *, force: bool = False, interleaved: bool = False) -> Outcome:
-    """Compares each kernel of side `a` with the kernel of side `b` that has the same name and shape.
+    """Compares each kernel of side `a` with the kernel of side `b` of the same name and shape. Returns the outcome.
 
     `interleaved` says that both sides were timed in the same rounds. Raises Incomparable if the sides are of different
     problems, hold the same measurements or have no kernel in common. Without `force`, it also raises Incomparable if no

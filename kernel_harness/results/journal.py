@@ -25,12 +25,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class Unwritable(EnvironmentLacking):
-    """A file of results cannot be written. Its former content is unchanged."""
+    """The error raised if a file of results cannot be written. The former content of the file is unchanged."""
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Context manager: raises Unwritable instead of an OSError of its block, which writes the file `path`."""
+    """Returns a context for code that writes the file `path`. An OSError in it becomes Unwritable, with a message."""
     try:
         yield
     except OSError as error:
@@ -116,7 +116,10 @@ def _warn_once(text: str) -> None:
 
 
 def _append_whole(file: FileIO, line: bytes) -> None:
-    """Appends the line to an unbuffered file and syncs it to the disk. Raises OSError; the file is then unchanged."""
+    """Appends the line to an unbuffered file and syncs the file to the disk.
+
+    Raises OSError if the line cannot be written completely. The file then has no part of the line.
+    """
     size = file.seek(0, os.SEEK_END)
     try:
         rest = memoryview(line)

@@ -39,9 +39,9 @@ def rank(results: Sequence[Result], shape: Mapping[str, int]) -> pd.DataFrame:
     """Builds the leaderboard of the results at one shape, with the columns COLUMNS.
 
     It has one row per kernel, from the result that `latest` chooses. The fastest kernel comes first. Kernels that
-    passed but have no time follow, then failed kernels, by status and name. Neither of these has a rank, nor has a
-    baseline. Emulated results have no ranks and are ordered by status and name alone, because their times do not
-    predict a GPU.
+    passed but have no time follow, then failed kernels, by status and name. Kernels without a time, failed kernels and
+    baselines have no rank. Emulated results have no ranks and are ordered by status and name alone, because their times
+    do not predict a GPU.
     """
     chosen = sorted(latest(results, shape).values(), key=_order)
     places = _places(chosen)
@@ -177,8 +177,8 @@ def markdown(text: str) -> str:
 def _shown(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Returns (headings, rows) of the leaderboard `table` as text for people to read.
 
-    It has fewer columns than the CSV file, and leaves out columns that are empty in every row. The heading of emulated
-    times says that they are the emulation's.
+    The text has fewer columns than the CSV file, and no column that is empty in every row. If any result is from the
+    emulated device, the heading of the times says that they are the emulation's.
     """
     named: dict[str, list[str]] = {
         "rank": ["" if pd.isna(v) else str(v) for v in table["rank"]],

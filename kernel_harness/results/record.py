@@ -31,7 +31,7 @@ _OWN = "own"
 
 
 class NotARecord(ValueError):
-    """A line of runs.jsonl is not a result of the current schema version. The message says why."""
+    """The error raised if a line of runs.jsonl is not a result of the current schema version. The message says why."""
 
 
 class Kind(StrEnum):
@@ -199,7 +199,7 @@ class Result:
     def max_abs_error(self) -> float | None:
         """The largest absolute error of an output, or None if it was not measured.
 
-        Only the check at the timed shape counts whose inputs the problem's own function draws.
+        The value is that of the check at the timed shape with inputs from the problem's own distribution.
         """
         own = (c for c in self.checks if c.distribution == _OWN and dict(c.shape) == dict(self.shape))
         return next((c.max_abs_error for c in own if c.max_abs_error is not None), None)
@@ -237,7 +237,7 @@ def to_line(result: Result) -> str:
 
 
 def from_line(line: str) -> Result:
-    """Parses a line that `to_line` wrote.
+    """Returns the Result in a line that `to_line` wrote.
 
     Raises NotARecord if the line is not a result in JSON of the current schema version.
     """

@@ -48,15 +48,18 @@ def _by_run(folder: Path) -> dict[str, list[Result]]:
 
 
 def _incomplete(word: str, name: str, runs: Mapping[str, Sequence[Result]]) -> str:
-    """Returns a remark on interrupted runs, or an empty text.
+    """Returns a remark for the label of the run `name`, or an empty text if no interrupted run is to be mentioned.
 
-    It says if the run `name` was interrupted, or which later runs LATEST or PREVIOUS, in `word`, left out for that.
+    If the run itself was interrupted, the remark says so. Otherwise, if `word` is LATEST or PREVIOUS, the remark names
+    the later runs that were left out because they were interrupted.
     """
     if interrupted(runs[name]):
         return " (interrupted)"
     later = [each for each in list(runs)[list(runs).index(name) + 1 :] if interrupted(runs[each])]
     return (
-        f" (left out, because it was interrupted: {', '.join(later)})" if later and word in (LATEST, PREVIOUS) else ""
+        f" (later runs left out because they were interrupted: {', '.join(later)})"
+        if later and word in (LATEST, PREVIOUS)
+        else ""
     )
 
 

@@ -50,7 +50,7 @@ class BuildService:
         self.shared_s = 0.0
 
     def build(self, asked: Any, timeout_s: float) -> BuildResult:
-        """Builds the sources that a worker asked for, or finds their library in the build cache.
+        """Builds the sources that a worker asked for, or finds their library in the build cache. Returns the result.
 
         `asked` is the JSON that the worker sent, which may be anything. `timeout_s` limits the seconds. A failed build
         is a result, not an exception. Raises WorkerFailed if the building worker gave no valid reply, and
@@ -110,7 +110,7 @@ class BuildService:
 
 
 class _NoLibrary(Exception):
-    """The error raised if the building worker reports that the build failed.
+    """The exception raised if the worker that builds the library reports that the build has failed.
 
     `failure` is the message for the worker that asked for the library.
     """

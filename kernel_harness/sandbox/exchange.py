@@ -22,8 +22,8 @@ _KEPT_BYTES = 1 << 31
 class Exchange:
     """The shared memory of one worker: one piece for the inputs of calls and one for their outputs.
 
-    Each piece belongs to the judge, and no other worker maps it. It is replaced when a call needs a larger one. `send`
-    sends a request, which one descriptor may come with, to the worker and waits for the reply.
+    Each piece belongs to the judge, and no other worker maps it. A larger piece replaces it when a call needs one.
+    `send` sends a request to the worker, with at most one file descriptor, and waits for the reply.
     """
 
     def __init__(self, device: Device, send: Callable[[Share, Sequence[int]], object]) -> None:
@@ -32,9 +32,10 @@ class Exchange:
         self.on_device = False  # whether the memory that was shared last is a CUDA device's own
 
     def reserve(self, purpose: Purpose, size: int) -> bool:
-        """Shares memory of at least `size` bytes with the worker, unless it is shared already. Returns whether it did.
+        """Shares memory of at least `size` bytes with the worker for `purpose`, unless that much is shared already.
 
-        Raises Fault, and torch.OutOfMemoryError if the device has too little free memory.
+        Returns True if new memory was shared, and False if the present memory is large enough. Raises Fault if the
+        worker gives no valid reply, and torch.OutOfMemoryError if the device has too little free memory.
         """
         held = self._pieces.get(purpose)
         if held is not None and held.size >= size:
@@ -69,11 +70,12 @@ class Exchange:
         return tensors.damaged(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.size)
 
     def needed(self, leaves: Sequence[Leaf]) -> int:
-        """Returns the size of the memory that the described outputs need, in bytes.
+        """Returns the size in bytes of the memory that the outputs need. `leaves` describes each output tensor.
 
-        Raises tensors.Unreadable for outputs in the host's memory that take more than half of the free memory: the
-        judge's copy takes as much again, and pages that the worker has not written count too. Too little memory of a
-        GPU is noticed when it is allocated, and can be the fault of others.
+        Raises tensors.Unreadable if the outputs are in the host's memory and take more than half of the free memory:
+        the judge's copy takes as much again, and pages that the worker has not written count too. Outputs in a GPU's
+        memory are not limited here. If that memory is too small, its allocation fails, perhaps because of other
+        programs that use the GPU.
         """
         size = tensors.end_of(leaves)
         if not self.on_device and size > max(_FIRST_BYTES, psutil.virtual_memory().available // 2):
@@ -83,7 +85,8 @@ class Exchange:
     def outputs(self, structure: Any, leaves: Sequence[Leaf]) -> tuple[torch.Tensor, ...]:
         """Copies the outputs to memory that the worker cannot reach, and returns the copies.
 
-        `structure` is the outputs' nesting from `tensors.flatten`. Raises tensors.Unreadable if it is malformed.
+        `structure` is the nesting of the outputs (`tensors.flatten`), and `leaves` describes each output tensor in the
+        shared memory. Raises tensors.Unreadable if `structure` is malformed.
         """
         memory = self._pieces[Purpose.OUTPUTS].bytes
         copies = tuple(leaf.of(leaf.bytes(memory).clone()) for leaf in leaves)
@@ -92,7 +95,10 @@ class Exchange:
         return copies
 
     def release_large(self) -> None:
-        """Releases memory that is too large to be kept between the calls of one worker. Raises Fault."""
+        """Releases each piece of this memory that is larger than 2 GiB, in the judge and in the worker.
+
+        The judge calls this method between two calls of the candidate. Raises Fault if the worker gives no valid reply.
+        """
         for purpose in [p for p, piece in self._pieces.items() if piece.size > _KEPT_BYTES]:
             self._release(purpose)
             self._send(Share(purpose, 0, False), [])

@@ -6,7 +6,7 @@ from kernel_harness.core.status import Status
 
 
 class Fault(Exception):
-    """The candidate failed.
+    """The error raised if the candidate fails.
 
     `status` is the kind of failure, which becomes the verdict, and `reason` explains it to the user. `log` is a
     compiler's log, a traceback or what the worker printed; it may be empty.
@@ -18,11 +18,11 @@ class Fault(Exception):
 
 
 class CannotStart(RuntimeError):
-    """A worker failed to open the device. It has loaded no candidate at that point, so no candidate is at fault."""
+    """The error raised if a worker cannot open the device. The worker holds no candidate yet, so none is at fault."""
 
 
 class Refused(Exception):
-    """The candidate declined a shape before it launched a kernel. `log` is the traceback."""
+    """The error raised if the candidate declines a shape before it launches a kernel. `log` is the traceback."""
 
     def __init__(self, reason: str, log: str = "") -> None:
         super().__init__(reason)

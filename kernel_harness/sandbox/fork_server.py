@@ -41,7 +41,7 @@ R = TypeVar("R", bound=Message)
 
 
 class ForkServerGone(EnvironmentLacking):
-    """The fork server has ended or does not reply, so no more workers can be started."""
+    """The error raised if the fork server has ended or does not reply. No more workers can be started then."""
 
 
 class ForkServer:
@@ -146,7 +146,7 @@ class ForkServer:
     def file_bytes(self, pid: int, folder: Path) -> int:
         """Returns the size in bytes of the files that a worker keeps in memory; 0 if its files are on disk.
 
-        `pid` is the worker's process number in this process's namespace, and `folder` is the worker's own folder.
+        `pid` is the worker's process number in the judge's namespace, and `folder` is the worker's own folder.
         """
         if self._kind is not Kind.NAMESPACES:
             return 0
@@ -162,7 +162,8 @@ class ForkServer:
     def exit_status(self, pid: int) -> int | None:
         """Returns a worker's status in the format of `os.waitpid`, or None while the worker runs.
 
-        `pid` is the worker's process number in the fork server's namespace. Raises ForkServerGone.
+        `pid` is the worker's process number in the fork server's namespace. Raises ForkServerGone if the fork server
+        has ended or does not reply.
         """
         return self._ask(GetExitStatus(pid), ExitStatus).status
 

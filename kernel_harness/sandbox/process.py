@@ -1,6 +1,6 @@
 """The judge's handle of one worker process. It sends requests, enforces limits, and stops and kills the worker.
 
-It knows nothing of verdicts: whether a candidate is right is decided elsewhere.
+This module gives no verdicts: the package `checking` decides whether a candidate is right.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ R = TypeVar("R", bound=Message)
 class Limits:
     """The limits of one worker.
 
-    `call_s` and `build_s` are the seconds for one call and for one build. `total_s` is the seconds for all requests to
-    the worker together after its start; None is no such limit. `tasks` limits the threads of all its
-    processes together, those of compilers included. `memory_bytes` limits the memory of all its processes, and of its
-    files if they are in memory.
+    `call_s` and `build_s` are the most seconds for one call and for one build. `total_s` is the most seconds for all
+    requests after the worker's start together; None means that there is no such limit. `tasks` is the largest number of
+    threads in all of the worker's processes together, those of compilers included. `memory_bytes` limits the memory of
+    all of these processes, including the worker's files if they are in memory.
     """
 
     call_s: float = 60.0
@@ -64,7 +64,7 @@ class Limits:
 
 
 class WorkerFailed(Exception):
-    """A worker gave no valid reply. `output` is the end of what the worker printed."""
+    """The error raised if a worker gives no valid reply. `output` is the end of the text that the worker printed."""
 
     def __init__(self, message: str, output: str = "") -> None:
         super().__init__(message)
@@ -72,15 +72,15 @@ class WorkerFailed(Exception):
 
 
 class WorkerCrashed(WorkerFailed):
-    """The worker ended before it replied."""
+    """The error raised if a worker ends before it replies."""
 
 
 class WorkerTimedOut(WorkerFailed):
-    """The worker did not reply within the time limit, and was killed."""
+    """The error raised if a worker does not reply within the time limit. The worker has been killed."""
 
 
 class WorkerMisbehaved(WorkerFailed):
-    """The worker sent a malformed message or exceeded a limit, and was killed."""
+    """The error raised if a worker sends a malformed message or exceeds a limit. The worker has been killed."""
 
 
 class Parent(Protocol):
@@ -214,8 +214,8 @@ class WorkerProcess:
     def pause(self) -> None:
         """Stops all threads of the worker and of its descendants, until `resume`.
 
-        Kills the worker if its processes cannot all be stopped within _PAUSE_S seconds, or if the worker exceeds its
-        limits. Also kills it if the worker was paused already and has escaped.
+        Kills the worker if not all of its processes can be stopped within _PAUSE_S seconds, or if the worker exceeds
+        its limits. Also kills a worker that is already paused if it has escaped too many pauses (`_look_for_escape`).
         """
         self._look_for_escape()
         if self._alive and not self._stop_all(_PAUSE_S):
@@ -229,7 +229,7 @@ class WorkerProcess:
                 self._check_limits()
 
     def _stop_all(self, limit_s: float) -> bool:
-        """Stops the worker and its descendants. Returns False if they were not all stopped after `limit_s` seconds.
+        """Stops the worker and its descendants. Returns True, or False if some still run after `limit_s` seconds.
 
         Sends SIGSTOP to all processes again and again, until two searches in a row find the same processes, all at rest
         and none with more CPU time than before. Then no process has run between the two searches. So none has forked
@@ -257,7 +257,10 @@ class WorkerProcess:
                 time.sleep(_POLL_S)
 
     def resume(self) -> None:
-        """Resumes the processes that `pause` stopped. Kills the worker instead if it has escaped several pauses."""
+        """Resumes the processes that `pause` stopped. Kills a worker that has escaped too many pauses instead.
+
+        `_look_for_escape` says what an escape is.
+        """
         self._look_for_escape()
         if self._alive and self._paused is not None:
             _signal_each(signal.SIGCONT, self._paused)
@@ -266,7 +269,8 @@ class WorkerProcess:
     def _look_for_escape(self) -> None:
         """Kills the worker if it has escaped _ESCAPES pauses, the present one included. Does nothing between pauses.
 
-        A stopped process can be resumed without another process, for example by a timer whose signal is SIGCONT.
+        A worker has escaped a pause if one of its processes ran or was started during the pause. A stopped process can
+        be resumed without another process, for example by a timer that sends SIGCONT.
         """
         if not self._alive or self._paused is None:
             return
@@ -371,7 +375,10 @@ def _signal_each(number: signal.Signals, pids: Iterable[int]) -> None:
 
 
 def _signal_name(number: int) -> str:
-    """Returns the name of the signal `number`, or `signal N` for a real-time signal, for which Python has no name."""
+    """Returns the name of the signal `number`, such as `SIGSEGV`. If Python has no name for it, returns `signal N`.
+
+    Python has no names for most of the real-time signals.
+    """
     try:
         return signal.Signals(number).name
     except ValueError:

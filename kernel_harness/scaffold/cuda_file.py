@@ -38,9 +38,10 @@ class NotPlain(Exception):
 
 
 def text(problem: Problem, name: str, described: Signature) -> str:
-    """Returns the content of a new `.cu` file for the kernel `name`. Raises NotPlain.
+    """Returns the content of a new `.cu` file for the kernel `name`.
 
-    `described` holds the inputs and the output of the problem's reference.
+    `described` holds the inputs and the output of the problem's reference. Raises NotPlain if calls of torch's C++
+    operators cannot express the reference.
     """
     given = (*described.inputs, *described.state)
     unknown = [each.name for each in given if not each.cpp_type]
@@ -59,9 +60,10 @@ def text(problem: Problem, name: str, described: Signature) -> str:
 
 
 def _traced(problem: Problem) -> GraphModule:
-    """Returns the graph of the torch operators that the problem's reference calls, in order. Raises NotPlain.
+    """Returns the graph of the torch operators that the problem's reference calls, in order.
 
-    The graph takes the tensors of the reference's state, and then its inputs.
+    The graph takes the tensors of the reference's state, and then its inputs. Raises NotPlain if torch cannot trace the
+    reference.
     """
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():

@@ -159,8 +159,8 @@ def _is_reported(run: RunContext, measured: Measurements, name: str, series: Ser
 def _arm(run: RunContext, checked: Checked, processes: ExitStack) -> Arm:
     """Returns the candidate's arm. Starts a new worker process if the one that was checked has been closed.
 
-    The arm has a fault if the new process does not start. A callback on `processes` ends the process that the arm has
-    when that ExitStack closes.
+    The arm has a fault if the new process does not start. When the ExitStack `processes` closes, it ends the process
+    that the arm has at that moment.
     """
     name, subject, fault = checked.candidate.name, checked.subject, None
     assert subject is not None
@@ -175,7 +175,7 @@ def _arm(run: RunContext, checked: Checked, processes: ExitStack) -> Arm:
 
 
 def _another_process(run: RunContext, cohort: Mapping[str, Checked], name: str) -> Subject:
-    """Starts a new worker process for the arm `name` and builds the arm's model there.
+    """Starts a new worker process for the arm `name`, builds the arm's model there, and returns the process.
 
     `name` is "torch" or the name of a candidate in `cohort`. Raises Fault or Refused if the model cannot be built.
     """

@@ -1,4 +1,8 @@
-"""Starts, keeps and replaces the worker processes of the companions, which are the baselines and the sentinel."""
+"""Starts, keeps and replaces the worker processes of the companions: the baselines and the sentinel.
+
+Companions are called in the same rounds as the candidates, but not judged. The sentinel is a fixed piece of work. A
+process is replaced if it no longer answers, or after COHORTS_OF_A_PROCESS cohorts.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ baseline must therefore not serve an unlimited number of cohorts.
 
 
 class CompanionMissing(Exception):
-    """Raised if a baseline or the sentinel cannot be started, for example because it lacks device memory.
+    """The error raised if a baseline or the sentinel cannot be started, for example for lack of device memory.
 
     `name` is the name of the arm, and `fault` says what happened.
     """
@@ -91,7 +95,7 @@ class Companions:
             self._idle.popitem()[1].subject.close()
 
     def _awake(self, name: str) -> _Idle | None:
-        """Wakes up the arm's kept process and returns it; None if none was kept or the process no longer answers."""
+        """Wakes up the arm's kept process and returns it; None if there is none or if the process does not answer."""
         idle = self._idle.pop(name, None)
         if idle is not None:
             try:
@@ -103,7 +107,10 @@ class Companions:
 
 
 def _all_started(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Subject]:
-    """Starts a worker process for each model, side by side. If one cannot be started, ends the others."""
+    """Starts a worker process for each model, in parallel. Returns the processes by the name of the arm.
+
+    Raises CompanionMissing if a process cannot be started. The other processes are then ended.
+    """
     if not models:
         return {}
     pool = ThreadPoolExecutor(len(models))

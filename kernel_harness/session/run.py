@@ -78,14 +78,14 @@ class RunContext:
         return self.record.cases
 
     def new_subject(self) -> Subject:
-        """Starts a worker process that holds no model yet. Raises Fault if the process cannot open the device."""
+        """Returns a new worker process that holds no model. Raises Fault if the process cannot open the device."""
         try:
             return Subject(self.fork_server, self.device.name, self.settings.limits)
         except CannotStart as error:  # other processes may hold the device memory that the new process needs
             raise Fault(Status.RUNTIME_ERROR, str(error)) from None
 
     def load_subject(self, model: ModelSource) -> Subject:
-        """Starts a worker process, and builds a model there for the sizes at which candidates are timed.
+        """Returns a new worker process with a model built there, for the sizes at which candidates are timed.
 
         Raises Fault or Refused if the process cannot be started or the model cannot be built.
         """

@@ -79,7 +79,10 @@ class Session:
 
     @cached_property
     def problem_remark(self) -> str:
-        """Returns what the checks of the problem cannot tell. It is computed once, when the first candidate passed."""
+        """Returns the remark on what the checks of the problem cannot tell; empty if there is nothing to say.
+
+        The remark is computed when the first candidate has passed, and kept for the others.
+        """
         return sensitivity.remark(self.reference, self.cases)
 
     def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None]) -> list[Result]:

@@ -122,17 +122,20 @@ class StoredRun:
         return leaderboard.heading(self._problem_name, self.journal.read(), self.shape) + note
 
     def table(self) -> pd.DataFrame:
-        """Ranks all results that were stored for this run's size constants (`M`, `N`, ...), in this run or before."""
+        """Returns the leaderboard of all results stored at this run's size constants (`M`, ...), in any run so far."""
         return leaderboard.rank(self.journal.read(), self.shape)
 
     def save(self, table: pd.DataFrame) -> Path:
-        """Writes `table` to the leaderboard's files and returns the path of the CSV file. Raises Unwritable."""
+        """Writes `table` to the leaderboard's files and returns the path of the CSV file.
+
+        Raises Unwritable if a file cannot be written.
+        """
         stem = leaderboard.file_stem(self.shape, self._usual_shape)
         return leaderboard.save(self.journal.path.parent, stem, self.title, table)
 
 
 def longest_build_first(chosen: Sequence[Candidate], results: Sequence[Result]) -> list[Candidate]:
-    """Sorts the candidates by their build time, longest first, so that no long build starts last.
+    """Returns the candidates sorted by their build time, longest first, so that no long build starts last.
 
     The build time of a candidate is taken from its last entry in `results` whose build was not cached. Without such an
     entry it is estimated from the length of the source.

@@ -113,13 +113,16 @@ class Context:
         )  # fmt: skip
 
     def _present_environment(self) -> Mapping[str, Any]:
-        """Returns the environment with whose memory is shared with workers, which a worker's start may change."""
+        """Returns the environment, with the key `shares`: which memory the judge shares with workers at this moment.
+
+        The value may change when a worker starts: if the worker cannot map memory of the device, the host's is shared.
+        """
         shares = self.device.shares
         return self._environments.setdefault(shares, {**self.environment, "shares": shares})
 
     @cached_property
     def _environments(self) -> dict[str, Mapping[str, Any]]:
-        """Environments by whose memory is shared. All results with the same one refer to one dict."""
+        """The environments that results contain, by the value of `shares`. Results with an equal value share a dict."""
         return {}
 
 
@@ -212,7 +215,7 @@ def failed(result: Result, fault: Fault) -> Result:
 
 
 def left_untimed(result: Result, why: str) -> Result:
-    """Returns the result with the reason `why` its kernel has no time. The status does not change."""
+    """Returns the result with `why`, the reason for the missing time, added to its reason. The status stays."""
     return replace(result, reason=f"{result.reason} The kernel was not timed: {why}".strip())
 
 
@@ -227,7 +230,12 @@ def _with_remark(result: Result, longer: float) -> Result:
 
 def _why_none(rounds: Sequence[Round]) -> str:
     """Returns a sentence that says why all of `rounds` were rejected; empty if there are no rounds."""
-    return f"none of {len(rounds)} rounds counts; the last was rejected: {rounds[-1].rejected}." if rounds else ""
+    if not rounds:
+        return ""
+    return (
+        f"all {len(rounds)} timing rounds were rejected; the reason for the last one: {rounds[-1].rejected}. Run the "
+        "kernel again while no other program uses the machine."
+    )
 
 
 def _in_counted_rounds(rounds: Sequence[Round], name: str) -> str | None:

@@ -1,4 +1,7 @@
-"""Source code of the arms that are timed beside the candidates: the baselines and the sentinel."""
+"""Source code of the baselines and the sentinel, the models that are called in the same rounds as the candidates.
+
+Speedups are relative to a baseline. The sentinel is a fixed piece of work, whose time shows if the machine changes.
+"""
 
 from __future__ import annotations
 

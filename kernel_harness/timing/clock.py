@@ -90,8 +90,8 @@ def bounded_by_judge(rounds: Sequence[Round], judged: Collection[str], baseline:
 
     Only the arms in `judged` are corrected. The other arms hold no candidate, so their device times can be trusted. The
     device times of an arm are certainly too short if the lower bound of `unseen_by_device` exceeds `resolution_ms`. The
-    judge's time of a call is the bracket of the call, minus the part of the baseline's bracket in that round that is
-    not device time.
+    judge's time of a call is the bracket of the call minus an overhead. The overhead is the bracket of the baseline's
+    call in the same round, minus the device time of that call.
     """
     if not any(baseline in r.brackets_ms for r in rounds):
         return tuple(rounds)

@@ -187,13 +187,14 @@ class _Bench:
         return median(means_ms)
 
     def fresh_reading(self, name: str, beside: bool) -> float:
-        """Measures the sentinel's time, in ms, right after calls of a new worker process.
+        """Returns the sentinel's time, in ms, measured right after calls of a new worker process.
 
-        The process runs the suspect `name` if `beside` is True, otherwise the reference.
+        The process runs the suspect `name` if `beside` is True, otherwise the reference. Returns NaN if the process
+        does not start.
 
-        The result is NaN if the process does not start. After a call of the reference, the judge sleeps for the time by
-        which a call of the suspect is longer. Without this pause, a harmless suspect with long calls would look guilty:
-        a machine that was idle during these calls is slow at first.
+        After a call of the reference, the judge sleeps for the time by which a call of the suspect is longer. Without
+        this pause, a harmless suspect with long calls would look guilty: a machine that was idle during these calls is
+        slow at first.
         """
         try:
             arm = Arm(name if beside else BASELINE, self.start(name if beside else BASELINE))

@@ -95,7 +95,7 @@ class Arm:
     def pause(self, asked_s: float) -> None:
         """Pauses the worker process after requests that took `asked_s` seconds.
 
-        A candidate whose pauses were slow too often gets a fault.
+        If SLOW_PAUSES pauses of a candidate have been slow, the candidate gets a fault.
         """
         start = time.monotonic()
         self.subject.worker.pause()
@@ -105,9 +105,9 @@ class Arm:
         if len(self.slow_pauses_s) >= SLOW_PAUSES and not self.trusted and self.fault is None:
             self.fault = Fault(
                 Status.CRASHED,
-                f"After {SLOW_PAUSES} calls it took longer than the call, and than {SLOW_PAUSE_S:g} s, to stop the "
-                "process and those that it started. Other candidates could not be timed meanwhile. End all work before "
-                "the call returns.",
+                f"After each of {SLOW_PAUSES} calls, stopping the process and those that it started took longer than "
+                f"the call itself and longer than {SLOW_PAUSE_S:g} s. No other candidate could be timed in this "
+                "time. End all work before the call returns.",
             )
 
 
@@ -253,7 +253,8 @@ def _call(cohort: Cohort, arm: Arm, drawn: DrawnInputs, *, warm: bool) -> Answer
         answer = arm.subject.call(drawn.packed, hold=cohort.hold.cycles, keep=warm)
         arm.late_builds += arm.subject.new_libraries > built
         if arm.late_builds >= LATE_BUILDS:
-            raise Fault(Status.RUNTIME_ERROR, f"{LATE_BUILDS} calls built new libraries. Build all before the timing.")
+            why = f"{LATE_BUILDS} timed calls built new libraries. Build every library when the file is loaded."
+            raise Fault(Status.RUNTIME_ERROR, why)
         if answer.clocked.peak_bytes is not None:
             arm.peak_bytes = max(arm.peak_bytes or 0, answer.clocked.peak_bytes)
         if warm and (ms := arm.subject.warm(cohort.hold.cycles).device_ms):

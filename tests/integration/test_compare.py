@@ -255,7 +255,7 @@ def test_interrupted_runs_do_not_count_for_the_age(stored, more):
     keep(stored.results / "p" / "nvidia-h200", record("up", 1.0, "20260103-interrupted", **more))
     said = stored.run("compare", "previous", "latest").stdout
     assert "A: run 20260101-before" in said
-    assert "B: run 20260102-after (left out, because it was interrupted: 20260103-interrupted)" in said
+    assert "B: run 20260102-after (later runs left out because they were interrupted: 20260103-interrupted)" in said
     assert "B: run 20260103-interrupted (interrupted)" in stored.run("compare", "20260102", "20260103").stdout
 
 

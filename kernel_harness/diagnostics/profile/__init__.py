@@ -27,7 +27,7 @@ from kernel_harness.sandbox.subject import Subject
 
 
 class CannotProfile(UserError):
-    """The error of a kernel that failed before or during the profiled call, so there is no profile."""
+    """The error raised if a kernel fails before or during the profiled call. There is no profile then."""
 
     exit_code = 1
 

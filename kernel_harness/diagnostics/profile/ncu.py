@@ -28,7 +28,9 @@ FORBIDDEN = (
 
 @dataclass(frozen=True)
 class Call:
-    """Which kernel to profile and how. A JSON text with these values is an argument of the process that ncu watches.
+    """The call of a kernel to profile: the problem, the kernel, the device and the sizes.
+
+    A JSON text with these values is an argument of the process that ncu (Nsight Compute) watches.
 
     `problem` and `kernel` are absolute paths of files. `device` is a device name such as "cuda:0". `shape` has the
     problem's size constants (`M`, `N`, ...) and their values.
@@ -40,12 +42,12 @@ class Call:
     shape: dict[str, int]
 
     def to_json(self) -> str:
-        """Returns this description of a call as a JSON text. `parse` makes the description from the text again."""
+        """Returns this Call as a JSON text, from which `parse` makes an equal Call."""
         return json.dumps({**vars(self), "problem": str(self.problem), "kernel": str(self.kernel)})
 
     @staticmethod
     def parse(text: str) -> Call:
-        """Returns the description of a call from `text`, a JSON text that `to_json` wrote."""
+        """Returns the Call that `text` describes. `text` must be an unchanged result of `to_json`."""
         fields = json.loads(text)
         return Call(Path(fields["problem"]), Path(fields["kernel"]), fields["device"], fields["shape"])
 

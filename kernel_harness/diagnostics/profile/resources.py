@@ -28,7 +28,10 @@ def base_name(kernel: str) -> str:
 
 
 def _number(value: Any, least: int = 0) -> int:
-    """Returns `value` as an integer from `least` to 2^63. Raises ValueError or TypeError if it is none."""
+    """Returns `value` as an integer of at least `least` and below 2^63.
+
+    Raises TypeError or ValueError if Python cannot convert `value`, and ValueError if the integer is out of range.
+    """
     number = int(value)
     if not least <= number < 1 << 63:
         raise ValueError("the number is out of range")
@@ -57,10 +60,10 @@ class Launched:
 
     @staticmethod
     def parse(message: Mapping[str, Any]) -> Launched:
-        """Returns the launch that a worker's message describes: a mapping with this class's fields as keys.
+        """Returns the kernel launch that `message` describes.
 
-        The candidate may have changed what its worker sends. Raises ValueError, TypeError or KeyError if the message is
-        malformed.
+        `message` is a mapping from a worker. Its keys should be the names of this class's fields, but the candidate may
+        have changed it. Raises KeyError if a field is missing, and TypeError or ValueError if a value is malformed.
         """
         sizes = {name: tuple(_number(n, least=1) for n in message[name]) for name in ("grid", "block")}
         if any(len(size) != 3 for size in sizes.values()):
@@ -108,10 +111,10 @@ class Assembled:
 
     @staticmethod
     def parse(message: Mapping[str, Any]) -> Assembled:
-        """Returns the report in a worker's message: a mapping with one of two keys.
+        """Returns the report that `message`, a mapping from a worker, contains.
 
-        Under `ptxas`, the message has the text that nvcc printed. If there is no such text, it has the reason under
-        `missing`.
+        The value of the key `ptxas` is the text that nvcc printed. If there is no such text, the value of the key
+        `missing` is the reason.
         """
         if "ptxas" not in message:
             return Assembled(missing=str(message.get("missing", "")))

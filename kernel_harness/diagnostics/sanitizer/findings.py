@@ -38,10 +38,10 @@ _CAUSES = (
 
 @dataclass(frozen=True)
 class Place:
-    """A line of the candidate's source, and the thread that ran it.
+    """A line of the candidate's source that a Finding reports, and the CUDA thread that ran the line.
 
-    `thread` and `block` are the indices (x, y, z) of the thread and of its block, or None if they are unknown. `writes`
-    is true if the line wrote to the memory that the finding is about.
+    `thread` is the index (x, y, z) of the thread in its block, and `block` the index of the block in the grid. Both are
+    None if the thread is unknown. `writes` is true if the thread wrote to memory at this line.
     """
 
     file: str
@@ -53,7 +53,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Buffer:
-    """The memory that an access belongs to: a tensor or a shared array. An access outside all belongs to the nearest.
+    """The memory that an access belongs to: a tensor or a shared array.
+
+    An access outside all tensors and shared arrays belongs to the nearest of them.
 
     `offset` is where the access starts, in bytes from the start of the buffer. `name` is empty if it is unknown.
     """
@@ -157,7 +159,7 @@ def _index(value: Any) -> tuple[int, int, int]:
 def _int(value: Any) -> int:
     """Returns `value` as an integer of at most 64 bits. Python cannot write an integer of thousands of digits as text.
 
-    Raises ValueError, TypeError.
+    Raises TypeError or ValueError if Python cannot convert `value`, and ValueError if the integer is too large.
     """
     number = int(value)
     if abs(number) >= 1 << 63:

@@ -60,7 +60,10 @@ class Report:
         self.findings = causes_first(self.findings)
 
     def text(self, name: str) -> str:
-        """Returns the report as text for the user, one finding a line. `name` is the name of the kernel."""
+        """Returns the report as text for the user, one finding a line. `name` is the name of the kernel.
+
+        If nothing was found and no worker failed, the text is one line that says so.
+        """
         lines = [f.sentence for f in self.findings]
         if self.fault and self.findings:
             lines.append(f"The call of the kernel failed: {self.fault}")
