@@ -145,9 +145,9 @@ class _Oracle:
 
 
 class _Kept(Generic[T]):
-    """What was computed for cases, until its tensors take too much of a GPU's memory.
+    """A cache of values that were computed for cases. If their tensors take too much of a GPU's memory, it is trimmed.
 
-    On the CPU, whose problems are small, nothing is forgotten.
+    On the CPU, no value is removed, because problems are small there.
     """
 
     def __init__(self, device: str) -> None:
@@ -165,7 +165,7 @@ class _Kept(Generic[T]):
         self._values[case] = value, sum(tensor.nbytes for tensor in held)
 
     def trim(self) -> None:
-        """Forgets the oldest values, until the others take at most _KEPT_SHARE of the device's memory."""
+        """Removes the oldest values until the remaining ones take at most _KEPT_SHARE of the device's memory."""
         if self._device == "cpu":
             return
         most = torch.cuda.get_device_properties(self._device).total_memory * _KEPT_SHARE
@@ -173,7 +173,7 @@ class _Kept(Generic[T]):
             del self._values[next(iter(self._values))]
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Removes all values."""
         self._values.clear()
 
 
@@ -225,9 +225,9 @@ class Reference:
     def works(self, case: Case) -> bool:
         """Returns whether the reference gives a finite answer at the shape and the distribution of the case.
 
-        A shape that was drawn at random need not be valid for the problem, nor a variation of the problem's inputs. The
-        answer is not that of the case: the inputs are drawn with another seed. It is also False for a variation that
-        changes no input. Raises torch.OutOfMemoryError if the device has too little memory.
+        A shape that was drawn at random may be invalid for the problem, and so may a variation of its inputs. The
+        function uses inputs of another seed than the case's. It also returns False for a variation that changes no
+        input. Raises torch.OutOfMemoryError if the device has too little memory.
         """
         key = (case.shape, case.distribution)
         if key not in self._works:
@@ -289,7 +289,7 @@ class Reference:
         return pack(problem.inputs(seed, distribution, self.device), lead_bytes, device=self.device)
 
     def changed_inputs(self, case: Case) -> set[int]:
-        """Returns the numbers of the input tensors that the reference itself changes, counted from 0."""
+        """Returns the indices, from 0, of the case's input tensors that the reference itself changes in place."""
         problem, packed = self.at(case), self.inputs(case)
         placed = [tensor.to(self.device, copy=True) for tensor in packed.tensors]
         _run(problem, problem.model(self.device), tensors.unflatten(packed.structure, placed))
@@ -352,7 +352,7 @@ class Reference:
     def _oracle(
         self, problem: Problem, packed: Packed, *, scaled: bool = False, change: Change | None = None
     ) -> _Oracle:
-        """Computes the reference's outputs in float64, on the device or, if its memory does not suffice, on the CPU.
+        """Returns the reference's outputs in float64, computed on the device, or on the CPU if its memory is too small.
 
         If `scaled`, the scale is computed too. With `change`, inputs and weights are rounded first, as units that
         multiply numbers of a shorter format do.
@@ -371,7 +371,10 @@ class Reference:
             return _Oracle(None, missing=f"there is too little memory for the reference in float64 ({error})")
 
     def _oracle_on(self, device: str, problem: Problem, packed: Packed, scaled: bool, change: Change | None) -> _Oracle:
-        """Computes the reference's outputs in float64 on `device`. Raises MemoryError if its memory is too small."""
+        """Returns the reference's outputs in float64, computed on `device`.
+
+        Raises MemoryError if the memory of `device` is too small.
+        """
         with _memory_errors():
             try:
                 outputs = self._in_float64(device, problem, packed, change)
@@ -385,7 +388,7 @@ class Reference:
     def _in_float64(
         self, device: str, problem: Problem, packed: Packed, change: Change | None
     ) -> tuple[torch.Tensor, ...]:
-        """Runs a new model in float64. The weights are those of the float32 model, because both have the same seed.
+        """Returns the outputs of a new model in float64, whose weights are drawn with the seed of the float32 model.
 
         A copy of the float32 model would not do: functions that it holds may still refer to the float32 weights.
         Tensors that the model makes itself are converted too. If that fails, only its weights and inputs are.
@@ -409,9 +412,9 @@ class Reference:
     def _placed(
         self, packed: Packed, device: str, dtype: torch.dtype | None = None, change: Change | None = None
     ) -> Any:
-        """Copies the inputs to a device, and there rounds them with `change` unless that is None.
+        """Returns copies of the inputs on `device`. If `change` is not None, it rounds the copies.
 
-        Floating-point tensors are converted to `dtype` unless that is None.
+        If `dtype` is not None, floating-point tensors are then converted to it.
         """
         values = packed.tensors if change is None else [change(t.to(device)) for t in packed.tensors]
         moved = [t.to(device, dtype if dtype and t.is_floating_point() else t.dtype, copy=True) for t in values]

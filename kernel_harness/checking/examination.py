@@ -69,7 +69,7 @@ class CheckOutcome:
 
     def __post_init__(self) -> None:
         if self.status is Status.PASSED and self.failed_case is not None:
-            raise ValueError(f"a candidate that passed cannot have failed at {self.failed_case.name}")
+            raise ValueError(f"a CheckOutcome has the status PASSED and the failed case {self.failed_case.name}")
 
     @property
     def passed(self) -> bool:
@@ -80,8 +80,8 @@ class CheckOutcome:
 class Examination:
     """The build and the checks of one candidate.
 
-    `subject` is the worker process of the candidate; None until `build` has started it. The user of an Examination must
-    close `subject`.
+    `subject` is the worker process of the candidate; None until `build` has started the process. The caller who creates
+    an Examination must close `subject`.
     """
 
     def __init__(

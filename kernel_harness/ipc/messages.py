@@ -128,7 +128,7 @@ class Start(Message):
 
 
 class Purpose(StrEnum):
-    """What a piece of memory is for that judge and worker share: the inputs of calls, or their outputs."""
+    """The purpose of a piece of memory that judge and worker share: the inputs of calls, or their outputs."""
 
     INPUTS = "inputs"
     OUTPUTS = "outputs"
@@ -139,8 +139,8 @@ class Share(Message):
     """A request to a worker: map shared memory of `size` bytes for the inputs or outputs of later calls.
 
     The reply is Done. `on_device` says whether it is memory of the CUDA device. One descriptor comes with the request.
-    The worker first gives up the memory that it has mapped for this purpose. A size of 0 asks for that alone, without a
-    descriptor.
+    The worker first unmaps the memory that it has mapped for this purpose. If `size` is 0, the worker only unmaps, and
+    no descriptor comes with the request.
     """
 
     purpose: Purpose
@@ -264,12 +264,12 @@ class SkipKernels(Message):
 
 @dataclass(frozen=True)
 class BeginProfile(Message):
-    """A request to a worker: start to record sizes and counts of each kernel that is launched. The reply is Done."""
+    """A request to a worker: start to record what each kernel launch does (`LaunchCounts`). The reply is Done."""
 
 
 @dataclass(frozen=True)
 class EndProfile(Message):
-    """A request to a worker: stop the record that BeginProfile started. The reply is LaunchCounts."""
+    """A request to a worker: stop the recording that BeginProfile started. The reply is LaunchCounts."""
 
 
 @dataclass(frozen=True)
@@ -372,8 +372,9 @@ class Called(Message):
     """The reply to Call: where the output is, and what the worker measured for the call.
 
     `structure` is the nesting of the output as `tensors.flatten` returns it, and `leaves` describes each output tensor
-    (dtype, shape, strides, offset) in the shared memory for outputs. `time` has the duration and the memory. `launches`
-    is the number of kernels that the call launched, or None if the device does not count launches.
+    (dtype, shape, strides, offset) in the shared memory for outputs. `time` is a DeviceTime: the duration of the call,
+    and the most device memory that the call used beyond its inputs. `launches` is the number of kernels that the call
+    launched, or None if the device does not count launches.
     """
 
     structure: Annotated[Any, JsonAtMost(1 << 16)]
@@ -408,9 +409,10 @@ class KernelTimes(Message):
 
 @dataclass(frozen=True)
 class LaunchCounts(Message):
-    """The reply to EndProfile: in `launches`, one JSON object of sizes and counts for each kernel launch, in order.
+    """The reply to EndProfile: what the device counted in each kernel launch, in the order of the launches.
 
-    The package `diagnostics.profile` checks this JSON.
+    `launches` is a list of JSON objects. Each has the sizes of grid and block, and the numbers of bytes accessed,
+    barriers and warp operations. The package `diagnostics.profile` checks this JSON.
     """
 
     launches: Any

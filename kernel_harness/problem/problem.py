@@ -93,7 +93,7 @@ class Problem:
     parameter_seed: int | None = None
 
     def at(self, shape: Mapping[str, Any]) -> Problem:
-        """Returns the problem with the size constants in `shape` replaced. Raises ProblemError for an unknown one.
+        """Returns the problem with the size constants in `shape` replaced. Raises ProblemError for an unknown constant.
 
         The value of a constant that is a tuple or a list is a tuple; its elements can also be given one by one.
         """
@@ -165,7 +165,7 @@ class Problem:
     def inputs(self, seed: int, distribution: str = OWN, device: str = "cpu") -> Any:
         """Returns the inputs of one call: the result of the problem's get_inputs(), drawn with `seed`.
 
-        `device` is torch's default device meanwhile. Code that fails with a GPU as default runs with the CPU's. For a
+        While get_inputs() runs, `device` is torch's default device. If it fails with a GPU, it runs on the CPU. For a
         distribution other than "own", the values of all floating-point tensors are drawn from this distribution
         instead. If the problem file has no STRESS, they are instead computed from the drawn values (`_varied`).
         Raises ProblemError if get_inputs() raises an exception.
@@ -199,7 +199,7 @@ class Problem:
 
     @cached_property
     def _fails_on(self) -> set[str]:
-        """The devices that get_inputs() has failed on as torch's default device. It is not tried there again."""
+        """The names of devices on which get_inputs() has failed as default device. It does not run there again."""
         return set()
 
     def init_inputs(self) -> Any:
@@ -299,7 +299,10 @@ class Problem:
 
 
 def load(name: str, path: Path) -> Problem:
-    """Returns the problem in the file `path`, with its size constants as the file sets them. Raises ProblemError."""
+    """Returns the problem in the file `path`, with its size constants as the file sets them. Its name becomes `name`.
+
+    Raises ProblemError if the file cannot be read or executed, or if it lacks a definition that a problem needs.
+    """
     try:
         source = path.read_text(encoding="utf-8")
     except OSError as error:

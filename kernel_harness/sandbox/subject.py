@@ -108,7 +108,7 @@ class Subject:
     def load(self, file: str, source: str, name: str) -> None:
         """Executes the candidate's file, which builds its extensions, and looks up the class `name` in it.
 
-        `source` is the text of `file`. Raises Fault.
+        `source` is the text of `file`. Raises Fault if the file cannot be loaded.
         """
         self.file = CandidateFile(file, source)
         if len(json.dumps(source)) > _MAX_SOURCE_CHARACTERS:
@@ -175,22 +175,22 @@ class Subject:
         return self._exchange.damaged(packed)
 
     def release_large(self) -> None:
-        """Releases shared memory that is too large to be kept until the next call. Raises Fault."""
+        """Releases each piece of shared memory that is larger than 2 GiB. Raises Fault if the candidate fails."""
         self._exchange.release_large()
 
     def kernels(self, packed: Packed) -> messages.KernelTimes:
         """Calls the model once on a CUDA device and returns the kernels that the worker says it launched.
 
-        Raises Fault or Refused.
+        Raises Fault if the candidate fails, or Refused if it declines the shape.
         """
         self._exchange.reserve(Purpose.INPUTS, packed.size)
         self._exchange.fill(packed, surround=False)
         return self._ask(messages.ListKernels(_layout(packed), FORWARD_SEED), messages.KernelTimes)
 
     def skip_kernels(self, skip: bool) -> None:
-        """Makes later calls skip the candidate's kernels, or run them again. The device must be one that skips kernels.
+        """Makes later calls skip the candidate's kernels if `skip` is True, and run them again if it is False.
 
-        Raises Fault.
+        The device must be one that skips kernels. Raises Fault if the candidate fails.
         """
         self._ask(messages.SkipKernels(skip), Done)
 
@@ -198,7 +198,7 @@ class Subject:
         """Repeats the last call, which was made with `keep`, and returns the time that the worker reports.
 
         The inputs of the call are still in the device's cache. The device first waits for `hold` clock cycles. Raises
-        Fault or Refused.
+        Fault if the candidate fails, or Refused if it declines the shape.
         """
         return _clocked(self._ask(messages.Repeat(hold), messages.DeviceTime))
 
@@ -206,7 +206,7 @@ class Subject:
         """Replays the last call as a CUDA graph, and returns the times that the worker reports.
 
         The last call must have been made with `keep=True`. Returns None if the worker reports no times, as on a device
-        without CUDA graphs. Raises Fault or Refused, for example if the call cannot be captured.
+        without CUDA graphs. Raises Fault or Refused if the candidate fails, for example if the call cannot be captured.
         """
         times = self._ask(messages.Replay(), messages.ReplayTimes)
         if times.interval_ms is None or times.overhead_ms is None:
@@ -214,27 +214,31 @@ class Subject:
         return Steady(times.interval_ms, times.overhead_ms)
 
     def begin_profile(self) -> None:
-        """Starts to record sizes and counts of kernel launches. The device must be one that profiles. Raises Fault."""
+        """Starts to record what each kernel launch does. The device must be one that profiles.
+
+        Raises Fault if the candidate fails.
+        """
         self._ask(messages.BeginProfile(), Done)
 
     def end_profile(self) -> Any:
-        """Stops recording, and returns sizes and counts of each kernel launch since `begin_profile`. Raises Fault.
+        """Stops recording. Returns the sizes, memory accesses and barriers of each kernel launch since `begin_profile`.
 
-        The result is JSON that the worker wrote and nothing has checked yet.
+        The result is JSON from the worker, which nothing has checked yet. Raises Fault if the candidate fails.
         """
         return self._ask(messages.EndProfile(), messages.LaunchCounts).launches
 
     def begin_sanitizing(self, file: str, source: str) -> None:
         """Switches on the sanitizer, which checks kernels' memory accesses. The device must be one that sanitizes.
 
-        `file` is the name of the candidate's file and `source` its text. Raises Fault.
+        `file` is the name of the candidate's file and `source` its text. Raises Fault if the candidate fails.
         """
         self._ask(messages.BeginSanitizing(file, source), Done, timeout_s=self._limits.build_s)
 
     def sanitize_next_call(self, order: int, *, checks: bool) -> None:
         """Sets the order of threads in the next call, and whether the sanitizer checks the call's memory accesses.
 
-        `order` 0 is forward, 1 is reverse, any other number is the seed of a random order. Raises Fault.
+        `order` 0 is forward, 1 is reverse, any other number is the seed of a random order. Raises Fault if the
+        candidate fails.
         """
         self._ask(messages.SanitizeNextCall(order, checks), Done, timeout_s=self._limits.build_s)
 
@@ -242,13 +246,13 @@ class Subject:
         """Returns what the sanitizer found in the last call, as JSON that the worker wrote and nothing has checked yet.
 
         `blame` names one value that changes with the order of threads: the index of an output and the index of an
-        element in this output, or None. Raises Fault.
+        element in this output, or None. Raises Fault if the candidate fails.
         """
         request = messages.GetFindings(blame)
         return self._ask(request, messages.Findings, timeout_s=self._limits.build_s).findings
 
     def ping(self) -> None:
-        """Waits until the worker runs and replies. Raises Fault."""
+        """Waits until the worker runs and replies. Raises Fault if it does not reply."""
         self._ask(messages.Ping(), Done)
 
     def close(self) -> None:
@@ -263,7 +267,8 @@ class Subject:
         """Sends `request` and returns the reply of the class `expected`. Does the builds that the worker asks for.
 
         The time limit `timeout_s` is in seconds; None is the limit of a call. The time in which the judge prepares what
-        all candidates share does not count. Raises Fault, Refused and CannotStart.
+        all candidates share does not count. Raises Fault if the candidate fails, Refused if it declines the shape, and
+        CannotStart if the worker cannot open the device.
         """
         if time.monotonic() > self._end + self._build_service.shared_s:
             raise Fault(Status.TIMEOUT, f"The requests took more than {self._limits.total_s:g} s.")

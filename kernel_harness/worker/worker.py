@@ -98,7 +98,10 @@ class Worker:
         return Done()
 
     def share(self, request: messages.Share, descriptors: list[int]) -> Done:
-        """Maps the judge's memory for inputs or outputs, in place of that mapped before. Size 0 maps nothing new."""
+        """Maps the judge's memory for inputs or outputs. Unmaps the memory that was mapped for this purpose before.
+
+        If the size in `request` is 0, the worker only unmaps. Returns Done.
+        """
         self._stage = Stage.CALL
         if request.purpose is Purpose.INPUTS:
             self._last = None  # the call that it repeats reads these inputs
@@ -111,8 +114,9 @@ class Worker:
         return Done()
 
     def load(self, request: messages.Load, descriptors: list[int]) -> Done:
-        """Executes the candidate's file, which builds the candidate's extensions, and looks up the model's class.
+        """Executes the candidate's file and keeps the model's class, which later requests use. Returns Done.
 
+        The execution builds the candidate's extensions. `request` has the text of the file and the name of the class.
         Raises AttributeError if the file does not define the class, and any exception that the file raises.
         """
         self._stage = Stage.LOAD
@@ -129,9 +133,9 @@ class Worker:
     def _build_in_judge(self, sources: Sources) -> tuple[Path, bool]:
         """Asks the judge for a library built from `sources`, while this worker carries out a request from the judge.
 
-        Returns the library's path and False, for "not in the build cache": only the judge knows whether it was. Raises
-        BuildFailed, whose message names the neutral names of the sources; CompilerFailed if a compiler failed; or
-        UnsupportedConstruct if the emulator, which runs CUDA on the CPU, cannot run a construct in the sources.
+        Returns the library's path, and False in place of "the build cache held it", which only the judge knows. Raises
+        BuildFailed if the build fails, with the neutral names of the sources in its message; CompilerFailed if a
+        compiler failed; or UnsupportedConstruct if the emulator cannot run a construct in the sources.
         """
         with self._asking:
             kinds: tuple[type[Built | Failure], ...] = (Built, Failure)
