@@ -105,7 +105,7 @@ def build_light(sources: Sources, folder: Path) -> None:
 
 
 def assembler_report(sources: Sources, arch: str) -> str:
-    """Returns what the assembler ptxas prints about each kernel of the CUDA source: registers, shared memory, spills.
+    """Returns the text in which the assembler ptxas reports registers, shared memory and spills of each kernel.
 
     `arch` is the architecture that nvcc compiles for, such as `sm_90`. Raises BuildFailed if nvcc rejects the source,
     and NoCompiler if the CUDA toolkit lacks a header that the source includes.

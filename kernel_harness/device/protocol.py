@@ -132,7 +132,7 @@ class JudgeDevice(Protocol):
         """Returns the bandwidth and FLOP/s in the device's data sheet, or None if no data sheet is known."""
 
     def ceilings(self) -> dict[str, float]:
-        """Returns the speed that the device reaches: `bytes_per_s`, and `<format>_flops_per_s` for each number format.
+        """Measures what the device reaches. Returns `bytes_per_s`, and `<format>_flops_per_s` for each number format.
 
         For an emulated device, returns an empty dict.
         """

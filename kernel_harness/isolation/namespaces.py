@@ -30,8 +30,9 @@ def fork() -> int:
     """Forks like os.fork(), with the same return value. The child is process 1 in new namespaces.
 
     A BLAS library keeps idle threads. The C library's fork runs a handler in which BLAS ends these threads; the bare
-    system call used here does not. The child would then wait for ever for threads that it does not have. So an ordinary
-    fork comes first and ends the threads. Raises OSError if this machine denies new namespaces.
+    system call used here does not. The child would then wait for ever for threads that it does not have. So this
+    process first makes an ordinary fork, whose child ends at once, for the sake of the handler. Raises OSError if this
+    machine denies new namespaces.
     """
     if _threads() > 1:
         pid = os.fork()

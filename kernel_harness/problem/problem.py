@@ -33,7 +33,7 @@ _LOG = logging.getLogger(__name__)
 OWN = "own"
 """The name of the distribution from which the problem's own get_inputs() draws."""
 PARAMETERS = "parameters"
-"""The name of a case that has the problem's own inputs, and a model with random parameters."""
+"""The name of the case in which the parameters of the model are random. Its inputs are the problem's own."""
 
 # The value of each constant that a shape sets, such as M, K and N, or `shape[0]` for an element of a tuple.
 Shape = Mapping[str, int]

@@ -54,9 +54,9 @@ def reference_source(problem: Problem, compile_mode: str | None = None) -> Model
 def companions(problem: Problem, baseline: str, *, compiled: bool) -> dict[str, ModelSource]:
     """Returns the sources of the arms that are timed but not judged, by the name of the arm.
 
-    The arms are the baseline "torch" (the reference model, run eagerly), the sentinel, and the reference model compiled
-    by torch.compile in some modes. The arm "torch.compile" is included if `compiled` and triton is installed. If
-    `baseline` names an arm of torch.compile, that arm is always included.
+    The arms are the baseline "torch" (the reference model, run eagerly), the sentinel, and arms of torch.compile. Of
+    these, the arm named `baseline` is always included, and the one named "torch.compile" if `compiled` is True and
+    triton is installed.
     """
     found = {BASELINE: reference_source(problem), SENTINEL: ModelSource("sentinel.py", _SENTINEL, "Sentinel")}
     for name, mode in COMPILED.items():

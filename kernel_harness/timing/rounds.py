@@ -115,9 +115,9 @@ class Arm:
 class Cohort:
     """Arms that are timed together, with their measurements so far.
 
-    Each round adds its measurements at once, so an interruption of the run loses none. `hold` is the hold before each
-    call. `calls_s` and `audits_s` are the seconds spent on calls and on audits so far. `Measurements` explains the
-    other fields.
+    The measurements of a round are added when it ends, so an interruption of the run loses none. `hold` is the hold
+    before each call. `calls_s` and `audits_s` are the seconds spent on calls and on audits so far. `Measurements`
+    explains the other fields.
     """
 
     arms: list[Arm]
@@ -136,7 +136,7 @@ class Cohort:
         return [arm for arm in self.arms if not arm.trusted]
 
     def clock_s(self) -> float:
-        """Returns the time of a clock, in seconds, that stands still during slow pauses.
+        """Returns the time of a clock, in seconds, that stands still while a worker is slow to stop (`SLOW_PAUSE_S`).
 
         The budget is measured with this clock, so a candidate cannot use up the time of the other arms.
         """

@@ -251,7 +251,10 @@ class Worker:
         return messages.KernelTimes(tuple(name for name, _ in kernels), tuple(float(time) for _, time in kernels))
 
     def skip_kernels(self, request: messages.SkipKernels, descriptors: list[int]) -> Done:
-        """Skips the candidate's kernels in later calls, or runs them again. The device must be one that skips them."""
+        """Switches on or off, by `request.skip`, that later calls skip the candidate's kernels. Returns Done.
+
+        The device must be one that skips kernels.
+        """
         assert isinstance(self._device, device.SkipsKernels)
         self._device.skip_kernels(request.skip)
         return Done()
