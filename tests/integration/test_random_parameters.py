@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +90,12 @@ def test_a_kernel_that_declines_other_parameters_fails(evaluator: Evaluator) -> 
     result = evaluator.evaluate(candidate(forward=f"{declines}return super().forward(x)"))
     assert result.status is Status.RUNTIME_ERROR
     assert "only for a weight of 1" in result.reason
+
+
+def test_a_model_of_many_parameters_is_checked_with_random_ones(tmp_path: Path) -> None:
+    deep = PROBLEM.replace("self.norm = nn.LayerNorm(32)", "self.norm = nn.Sequential(*map(nn.LayerNorm, [32] * 200))")
+    (tmp_path / "p.py").write_text(deep)
+    with Evaluator(tmp_path / "p.py", device="cpu", budget_s=0.1) as evaluator:
+        result = evaluator.evaluate(f"{deep}\nModelNew = Model\n")
+    assert result.status is Status.PASSED, result.reason
+    assert PARAMETERS in {check.distribution for check in result.checks}
