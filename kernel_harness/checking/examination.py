@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from kernel_harness.checking import hypotheses
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.verify import Check, Expectation, same, unchanged, verify
 from kernel_harness.core.status import Status
@@ -183,6 +184,7 @@ class Examination:
         if not self._reference.decides(expectation):
             return []
         check = compare(answer, structure, expectation)
+        check = hypotheses.explained(check, answer.outputs, expectation, self._reference, case)
         if check.passed:
             check = self._inputs_intact(case, packed, subject, check)
         if not case.repeat or not check.passed:

@@ -108,6 +108,11 @@ def describe(wrong: Wrong) -> Pattern:
     return Pattern(f"{text[0].upper()}{text[1:]}{'' if text.endswith('?') else '.'}" if text else "", advice)
 
 
+def rearranged(wrong: Wrong) -> bool:
+    """Returns whether the right values are in the wrong places, as far as the pattern is known."""
+    return wrong.mask.numel() <= MOST_DESCRIBED and _first(_ARRANGEMENTS, wrong) is not None
+
+
 Recogniser = Callable[[Wrong], str | None]
 Recognisers = Mapping[Recogniser, str]  # each recogniser with its advice, in the order in which they are tried
 
