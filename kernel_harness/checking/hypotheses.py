@@ -27,7 +27,9 @@ _LOG = logging.getLogger(__name__)
 LEAST_DIFFERENT = 8
 """The least number of different wrong values that a mistake must give. Fewer values could agree by chance."""
 MOST_ELEMENTS = 1 << 26
-"""The largest number of elements of inputs, parameters and outputs together with which mistakes are tried."""
+"""The largest number of elements of inputs and outputs together with which mistakes are tried."""
+LEAST_SHOWN = 256
+"""An output of fewer elements shows few mistakes: a sum needs more elements than terms."""
 # The largest number of swaps and exchanges that are tried.
 _MOST_SWAPS = 40
 
@@ -40,23 +42,31 @@ class _Swap:
     changed: Mapping[int, torch.Tensor]
 
 
-def explained(
-    check: Check, outputs: Sequence[torch.Tensor], expectation: Expectation, reference: Reference, case: Case
-) -> Check:
-    """Returns `check` with the mistake that explains its wrong values in `detail` and `advice`, if one is found.
-
-    `outputs` are those of the candidate and `expectation` is the right answer of the case. Any other check is returned
-    as it is.
-    """
-    if check.status is not Status.WRONG_VALUES:
-        return check
+def find(outputs: Sequence[torch.Tensor], expectation: Expectation, reference: Reference, case: Case) -> Pattern | None:
+    """Returns what `mistake` returns, or None if it raises: whatever fails in the search, the verdict stands."""
     try:
         with _one_thread():
-            pattern = mistake(outputs, expectation, reference, case)
-    except Exception as error:  # whatever fails here, the verdict stands
-        _LOG.info("%s: no mistake was looked for: %s: %s", check.case, type(error).__name__, error)
+            return mistake(outputs, expectation, reference, case)
+    except Exception as error:
+        _LOG.info("%s: no mistake was looked for: %s: %s", case.name, type(error).__name__, error)
+        return None
+
+
+def shows_little(outputs: Sequence[torch.Tensor], reference: Reference, case: Case) -> bool:
+    """Returns whether a mistake may be visible in another case only, because this case is too small or too large."""
+    longest = max((n for t in reference.inputs(case).tensors for n in t.shape), default=0)
+    return sum(o.numel() for o in outputs) < LEAST_SHOWN or longest > summed.MOST_INDICES
+
+
+def explained(check: Check, pattern: Pattern | None, other: Case | None = None) -> Check:
+    """Returns a failed check with the mistake in `detail` and `advice`; None is no mistake.
+
+    `other` is the case in which the mistake was found, if that is not the case of the check.
+    """
+    if pattern is None:
         return check
-    return replace(check, detail=f"{check.detail} {pattern.text}", advice=pattern.advice) if pattern else check
+    text = pattern.text if other is None else f"At {other.name}, {pattern.text[0].lower()}{pattern.text[1:]}"
+    return replace(check, detail=f"{check.detail} {text}", advice=pattern.advice)
 
 
 @contextmanager

@@ -23,8 +23,6 @@ LEAST_SHARE = 0.25
 """An element of the output must depend on this share of the indices, on average. Otherwise it is no sum over them."""
 # How many more elements than weights least squares needs, and how many elements per weight it takes.
 _SPARE, _PER_WEIGHT = 8, 4
-# The largest distance of a weight from a whole number.
-_NOT_WHOLE = 0.05
 # Terms are in float64. A sum of them is equal up to this share, and a smaller one is zero.
 _ROUNDING = 1e-9
 # The most runs of indices that are listed.
@@ -55,12 +53,15 @@ def mistakes(replay: Replay, outputs: Sequence[torch.Tensor]) -> Iterator[tuple[
     caller compares the yielded outputs with the candidate's. Raises TimeoutError as `Replay.outputs` does.
     """
     right = replay.outputs()
-    flat, got = _flat(right), _flat(outputs)
+    flat, got, tried = _flat(right), _flat(outputs), list[_Sum]()
     for source, each in enumerate(replay.sources):
         for axis in range(each.tensor.ndim):
-            found = _sum(replay, source, axis, flat)
-            weights = None if found is None else _weights(found, got, flat)
-            if found is not None and weights is not None:
+            found = _sum(replay, source, axis, flat, tried)
+            if found is None:
+                continue
+            tried.append(found)
+            weights = _weights(found, got, flat)
+            if weights is not None:
                 answer = found.rest + torch.tensor(weights, dtype=torch.float64).to(flat.device) @ found.terms
                 parts = answer.split([o.numel() for o in right])
                 yield _pattern(replay, found, weights), [p.reshape(o.shape) for p, o in zip(parts, right, strict=True)]
@@ -70,30 +71,40 @@ def _flat(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([output.reshape(-1).double() for output in outputs])
 
 
-def _sum(replay: Replay, source: int, axis: int, right: torch.Tensor) -> _Sum | None:
-    """Returns the sum over one dimension of a source; None if the right answer is no such sum, or the sum too large."""
+def _sum(replay: Replay, source: int, axis: int, right: torch.Tensor, tried: Sequence[_Sum]) -> _Sum | None:
+    """Returns the sum over one dimension of a source; None if the right answer is no such sum.
+
+    It is None too if the sum is too large, or if it seems to be one of those in `tried`.
+    """
     size = replay.sources[source].tensor.shape[axis]
     if not 2 <= size <= MOST_INDICES or size * len(right) > MOST_TERMS:
         return None
-    rest = _kept(replay, source, axis, None)
-    # One term shows of most dimensions that there is no sum over them.
-    middle = _kept(replay, source, axis, size // 2) - rest
-    if float(_nonzero(middle).double().mean()) < LEAST_SHARE:
+    rest, half = _kept(replay, source, axis, 0, 0), size // 2
+    # A few runs show of most dimensions that there is no sum over them.
+    middle = _kept(replay, source, axis, half) - rest
+    halves = [_kept(replay, source, axis, 0, half) - rest, _kept(replay, source, axis, half, size - half) - rest]
+    if float(_nonzero(middle).double().mean()) < LEAST_SHARE or not _adds_up(torch.stack(halves), rest, right):
+        return None
+    if any(other.size == size and _equal(middle, other, half) for other in tried):
         return None
     terms = torch.stack([_kept(replay, source, axis, k) - rest for k in range(size)])
-    reach = terms.abs().sum(dim=0) + rest.abs()
-    if not terms.isfinite().all() or bool(((rest + terms.sum(dim=0) - right).abs() > _ROUNDING * reach.max()).any()):
+    if not _adds_up(terms, rest, right):
         return None
     used = float(_nonzero(terms).sum(dim=0).double().mean())
     return _Sum(source, axis, terms, rest) if used >= max(2.0, LEAST_SHARE * size) else None
 
 
-def _kept(replay: Replay, source: int, axis: int, index: int | None) -> torch.Tensor:
-    """Returns the reference's answer if the source is zero but for one index of a dimension; None keeps no index."""
+def _adds_up(terms: torch.Tensor, rest: torch.Tensor, right: torch.Tensor) -> bool:
+    """Returns whether the sum of `rest` and of the terms, one in each row, is the right answer except for rounding."""
+    reach = terms.abs().sum(dim=0) + rest.abs()
+    return bool(((rest + terms.sum(dim=0) - right).abs() <= _ROUNDING * reach.max()).all())
+
+
+def _kept(replay: Replay, source: int, axis: int, first: int, count: int = 1) -> torch.Tensor:
+    """Returns the reference's answer if the source is zero but for `count` indices of a dimension, from `first` on."""
     whole = replay.sources[source].tensor
     changed = torch.zeros_like(whole)
-    if index is not None:
-        changed.select(axis, index).copy_(whole.select(axis, index))
+    changed.narrow(axis, first, count).copy_(whole.narrow(axis, first, count))
     return _flat(replay.outputs({source: changed}))
 
 
@@ -102,7 +113,7 @@ def _nonzero(terms: torch.Tensor) -> torch.Tensor:
 
 
 def _weights(found: _Sum, got: torch.Tensor, right: torch.Tensor) -> list[int] | None:
-    """Returns how often the wrong elements count each term, or None if that is no whole number or not determined.
+    """Returns how often the wrong elements count each term, in whole numbers, or None if that is not determined.
 
     It is None too if all weights are equal: a factor explains the output then.
     """
@@ -118,11 +129,9 @@ def _weights(found: _Sum, got: torch.Tensor, right: torch.Tensor) -> list[int] |
     if not bool((norms > 0).all()):
         return None
     solved = torch.linalg.lstsq(terms / norms, target[:, None], rcond=1e-6, driver="gelsd")
-    weights = solved.solution[:, 0] / norms
-    whole = weights.round()
-    if int(solved.rank) < found.size or bool(((weights - whole).abs() > _NOT_WHOLE).any()):
+    if int(solved.rank) < found.size:
         return None
-    counts = [int(w) for w in whole.tolist()]
+    counts = [round(weight) for weight in (solved.solution[:, 0] / norms).tolist()]
     return counts if len(set(counts)) > 1 else None
 
 
@@ -142,12 +151,14 @@ def _same(replay: Replay, found: _Sum) -> Iterator[tuple[int, int]]:
         for axis, size in enumerate(each.tensor.shape):
             if source == found.source or size != found.size:
                 continue
-            for k in {0, size // 2, size - 1}:
-                term = _kept(replay, source, axis, k) - found.rest
-                if bool(((term - found.terms[k]).abs() > _ROUNDING * found.terms.abs().max()).any()):
-                    break
-            else:
+            terms = ((k, _kept(replay, source, axis, k) - found.rest) for k in {0, size // 2, size - 1})
+            if all(_equal(term, found, k) for k, term in terms):
                 yield source, axis
+
+
+def _equal(term: torch.Tensor, found: _Sum, index: int) -> bool:
+    """Returns whether a term is that of an index of the sum, except for rounding."""
+    return not bool(((term - found.terms[index]).abs() > _ROUNDING * found.terms.abs().max()).any())
 
 
 def counted(weights: Sequence[int]) -> str:

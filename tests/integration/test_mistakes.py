@@ -88,3 +88,37 @@ def test_the_mistake_is_named(name: str, finished: Finished) -> None:
 
 def test_the_right_kernel_passes(finished: Finished) -> None:
     assert re.search(r"^right +PASSED", finished.stdout, re.MULTILINE) and "right: WRONG" not in finished.stdout
+
+
+@pytest.fixture(scope="module")
+def at_small_shapes(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """One run at the usual size with kernels that are right there. The next case has one element, K=1."""
+    folder = tmp_path_factory.mktemp("kernels")
+    (folder / "tail.cu").write_text(RIGHT.replace(*MISTAKES["tail"]))
+    (folder / "raises_later.py").write_text(RAISES_LATER)
+    harness = Harness(tmp_path_factory.mktemp("run"))
+    words = ("--problem", "matmul_tt", "--device", "cpu", "--rounds", "1")
+    return harness.run(*words, "--kernel", folder / "tail.cu", "--kernel", folder / "raises_later.py")
+
+
+RAISES_LATER = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        if 1 < A.shape[0] < 256:
+            raise RuntimeError("a later case")
+        return A.T @ B.T * (A.shape[0] > 1)
+"""
+
+
+def test_a_case_of_one_element_is_explained_by_a_later_case(at_small_shapes: Finished) -> None:
+    said = paragraph(at_small_shapes, "tail")
+    assert "M=1,K=1,N=1:integers: The output: 1 of 1 elements wrong" in said
+    sums = "the sum over dimension 0 of input 1 (A) and dimension 1 of input 2 (B)"
+    assert f"At M=31,K=33,N=127:integers, {sums} leaves out index 32 of 33." in said and STEPS in said
+
+
+def test_a_fault_in_a_later_case_does_not_change_the_verdict(at_small_shapes: Finished) -> None:
+    said = paragraph(at_small_shapes, "raises_later")
+    assert "M=1,K=1,N=1:integers: The output: 1 of 1 elements wrong" in said and "a later case" not in said
