@@ -101,7 +101,9 @@ def mistake(
     if any(rearranged(Wrong(o, e, o != e)) for o, e in zip(got, expectation.expected, strict=True)):
         return None
     replay = Replay(reference.at(case), packed, reference.device)
-    for swap in islice(chain(_transposed(replay.sources), _exchanged(replay.sources)), _MOST_SWAPS):
+    sources = replay.sources
+    swaps = chain(_transposed(sources, 1), _exchanged(sources), _transposed(sources, 2))
+    for swap in islice(swaps, _MOST_SWAPS):
         if _gives(replay.outputs(swap.changed), got, expectation):
             return swap.pattern
     return next((p for p, answer in summed.mistakes(replay, got) if _gives(answer, got, expectation)), None)
@@ -129,12 +131,12 @@ def _gives(answer: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], expe
     return verify(outputs, compared).status in (Status.PASSED, Status.REDUCED_PRECISION)
 
 
-def _transposed(sources: Sequence[Source]) -> Iterator[_Swap]:
-    """Yields the readings of one source, and then of two, in which the last two indices are swapped."""
+def _transposed(sources: Sequence[Source], count: int) -> Iterator[_Swap]:
+    """Yields the readings of `count` sources in which the last two indices are swapped."""
     able = [i for i, s in enumerate(sources) if s.row_major and s.tensor.ndim >= 2 and min(s.tensor.shape[-2:]) > 1]
-    for chosen in chain(combinations(able, 1), combinations(able, 2)):
+    for chosen in combinations(able, count):
         names = [sources[i].name for i in chosen]
-        which = "its last two indices" if len(chosen) == 1 else "the last two indices of each"
+        which = "its last two indices" if count == 1 else "the last two indices of each"
         yield _Swap(
             Pattern(
                 f"The output is the reference's answer for {' and '.join(names)} read with {which} swapped.",

@@ -48,7 +48,8 @@ class Replay:
         self._end = time.monotonic() + LONGEST_S
         names = _names(self._model, tensors.unflatten(packed.structure, self._inputs), self._inputs)
         found = [Source(n, t, p.is_contiguous()) for n, t, p in zip(names, self._inputs, packed.tensors, strict=True)]
-        found += [Source(f"the parameter {n}", p.detach(), True) for n, p in self._model.named_parameters()]
+        parameters = [(n, p.detach()) for n, p in self._model.named_parameters()]
+        found += [Source(f"the parameter {n}", p, p.is_contiguous()) for n, p in parameters]
         self.sources = [s for s in found if s.tensor.ndim > 0 and s.tensor.is_floating_point()]
 
     def outputs(self, changed: Mapping[int, torch.Tensor] | None = None) -> list[torch.Tensor]:
