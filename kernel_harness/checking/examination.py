@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import torch
 
+from kernel_harness.checking import hypotheses
 from kernel_harness.checking.cases import Case, Reference
+from kernel_harness.checking.patterns import Pattern
 from kernel_harness.checking.verify import Check, Expectation, same, unchanged, verify
 from kernel_harness.core.status import Status
 from kernel_harness.ipc import tensors
@@ -25,6 +29,10 @@ _RANDOM_PARAMETERS = (
     "The parameters of the model are random in this case. With those that the constructor sets, the output was right. "
     "Check that the kernel reads every parameter in every call."
 )
+# The most cases in which a candidate with wrong values is called again to find its mistake.
+_MOST_FURTHER_CASES = 4
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -193,12 +201,45 @@ class Examination:
         if not self._reference.decides(expectation):
             return []
         check = compare(answer, structure, expectation)
+        if check.status is Status.WRONG_VALUES:
+            check = self._explained(subject, case, check, answer.outputs, expectation)
         if check.passed:
             check = self._inputs_intact(case, packed, subject, check)
         if not case.repeat or not check.passed:
             return [check]
         again = subject.call(packed)
         return [check, same(answer.outputs, again.outputs, expectation.tolerance, f"{case.name} repeated")]
+
+    def _explained(
+        self, subject: Subject, case: Case, check: Check, outputs: Sequence[torch.Tensor], expectation: Expectation
+    ) -> Check:
+        """Returns the check, which found wrong values, with the mistake that gives them, if one is recognised.
+
+        If this case shows too little and there is no other advice, the candidate is called in some of the cases that
+        follow.
+        """
+        pattern = hypotheses.find(outputs, expectation, self._reference, case)
+        try:
+            if pattern or check.advice or not hypotheses.shows_little(outputs, self._reference, case):
+                return hypotheses.explained(check, pattern)
+            later = self._cases[self._cases.index(case) + 1 :]
+            others = (c for c in later if c.shape != case.shape and not c.optional)
+            for other in islice(others, _MOST_FURTHER_CASES):
+                subject.make(self._reference.at(other))
+                pattern = self._mistake(subject, other)
+                if pattern:
+                    return hypotheses.explained(check, pattern, other)
+        except Exception as error:  # a further fault of the candidate, or of the reference: the verdict stands
+            _LOG.info("%s: no mistake was found: %s: %s", case.name, type(error).__name__, error)
+        return check
+
+    def _mistake(self, subject: Subject, case: Case) -> Pattern | None:
+        """Returns the mistake that gives wrong values in a case, or None if the values are right or there is none."""
+        answer = subject.call(self._reference.inputs(case))
+        structure, expectation = self._reference.expectation(case)
+        if compare(answer, structure, expectation).status is not Status.WRONG_VALUES:
+            return None
+        return hypotheses.find(answer.outputs, expectation, self._reference, case)
 
     def _inputs_intact(self, case: Case, packed: Packed, subject: Subject, check: Check) -> Check:
         """Returns `check`, or a failed Check if the call changed an input that the reference leaves as it is."""

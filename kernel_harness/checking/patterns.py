@@ -91,7 +91,7 @@ class Pattern:
 
 
 def describe(wrong: Wrong) -> Pattern:
-    """Describes the pattern of the wrong elements.
+    """Returns a description of the pattern that the wrong elements form.
 
     If the right values are in the wrong places, the description says only that. Otherwise it says what the wrong
     elements contain and where they are. Of an output with more than MOST_DESCRIBED elements it says nothing.
@@ -106,6 +106,11 @@ def describe(wrong: Wrong) -> Pattern:
     # kernel than their content.
     advice = known[-1].advice if known else ""
     return Pattern(f"{text[0].upper()}{text[1:]}{'' if text.endswith('?') else '.'}" if text else "", advice)
+
+
+def rearranged(wrong: Wrong) -> bool:
+    """Returns whether the right values are in the wrong places, as far as the pattern is known."""
+    return wrong.mask.numel() <= MOST_DESCRIBED and _first(_ARRANGEMENTS, wrong) is not None
 
 
 Recogniser = Callable[[Wrong], str | None]
@@ -170,7 +175,7 @@ def _scaled(wrong: Wrong) -> str | None:
 _CONTENTS: Recognisers = {
     _nan: "check that every element of the output and of shared memory is written before it is read, tails included",
     _zeros: "check that the launch covers the output (grid x block, rounded up) and that the kernel writes its result",
-    _constant: "check the index that the kernel writes to, and that the sum is stored, not its initial value",
+    _constant: "check the index that the kernel writes to, and that it stores its result, not an accumulator's start",
     _scaled: "look for a loop that runs too often or too rarely, a term that is added twice, or a factor too many",
 }
 

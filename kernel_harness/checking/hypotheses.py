@@ -1,0 +1,173 @@
+"""Finds the mistake behind wrong values: runs the reference with this mistake and compares its answer with the output.
+
+The mistakes are an input that is read with swapped indices, two inputs that are exchanged, and a sum whose loop leaves
+out terms or adds terms twice. A mistake is named only if each element of the output is right or is what the mistake
+gives. Verdicts do not depend on this module.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, combinations, islice
+
+import torch
+
+from kernel_harness.checking import summed
+from kernel_harness.checking.cases import Case, Reference
+from kernel_harness.checking.patterns import Pattern, Wrong, rearranged
+from kernel_harness.checking.replay import Replay, Source
+from kernel_harness.checking.verify import Check, Expectation, verify
+from kernel_harness.core.status import Status
+
+_LOG = logging.getLogger(__name__)
+
+LEAST_DIFFERENT = 8
+"""The least number of different wrong values that a mistake must give. Fewer values could agree by chance."""
+MOST_ELEMENTS = 1 << 26
+"""The largest number of elements of inputs and outputs together with which mistakes are tried."""
+LEAST_SHOWN = 256
+"""An output of fewer elements shows few mistakes: a sum needs more elements than terms."""
+# The largest number of swaps and exchanges that are tried.
+_MOST_SWAPS = 40
+
+
+@dataclass(frozen=True)
+class _Swap:
+    """A mistake that replaces inputs or parameters: `changed` maps indices into `Replay.sources` to tensors."""
+
+    pattern: Pattern
+    changed: Mapping[int, torch.Tensor]
+
+
+def find(outputs: Sequence[torch.Tensor], expectation: Expectation, reference: Reference, case: Case) -> Pattern | None:
+    """Returns what `mistake` returns, or None if it raises: whatever fails in the search, the verdict stands."""
+    try:
+        with _one_thread():
+            return mistake(outputs, expectation, reference, case)
+    except Exception as error:
+        _LOG.info("%s: no mistake was looked for: %s: %s", case.name, type(error).__name__, error)
+        return None
+
+
+def shows_little(outputs: Sequence[torch.Tensor], reference: Reference, case: Case) -> bool:
+    """Returns whether a mistake may be visible in another case only, because this case is too small or too large."""
+    longest = max((n for t in reference.inputs(case).tensors for n in t.shape), default=0)
+    return sum(o.numel() for o in outputs) < LEAST_SHOWN or longest > summed.MOST_INDICES
+
+
+def explained(check: Check, pattern: Pattern | None, other: Case | None = None) -> Check:
+    """Returns a failed check with the mistake in `detail` and `advice`; None is no mistake.
+
+    `other` is the case in which the mistake was found, if that is not the case of the check.
+    """
+    if pattern is None:
+        return check
+    text = pattern.text if other is None else f"At {other.name}, {pattern.text[0].lower()}{pattern.text[1:]}"
+    return replace(check, detail=f"{check.detail} {text}", advice=pattern.advice)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Returns a context in which torch computes with one thread on the CPU, and restores the number at the end.
+
+    Hundreds of small computations follow. Beside other processes, each wait of one thread for another may take longer
+    than the computation: such a search took 4 s with two threads and 0.2 s with one.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def mistake(
+    outputs: Sequence[torch.Tensor], expectation: Expectation, reference: Reference, case: Case
+) -> Pattern | None:
+    """Returns a description of the mistake that gives the wrong `outputs`, or None if no known mistake does.
+
+    Raises TimeoutError if the reference takes too long, and the exceptions of a reference that cannot run with changed
+    inputs.
+    """
+    if expectation.oracle is None or not all(o.is_floating_point() and o.isfinite().all() for o in outputs):
+        return None
+    packed = reference.inputs(case)
+    if sum(t.numel() for t in (*packed.tensors, *outputs)) > MOST_ELEMENTS:
+        return None
+    got = [o.to(e.device) for o, e in zip(outputs, expectation.expected, strict=True)]
+    if any(rearranged(Wrong(o, e, o != e)) for o, e in zip(got, expectation.expected, strict=True)):
+        return None
+    replay = Replay(reference.at(case), packed, reference.device)
+    sources = replay.sources
+    swaps = chain(_transposed(sources, 1), _exchanged(sources), _transposed(sources, 2))
+    for swap in islice(swaps, _MOST_SWAPS):
+        if _gives(replay.outputs(swap.changed), got, expectation):
+            return swap.pattern
+    return next((p for p, answer in summed.mistakes(replay, got) if _gives(answer, got, expectation)), None)
+
+
+def _gives(answer: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], expectation: Expectation) -> bool:
+    """Returns whether each element of the outputs is right or, within the tolerance, that of `answer` in float64.
+
+    LEAST_DIFFERENT different values must clearly be those of `answer`.
+    """
+    assert expectation.oracle is not None
+    if [a.shape for a in answer] != [o.shape for o in outputs] or not all(a.isfinite().all() for a in answer):
+        return False
+    mixed, different = list[torch.Tensor](), 0
+    for got, wrong, oracle in zip(outputs, answer, expectation.oracle, strict=True):
+        right = oracle.to(got.device)
+        from_wrong, from_right, apart = (got - wrong).abs(), (got - right).abs(), (wrong - right).abs()
+        mixed.append(torch.where(from_wrong < from_right, wrong, right))
+        clear = (10 * from_wrong < from_right) & (apart > 0.01 * apart.max())
+        different += got[clear].unique().numel()
+    if different < LEAST_DIFFERENT:
+        return False
+    expected = tuple(m.to(o.dtype) for m, o in zip(mixed, outputs, strict=True))
+    compared = replace(expectation, expected=expected, oracle=tuple(mixed), rounded=None)
+    return verify(outputs, compared).status in (Status.PASSED, Status.REDUCED_PRECISION)
+
+
+def _transposed(sources: Sequence[Source], count: int) -> Iterator[_Swap]:
+    """Yields the readings of `count` sources in which the last two indices are swapped."""
+    able = [i for i, s in enumerate(sources) if s.row_major and s.tensor.ndim >= 2 and min(s.tensor.shape[-2:]) > 1]
+    for chosen in combinations(able, count):
+        names = [sources[i].name for i in chosen]
+        which = "its last two indices" if count == 1 else "the last two indices of each"
+        yield _Swap(
+            Pattern(
+                f"The output is the reference's answer for {' and '.join(names)} read with {which} swapped.",
+                f"check the address of the load: {'; '.join(_address(sources[i]) for i in chosen)}",
+            ),
+            {i: _misread(sources[i].tensor) for i in chosen},
+        )
+
+
+def _address(source: Source) -> str:
+    *batch, rows, columns = source.tensor.shape
+    element = "element [i, j] of each matrix" if batch else "element [i, j]"
+    return f"{element} of {source.name} is at i * {columns} + j, not at j * {rows} + i"
+
+
+def _misread(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns what a kernel reads that takes element [j, i] of each matrix, stored transposed, for element [i, j]."""
+    *batch, rows, columns = tensor.shape
+    return tensor.reshape(*batch, columns, rows).mT.clone()
+
+
+def _exchanged(sources: Sequence[Source]) -> Iterator[_Swap]:
+    """Yields the exchanges of two sources of equal shape."""
+    for i, j in combinations(range(len(sources)), 2):
+        one, other = sources[i], sources[j]
+        if one.tensor.shape == other.tensor.shape:
+            yield _Swap(
+                Pattern(
+                    f"The output is the reference's answer with {one.name} and {other.name} exchanged.",
+                    f"check the order of the arguments, from forward to the kernel: {one.name} and {other.name} have "
+                    "the same shape and are not interchangeable",
+                ),
+                {i: other.tensor.clone(), j: one.tensor.clone()},
+            )

@@ -1,0 +1,85 @@
+"""The reference of one case in float64, run again after its inputs or its parameters were changed."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernel_harness.ipc import tensors
+from kernel_harness.ipc.packed import Packed
+from kernel_harness.problem import float64
+from kernel_harness.problem.problem import Problem
+
+LONGEST_S = 4.0
+"""The time in seconds after which a Replay does not run the reference any more."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A floating-point tensor from which the reference computes its outputs: an input, or a parameter of the model.
+
+    `name` is its name in messages, such as "input 1 (A)". `tensor` is the tensor in float64. `row_major` says
+    whether the elements that a kernel reads are in row-major order, without gaps.
+    """
+
+    name: str
+    tensor: torch.Tensor
+    row_major: bool
+
+
+class Replay:
+    """The reference at one case, in float64. Its weights are those of the float32 reference.
+
+    `sources` are its floating-point inputs and parameters with at least one dimension. They stay as they are: `outputs`
+    takes the tensors that replace some of them in one run.
+    """
+
+    def __init__(self, problem: Problem, packed: Packed, device: str) -> None:
+        self._problem, self._structure = problem, packed.structure
+        self._inputs = [
+            t.to(device, torch.float64 if t.is_floating_point() else t.dtype, copy=True) for t in packed.tensors
+        ]
+        self._model = float64.widened(problem.model(device))
+        self._end = time.monotonic() + LONGEST_S
+        names = _names(self._model, tensors.unflatten(packed.structure, self._inputs), self._inputs)
+        found = [Source(n, t, p.is_contiguous()) for n, t, p in zip(names, self._inputs, packed.tensors, strict=True)]
+        parameters = [(n, p.detach()) for n, p in self._model.named_parameters()]
+        found += [Source(f"the parameter {n}", p, p.is_contiguous()) for n, p in parameters]
+        self.sources = [s for s in found if s.tensor.ndim > 0 and s.tensor.is_floating_point()]
+
+    def outputs(self, changed: Mapping[int, torch.Tensor] | None = None) -> list[torch.Tensor]:
+        """Runs the reference and returns its outputs. They share no memory with the sources.
+
+        `changed` replaces sources in this run. Its keys are indices into `sources`, and each tensor has the shape of
+        its source. Raises TimeoutError if LONGEST_S seconds have passed since this Replay was made.
+        """
+        if time.monotonic() > self._end:
+            raise TimeoutError(f"the reference ran again for {LONGEST_S} s")
+        kept = {i: self.sources[i].tensor.clone() for i in changed or {}}
+        try:
+            for i, tensor in (changed or {}).items():
+                self.sources[i].tensor.copy_(tensor)
+            return self._run()
+        finally:
+            for i, tensor in kept.items():
+                self.sources[i].tensor.copy_(tensor)
+
+    def _run(self) -> list[torch.Tensor]:
+        # The reference may change its inputs, and may return one of them.
+        inputs = tensors.unflatten(self._structure, [t.clone() for t in self._inputs])
+        with float64.Float32ToFloat64():
+            outputs = tensors.flatten(self._problem.forward(self._model, inputs))[1]
+        return [output.clone() for output in outputs]
+
+
+def _names(model: Any, arguments: Any, inputs: Sequence[torch.Tensor]) -> list[str]:
+    """Returns the name of each input in messages, such as "input 1 (A)", where A is the parameter of `forward`."""
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    positional = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    known = {id(a): f" ({n})" for n, a in zip(positional, arguments, strict=False) if isinstance(a, torch.Tensor)}
+    return [f"input {i}{known.get(id(tensor), '')}" for i, tensor in enumerate(inputs, 1)]

@@ -1,0 +1,288 @@
+"""The mistake behind wrong values: which are recognised from the reference's answers, and what is no known mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional
+
+from kernel_harness.checking import hypotheses
+from kernel_harness.checking.cases import Reference, plan
+from kernel_harness.checking.patterns import Pattern
+from kernel_harness.checking.summed import counted
+from kernel_harness.checking.verify import verify
+from kernel_harness.core.status import Status
+from kernel_harness.problem.problem import load
+
+torch.set_num_threads(1)
+SOURCE = """
+import torch
+from torch.nn import functional
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = {layer}
+
+    def forward(self, {arguments}):
+        return {answer}
+
+def get_inputs():
+    return [{inputs}]
+"""
+# The layer, the arguments of forward, its answer, and the inputs.
+PRODUCT = ("None", "A, B", "A @ B", "torch.rand(24, 40), torch.rand(40, 20)")
+SQUARES = ("None", "A, B", "A @ B.T + A", "torch.rand(24, 24), torch.rand(24, 24)")
+LINEAR = ("torch.nn.Linear(32, 24)", "x", "self.layer(x)", "torch.rand(40, 32)")
+CONV = ("torch.nn.Conv2d(6, 8, 3)", "x", "self.layer(x)", "torch.rand(4, 6, 14, 11)")
+POSITIVE = ("None", "A, B", "(A @ B).relu()", PRODUCT[3])
+REPEATED = ("None", "A, B", "A @ B", "torch.rand(24, 20).repeat(1, 2), torch.rand(20, 20).repeat(2, 1)")
+WITH_ZEROS = ("None", "A, B", "A @ B", "torch.rand(24, 40), torch.rand(40, 20) * (torch.arange(40) != 5)[:, None]")
+ELEMENTS = ("None", "x", "2 * x + 1", "torch.rand(24, 24)")
+SOFTMAX = ("None", "x", "functional.softmax(x, dim=1)", "torch.rand(48, 32)")
+MAXIMA = ("None", "x", "x.amax(dim=1)", "torch.rand(96, 32)")
+NORM = ("torch.nn.LayerNorm(32)", "x", "self.layer(x)", "torch.rand(48, 32)")
+
+Wrong = Callable[[torch.nn.Module, Sequence[torch.Tensor]], torch.Tensor]
+
+
+class Judged:
+    """A problem at its own size, and what is said of a wrong answer to it."""
+
+    def __init__(self, folder: Path, parts: tuple[str, str, str, str]) -> None:
+        layer, arguments, answer, inputs = parts
+        path = folder / "p.py"
+        path.write_text(SOURCE.format(layer=layer, arguments=arguments, answer=answer, inputs=inputs))
+        self.problem = load("p", path)
+        self.reference = Reference(self.problem, "cpu", None)
+        self.case = plan(self.problem, 1)[0]
+        self.expectation = self.reference.expectation(self.case)[1]
+
+    def output(self, wrong: Wrong) -> torch.Tensor:
+        with torch.no_grad():
+            return wrong(self.problem.model("cpu").layer, self.reference.inputs(self.case).tensors)
+
+    def mistake(self, wrong: Wrong) -> Pattern | None:
+        outputs = [self.output(wrong)]
+        assert verify(outputs, self.expectation).status is Status.WRONG_VALUES
+        return hypotheses.mistake(outputs, self.expectation, self.reference, self.case)
+
+    def said(self, wrong: Wrong) -> str:
+        found = self.mistake(wrong)
+        return found.text if found else ""
+
+
+def misread(tensor: torch.Tensor) -> torch.Tensor:
+    """What a kernel reads that takes the index j * rows + i for element [i, j] of a matrix."""
+    rows, columns = tensor.shape
+    flat, out = tensor.flatten(), torch.empty_like(tensor)
+    for i in range(rows):
+        for j in range(columns):
+            out[i, j] = flat[j * rows + i]
+    return out
+
+
+def weighted(tensor: torch.Tensor, axis: int, weights: dict[int, float]) -> torch.Tensor:
+    """The tensor with some indices of a dimension multiplied, which is how often a sum over it counts them."""
+    out = tensor.clone()
+    for index, weight in weights.items():
+        out.select(axis, index).mul_(weight)
+    return out
+
+
+def few(rows: int, columns: int) -> torch.Tensor:
+    """A mask of the first five elements."""
+    return torch.arange(rows * columns).reshape(rows, columns) < 5
+
+
+@pytest.mark.parametrize(
+    ("wrong", "which"),
+    [
+        (lambda layer, x: misread(x[0]) @ x[1], "input 1 (A) read with its last two indices"),
+        (lambda layer, x: x[0] @ misread(x[1]), "input 2 (B) read with its last two indices"),
+        (
+            lambda layer, x: misread(x[0]) @ misread(x[1]),
+            "input 1 (A) and input 2 (B) read with the last two indices of each",
+        ),
+    ],
+    ids=["first", "second", "both"],
+)
+def test_swapped_indices_of_an_input(wrong: Wrong, which: str, tmp_path: Path) -> None:
+    assert Judged(tmp_path, PRODUCT).said(wrong) == f"The output is the reference's answer for {which} swapped."
+
+
+def test_the_advice_for_swapped_indices_is_the_address(tmp_path: Path) -> None:
+    found = Judged(tmp_path, PRODUCT).mistake(lambda layer, x: misread(x[0]) @ x[1])
+    address = "element [i, j] of input 1 (A) is at i * 40 + j, not at j * 24 + i"
+    assert found and found.advice == f"check the address of the load: {address}"
+
+
+def test_swapped_indices_of_a_parameter(tmp_path: Path) -> None:
+    said = Judged(tmp_path, LINEAR).said(lambda layer, x: functional.linear(x[0], misread(layer.weight), layer.bias))
+    name = "the parameter layer.weight"
+    assert said == f"The output is the reference's answer for {name} read with its last two indices swapped."
+
+
+def test_swapped_indices_in_some_rows_only(tmp_path: Path) -> None:
+    def wrong(layer: torch.nn.Module, x: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.cat((x[0][:16] @ x[1], x[0][16:] @ misread(x[1])))
+
+    assert "input 2 (B) read with" in Judged(tmp_path, PRODUCT).said(wrong)
+
+
+def test_exchanged_inputs(tmp_path: Path) -> None:
+    said = Judged(tmp_path, SQUARES).said(lambda layer, x: x[1] @ x[0].T + x[1])
+    assert said == "The output is the reference's answer with input 1 (A) and input 2 (B) exchanged."
+
+
+@pytest.mark.parametrize(
+    ("weights", "text"),
+    [
+        ({0: 0}, "leaves out index 0 of 40"),
+        (dict.fromkeys(range(32, 40), 0), "leaves out indices 32 to 39 of 40"),
+        (dict.fromkeys([*range(8, 16), *range(24, 32)], 0), "leaves out indices 8 to 15 and 24 to 31 of 40"),
+        (dict.fromkeys(range(32, 40), 2), "counts indices 32 to 39 of 40 twice"),
+        ({3: -1}, "counts index 3 of 40 -1 times"),
+    ],
+    ids=["start", "tail", "step", "twice", "sign"],
+)
+def test_a_wrong_loop_over_a_sum(weights: dict[int, float], text: str, tmp_path: Path) -> None:
+    said = Judged(tmp_path, PRODUCT).said(lambda layer, x: weighted(x[0], 1, weights) @ x[1])
+    assert said == f"The sum over dimension 1 of input 1 (A) and dimension 0 of input 2 (B) {text}."
+
+
+def test_a_wrong_loop_for_the_last_rows_only(tmp_path: Path) -> None:
+    def wrong(layer: torch.nn.Module, x: Sequence[torch.Tensor]) -> torch.Tensor:
+        return torch.cat((x[0][:16] @ x[1], x[0][16:, 1:] @ x[1][1:]))
+
+    assert Judged(tmp_path, PRODUCT).said(wrong).endswith("leaves out index 0 of 40.")
+
+
+def test_a_wrong_loop_beside_a_bias(tmp_path: Path) -> None:
+    tail = dict.fromkeys(range(16, 32), 0.0)
+    said = Judged(tmp_path, LINEAR).said(lambda layer, x: layer(weighted(x[0], 1, tail)))
+    places = "dimension 1 of input 1 (x) and dimension 1 of the parameter layer.weight"
+    assert said == f"The sum over {places} leaves out indices 16 to 31 of 32."
+
+
+def test_a_wrong_loop_over_the_channels_of_a_convolution(tmp_path: Path) -> None:
+    said = Judged(tmp_path, CONV).said(lambda layer, x: layer(weighted(x[0], 1, {5: 0})))
+    places = "dimension 1 of input 1 (x) and dimension 1 of the parameter layer.weight"
+    assert said == f"The sum over {places} leaves out index 5 of 6."
+
+
+def test_a_tap_that_a_convolution_leaves_out(tmp_path: Path) -> None:
+    def wrong(layer: torch.nn.Module, x: Sequence[torch.Tensor]) -> torch.Tensor:
+        return functional.conv2d(x[0], weighted(layer.weight, 3, {2: 0}), layer.bias)
+
+    said = Judged(tmp_path, CONV).said(wrong)
+    assert said == "The sum over dimension 3 of the parameter layer.weight leaves out index 2 of 3."
+
+
+@pytest.mark.parametrize(
+    ("parts", "wrong"),
+    [
+        (PRODUCT, lambda layer, x: torch.randn(24, 20, generator=torch.Generator().manual_seed(3))),
+        (PRODUCT, lambda layer, x: torch.rand(24, 20, generator=torch.Generator().manual_seed(3)) * 20),
+        (PRODUCT, lambda layer, x: weighted(x[0], 1, {7: 0.5}) @ x[1]),
+        (PRODUCT, lambda layer, x: weighted(x[0] @ x[1], 0, dict.fromkeys(range(16, 24), 0))),
+        (PRODUCT, lambda layer, x: weighted(x[0] @ x[1], 1, dict.fromkeys(range(16, 20), 0))),
+        (PRODUCT, lambda layer, x: 2 * x[0] @ x[1]),
+        (PRODUCT, lambda layer, x: torch.zeros(24, 20)),
+        (PRODUCT, lambda layer, x: torch.full((24, 20), torch.nan)),
+        (PRODUCT, lambda layer, x: (x[0] @ x[1]).roll(1, 1)),
+        (PRODUCT, lambda layer, x: weighted(x[0] @ x[1], 0, {5: 3})),
+        (PRODUCT, lambda layer, x: weighted(x[0] @ x[1], 0, {m: 2 + m % 2 for m in range(24)})),
+        (ELEMENTS, lambda layer, x: 2 * x[0].T + 1),
+        (PRODUCT, lambda layer, x: torch.where(few(24, 20), misread(x[0]) @ x[1], x[0] @ x[1])),
+        (POSITIVE, lambda layer, x: sum(x[0][:, k : k + 1].matmul(x[1][k : k + 1]).relu() for k in range(1, 40))),
+        (REPEATED, lambda layer, x: weighted(x[0], 1, {0: 0, 20: 0}) @ x[1]),
+        (WITH_ZEROS, lambda layer, x: weighted(x[0], 1, {0: 0}) @ x[1]),
+        (LINEAR, lambda layer, x: x[0] @ layer.weight.T),
+        (CONV, lambda layer, x: weighted(layer(x[0]), 2, dict.fromkeys(range(8, 12), 0))),
+        (CONV, lambda layer, x: torch.randn(4, 8, 12, 9, generator=torch.Generator().manual_seed(3))),
+        (SOFTMAX, lambda layer, x: functional.softmax(weighted(x[0], 1, {31: 0}), dim=1)),
+        (SOFTMAX, lambda layer, x: functional.pad(functional.softmax(x[0][:, :31], dim=1), (0, 1))),
+        (MAXIMA, lambda layer, x: x[0][:, :24].amax(dim=1)),
+        (NORM, lambda layer, x: layer(weighted(x[0], 1, {31: 0}))),
+    ],
+    ids=[
+        "random", "uniform", "half-a-term", "no-tail-rows", "no-tail-columns", "factor", "zeros", "nan", "shifted",
+        "one-row", "factor-by-row", "transposed-output", "few-elements", "no-sum", "equal-terms", "zero-terms",
+        "no-bias", "conv-no-tail", "conv-random", "softmax", "softmax-tail", "maxima", "norm",
+    ],
+)  # fmt: skip
+def test_other_wrong_answers_get_no_mistake(parts: tuple[str, str, str, str], wrong: Wrong, tmp_path: Path) -> None:
+    assert Judged(tmp_path, parts).mistake(wrong) is None
+
+
+def test_each_of_many_random_answers_gets_no_mistake(tmp_path: Path) -> None:
+    judged = Judged(tmp_path, PRODUCT)
+    generator = torch.Generator().manual_seed(1)
+    for scale in torch.logspace(-2, 1, 30):
+        noise = torch.randn(24, 20, generator=generator) * scale
+        assert judged.mistake(lambda layer, x, noise=noise: x[0] @ x[1] + noise) is None  # type: ignore[misc]
+
+
+def test_the_mistake_replaces_the_advice_and_leaves_the_status(tmp_path: Path) -> None:
+    judged = Judged(tmp_path, PRODUCT)
+    before = verify([judged.output(lambda layer, x: x[0] * 2 @ x[1])], judged.expectation)
+    after = hypotheses.explained(before, Pattern("The sum is wrong.", "look there"))
+    assert (after.detail, after.advice) == (f"{before.detail} The sum is wrong.", "look there")
+    assert (after.status, after.first_mismatches) == (before.status, before.first_mismatches)
+
+
+def test_the_search_leaves_torch_and_the_inputs_as_they_were(tmp_path: Path) -> None:
+    judged = Judged(tmp_path, ("torch.nn.Dropout(0.5)", *PRODUCT[1:]))
+    outputs = [judged.output(lambda layer, x: torch.randn(24, 20))]
+    inputs = [t.clone() for t in judged.reference.inputs(judged.case).tensors]
+    torch.set_num_threads(2)
+    state = torch.get_rng_state()
+    try:
+        assert hypotheses.find(outputs, judged.expectation, judged.reference, judged.case) is None
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(map(torch.equal, judged.reference.inputs(judged.case).tensors, inputs))
+
+
+def test_a_reference_that_fails_with_other_inputs_is_no_error(tmp_path: Path) -> None:
+    judged = Judged(tmp_path, ("None", "A, B", "A @ B if A.abs().sum() > 0 and A[0, 0] != 0 else [][0]", PRODUCT[3]))
+    outputs = [judged.output(lambda layer, x: x[0][:, 1:] @ x[1][1:])]
+    with pytest.raises(IndexError):
+        hypotheses.mistake(outputs, judged.expectation, judged.reference, judged.case)
+    assert hypotheses.find(outputs, judged.expectation, judged.reference, judged.case) is None
+
+
+@pytest.mark.parametrize(
+    ("inputs", "little"),
+    [
+        ("torch.rand(24, 40), torch.rand(40, 20)", False),
+        ("torch.rand(3, 40), torch.rand(40, 2)", True),
+        ("torch.rand(24, 4000), torch.rand(4000, 20)", True),
+    ],
+    ids=["enough", "few-elements", "long-sum"],
+)
+def test_which_cases_show_little(inputs: str, little: bool, tmp_path: Path) -> None:
+    judged = Judged(tmp_path, ("None", "A, B", "A @ B", inputs))
+    outputs = [judged.output(lambda layer, x: x[0] @ x[1])]
+    assert hypotheses.shows_little(outputs, judged.reference, judged.case) is little
+
+
+@pytest.mark.parametrize(
+    ("weights", "text"),
+    [
+        ([0, 1, 1], "leaves out index 0 of 3"),
+        ([1, 0, 0, 1, 0], "leaves out indices 1 to 2 and 4 of 5"),
+        ([1, 0] * 4, "leaves out 4 indices (1, 3, 5 and so on) of 8"),
+        ([0, 2], "leaves out index 0 of 2 and counts index 1 of 2 twice"),
+        ([1, 2, 3, 4], "counts indices 1 to 3 of 4 between twice and 4 times"),
+        ([0, 2, 3, 1], "counts indices 0 to 2 of 4 between 0 times and 3 times"),
+    ],
+)
+def test_the_counts_of_a_sum_as_text(weights: list[int], text: str) -> None:
+    assert counted(weights) == text
