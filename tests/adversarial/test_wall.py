@@ -242,7 +242,7 @@ def test_a_workers_folder_holds_a_gigabyte_and_no_more(started_server: ForkServe
 
 
 @pytest.mark.skipif(not HERE[Kind.NAMESPACES], reason="no namespaces on this machine")
-@pytest.mark.parametrize("folder", [".", "/dev/shm"])
+@pytest.mark.parametrize("folder", [".", pytest.param("/dev/shm", marks=pytest.mark.slow)])
 def test_files_in_memory_count_as_memory(folder: str, started_server: ForkServer) -> None:
     fills = f"""
 import time
@@ -503,7 +503,7 @@ for _ in range(HELPERS):
 """
 
 
-@pytest.mark.parametrize("helpers", [2, 8])
+@pytest.mark.parametrize("helpers", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_helpers_that_resume_each_other_do_not_run_in_a_pause(walled: ForkServer, helpers: int) -> None:
     subject = Subject(walled, "cpu", Limits())
     subject.load("helpers.py", MODEL + RESUME_EACH_OTHER.replace("HELPERS", str(helpers)), "ModelNew")

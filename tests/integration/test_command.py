@@ -250,6 +250,7 @@ def test_list_of_a_problem_without_kernels_says_how_to_start_one(tmp_path: Path)
     assert "python harness.py new product NAME writes one to start from" in text
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_not_an_error() -> None:
     ours, theirs = os.pipe()
     os.close(ours)
