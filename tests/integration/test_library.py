@@ -47,9 +47,8 @@ def test_a_right_kernel_has_a_time(right: kernel_harness.Result) -> None:
     assert right.timing is not None and right.timing.time_ms > 0
 
 
-@pytest.mark.slow
-def test_a_fault_of_the_candidate_is_a_result_and_no_exception() -> None:
-    result = kernel_harness.evaluate(PROBLEM_FILE, "class ModelNew:\n    oops", device="cpu")
+def test_a_fault_of_the_candidate_is_a_result_and_no_exception(evaluator: kernel_harness.Evaluator) -> None:
+    result = evaluator.evaluate("class ModelNew:\n    oops")
     assert result.status in (kernel_harness.Status.RUNTIME_ERROR, kernel_harness.Status.LOAD_ERROR)
 
 
@@ -59,11 +58,10 @@ def test_it_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.slow
-def test_the_caller_s_random_generator_is_left_as_it_was() -> None:
+def test_the_caller_s_random_generator_is_left_as_it_was(evaluator: kernel_harness.Evaluator) -> None:
     torch.manual_seed(7)
     before = torch.get_rng_state()
-    result = kernel_harness.evaluate(PROBLEM_FILE, RIGHT, device="cpu", budget_s=0.2)
+    result = evaluator.evaluate(RIGHT)
 
     assert result.passed, result.reason
     assert torch.equal(torch.get_rng_state(), before)
