@@ -239,6 +239,7 @@ def test_only_the_culprit_among_the_suspects_is_convicted(session: Session, monk
     assert "2 ms beside the kernel and 1 ms without it" in faults["slows"].reason
 
 
+@pytest.mark.slow
 def test_a_candidate_that_slows_the_sentinel_is_found_from_first_reading_to_verdict(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +280,7 @@ DIES_THE_THIRD_TIME = RIGHT.replace(
 )
 
 
+@pytest.mark.slow
 def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
     cohort = cohort_of(session)
     sentinel = cohort.arms[-1]
@@ -290,6 +292,7 @@ def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
         close(cohort)
 
 
+@pytest.mark.slow
 def test_a_trial_cannot_be_told_from_a_timed_call_by_its_inputs(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +336,7 @@ def test_an_arm_that_has_failed_is_not_called_again(
 SLEEPS = RIGHT.replace("return", "__import__('time').sleep(0.07); return")
 
 
+@pytest.mark.slow
 def test_a_candidate_that_leaves_the_machine_idle_is_no_culprit(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,12 +364,14 @@ def test_a_candidate_that_leaves_the_machine_idle_is_no_culprit(
     assert found[0].beside_ms and found[0].without_ms
 
 
+@pytest.mark.slow
 def test_a_candidate_whose_processes_are_stopped_is_no_culprit(session: Session) -> None:
     found = judged(session, first=RIGHT, slows=LEAVES_WORK_BEHIND)
 
     assert {result.status for result in found.values()} == {Status.PASSED}
 
 
+@pytest.mark.slow
 def test_only_the_cohort_that_is_timed_has_processes(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     processes = []
 
@@ -398,6 +404,7 @@ def test_a_candidate_that_waits_for_its_checks_is_stopped(session: Session, monk
     assert states == [{psutil.STATUS_STOPPED}] * 2
 
 
+@pytest.mark.slow
 def test_a_cohort_that_takes_the_devices_memory_is_not_timed_and_the_run_goes_on(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,21 @@ def walled(request: pytest.FixtureRequest) -> Iterator[ForkServer]:
         yield fork_server
 
 
+@pytest.fixture(scope="module")
+def started_server() -> Iterator[ForkServer]:
+    """A fork server for tests that choose the wall and the hidden paths of the next workers with `behind`."""
+    Emulated().prepare()
+    with ForkServer(Kind.NONE) as fork_server:
+        yield fork_server
+
+
+def behind(kind: Kind, fork_server: ForkServer, *hidden: Path) -> ForkServer:
+    """The fork server, whose next workers start behind a wall of this kind."""
+    fork_server._kind = kind
+    fork_server.prepare("cpu", hidden)
+    return fork_server
+
+
 def said(fork_server: ForkServer, statements: str) -> dict[str, Any]:
     """What statements in a candidate's file put into `found`. The file reports it as the text of an exception."""
     lines = "\n    ".join(statements.strip().split("\n"))
@@ -87,10 +102,8 @@ def test_the_probe_finds_no_gap_in_a_wall(walled: ForkServer) -> None:
     assert "not stopped" not in walled.isolation
 
 
-def test_the_probe_finds_every_gap_without_a_wall(tmp_path: Path) -> None:
-    Emulated().prepare()
-    with ForkServer(Kind.NONE) as fork_server:
-        fork_server.prepare("cpu", [tmp_path])
+def test_the_probe_finds_every_gap_without_a_wall(started_server: ForkServer, tmp_path: Path) -> None:
+    fork_server = behind(Kind.NONE, started_server, tmp_path)
 
     for gap in ("read the judge's environment", "kill the judge", "kill the fork server", "write to the checkout",
                 "write to the build cache", f"write to the {tmp_path.name}"):  # fmt: skip
@@ -99,28 +112,26 @@ def test_the_probe_finds_every_gap_without_a_wall(tmp_path: Path) -> None:
         assert gap in fork_server.isolation or stopped_by_the_machine(cheat)
 
 
-def test_the_probe_leaves_no_file_behind(tmp_path: Path) -> None:
-    Emulated().prepare()
-    with ForkServer(Kind.NONE) as fork_server:
-        fork_server.prepare("cpu", [tmp_path])
+def test_the_probe_leaves_no_file_behind(started_server: ForkServer, tmp_path: Path) -> None:
+    behind(Kind.NONE, started_server, tmp_path)
 
     assert not list(tmp_path.iterdir())
     assert not list(ROOT.glob(".probe-*"))
 
 
-def test_a_wall_that_no_worker_can_enter_is_replaced_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    Emulated().prepare()
-    with ForkServer(Kind.NAMESPACES) as fork_server:
-        spawn, tried = fork_server.spawn, []
+def test_a_wall_that_no_worker_can_enter_is_replaced_by_the_next(
+    started_server: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn, tried = started_server.spawn, []
 
-        def failing(limits: Limits) -> Any:
-            tried.append(fork_server._kind)
-            if fork_server._kind is Kind.NAMESPACES:
-                raise WorkerCrashed("cannot enter the wall")
-            return spawn(limits)
+    def failing(limits: Limits) -> Any:
+        tried.append(started_server._kind)
+        if started_server._kind is Kind.NAMESPACES:
+            raise WorkerCrashed("cannot enter the wall")
+        return spawn(limits)
 
-        monkeypatch.setattr(fork_server, "spawn", failing)
-        fork_server.prepare("cpu")
+    monkeypatch.setattr(started_server, "spawn", failing)
+    fork_server = behind(Kind.NAMESPACES, started_server)
 
     assert tried[0] is Kind.NAMESPACES
     assert fork_server.isolation.split(";")[0] == (Kind.LANDLOCK if landlock.version() else Kind.NONE)
@@ -212,11 +223,9 @@ def test_the_paths_beside_the_hidden_ones_are_all_others(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not HERE[Kind.NAMESPACES], reason="no namespaces on this machine")
-def test_hidden_files_read_as_empty() -> None:
-    Emulated().prepare()
-    with ForkServer(Kind.NAMESPACES) as fork_server:
-        fork_server.prepare("cpu", [ROOT / "problems", ROOT / "README.md"])
-        found = said(fork_server, f"""
+def test_hidden_files_read_as_empty(started_server: ForkServer) -> None:
+    hides = behind(Kind.NAMESPACES, started_server, ROOT / "problems", ROOT / "README.md")
+    found = said(hides, f"""
 found["files"] = os.listdir({str(ROOT / "problems")!r})
 found["text"] = pathlib.Path({str(ROOT / "README.md")!r}).read_text()
 """)  # fmt: skip
@@ -225,21 +234,16 @@ found["text"] = pathlib.Path({str(ROOT / "README.md")!r}).read_text()
 
 
 @pytest.mark.skipif(not HERE[Kind.NAMESPACES], reason="no namespaces on this machine")
-def test_a_workers_folder_holds_a_gigabyte_and_no_more() -> None:
-    Emulated().prepare()
-    with ForkServer(Kind.NAMESPACES) as fork_server:
-        fork_server.prepare("cpu")
-        found = said(
-            fork_server, 'found["size"] = [os.statvfs(p).f_blocks * os.statvfs(p).f_bsize for p in (".", "/dev/shm")]'
-        )
+def test_a_workers_folder_holds_a_gigabyte_and_no_more(started_server: ForkServer) -> None:
+    sizes = '[os.statvfs(p).f_blocks * os.statvfs(p).f_bsize for p in (".", "/dev/shm")]'
+    found = said(behind(Kind.NAMESPACES, started_server), f'found["size"] = {sizes}')
 
     assert found == {"size": [1 << 30, 1 << 30]}
 
 
 @pytest.mark.skipif(not HERE[Kind.NAMESPACES], reason="no namespaces on this machine")
-@pytest.mark.parametrize("folder", [".", "/dev/shm"])
-def test_files_in_memory_count_as_memory(folder: str) -> None:
-    Emulated().prepare()
+@pytest.mark.parametrize("folder", [".", pytest.param("/dev/shm", marks=pytest.mark.slow)])
+def test_files_in_memory_count_as_memory(folder: str, started_server: ForkServer) -> None:
     fills = f"""
 import time
 with open("{folder}/filler", "wb") as file:
@@ -247,12 +251,10 @@ with open("{folder}/filler", "wb") as file:
         file.write(bytes(1 << 20))
 time.sleep(100)
 """
-    with ForkServer(Kind.NAMESPACES) as fork_server:
-        fork_server.prepare("cpu")
-        subject = Subject(fork_server, "cpu", Limits(memory_bytes=800 << 20))
-        with pytest.raises(Fault, match="MiB of memory"):
-            subject.load("fills.py", MODEL + fills, "ModelNew")
-        subject.close()
+    subject = Subject(behind(Kind.NAMESPACES, started_server), "cpu", Limits(memory_bytes=800 << 20))
+    with pytest.raises(Fault, match="MiB of memory"):
+        subject.load("fills.py", MODEL + fills, "ModelNew")
+    subject.close()
 
 
 # ------------------------------------------------------------------------------------------ processes
@@ -501,7 +503,7 @@ for _ in range(HELPERS):
 """
 
 
-@pytest.mark.parametrize("helpers", [2, 8])
+@pytest.mark.parametrize("helpers", [2, pytest.param(8, marks=pytest.mark.slow)])
 def test_helpers_that_resume_each_other_do_not_run_in_a_pause(walled: ForkServer, helpers: int) -> None:
     subject = Subject(walled, "cpu", Limits())
     subject.load("helpers.py", MODEL + RESUME_EACH_OTHER.replace("HELPERS", str(helpers)), "ModelNew")

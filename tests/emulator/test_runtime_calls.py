@@ -106,22 +106,22 @@ def test_cublas_rounds_float32_operands_where_the_call_or_its_handle_allows_it(c
 
 @emulated
 @pytest.mark.parametrize("by_rows", [False, True])
-@pytest.mark.parametrize("epilogue", [1, 2, 4, 6, 32, 36])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_cublaslt_adds_a_bias_and_applies_relu_or_gelu(dtype, epilogue, by_rows):
+def test_cublaslt_adds_a_bias_and_applies_relu_or_gelu(dtype, by_rows):
     a, b = (torch.randn(n, 7).to(getattr(torch, dtype)) for n in (5, 6))
     # The bias has a number for each row of D: for each row of the result only if its layout is by rows.
     bias = torch.randn(5 if by_rows else 6).to(a.dtype)
-    expected = a.float() @ b.float().T
-    if epilogue & 4:
-        expected += bias.float()[:, None] if by_rows else bias.float()
-    if epilogue & 2:
-        expected = expected.relu()
-    if epilogue & 32:
-        expected = torch.nn.functional.gelu(expected, approximate="tanh")
-    got, status = calls().lt_linear(a.cuda(), b.cuda(), bias.cuda(), epilogue, 68, by_rows)
-    assert status == 0
-    torch.testing.assert_close(got.cpu(), expected.to(a.dtype))
+    for epilogue in (1, 2, 4, 6, 32, 36):
+        expected = a.float() @ b.float().T
+        if epilogue & 4:
+            expected += bias.float()[:, None] if by_rows else bias.float()
+        if epilogue & 2:
+            expected = expected.relu()
+        if epilogue & 32:
+            expected = torch.nn.functional.gelu(expected, approximate="tanh")
+        got, status = calls().lt_linear(a.cuda(), b.cuda(), bias.cuda(), epilogue, 68, by_rows)
+        assert status == 0
+        torch.testing.assert_close(got.cpu(), expected.to(a.dtype), msg=lambda said, e=epilogue: f"{e}: {said}")
 
 
 @emulated

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import pickle
 from pathlib import Path
 
@@ -158,10 +159,8 @@ OPERATORS = {
 
 @emulated
 @pytest.mark.parametrize("name", list(OPERATORS))
-@pytest.mark.parametrize("made_there", [False, True])
-@pytest.mark.parametrize("called_there", [False, True])
-def test_inference_mode_means_what_it_means_on_the_host(name, made_there, called_there):
-    def outcome(device):
+def test_inference_mode_means_what_it_means_on_the_host(name):
+    def outcome(device, made_there, called_there):
         with torch.inference_mode(made_there):
             x = torch.arange(6.0, device=device).view(2, 3)
         try:
@@ -172,7 +171,8 @@ def test_inference_mode_means_what_it_means_on_the_host(name, made_there, called
         versions = [None if each.is_inference() else each._version for each in (x, y)]
         return y.tolist(), x.tolist(), y.is_inference(), versions
 
-    assert outcome("cuda") == outcome("cpu")
+    for modes in itertools.product([False, True], repeat=2):
+        assert outcome("cuda", *modes) == outcome("cpu", *modes)
 
 
 COMPILED = {

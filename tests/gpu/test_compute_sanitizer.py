@@ -246,6 +246,7 @@ open(log, "w").write({MEMCHECK!r} if tool == "memcheck" and code == 0 else "")
     return install
 
 
+@pytest.mark.slow
 def test_a_worker_under_compute_sanitizer_answers_and_its_log_is_read_after_it_exits(fork_server, stand_in):
     stand_in()
     with compute_sanitizer.WatchedWorkers("memcheck", fork_server) as watched:
@@ -274,6 +275,7 @@ def test_each_requested_tool_runs_and_its_reports_become_findings(fork_server, s
     assert ([(f.kind, f.here.line) for f in report.findings], report.fault) == ([(Kind.OUT_OF_BOUNDS_WRITE, 34)], "")
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_open_the_device_is_not_the_candidates_fault(fork_server, stand_in):
     stand_in()
     bug = next(bug for bug in planted_bugs.ALL if bug.name == "elements/off_by_one_read")

@@ -674,6 +674,7 @@ torch::Tensor second(torch::Tensor x) { return undeclared; }
 
 
 @emulated
+@pytest.mark.slow
 def test_all_errors_of_a_source_are_in_the_log_and_nothing_else():
     with pytest.raises(BuildFailed) as caught:
         load_inline_of(cpp_sources=FAILS, functions=["first"])
@@ -700,6 +701,7 @@ def test_an_error_in_a_template_is_found_with_torch_s_own_headers():
 
 
 @emulated
+@pytest.mark.slow
 def test_an_error_in_device_code_without_torch_headers_is_reported_after_one_compile():
     compiled: list[str] = []
     run = host_compiler.run

@@ -89,13 +89,6 @@ def test_a_build_over_the_limit_evicts_an_old_entry(own_cache, monkeypatch):
     assert new.exists() and not old.exists()
 
 
-def verb(*words: str) -> str:
-    """What `harness.py cache` prints."""
-    done = forked_command.run(ROOT / "harness.py", ["cache", *words], ROOT)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_a_cache_that_passes_a_gigabyte_is_told_once(own_cache, monkeypatch, capsys):
     monkeypatch.setattr(verb_module, "_TOLD_BYTES", 1500)
     for name, told in (("a", False), ("b", True), ("c", False)):
@@ -104,11 +97,12 @@ def test_a_cache_that_passes_a_gigabyte_is_told_once(own_cache, monkeypatch, cap
         assert (f"The build cache in {own_cache} takes" in capsys.readouterr().err) is told
 
 
-def test_the_verb_shows_the_entries_and_clears_them(own_cache):
+def test_the_verb_shows_the_entries_and_clears_them(own_cache, typed):
     folder = entry("a", 3 << 20, 10)
-    said = verb()
+    said = typed("cache").stdout
     assert f"{own_cache}: 3 MiB in 1 entries" in said and "things" in said and "`cache --clear` deletes all" in said
-    assert verb("--clear") == "3 MiB freed\n"
+    cleared = typed("cache", "--clear")
+    assert (cleared.code, cleared.stdout) == (0, "3 MiB freed\n")
     assert not folder.exists()
 
 

@@ -187,20 +187,37 @@ def on_a_terminal(*words: str | Path, **environment: str) -> str:
     return written.decode()
 
 
+COLOUR = re.compile(r"\033\[[0-9;]*3[1-6]m")
+
+
+def words_for_a_terminal(results: Path) -> list[str | Path]:
+    """A run of a good and a broken kernel."""
+    return [*run_words(results), "--kernel", ROOT / "tests" / "support" / "candidates" / "bad" / "wrong_dtype.py"]
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The output of a run on a terminal whose user does not refuse colours."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("NO_COLOR", raising=False)
+        return on_a_terminal(*words_for_a_terminal(tmp_path_factory.mktemp("shown")))
+
+
 @pytest.mark.slow
-def test_a_terminal_gets_progress(tmp_path: Path) -> None:
+def test_a_terminal_gets_progress(shown: str) -> None:
     # A step is shown only if it takes long enough.
-    assert re.search(r"good +(building|checking case|timing|warming up|waiting)", on_a_terminal(*run_words(tmp_path)))
+    assert re.search(r"good +(building|checking case|timing|warming up|waiting)", shown)
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_colours(shown: str) -> None:
+    assert COLOUR.search(shown)
 
 
 @pytest.mark.slow
 def test_no_color_removes_the_colours_and_keeps_the_text(tmp_path: Path) -> None:
-    broken = [*run_words(tmp_path), "--kernel", ROOT / "tests" / "support" / "candidates" / "bad" / "wrong_dtype.py"]
-    colours = re.compile(r"\033\[[0-9;]*3[1-6]m")
-    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
-    assert colours.search(on_a_terminal(*broken, **environment))
-    plain = on_a_terminal(*broken, NO_COLOR="1")
-    assert not colours.search(plain) and "WRONG_DTYPE" in plain
+    plain = on_a_terminal(*words_for_a_terminal(tmp_path), NO_COLOR="1")
+    assert not COLOUR.search(plain) and "WRONG_DTYPE" in plain
 
 
 # ------------------------------------------------------------------------------------------------ list
@@ -250,6 +267,7 @@ def test_list_of_a_problem_without_kernels_says_how_to_start_one(tmp_path: Path)
     assert "python harness.py new product NAME writes one to start from" in text
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_not_an_error() -> None:
     ours, theirs = os.pipe()
     os.close(ours)

@@ -13,6 +13,8 @@ import pytest
 from support import forked_command
 from support.forked_command import ForkedCommand
 
+pytestmark = pytest.mark.slow  # the server imports torch
+
 SEES = """
 import json, os, sys
 print(json.dumps({

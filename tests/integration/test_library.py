@@ -37,17 +37,18 @@ def right() -> kernel_harness.Result:
     return kernel_harness.evaluate("matmul_tt", RIGHT, device="cpu", budget_s=0.2)
 
 
+@pytest.mark.slow
 def test_a_right_kernel_passes(right: kernel_harness.Result) -> None:
     assert right.status is kernel_harness.Status.PASSED, right.reason
 
 
+@pytest.mark.slow
 def test_a_right_kernel_has_a_time(right: kernel_harness.Result) -> None:
     assert right.timing is not None and right.timing.time_ms > 0
 
 
-@pytest.mark.slow
-def test_a_fault_of_the_candidate_is_a_result_and_no_exception() -> None:
-    result = kernel_harness.evaluate(PROBLEM_FILE, "class ModelNew:\n    oops", device="cpu")
+def test_a_fault_of_the_candidate_is_a_result_and_no_exception(evaluator: kernel_harness.Evaluator) -> None:
+    result = evaluator.evaluate("class ModelNew:\n    oops")
     assert result.status in (kernel_harness.Status.RUNTIME_ERROR, kernel_harness.Status.LOAD_ERROR)
 
 
@@ -57,11 +58,10 @@ def test_it_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.slow
-def test_the_caller_s_random_generator_is_left_as_it_was() -> None:
+def test_the_caller_s_random_generator_is_left_as_it_was(evaluator: kernel_harness.Evaluator) -> None:
     torch.manual_seed(7)
     before = torch.get_rng_state()
-    result = kernel_harness.evaluate(PROBLEM_FILE, RIGHT, device="cpu", budget_s=0.2)
+    result = evaluator.evaluate(RIGHT)
 
     assert result.passed, result.reason
     assert torch.equal(torch.get_rng_state(), before)
@@ -189,6 +189,7 @@ def test_each_call_is_a_run_in_fresh_orders(evaluator: kernel_harness.Evaluator)
 
 
 @pytest.mark.parametrize("name", [BASELINE, SENTINEL])
+@pytest.mark.slow
 def test_a_baseline_that_died_is_started_again(name: str, evaluator: kernel_harness.Evaluator) -> None:
     before = processes(evaluator)
     before[name].kill()
@@ -199,6 +200,7 @@ def test_a_baseline_that_died_is_started_again(name: str, evaluator: kernel_harn
     assert [each for each in before if after[each] != before[each]] == [name]
 
 
+@pytest.mark.slow
 def test_a_worn_baseline_is_replaced(evaluator: kernel_harness.Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     before = processes(evaluator)
     monkeypatch.setattr(companions, "COHORTS_OF_A_PROCESS", 0)
@@ -210,6 +212,7 @@ def test_a_worn_baseline_is_replaced(evaluator: kernel_harness.Evaluator, monkey
     assert set(processes(evaluator)) == set(before)
 
 
+@pytest.mark.slow
 def test_a_candidate_without_enough_memory_is_judged_again_without_the_baselines(
     evaluator: kernel_harness.Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

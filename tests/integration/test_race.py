@@ -79,6 +79,7 @@ def test_calls_shorter_than_the_resolution_are_timed_in_several_processes(sessio
     assert all(result.timing and result.timing.rounds == session.settings.rounds for result in found.values())
 
 
+@pytest.mark.slow
 def test_processes_are_replaced_at_the_same_pace_beyond_the_limit(
     session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +173,7 @@ def test_an_interruption_does_not_wait_for_processes_that_are_starting(session: 
     let_go.set()
 
 
+@pytest.mark.slow
 def test_checked_candidates_hold_no_more_processes_than_one_cohort_has(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +189,7 @@ def test_checked_candidates_hold_no_more_processes_than_one_cohort_has(
     assert held == [COHORT]
 
 
+@pytest.mark.slow
 def test_an_answer_that_does_not_fit_into_the_device_s_memory_ends_the_run_with_a_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -220,6 +223,7 @@ def test_a_candidate_that_leaves_no_memory_for_the_answer_fails_alone(
     assert fine.timing
 
 
+@pytest.mark.slow
 def test_if_no_round_counts_the_reason_says_why(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Hold, "update", lambda *_: "the launch gap of all arms was not hidden")
     found = judged(session, "only")
@@ -270,6 +274,7 @@ def processes_of(session: Session) -> set[int]:
     return {process.pid for process in below if process.status() != psutil.STATUS_ZOMBIE}
 
 
+@pytest.mark.slow
 def test_a_conviction_stands_if_the_others_cannot_be_timed_again(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +313,7 @@ def test_timing_ends_once_the_ratio_to_the_wanted_baseline_is_known(against: str
 
 
 @pytest.mark.parametrize("count", [0, 8])
+@pytest.mark.slow
 def test_without_torch_no_further_round_is_timed(
     session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:

@@ -63,6 +63,7 @@ def printed(kernel: str, settings: Settings, emulated: type[Emulated] = Emulated
     return shlex.split(reproduce.command(problem, emulated(), settings, candidate, plan(problem, 1)[0]))
 
 
+@pytest.mark.slow
 def test_it_works_in_a_shell_for_a_problem_without_constants(folder: Path) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     command = shlex.join(printed("it's mine.py", Settings(seed=1, quick=True)))

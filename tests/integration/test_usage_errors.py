@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.command import CANDIDATES, Finished, Harness
+from support.command import CANDIDATES, Finished
 
 BAD = CANDIDATES / "bad"
 GOOD = BAD / "good.py"
@@ -21,7 +21,7 @@ GOOD = BAD / "good.py"
         (["--problem", "matmul_tt", "--device", "cuda:99"], "--device cpu emulates one"),
         (["--problem", "matmul_tt", "--shape", "MM=3"], "did you mean M?"),
         (["--problem", "matmul_tt", "--shape", "M:3"], "M=64,K=128,N=96"),
-        (["--problem", "matmul_tt", "--shape", "M=-3"], "M=-3"),
+        pytest.param(["--problem", "matmul_tt", "--shape", "M=-3"], "M=-3", marks=pytest.mark.slow),
         (["--problem", "matmul_tt", "--precision", "fp8"], "bfloat16"),
         (["--problem", "matmul_tt", "--timeout", "0"], "positive"),
         (["--problem", "matmul_tt", "--kernel", str(BAD)], "no kernel"),
@@ -36,12 +36,12 @@ def test_what_does_not_exist_is_a_usage_error_with_a_suggestion(
     assert suggestion in finished.stderr
 
 
-def test_a_usage_error_leaves_no_results_behind(harness: Harness) -> None:
-    finished = harness.run("--problem", "matmul_tt", "--kernel", "tild")
+def test_a_usage_error_leaves_no_results_behind(typed: Callable[..., Finished], tmp_path: Path) -> None:
+    finished = typed("--problem", "matmul_tt", "--kernel", "tild", "--results", tmp_path / "results")
 
     assert finished.code == 2, finished.stderr
     assert "Traceback" not in finished.stderr
-    assert not harness.results.exists()
+    assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,11 @@ def test_a_usage_error_leaves_no_results_behind(harness: Harness) -> None:
         ("import torch\n", "defines no Model"),
         ("TOLERENCE = {}\n", "broken_problem.py:1: TOLERENCE means nothing to the harness; did you mean TOLERANCE?"),
         ("class Model:\n    pass\n\ndef get_input():\n    pass\n", "py:4: get_input means nothing to the harness;"),
-        ("class Model:\n    pass\n\ndef get_inputs():\n    return [1 / 0]\n", "ZeroDivisionError"),
+        pytest.param(
+            "class Model:\n    pass\n\ndef get_inputs():\n    return [1 / 0]\n",
+            "ZeroDivisionError",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_problem_that_cannot_be_used_is_a_usage_error(

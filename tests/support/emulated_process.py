@@ -6,6 +6,7 @@ A server process imports torch once and forks a child per test, so that each tes
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.util
 import inspect
 import json
@@ -117,6 +118,8 @@ def _serve() -> None:
 
     shared_parts.prepare()
     torch_cuda.install(shared_parts.runtime())
+    _import_what_children_need()
+    gc.freeze()  # else the collections of each child would copy the pages of all objects
     modules: dict[str, ModuleType] = {}
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a test's own output must not mix with the replies
@@ -127,6 +130,22 @@ def _serve() -> None:
                 modules[file] = _imported(file)
             failure = _in_a_child(getattr(modules[file], name).__wrapped__, arguments, folder)
             print(json.dumps(failure), file=replies, flush=True)
+
+
+def _import_what_children_need() -> None:
+    """Imports what torch imports at the first comparison and the first compilation, and what builds need.
+
+    Each child saves 1 to 3 s. As in a candidate's process, torch imports these modules after the device was installed.
+    """
+    import torch
+    from torch.utils import cpp_extension  # noqa: F401
+
+    from kernel_harness.compile import load_inline  # noqa: F401
+    from kernel_harness.emulator import extension  # noqa: F401
+
+    ones = torch.ones(1)
+    torch.testing.assert_close(torch.compile(torch.relu, backend="eager")(ones), ones)
+    assert len([*Path("/proc/self/task").iterdir()]) == 1, "a fork would lack the threads that torch started"
 
 
 def _imported(file: str) -> ModuleType:

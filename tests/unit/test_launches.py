@@ -84,6 +84,7 @@ def test_own_kernels_are_named_in_the_source_or_in_a_library_built_from_it(tmp_p
     assert own(seen, source, [library]) == ["tiled", "scale_by_macro"]
 
 
+@pytest.mark.slow
 def test_after_its_launches_are_counted_a_candidate_is_ready_for_the_timed_shape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

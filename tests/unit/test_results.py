@@ -265,6 +265,7 @@ for i in range(20):
 """
 
 
+@pytest.mark.slow
 def test_processes_that_append_at_once_lose_and_mix_nothing(tmp_path):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
     writers = [

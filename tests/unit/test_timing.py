@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -346,10 +347,11 @@ def test_what_an_interval_says(low: float | None, high: float | None, expected: 
 RUNS = 4000
 
 
+@functools.lru_cache(maxsize=1)  # tests with the same numbers follow each other
 def autocorrelated(correlation: float, seed: int, innovations: str = "normal") -> Floats:
     rng = np.random.default_rng(seed)
     steps = rng.normal(size=(RUNS, LOOKS[-1])) if innovations == "normal" else rng.standard_t(2, (RUNS, LOOKS[-1]))
-    values: Floats = np.empty_like(steps)
+    values: Floats = np.empty_like(steps, order="F")  # filled column by column
     values[:, 0] = steps[:, 0]
     for i in range(1, LOOKS[-1]):
         values[:, i] = correlation * values[:, i - 1] + math.sqrt(1 - correlation**2) * steps[:, i]
