@@ -77,7 +77,8 @@ def fitted(problem: Problem) -> Shape:
     """Returns values of size constants at which a CPU can check the problem; empty if its own size is small enough.
 
     Halves the largest constants, again and again, until the cost of a call is within the limits. Constants with the
-    same value stay equal. A value that the model does not accept is not used.
+    same value stay equal, and those with different values stay different: else a kernel that mixes up two dimensions
+    would be right. A value that the model does not accept is not used.
     """
     now = cost(problem)
     fixed: set[int] = set()
@@ -87,8 +88,9 @@ def fitted(problem: Problem) -> Shape:
         if not sizes:
             break
         largest = max(sizes.values())
-        smaller = {name: value // 2 if value == largest and name in sizes else value for name, value in shape.items()}
-        then = cost(problem.at(smaller))
+        half = _half(largest, shape.values())
+        smaller = {name: half if value == largest and name in sizes else value for name, value in shape.items()}
+        then = cost(problem.at(smaller)) if half else None
         if then is None or not _saves(now, then):
             fixed.add(largest)
         else:
@@ -96,15 +98,23 @@ def fitted(problem: Problem) -> Shape:
     return {name: value for name, value in shape.items() if value != problem.shape[name]}
 
 
+def _half(value: int, taken: Iterable[int]) -> int | None:
+    """Returns half of `value`, or a quarter, or three quarters: the first that is not in `taken`; None if all are."""
+    quarter = [value // 4] if value // 4 >= _LEAST_NEAR else []
+    return next((number for number in (value // 2, *quarter, value * 3 // 4) if number not in taken), None)
+
+
 def near(problem: Problem, rng: random.Random) -> Shape:
     """Returns random sizes a little below the problem's own, odd where the model accepts it; empty if there are none.
 
-    Constants with the same value stay equal, because a kernel may rely on a square.
+    Constants with the same value stay equal, because a kernel may rely on a square. The others stay different.
     """
     usual, found = cost(problem), dict(problem.shape)
     for value in sorted({v for v in problem.shape.values() if v >= _LEAST_NEAR}, reverse=True):
         odd = rng.randrange(value * 3 // 4, value) | 1
-        for number in (odd if odd < value else value - 1, value // 2):
+        for number in (odd if odd < value else value - 1, odd - 2, value // 2, value * 3 // 4):
+            if number in found.values():
+                continue
             changed = {name: number if problem.shape[name] == value else v for name, v in found.items()}
             then = cost(problem.at(changed))
             if usual is not None and then is not None and then != usual:
