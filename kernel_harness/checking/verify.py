@@ -45,6 +45,9 @@ WRONG_NORM = 1e-2
 ELEMENT_LIMIT = 1e-4
 """The largest allowed error of an element, relative to the magnitude that `Expectation.scale` gives for the element."""
 
+# Yields the limits for one output: an element is wrong if it exceeds all of them.
+_Limits = Callable[["_Answer", int], Iterator[Limit]]
+
 
 @dataclass(frozen=True)
 class Expectation:
@@ -152,7 +155,7 @@ def same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], toleranc
     +Inf and -Inf must be in the same elements.
     """
     answer = _Answer(tuple(second), Expectation(case, "repeat", tuple(first), None, None, tolerance))
-    failure = _structure(answer) or _finite_mask(answer) or _elements(answer, _repeat_limits)
+    failure = _structure(answer) or _finite_mask(answer, _repeat_limits) or _elements(answer, _repeat_limits)
     if failure is None:
         return Check(case, Status.PASSED, answer.max_abs, answer.relative)
     detail = f"The second call with the same input gave a different answer. {failure.detail}"
@@ -314,13 +317,17 @@ def _structure(answer: _Answer) -> _Failure | None:
     return None
 
 
-def _finite_mask(answer: _Answer) -> _Failure | None:
-    """Checks that NaN, +Inf and -Inf are in exactly the same elements as in the reference."""
+def _finite_mask(answer: _Answer, limits: _Limits | None = None) -> _Failure | None:
+    """Checks that NaN, +Inf and -Inf are in exactly the same elements as in the reference.
+
+    If not, the failure describes all wrong elements, also those that are finite and exceed the limits (`_elements`).
+    Without `limits`, these are the limits that belong to the distribution of the inputs.
+    """
     for i, (got, want) in enumerate(zip(answer.outputs, answer.expectation.expected, strict=True)):
         if answer.is_inexact(i):
             wrong = non_finite_mismatch(got, want)
             if wrong.any():
-                return _explained(answer, i, wrong)
+                return _explained(answer, i, wrong | _beyond(answer, i, limits or _limits_of(answer)))
     return None
 
 
@@ -348,7 +355,11 @@ def _precision(answer: _Answer) -> _Failure | None:
 
 def _values(answer: _Answer) -> _Failure | None:
     """Checks the error of every element against the limits that belong to the distribution of the inputs."""
-    return _elements(answer, _own_limits if answer.expectation.distribution == OWN else _other_limits)
+    return _elements(answer, _limits_of(answer))
+
+
+def _limits_of(answer: _Answer) -> _Limits:
+    return _own_limits if answer.expectation.distribution == OWN else _other_limits
 
 
 def _input_rounding(answer: _Answer) -> _Failure | None:
@@ -459,19 +470,25 @@ def _scaled_limit(answer: _Answer, i: int, precision: Precision) -> Limit:
     return Limit(answer.truths[i], rtol, finfo.tiny, factor, scales[i])
 
 
-def _elements(answer: _Answer, limits: Callable[[_Answer, int], Iterator[Limit]]) -> _Failure | None:
+def _elements(answer: _Answer, limits: _Limits) -> _Failure | None:
     """Checks every element of every output. Returns a description of the first output with a wrong element, or None.
 
     An element is wrong if it exceeds every limit that `limits` yields for its output.
     """
     for i in range(len(answer.outputs)):
-        wrong = torch.ones_like(answer.outputs[i], dtype=torch.bool)
-        for limit in limits(answer, i):
-            if wrong.any():
-                wrong &= exceeds(*answer.pair(i), limit)
+        wrong = _beyond(answer, i, limits)
         if wrong.any():
             return _explained(answer, i, wrong)
     return None
+
+
+def _beyond(answer: _Answer, i: int, limits: _Limits) -> torch.Tensor:
+    """Returns a boolean tensor that is True where output i exceeds every limit that `limits` yields for it."""
+    wrong = torch.ones_like(answer.outputs[i], dtype=torch.bool)
+    for limit in limits(answer, i):
+        if wrong.any():
+            wrong &= exceeds(*answer.pair(i), limit)
+    return wrong
 
 
 def _explained(answer: _Answer, i: int, mask: torch.Tensor) -> _Failure:
@@ -483,9 +500,11 @@ def _explained(answer: _Answer, i: int, mask: torch.Tensor) -> _Failure:
         text = f"{_name(answer, i)} has a relative error of {answer.errors[i].relative:.2g}, spread over all elements."
         return _Failure(Status.WRONG_VALUES, text)
     shown, pattern = first_mismatches(wrong), describe(wrong)
+    odd = 0 if want.is_complex() else int((~wrong.values.isfinite()).sum())
+    some = f" {odd} of the wrong elements are NaN or infinite." if 0 < odd < wrong.count else ""
     text = (
         f"{_name(answer, i)}: {wrong.count} of {mask.numel()} elements wrong, the first at "
-        f"{list(shown[0].index)}: got {shown[0].got:.7g}, expected {shown[0].expected:.7g}. {pattern.text}"
+        f"{list(shown[0].index)}: got {shown[0].got:.7g}, expected {shown[0].expected:.7g}.{some} {pattern.text}"
     )
     return _Failure(Status.WRONG_VALUES, text.strip(), shown, pattern.advice, error_map(mask))
 

@@ -90,7 +90,7 @@ def fitted(problem: Problem) -> Shape:
         largest = max(sizes.values())
         half = _half(largest, shape.values())
         smaller = {name: half if value == largest and name in sizes else value for name, value in shape.items()}
-        then = cost(problem.at(smaller)) if half else None
+        then = cost(problem.at(smaller)) if half != largest else None
         if then is None or not _saves(now, then):
             fixed.add(largest)
         else:
@@ -98,10 +98,10 @@ def fitted(problem: Problem) -> Shape:
     return {name: value for name, value in shape.items() if value != problem.shape[name]}
 
 
-def _half(value: int, taken: Iterable[int]) -> int | None:
-    """Returns half of `value`, or a quarter, or three quarters: the first that is not in `taken`; None if all are."""
+def _half(value: int, taken: Iterable[int]) -> int:
+    """Returns half of `value`, a quarter or three quarters: the first that is not in `taken`; `value` if all are."""
     quarter = [value // 4] if value // 4 >= _LEAST_NEAR else []
-    return next((number for number in (value // 2, *quarter, value * 3 // 4) if number not in taken), None)
+    return next((number for number in (value // 2, *quarter, value * 3 // 4) if number not in taken), value)
 
 
 def near(problem: Problem, rng: random.Random) -> Shape:

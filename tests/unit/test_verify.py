@@ -705,3 +705,14 @@ def test_one_element_off_by_more_than_everything_is_always_found(
     expectation = Expectation("x", distribution, (x,), (x.double(),), None, FLOAT32)
     check = verify([got], expectation)
     assert [m.index for m in check.first_mismatches] == [(where,)]
+
+
+def test_finite_wrong_elements_count_beside_some_that_are_nan() -> None:
+    expected = torch.arange(1.0, 65).reshape(8, 8)
+    got = 2 * expected + 1
+    got[3, :2] = torch.nan
+    check = verify([got], Expectation("c", "own", (expected,), None, None, Tolerance(1e-4, 1e-4), False, None))
+
+    assert check.status is Status.WRONG_VALUES
+    assert "64 of 64 elements wrong" in check.detail and "2 of the wrong elements are NaN or infinite." in check.detail
+    assert "very wrong element is NaN" not in check.detail
