@@ -17,6 +17,8 @@ import torch
 
 MIN_WRONG = 4
 """The least number of wrong elements that can form a pattern. Fewer elements would form one by chance."""
+MOST_OF_ALL = 0.9
+"""The largest share of an output that a frame, a block or a run may take. A larger one shows nothing."""
 MOST_DESCRIBED = 1 << 26
 """The largest number of elements of an output that is searched for a pattern. The search takes ten times its memory."""
 
@@ -259,7 +261,7 @@ def _tail_frame(wrong: Wrong) -> str | None:
     if not (0 < row < rows and 0 < column < columns) or bool(flat[:row, :column].any()):
         return None
     frame = torch.cat((wrong.explained[..., row:, :].reshape(-1), wrong.explained[..., :row, column:].reshape(-1)))
-    if not _filled(wrong, frame):
+    if not _filled(wrong, frame) or frame.numel() > MOST_OF_ALL * wrong.mask.numel():
         return None
     return f"the wrong elements fill the last tiles, rows from {row} and columns from {column} on"
 
@@ -281,7 +283,7 @@ def _block(wrong: Wrong) -> str | None:
         region = region.narrow(axis, first, last - first + 1)
         unit = _unit(wrong, axis) + ("s" if wrong.mask.ndim == 2 else f"s of dimension {axis}")
         words.append(f"{unit} {first} to {last}")
-    if region.numel() == wrong.mask.numel() or not _filled(wrong, region):
+    if region.numel() > MOST_OF_ALL * wrong.mask.numel() or not _filled(wrong, region):
         return None
     return f"the wrong elements fill one block, {', '.join(words)}"
 
@@ -291,7 +293,8 @@ def _run(wrong: Wrong) -> str | None:
     flat = wrong.mask.reshape(-1)
     first = int(flat.to(torch.uint8).argmax())
     last = flat.numel() - 1 - int(flat.flip(0).to(torch.uint8).argmax())
-    if last - first + 1 > 0.99 * flat.numel() or not _filled(wrong, wrong.explained.reshape(-1)[first : last + 1]):
+    run = wrong.explained.reshape(-1)[first : last + 1]
+    if run.numel() > MOST_OF_ALL * flat.numel() or not _filled(wrong, run):
         return None
     if last == flat.numel() - 1:
         return f"all elements from {first} on, in memory order, are wrong{_tile_hint(first)}"

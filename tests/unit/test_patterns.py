@@ -239,3 +239,13 @@ def test_a_recognised_mistake_comes_with_advice(edit: Callable[[torch.Tensor], o
 
 def test_without_a_pattern_there_is_no_advice() -> None:
     assert advised(lambda t: t[3, 5].add_(1)) == ""
+
+
+def test_a_frame_or_a_run_that_is_nearly_everything_shows_nothing() -> None:
+    expected = torch.rand(48, 64, generator=torch.Generator().manual_seed(0)) + 1
+    noise = torch.rand(48, 64, generator=torch.Generator().manual_seed(1)) + 2
+    frame, run = expected.clone(), expected.clone()
+    frame[4:], frame[:, 4:] = noise[4:], noise[:, 4:]
+    run.view(-1)[100:3000] = noise.view(-1)[100:3000]
+    for got in (frame, run):
+        assert describe(Wrong(got, expected, got != expected)).text == ""
