@@ -58,7 +58,7 @@ def rewrite_launches(tokens: list[Token], kernels: set[str]) -> None:
             name = f"({name})"  # brackets mark a variable, which may hold any kernel
         before = f"::emulator::Configuration({line_breaks(kernel)}"
         parameters, passed, arguments = _passed(arguments)
-        between = f')({line_breaks(tokens[close + 3 : opening])}"{name}", [&]({parameters}) {{ {called}({passed}); }}'
+        between = f')({line_breaks(tokens[close + 3 : opening])}"{name}", [=]({parameters}) {{ {called}({passed}); }}'
         comma = ", " if any(token.is_code for token in arguments) else ""
         tokens[start : end + 1] = [
             *tokenize(before), *configuration, *tokenize(between + comma), *arguments, *tokenize(")"),

@@ -147,6 +147,7 @@ class _Statements:
     def _instruction(self, pieces: list[str]) -> str:
         parts = re.split(r"\.", pieces[0])
         operands: list[str | list[str]] = []
+        second = ""
         i = 1
         while i < len(pieces):
             if pieces[i] == "[":
@@ -163,10 +164,13 @@ class _Statements:
                 i = end + 1
             elif pieces[i] == ",":
                 i += 1
+            elif pieces[i] == "|" and len(operands) == 1:
+                second = self._value(pieces[i + 1])
+                i += 2
             elif pieces[i] == "!":
                 operands.append(f"!{self._value(pieces[i + 1])}")
                 i += 2
             else:
                 operands.append(self._value(pieces[i]))
                 i += 1
-        return MEANINGS[parts[0]](Instruction(parts, operands))
+        return MEANINGS[parts[0]](Instruction(parts, operands, second))

@@ -27,6 +27,8 @@ _UNARY = {
     "sqrt": "sqrtf({0})", "rsqrt": "1.0f / sqrtf({0})", "sin": "sinf({0})", "cos": "cosf({0})", "tanh": "tanhf({0})",
 }  # fmt: skip
 _FLOATS = {"add": "__fadd_{1}", "mul": "__fmul_{1}", "sub": "__fsub_{1}", "fma": "__fmaf_{1}", "div": "__fdiv_{1}"}
+_DOUBLES = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}", "min": "fmin({0}, {1})",
+            "max": "fmax({0}, {1})", "fma": "fma({0}, {1}, {2})"}  # fmt: skip
 _INTEGERS = {"add": "{0} + {1}", "sub": "{0} - {1}", "min": "({0} < {1} ? {0} : {1})", "max": "({0} < {1} ? {1} : {0})",
              "and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}"}  # fmt: skip
 _COMPARES = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">",
@@ -42,11 +44,13 @@ _ATOMIC_TYPES = {"b32": "unsigned", "u32": "unsigned", "s32": "int", "u64": "uns
 class Instruction:
     """An instruction: its parts, such as `ld`, `global` and `f32`, and the C++ text of its operands.
 
-    An operand in braces is a list of texts. An address has the text of a call of `ptx::at`.
+    An operand in braces is a list of texts. An address has the text of a call of `ptx::at`. `second` is the second
+    result, such as the predicate in `%0|p`; empty if there is none.
     """
 
     parts: Sequence[str]
     operands: Sequence[str | list[str]]
+    second: str = ""
 
     @property
     def type(self) -> str:
@@ -92,6 +96,8 @@ def _arithmetic(it: Instruction) -> str:
     op, type_ = it.parts[0], it.type
     middle = set(it.parts[1:-1])
     count = 3 if op == "fma" else 2
+    if (_INTEGER.fullmatch(type_) and middle == {"cc"}) or op in ("addc", "subc"):
+        return _carried(it)
     if _INTEGER.fullmatch(type_):
         _only(sorted(middle), set())
         return it.write(f"static_cast<{ctype(type_)}>({_INTEGERS[op].format(it.read(1), it.read(2))})")
@@ -100,6 +106,9 @@ def _arithmetic(it: Instruction) -> str:
         rounding = next((_ROUNDS[part] for part in it.parts if part in _ROUNDS), "rn")
         arguments = ", ".join(it.read(1 + i) for i in range(count))
         return it.write(f"{_FLOATS[op].format('', rounding)}({arguments})")
+    if type_ == "f64" and op in _DOUBLES:
+        _only(sorted(middle), {"rn"})
+        return it.write(_DOUBLES[op].format(*(it.read(1 + i) for i in range(count))))
     if type_ == "f32" and op in ("min", "max"):
         return it.write(f"f{op}f({it.read(1)}, {it.read(2)})")
     if type_ in ("f16x2", "bf16x2", "f16", "bf16"):
@@ -109,26 +118,51 @@ def _arithmetic(it: Instruction) -> str:
     raise KeyError(type_)
 
 
+def _carried(it: Instruction) -> str:
+    """Returns C++ for a sum or difference of integers that sets the carry flag (`.cc`), reads it, or both."""
+    _only(it.parts[1:-1], {"cc"})
+    if it.type not in ("u32", "s32", "b32", "u64", "s64", "b64"):
+        raise KeyError(it.type)
+    name = "sum" if it.parts[0].startswith("add") else "difference"
+    reads, sets = it.parts[0] in ("addc", "subc"), "cc" in it.parts
+    bits = f"u{it.type[1:]}"
+    flags = f"<{'true' if reads else 'false'}, {'true' if sets else 'false'}>"
+    return it.write(f"{NAMESPACE}::{name}{flags}({it.read(1, bits)}, {it.read(2, bits)})")
+
+
 def _multiply(it: Instruction) -> str:
     """Returns C++ for `mul` and `mad`: of integers with the part of the product that is kept, of floats otherwise."""
     if not _INTEGER.fullmatch(it.type):
         return _arithmetic(it)
-    _only(it.parts[1:-1], {"lo", "wide", "hi"})
+    carries = "cc" in it.parts or it.parts[0] == "madc"
+    _only(it.parts[1:-1], {"lo", "wide", "hi", *(["cc"] if carries else [])})
     bits, sign = int(it.type[1:]), it.type[0]
-    wide = f"std::{'int' if sign == 's' else 'uint'}{2 * bits}_t"
-    if bits == 64 or not it.parts[1:-1]:
+    wide = f"{'' if sign == 's' else 'unsigned '}__int128" if bits == 64 else _TYPES[f"{sign}{2 * bits}"]
+    if not it.parts[1:-1] or (it.parts[1] == "wide" and (bits == 64 or carries)):
         raise KeyError(it.type)
     product = f"static_cast<{wide}>({it.read(1)}) * static_cast<{wide}>({it.read(2)})"
     part, result = it.parts[1], ctype(it.type)
     value = {"lo": f"static_cast<{result}>({product})", "wide": f"({product})",
              "hi": f"static_cast<{result}>(({product}) >> {bits})"}[part]  # fmt: skip
+    if carries:
+        flags = f"<{'true' if it.parts[0] == 'madc' else 'false'}, {'true' if 'cc' in it.parts else 'false'}>"
+        unsigned = ctype(f"u{bits}")
+        return it.write(f"{NAMESPACE}::sum{flags}(static_cast<{unsigned}>({value}), {it.read(3, f'u{bits}')})")
     if it.parts[0] == "mad":
         value = f"{value} + {it.read(3, f'{sign}{2 * bits}' if part == 'wide' else None)}"
     return it.write(value)
 
 
 def _unary(it: Instruction) -> str:
+    if _INTEGER.fullmatch(it.type):
+        _only(it.parts[1:-1], set())
+        value = it.read(1)
+        return it.write({"neg": f"(0 - {value})", "abs": f"({value} < 0 ? 0 - {value} : {value})"}[it.parts[0]])
     _only(it.parts[1:-1], {"approx", "ftz", "rn"})
+    if it.type == "f64" and it.parts[0] in ("neg", "abs", "rcp", "sqrt") and "approx" not in it.parts:
+        value = it.read(1)
+        return it.write({"neg": f"-{value}", "abs": f"fabs({value})", "rcp": f"1.0 / {value}",
+                         "sqrt": f"sqrt({value})"}[it.parts[0]])  # fmt: skip
     if it.type != "f32":
         raise KeyError(it.type)
     return it.write(_UNARY[it.parts[0]].format(it.read(1)))
@@ -147,6 +181,73 @@ def _lop3(it: Instruction) -> str:
 def _prmt(it: Instruction) -> str:
     _only(it.parts[1:], {"b32"})
     return it.write(f"__byte_perm({', '.join(it.read(i, 'b32') for i in range(1, 4))})")
+
+
+def _bits(it: Instruction) -> str:
+    """Returns C++ for an instruction on the bits of an integer. The results of `popc`, `clz` and `bfind` have 32."""
+    op, type_ = it.parts[0], it.type
+    _only(it.parts[1:-1], set())
+    allowed = {"bfe": ("u32", "s32", "u64", "s64"), "bfind": ("u32", "s32", "u64", "s64")}.get(op, ("b32", "b64"))
+    if type_ not in allowed:
+        raise KeyError(type_)
+    count = {"bfe": 3, "bfi": 4}.get(op, 1)
+    types = [type_, type_] if op == "bfi" else [type_]
+    types += ["u32"] * (count - len(types))
+    values = ", ".join(it.read(1 + i, kind) for i, kind in enumerate(types))
+    return it.write(f"~{values}" if op == "not" else f"{NAMESPACE}::{op}({values})")
+
+
+def _divide(it: Instruction) -> str:
+    """Returns C++ for `div` and `rem` of integers, and `div` of floats."""
+    if not _INTEGER.fullmatch(it.type):
+        return _arithmetic(it)
+    _only(it.parts[1:-1], set())
+    return it.write(f"{it.read(1)} {'/' if it.parts[0] == 'div' else '%'} {it.read(2)}")
+
+
+def _dot(it: Instruction) -> str:
+    if it.parts[1:] not in (["u32", "u32"], ["s32", "s32"]):
+        raise KeyError("dp4a")
+    kind = it.type
+    return it.write(f"__dp4a({', '.join(it.read(i, kind) for i in (1, 2, 3))})")
+
+
+def _shuffle(it: Instruction) -> str:
+    if it.parts[1] != "sync" or it.type != "b32":
+        raise KeyError("shfl")
+    mode = {"up": "kUp", "down": "kDown", "bfly": "kButterfly", "idx": "kIndex"}[it.parts[2]]
+    values = ", ".join(it.read(i, "b32") for i in (1, 2, 3, 4))
+    result = f"const auto [value, valid] = {NAMESPACE}::shuffle({NAMESPACE}::{mode}, {values});"
+    return f"{{ {result} {it.write('value')} {f'{it.second} = valid;' if it.second else ''} }}"
+
+
+def _vote(it: Instruction) -> str:
+    if it.parts[1] != "sync" or it.parts[2:] not in (
+        ["ballot", "b32"],
+        ["any", "pred"],
+        ["all", "pred"],
+        ["uni", "pred"],
+    ):
+        raise KeyError("vote")
+    return it.write(f"__{it.parts[2]}_sync({it.read(2, 'b32')}, {it.read(1, 'pred')})")
+
+
+def _redux(it: Instruction) -> str:
+    if it.parts[1] != "sync" or it.type not in ("u32", "s32", "b32"):
+        raise KeyError("redux")
+    op = {"add": "add", "min": "min", "max": "max", "and": "and", "or": "or", "xor": "xor"}[it.parts[2]]
+    return it.write(f"__reduce_{op}_sync({it.read(2, 'b32')}, {it.read(1)})")
+
+
+def _match(it: Instruction) -> str:
+    if it.parts[1:3] != ["any", "sync"] or it.type not in ("b32", "b64"):
+        raise KeyError("match")
+    kind = "unsigned" if it.type == "b32" else "unsigned long long"
+    return it.write(f"__match_any_sync({it.read(2, 'b32')}, static_cast<{kind}>({it.read(1)}))")
+
+
+def _active(it: Instruction) -> str:
+    return it.write("__activemask()")
 
 
 def _setp(it: Instruction) -> str:
@@ -217,9 +318,14 @@ def _atomic(it: Instruction) -> str:
 def _barrier(it: Instruction) -> str:
     if it.parts[1:] == ["warp", "sync"]:
         return f"__syncwarp({it.read(0, 'b32')});"
-    if it.parts[1] != "sync" or list(it.operands) != ["0u"]:  # another barrier, or for a part of the block
+    parts = [part for part in it.parts[1:] if part not in ("cta", "aligned")]
+    if parts == ["sync"] and list(it.operands) == ["0u"]:
+        return "__syncthreads();"
+    if parts not in (["sync"], ["arrive"]) or len(it.operands) > 2:
         raise KeyError("barrier")
-    return "__syncthreads();"
+    threads = it.read(1, "u32") if len(it.operands) == 2 else "blockDim.x * blockDim.y * blockDim.z"
+    waits = "true" if parts == ["sync"] else "false"
+    return f"::emulator::meet_at_barrier({it.read(0, 'u32')}, {threads}, {waits});"
 
 
 def _fence(it: Instruction) -> str:
@@ -279,11 +385,18 @@ def _nothing(it: Instruction) -> str:
     return ""
 
 
+def _pause(it: Instruction) -> str:
+    return "::emulator::yield();"
+
+
 MEANINGS: dict[str, Callable[[Instruction], str]] = {
     "mov": _mov, "mul": _multiply, "mad": _multiply, "shl": _shift, "shr": _shift, "lop3": _lop3, "prmt": _prmt,
     "setp": _setp, "selp": _selp, "cvt": _cvt, "cvta": _cvta, "ld": _memory, "st": _memory, "red": _atomic,
     "atom": _atomic, "bar": _barrier, "barrier": _barrier, "membar": _fence, "fence": _fence, "cp": _async_copy,
-    "ldmatrix": _ldmatrix, "mma": _mma, "prefetch": _nothing, "nanosleep": _nothing,
-    **dict.fromkeys(["add", "sub", "fma", "div", "min", "max", "and", "or", "xor"], _arithmetic),
+    "ldmatrix": _ldmatrix, "mma": _mma, "prefetch": _nothing, "nanosleep": _pause, "div": _divide, "rem": _divide,
+    "dp4a": _dot, "shfl": _shuffle, "vote": _vote, "redux": _redux, "match": _match, "activemask": _active,
+    "madc": _multiply,
+    **dict.fromkeys(["popc", "clz", "brev", "bfind", "bfe", "bfi", "not"], _bits),
+    **dict.fromkeys(["add", "sub", "addc", "subc", "fma", "min", "max", "and", "or", "xor"], _arithmetic),
     **dict.fromkeys(_UNARY, _unary),
 }  # fmt: skip

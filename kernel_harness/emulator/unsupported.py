@@ -30,13 +30,24 @@ _HEADERS = _HERE / "include" / "cuda"
 _CUDA_HEADERS = re.compile(
     r"cuda_fp\w+\.h(?:pp)?|cuda_pipeline\w*\.h|cuda_awbarrier\w*\.h|mma\.h|cooperative_groups[\w/]*\.h|cub/[\w/.]+"
     r"|thrust/[\w/.]+|cuda/[\w/.]+|nv/\w+|cute/[\w/.]+|cutlass/[\w/.]+|curand\w*\.h|cufft\w*\.h|cusparse\w*\.h"
-    r"|cusolver\w*\.h|cudnn\w*\.h|cublas\w*\.h|nvrtc\.h"
+    r"|cusolver\w*\.h|cudnn\w*\.h|cublas\w*\.h|nvrtc\.h|surface\w*\.h|texture\w*\.h|nccl\.h|npp\w*\.h|nvtx3/[\w/.]+"
 )
+_TORCH_STREAMS = ("getStreamFromPool", "CUDAStreamGuard", "setCurrentCUDAStream")
 _ASM, _VOLATILE = ("asm", "__asm__", "__asm"), ("volatile", "__volatile__")
 _QUOTED = r"[\u2018'](?P<name>[\w:~]+)(?:\(.*?\))?[\u2019']"
 _UNKNOWN_NAME = re.compile(
     rf"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: (?:fatal )?error: {_QUOTED} "
-    r"(?:was not declared|is not a member|has not been declared|does not name|in namespace|is not a class)",
+    r"(?:was not declared|is not a member(?: of [\u2018'](?P<space>\w+))?|has not been declared|does not name"
+    r"|in namespace|is not a class)",
+    re.MULTILINE,
+)
+# A class or function of a library that the emulator has, with other arguments or members than it knows.
+_LIBRARY = r"(?:cub|thrust|cooperative_groups|cuda)::"
+_UNKNOWN_FORM = re.compile(
+    r"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: error: "
+    rf"(?:no matching function for call to [\u2018'](?P<called>{_LIBRARY}\w+(?:::\w+)*)"
+    r"|no match for call to [\u2018']\((?:const )?(?P<algorithm>thrust::)details::"
+    rf"|(?=[^\n]*(?:class|struct) (?P<type>{_LIBRARY}\w+))[^\n]* has no member named [\u2018'](?P<member>\w+))",
     re.MULTILINE,
 )
 _LONGEST_PTX = 100
@@ -52,14 +63,15 @@ _ASSERTION = re.compile(
     r"emulator_unsupported: (?P<construct>[^\n]*)",
     re.MULTILINE,
 )
+_PATTERNS = (_UNKNOWN_NAME, _UNKNOWN_FORM, _MISSING_HEADER, _ASSERTION)
 _REQUIRED_FROM = re.compile(r"^(?P<place>[^\s:][^:\n]*:\d+):\d+:\s+required from", re.MULTILINE)
 
 
 def mark(tokens: list[Token]) -> None:
     """Edits `tokens`, a CUDA source, in place, so that the compiler reports what the emulator cannot run.
 
-    That is inline PTX (`asm`) that has no translation, and the headers of CUDA that the emulator does not have. Inline
-    PTX that has one is translated.
+    That is inline PTX (`asm`) that has no translation, the headers of CUDA that the emulator does not have, and
+    captures in a source that sets torch's streams. Inline PTX that has a translation is translated.
     """
     for i in places_of(tokens, *_ASM):
         opening = next_code(tokens, i + 1)
@@ -69,6 +81,9 @@ def mark(tokens: list[Token]) -> None:
         if closing is not None:
             text = _translated(tokens[opening + 1 : closing])
             tokens[i : closing + 1] = tokenize(text + line_breaks(tokens[i : closing + 1]))
+    if places_of(tokens, *_TORCH_STREAMS):
+        for i in places_of(tokens, "cudaStreamBeginCapture"):
+            tokens[i : i + 1] = tokenize("emulator_capture_beside_torch")
     for i in places_of(tokens, "#"):
         header, name = _included(tokens, i)
         if _CUDA_HEADERS.fullmatch(header) and not (_HEADERS / header).is_file():
@@ -90,19 +105,29 @@ def find_in_log(log: str) -> tuple[str, str] | None:
     The construct is the cause of the first error in the log that names anything. Returns None if this error is the
     author's mistake instead.
     """
-    found = [match for match in (p.search(log) for p in (_UNKNOWN_NAME, _MISSING_HEADER, _ASSERTION)) if match]
+    found = [match for match in (p.search(log) for p in _PATTERNS) if match]
     if not found:
         return None
     first = min(found, key=re.Match.start)
     if first.re is _UNKNOWN_NAME:
         name = first["name"].split("::")[-1]
-        return (first["place"], name) if name in _names() else None
+        qualified = f"{first['space']}::{name}"
+        return (first["place"], name) if name in _names() or qualified in _names() else None
+    if first.re is _UNKNOWN_FORM:
+        member = f"{first['type']}::{first['member']}"
+        called = "an algorithm of thrust" if first["algorithm"] else first["called"]
+        return _own_place(log, first), f"{called} with these arguments" if called else member
     if first.re is _MISSING_HEADER:
         header = first["header"]
         return (first["place"], f"the header {header}") if _CUDA_HEADERS.fullmatch(header) else None
-    places = [m["place"] for m in _REQUIRED_FROM.finditer(log)] + [first["place"]]
+    return _own_place(log, first), first["construct"]
+
+
+def _own_place(log: str, error: re.Match[str]) -> str:
+    """Returns the place (`file:line`) in the candidate's source that led to an error in a header of the emulator."""
+    places = [m["place"] for m in _REQUIRED_FROM.finditer(log)] + [error["place"]]
     own = [place for place in places if str(_HERE) not in place]
-    return (own[-1] if own else "source"), first["construct"]
+    return own[-1] if own else "source"
 
 
 def _included(tokens: Sequence[Token], at: int) -> tuple[str, int]:

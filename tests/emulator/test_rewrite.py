@@ -18,7 +18,7 @@ def launch(source: str) -> tuple[str, str, str, str]:
     text = " ".join(rewrite(source).split())
     pattern = (
         r"::emulator::Configuration\((?P<configuration>.*)\)\(\s*\"(?P<name>.*?)\", "
-        r"\[&\]\(auto\.\.\. emulator_arguments\) \{ (?P<kernel>.*)\(emulator_arguments\.\.\.\); \}"
+        r"\[=\]\(auto\.\.\. emulator_arguments\) \{ (?P<kernel>.*)\(emulator_arguments\.\.\.\); \}"
         r"(?:, (?P<arguments>.*))?\s*\);"
     )
     found = re.search(pattern, text)
@@ -101,7 +101,7 @@ def test_a_launch_without_arguments_passes_none():
 )
 def test_null_pointers_and_initializers_reach_the_kernel_as_they_are_written(arguments, parameters, passed, own):
     text = " ".join(rewrite(f"k<<<1, 2>>>({arguments});").split())
-    assert text == f'::emulator::Configuration(1, 2)("k", [&]({parameters}) {{ k({passed}); }}, {own});'
+    assert text == f'::emulator::Configuration(1, 2)("k", [=]({parameters}) {{ k({passed}); }}, {own});'
 
 
 def test_a_launch_whose_only_argument_is_a_literal_passes_it():
@@ -275,9 +275,9 @@ PTX = 'static_assert(false, "emulator_unsupported: the inline PTX wgmma.fence.sy
         ('asm("wgmma.fence.sync.aligned;");', f"{PTX};"),
         ('asm volatile ("wgmma.fence.sync.aligned;\\n" ::: "memory");', f"{PTX};"),
         ('__asm__ __volatile__("bar.sync 0; " "wgmma.fence.sync.aligned;");', f"{PTX};"),
-        ("#include <curand_kernel.h>", "#include <emulator_unsupported/curand_kernel.h>"),
+        ("#include <cufft.h>", "#include <emulator_unsupported/cufft.h>"),
         ('#include "cuda_fp8.h"', '#include "emulator_unsupported/cuda_fp8.h"'),
-        ("  #  include <cub/device/device_scan.cuh>", "  #  include <emulator_unsupported/cub/device/device_scan.cuh>"),
+        ("  #  include <cub/device/device_copy.cuh>", "  #  include <emulator_unsupported/cub/device/device_copy.cuh>"),
         ("#include <cute/tensor.hpp>", "#include <emulator_unsupported/cute/tensor.hpp>"),
     ],
 )
@@ -288,7 +288,7 @@ def test_a_construct_that_only_a_gpu_can_run_is_marked_for_the_compiler_at_its_l
 @pytest.mark.parametrize(
     "statement",
     [
-        '"bar.sync 1, 128;"',  # a barrier for a part of the block
+        '"bar.red.popc.u32 %0, 1, p;"',  # a barrier for a part of the block
         '"LOOP: add.u32 %0, %0, 1; bra LOOP;" : "+r"(x)',
         '"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0}, {%1}, {%1}, {%0};" : "+f"(d) : "r"(a)',
         '"mbarrier.arrive.shared.b64 _, [%0];" :: "r"(bar)',
@@ -341,7 +341,7 @@ UNKNOWN = "cuda.cu:9:3: error: 'unknown' was not declared in this scope\n"
         ("/own/tiles.cuh:2:10: fatal error: cute/tensor.hpp: No such file or directory\n",
          ("/own/tiles.cuh:2", "the header cute/tensor.hpp")),
         ("cuda.cu:2:10: fatal error: forgotten.h: No such file or directory\n", None),
-        ("cuda.cu:9:3: error: 'cudaGraph_t' was not declared in this scope\n", ("cuda.cu:9", "cudaGraph_t")),
+        ("cuda.cu:9:3: error: 'cudaGraphAddNode' was not declared in this scope\n", ("cuda.cu:9", "cudaGraphAddNode")),
         (ASSERTED + UNKNOWN, ("cuda.cu:7", "the inline PTX wgmma")),
         (UNKNOWN + ASSERTED, None),
     ],

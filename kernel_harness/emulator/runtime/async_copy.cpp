@@ -31,6 +31,7 @@ struct Block {
   uint3 index{};
   std::vector<Queue> threads;
   std::map<const ArrivalBarrier*, Batch> bound;
+  std::map<unsigned, ArrivalBarrier> numbered;  // the barriers of bar.sync and bar.arrive
 };
 
 void make(const Batch& batch) {
@@ -50,6 +51,7 @@ Block& running_block() {
     block.index = blockIdx;
     block.threads.assign(blockDim.x * blockDim.y * blockDim.z, {});
     block.bound.clear();
+    block.numbered.clear();
   }
   return block;
 }
@@ -89,6 +91,13 @@ unsigned arrive(ArrivalBarrier& barrier, int arrivals) {
   ++barrier.phase;
   if (sanitize::on) sanitize::order_block();
   return phase;
+}
+
+void meet_at_barrier(unsigned number, unsigned threads, bool waits) {
+  ArrivalBarrier& barrier = running_block().numbered[number];
+  if (barrier.left == barrier.expected) barrier.left = barrier.expected = static_cast<int>(threads);
+  const unsigned phase = arrive(barrier, 1);
+  while (waits && barrier.phase == phase) yield();
 }
 
 unsigned phase_of(const ArrivalBarrier& barrier) { return barrier.phase; }

@@ -13,7 +13,9 @@
 
 using Clock = std::chrono::steady_clock;
 
-struct CUstream_st {};
+struct CUstream_st {
+  unsigned flags = 0;
+};
 struct CUevent_st {
   bool timed = true, recorded = false;
   Clock::time_point at{};
@@ -143,11 +145,13 @@ cudaError_t attribute(int* out, cudaDeviceAttr which, int device) {
 
 // ------------------------------------------------------------------------------------- streams and events
 
-cudaError_t create_stream(cudaStream_t* stream) {
+cudaError_t create_stream(cudaStream_t* stream, unsigned flags) {
   if (synchronize()) return synchronize();
-  streams().add(*stream = new CUstream_st);
+  streams().add(*stream = new CUstream_st{flags});
   return cudaSuccess;
 }
+
+bool is_blocking(cudaStream_t stream) { return streams().has(stream) && !(stream->flags & cudaStreamNonBlocking); }
 
 cudaError_t destroy_stream(cudaStream_t stream) {
   if (!streams().remove(stream)) return give(cudaErrorInvalidResourceHandle);
@@ -171,12 +175,35 @@ cudaError_t destroy_event(cudaEvent_t event) {
 
 cudaError_t record_event(cudaEvent_t event, cudaStream_t stream) {
   if (!events().has(event) || !is_stream(stream)) return give(cudaErrorInvalidResourceHandle);
+  if (captured_record(event, stream)) return synchronize();
   event->recorded = true;
   event->at = Clock::now();
   return synchronize();
 }
 
 cudaError_t check_event(cudaEvent_t event) { return events().has(event) ? synchronize() : give(cudaErrorInvalidResourceHandle); }
+
+cudaError_t wait_for(cudaStream_t stream, cudaEvent_t event) {
+  if (check_event(event)) return check_event(event);
+  cudaError_t error = cudaSuccess;
+  return captured_wait(stream, event, &error) ? error : synchronize(stream);
+}
+
+// The host cannot wait for work that a capture only records.
+cudaError_t synchronize_event(cudaEvent_t event) {
+  const cudaError_t error = refuse_in_capture();
+  return error ? error : check_event(event);
+}
+
+cudaError_t synchronize_stream(cudaStream_t stream) {
+  const cudaError_t error = captures(stream) ? refuse_in_capture() : cudaSuccess;
+  return error ? error : synchronize(stream);
+}
+
+cudaError_t synchronize_device() {
+  const cudaError_t error = refuse_in_capture();
+  return error ? error : synchronize();
+}
 
 cudaError_t elapsed_ms(float* ms, cudaEvent_t start, cudaEvent_t end) {
   for (cudaEvent_t event : {start, end})

@@ -7,6 +7,7 @@
 
 #include "emulator/profile.h"
 #include "emulator/sanitize.h"
+#include "time_slices.h"
 
 EMULATOR_BUILT_IN uint3 threadIdx{}, blockIdx{};
 EMULATOR_BUILT_IN dim3 blockDim, gridDim;
@@ -14,6 +15,7 @@ EMULATOR_BUILT_IN dim3 blockDim, gridDim;
 namespace emulator {
 
 EMULATOR_BUILT_IN char* dynamic_shared = nullptr;
+EMULATOR_BUILT_IN bool carry = false;
 EMULATOR_BUILT_IN unsigned row_end = 0;
 
 EMULATOR_BUILT_IN Core* core = nullptr;
@@ -27,9 +29,10 @@ constexpr std::size_t kAlignment = 1024;  // the alignment of shared memory: the
 
 void Core::begin_launch(const Launch& launch) {
   launch_ = &launch;
-  const SharedMemory shared = static_memory_of(reinterpret_cast<const void*>(launch.body));
-  static_ = shared.data;
-  static_bytes_ = shared.bytes;
+  const Library library = library_of(reinterpret_cast<const void*>(launch.body));
+  code_low_ = library.low, code_high_ = library.high;
+  static_ = library.shared.data;
+  static_bytes_ = library.shared.bytes;
   kept_.assign(static_, static_ + static_bytes_);
   const dim3& b = launch.block;
   threads_.resize(b.x * b.y * b.z);
@@ -87,7 +90,7 @@ void Core::poison() {
 void Core::begin_block(std::uint64_t number) {
   const dim3& grid = launch_->grid;
   blockIdx = {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y), static_cast<unsigned>(number / grid.x / grid.y)};
-  next_ = 0;
+  next_ = interrupted_ = 0;
   abandoned_ = false;
   alive_ = static_cast<unsigned>(threads_.size());
   row_end = sanitize::on ? 0 : blockDim.x;
@@ -317,6 +320,25 @@ void Core::leave_lockstep() {
   pop_ready();
 }
 
+namespace {
+bool same(const uint3& a, const uint3& b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
+}  // namespace
+
+void Core::tick(std::uintptr_t at) {
+  if (!launch_ || !alive_ || at < code_low_ || at >= code_high_) return;  // else this code may not be interrupted
+  const bool long_running = same(threadIdx, ticked_thread_) && same(blockIdx, ticked_block_);
+  ticked_thread_ = threadIdx, ticked_block_ = blockIdx;
+  if (!long_running) return;
+  if (!interrupted_) TimeSlices::shorten();
+  if (++interrupted_ % (alive_ + 1) == 0 && !sanitize::on && !launch_->cooperative) {
+    // All threads of the block had a turn and seem to wait, so they may wait for another block.
+    if (run_more_blocks(number_ + 1, end_)) end_ = number_ + 1;
+  }
+  const bool own = carry;
+  yield();
+  carry = own;
+}
+
 std::string Core::name(unsigned index) const {
   char text[160];
   const dim3& b = launch_->block;
@@ -361,12 +383,14 @@ State for_turn(std::uint64_t, std::uint64_t, State here) { return core->wait_for
 bool grid_is_cooperative() { return core->cooperative(); }
 bool next_row() { return core->next_row(); }
 void* shared_at(std::uint32_t low) { return core->shared_at(low); }
-void fail_in_kernel(const char* what) { core->fail(what); }
+bool in_kernel() { return core && core->runs(); }
+// A device function can also run on the host: in an algorithm of cub or thrust.
+void fail_in_kernel(const char* what) { in_kernel() ? core->fail(what) : fail(cudaErrorLaunchFailure, what); }
 bool is_shared(const void* address) { return core && core->holds(address); }
 
 void before_atomic() {
   thread_local unsigned attempts = 0;
-  if (++attempts % 1024 == 0) yield();
+  if (++attempts % 1024 == 0 && in_kernel()) yield();
 }
 
 }  // namespace emulator

@@ -19,8 +19,17 @@ struct SharedMemory {
   char* data = nullptr;
   std::size_t bytes = 0;
 };
-// The static shared memory of the calling OS thread in the library that contains `code`.
-SharedMemory static_memory_of(const void* code);
+// The library of a kernel: the range of its addresses, and its static shared memory on the calling OS thread.
+struct Library {
+  std::uintptr_t low = 0, high = 0;
+  SharedMemory shared;
+};
+// The library that contains `code`.
+Library library_of(const void* code);
+
+// Starts another OS thread for blocks of the running launch that have not begun: those from `first` to `end` first.
+// Returns false if it cannot, or if there are none.
+bool run_more_blocks(std::uint64_t first, std::uint64_t end);
 
 // The rendezvous of the lanes of one mask: the lanes that have arrived, and the outcome (Meeting) of the last
 // rendezvous.
@@ -62,6 +71,9 @@ class Core {
   bool holds(const void* address) const;
   void* shared_at(std::uint32_t low);
   bool next_row();
+  // Called by a signal handler at the end of a time slice. `at` is the address of the interrupted instruction. If it is
+  // the kernel's, and the same thread ran at the end of the slice before, other threads get their turn.
+  void tick(std::uintptr_t at);
 
   // For a cooperative launch, in which the blocks take turns.
   void begin_block(std::uint64_t number);
@@ -142,6 +154,9 @@ class Core {
   std::vector<Fiber*> idle_;
   std::vector<char> dynamic_, kept_, shared_;
   std::uint64_t number_ = 0, end_ = 0;  // the running block, and the end of the range of blocks to run
+  std::uintptr_t code_low_ = 0, code_high_ = 0;  // the addresses of the kernel's library
+  uint3 ticked_thread_{}, ticked_block_{};       // the thread that ran at the end of the last time slice
+  unsigned interrupted_ = 0;                     // how many times threads of the block lost their turn by a tick
   uint3 block_{};
   char *static_ = nullptr, *sanitized_ = nullptr;
   std::size_t static_bytes_ = 0;

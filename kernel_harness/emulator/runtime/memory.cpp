@@ -66,6 +66,10 @@ void forget(const void* address) {
   if (sanitize::on) sanitize::forget(address);
 }
 
+void written_by_library(const void* address, std::size_t bytes) {
+  if (sanitize::on) sanitize::written_by_host(address, bytes);
+}
+
 bool is_device(const void* address) {
   auto* wanted = static_cast<const char*>(address);
   std::shared_lock lock(mutex);

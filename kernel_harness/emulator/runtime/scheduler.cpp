@@ -8,18 +8,22 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "core.h"
 #include "emulator/profile.h"
 #include "emulator/sanitize.h"
+#include "time_slices.h"
 
 namespace emulator {
 namespace {
 
 constexpr unsigned kMostCores = 16;
 constexpr std::uint64_t kMostSkipped = 10'000;
+// How many blocks run at once at most, where blocks wait for each other. An H100 has room for 132 blocks of any size.
+constexpr unsigned kMostHelpers = 131;
 
 std::atomic<bool> skipping{false};
 std::atomic<std::uint64_t> skipped{0};
@@ -41,6 +45,8 @@ class Cores {
     blocks_ = static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
     chunk_ = std::max<std::uint64_t>(1, blocks_ / (count() * 8));
     taken_ = 0;
+    helpers_ = 0;
+    launch_ = &launch;
     if (sanitize::on) sanitize::begin_launch(launch);
     if (launch.cooperative) {
       work_cooperatively(launch);
@@ -48,20 +54,40 @@ class Cores {
       start();
       {
         std::lock_guard lock(mutex_);
-        launch_ = &launch;
         ++generation_;
         busy_ = static_cast<unsigned>(threads_.size());
       }
       wake_.notify_all();
       work(launch);
-      std::unique_lock lock(mutex_);
-      idle_.wait(lock, [&] { return !busy_; });
     } else {
       work(launch);
+    }
+    {
+      std::unique_lock lock(mutex_);
+      idle_.wait(lock, [&] { return !busy_; });
     }
     if (sanitize::on) sanitize::end_launch();
     std::lock_guard lock(fault_mutex);
     return fault_text.empty();
+  }
+
+  // Called while a block of the launch waits. Starts an OS thread that runs the blocks from `first` to `end`, and then
+  // blocks that no core has taken. Returns false if it cannot, or if there are none.
+  bool help(std::uint64_t first, std::uint64_t end) {
+    std::lock_guard lock(mutex_);
+    if (helpers_ == kMostHelpers || (first >= end && taken_ >= blocks_)) return false;
+    try {
+      std::thread([this, first, end] {
+        work(*launch_, first, end);
+        std::lock_guard lock(mutex_);
+        if (!--busy_) idle_.notify_one();
+      }).detach();
+    } catch (const std::system_error&) {
+      return false;
+    }
+    ++helpers_;
+    ++busy_;
+    return true;
   }
 
  private:
@@ -74,12 +100,15 @@ class Cores {
     return sanitize::on ? 1 : cores;
   }
 
-  void work(const Launch& launch) {
+  // Runs the blocks from `first` to `end`, and then blocks that no core has taken.
+  void work(const Launch& launch, std::uint64_t first = 0, std::uint64_t end = 0) {
     static thread_local std::unique_ptr<Core> mine;
     if (!mine) mine = std::make_unique<Core>();
     core = mine.get();
     mine->begin_launch(launch);
-    for (std::uint64_t first; (first = taken_.fetch_add(chunk_)) < blocks_;) mine->run_blocks(first, std::min(first + chunk_, blocks_));
+    const TimeSlices slices;
+    if (first < end) mine->run_blocks(first, end);
+    while ((first = taken_.fetch_add(chunk_)) < blocks_) mine->run_blocks(first, std::min(first + chunk_, blocks_));
     mine->end_launch();
   }
 
@@ -129,22 +158,30 @@ class Cores {
   const Launch* launch_ = nullptr;
   std::uint64_t generation_ = 0, blocks_ = 0, chunk_ = 1;
   std::atomic<std::uint64_t> taken_{0};
-  unsigned busy_ = 0;
+  unsigned busy_ = 0, helpers_ = 0;
 };
+
+Cores& cores() {
+  static auto* all = new Cores;  // never destroyed, because its threads use it until the process ends
+  return *all;
+}
 
 }  // namespace
 
 std::atomic<std::uint64_t> launches{0};
 
-bool run(const Launch& launch) {
-  if (skipping) {
-    // Host code that waits for a result of its kernels would launch them without end.
-    if (++skipped > kMostSkipped) throw std::runtime_error("too many launches while kernels are skipped");
-    return true;
-  }
-  static auto* cores = new Cores;  // never destroyed, because its threads use it until the process ends
-  return cores->run(launch);
+bool skips_kernels() {
+  // Host code that waits for a result of its kernels would launch them without end.
+  if (skipping && ++skipped > kMostSkipped) throw std::runtime_error("too many launches while kernels are skipped");
+  return skipping;
 }
+
+bool run(const Launch& launch) {
+  if (skips_kernels()) return true;
+  return cores().run(launch);
+}
+
+bool run_more_blocks(std::uint64_t first, std::uint64_t end) { return cores().help(first, end); }
 
 void set_fault(const std::string& text, int error) {
   std::lock_guard lock(fault_mutex);

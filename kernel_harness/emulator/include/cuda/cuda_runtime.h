@@ -12,3 +12,4 @@
 #include "emulator/host.h"
 #include "emulator/kernel.h"
 #include "emulator/launch.h"
+#include "emulator/textures.h"

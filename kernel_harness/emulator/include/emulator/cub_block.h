@@ -177,7 +177,29 @@ class WarpReduce {
   T Sum(T value) { return Reduce(value, std::plus<>()); }
   T Sum(T value, int valid) { return Reduce(value, std::plus<>(), valid); }
 
+  // The lanes are divided into runs, which begin at head flags or end at tail flags. The first lane of a run gets the
+  // result.
+  template <class Operator, class Flag>
+  T HeadSegmentedReduce(T value, Flag head, Operator combine) { return segmented(value, head, combine, 1); }
+  template <class Operator, class Flag>
+  T TailSegmentedReduce(T value, Flag tail, Operator combine) { return segmented(value, tail, combine, 0); }
+  template <class Flag>
+  T HeadSegmentedSum(T value, Flag head) { return segmented(value, head, std::plus<>(), 1); }
+  template <class Flag>
+  T TailSegmentedSum(T value, Flag tail) { return segmented(value, tail, std::plus<>(), 0); }
+
  private:
+  // A run ends before the lane whose lane `ahead` places further is flagged. Flags of other lanes are undefined.
+  template <class Flag, class Operator>
+  static T segmented(T value, Flag flag, Operator combine, unsigned ahead) {
+    const cooperative_groups::thread_block_tile<kLanes> tile;
+    const unsigned flags = __ballot_sync(tile.lane_mask(), flag ? 1 : 0), rank = tile.thread_rank();
+    const emulator::Gathered<T> all(tile.lane_mask(), value);
+    T out = value;
+    for (unsigned i = rank; i + 1 < static_cast<unsigned>(kLanes) && !(flags >> (tile.lane_of(0) + i + ahead) & 1); ++i)
+      out = combine(out, all.of(tile.lane_of(0) + i + 1));
+    return out;
+  }
 };
 
 template <class T, int kLanes = 32>

@@ -23,6 +23,7 @@ enum cudaError_t {
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorInvalidResourceHandle = 400,
+  cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchOutOfResources = 701,
@@ -32,6 +33,13 @@ enum cudaError_t {
   cudaErrorLaunchFailure = 719,
   cudaErrorCooperativeLaunchTooLarge = 720,
   cudaErrorNotSupported = 801,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureMerge = 902,
+  cudaErrorStreamCaptureUnmatched = 903,
+  cudaErrorStreamCaptureUnjoined = 904,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorStreamCaptureImplicit = 906,
   cudaErrorUnknown = 999,
 };
 using cudaError = cudaError_t;
@@ -60,8 +68,11 @@ cudaError_t free_memory(void* address);
 cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t set(void* address, int value, std::size_t bytes);
 cudaError_t set_device(int device);
+cudaError_t synchronize_device();
 
 }  // namespace emulator
+
+#include "emulator/graphs.h"
 
 // The public functions are inline and hidden, so an extension never calls a real CUDA runtime in the same process.
 #pragma GCC visibility push(hidden)
@@ -69,17 +80,23 @@ inline cudaError_t cudaGetLastError() { return emulator::take_error(); }
 inline cudaError_t cudaPeekAtLastError() { return emulator::peek_error(); }
 inline const char* cudaGetErrorName(cudaError_t error) { return emulator::error_name(error); }
 inline const char* cudaGetErrorString(cudaError_t error) { return emulator::error_string(error); }
-inline cudaError_t cudaDeviceSynchronize() { return emulator::synchronize(); }
+inline cudaError_t cudaDeviceSynchronize() { return emulator::synchronize_device(); }
 inline cudaError_t cudaGetDevice(int* device) { *device = 0; return emulator::peek_error(); }
 inline cudaError_t cudaSetDevice(int device) { return emulator::set_device(device); }
 inline cudaError_t cudaGetDeviceCount(int* count) { *count = 1; return cudaSuccess; }
 template <class T>
 cudaError_t cudaMalloc(T** address, std::size_t bytes) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
 inline cudaError_t cudaFree(void* address) { return emulator::free_memory(address); }
-inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) { return emulator::copy(to, from, bytes, kind); }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t = nullptr) { return emulator::copy(to, from, bytes, kind); }
-inline cudaError_t cudaMemset(void* address, int value, std::size_t bytes) { return emulator::set(address, value, bytes); }
-inline cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes, cudaStream_t = nullptr) { return emulator::set(address, value, bytes); }
+inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  return emulator::in_stream(nullptr, [=] { return emulator::copy(to, from, bytes, kind); });
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
+  return emulator::in_stream(stream, [=] { return emulator::copy(to, from, bytes, kind); });
+}
+inline cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes, cudaStream_t stream = nullptr) {
+  return emulator::in_stream(stream, [=] { return emulator::set(address, value, bytes); });
+}
+inline cudaError_t cudaMemset(void* address, int value, std::size_t bytes) { return cudaMemsetAsync(address, value, bytes); }
 #pragma GCC visibility pop
 
 #include "emulator/functions.h"

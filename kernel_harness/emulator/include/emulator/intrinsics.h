@@ -139,6 +139,7 @@ inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
 inline double rcbrt(double x) { return 1.0 / cbrt(x); }
+inline void sincospi(double x, double* s, double* c) { *s = sin(M_PI * remainder(x, 2.0)), *c = cos(M_PI * remainder(x, 2.0)); }
 inline void sincospif(float x, float* s, float* c) { *s = static_cast<float>(sin(M_PI * x)), *c = static_cast<float>(cos(M_PI * x)); }
 inline float sinpif(float x) { return static_cast<float>(sin(M_PI * remainder(x, 2.0))); }
 inline float cospif(float x) { return static_cast<float>(cos(M_PI * remainder(x, 2.0))); }
@@ -200,6 +201,67 @@ inline unsigned __dp4a(unsigned a, unsigned b, unsigned c) {
   for (int i = 0; i < 4; ++i) c += (a >> 8 * i & 0xFF) * (b >> 8 * i & 0xFF);
   return c;
 }
+// The SIMD intrinsics treat a word as four bytes, or as two numbers of 16 bits. A suffix s or u says whether these are
+// signed, and ss or us that the result saturates.
+namespace emulator {
+template <class T, class Function>
+unsigned simd(unsigned a, unsigned b, Function function) {
+  unsigned out = 0;
+  for (unsigned at = 0; at < 32; at += 8 * sizeof(T)) {
+    const int value = function(static_cast<int>(static_cast<T>(a >> at)), static_cast<int>(static_cast<T>(b >> at)));
+    out |= static_cast<unsigned>(static_cast<std::make_unsigned_t<T>>(value)) << at;
+  }
+  return out;
+}
+template <class T>
+int clamped(int value) { return value < std::numeric_limits<T>::min() ? std::numeric_limits<T>::min() : value > std::numeric_limits<T>::max() ? std::numeric_limits<T>::max() : value; }
+template <class T>
+unsigned simd_distance(unsigned a, unsigned b) {
+  unsigned out = 0;
+  for (unsigned at = 0; at < 32; at += 8 * sizeof(T)) out += static_cast<unsigned>(abs(static_cast<T>(a >> at) - static_cast<T>(b >> at)));
+  return out;
+}
+}  // namespace emulator
+#define EMULATOR_SIMD(NAME, T, EXPRESSION) \
+  inline unsigned NAME(unsigned first, unsigned second) { return emulator::simd<T>(first, second, [](int a, int b) -> int { return EXPRESSION; }); }
+#define EMULATOR_SIMD_OF(N, S, U)                                   \
+  EMULATOR_SIMD(__vadd##N, U, a + b)                                \
+  EMULATOR_SIMD(__vsub##N, U, a - b)                                \
+  EMULATOR_SIMD(__vaddss##N, S, emulator::clamped<S>(a + b))        \
+  EMULATOR_SIMD(__vaddus##N, U, emulator::clamped<U>(a + b))        \
+  EMULATOR_SIMD(__vsubss##N, S, emulator::clamped<S>(a - b))        \
+  EMULATOR_SIMD(__vsubus##N, U, emulator::clamped<U>(a - b))        \
+  EMULATOR_SIMD(__vabsdiffs##N, S, abs(a - b))                      \
+  EMULATOR_SIMD(__vabsdiffu##N, U, abs(a - b))                      \
+  EMULATOR_SIMD(__vavgs##N, S, (a + b + 1 - (a + b < 0)) >> 1)      \
+  EMULATOR_SIMD(__vavgu##N, U, (a + b + 1) >> 1)                    \
+  EMULATOR_SIMD(__vhaddu##N, U, (a + b) >> 1)                       \
+  EMULATOR_SIMD(__vmaxs##N, S, max(a, b))                           \
+  EMULATOR_SIMD(__vmaxu##N, U, max(a, b))                           \
+  EMULATOR_SIMD(__vmins##N, S, min(a, b))                           \
+  EMULATOR_SIMD(__vminu##N, U, min(a, b))                           \
+  EMULATOR_SIMD_COMPARE(N, S, U, eq, ==)                            \
+  EMULATOR_SIMD_COMPARE(N, S, U, ne, !=)                            \
+  EMULATOR_SIMD_COMPARE(N, S, S, gts, >)                            \
+  EMULATOR_SIMD_COMPARE(N, S, U, gtu, >)                            \
+  EMULATOR_SIMD_COMPARE(N, S, S, ges, >=)                           \
+  EMULATOR_SIMD_COMPARE(N, S, U, geu, >=)                           \
+  EMULATOR_SIMD_COMPARE(N, S, S, lts, <)                            \
+  EMULATOR_SIMD_COMPARE(N, S, U, ltu, <)                            \
+  EMULATOR_SIMD_COMPARE(N, S, S, les, <=)                           \
+  EMULATOR_SIMD_COMPARE(N, S, U, leu, <=)                           \
+  inline unsigned __vneg##N(unsigned x) { return __vsub##N(0, x); } \
+  inline unsigned __vabs##N(unsigned x) { return __vabsdiffs##N(x, 0); } \
+  inline unsigned __vsads##N(unsigned a, unsigned b) { return emulator::simd_distance<S>(a, b); } \
+  inline unsigned __vsadu##N(unsigned a, unsigned b) { return emulator::simd_distance<U>(a, b); }
+#define EMULATOR_SIMD_COMPARE(N, S, T, NAME, OP)       \
+  EMULATOR_SIMD(__vcmp##NAME##N, T, a OP b ? -1 : 0)   \
+  EMULATOR_SIMD(__vset##NAME##N, T, a OP b)
+EMULATOR_SIMD_OF(4, std::int8_t, std::uint8_t)
+EMULATOR_SIMD_OF(2, std::int16_t, std::uint16_t)
+#undef EMULATOR_SIMD_OF
+#undef EMULATOR_SIMD_COMPARE
+#undef EMULATOR_SIMD
 inline unsigned __fns(unsigned mask, unsigned base, int offset) {
   if (offset == 0) return mask >> base & 1 ? base : ~0u;
   const int step = offset > 0 ? 1 : -1;

@@ -13,8 +13,8 @@ namespace emulator {
 
 class Configuration {
  public:
-  Configuration(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE())
-      : launch_{nullptr, grid, block, shared_bytes, nullptr, nullptr, file, line} {}
+  Configuration(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : launch_{nullptr, grid, block, shared_bytes, nullptr, nullptr, file, line}, stream_(stream) {}
 
   Configuration& cooperative() {
     launch_.cooperative = true;
@@ -29,13 +29,13 @@ class Configuration {
     unsigned position = 0;
     if (!valid(launch_) || !(... && reachable(kernel, position++, arguments))) return;
     auto bound = std::make_tuple(call, arguments...);
-    launch_.arguments = &bound;
     launch_.body = [](void* all) {
       // The arguments are local copies. No store of the kernel can change them, so the compiler keeps them in
       // registers.
       std::apply([](auto call, auto... arguments) { run_row([&] { call(arguments...); }); }, *static_cast<decltype(bound)*>(all));
     };
-    if (!run(launch_)) fail(static_cast<cudaError_t>(last_fault_error()), last_fault());
+    if (captures(stream_)) record(stream_, [bound, launch = launch_]() mutable { return ++launches, run_with(launch, &bound); });
+    else run_with(launch_, &bound);
   }
 
  private:
@@ -49,8 +49,29 @@ class Configuration {
     return true;
   }
 
+  static cudaError_t run_with(Launch& launch, void* arguments) {
+    launch.arguments = arguments;
+    if (!run(launch)) fail(static_cast<cudaError_t>(last_fault_error()), last_fault());
+    return synchronize();
+  }
+
   Launch launch_;
+  cudaStream_t stream_;
 };
+
+// Does the work of a library's kernels, such as a device-wide sort, on the host.
+template <class W>
+cudaError_t launch_library(cudaStream_t stream, W work) {
+  ++launches;
+  if (synchronize()) return synchronize();
+  auto now = [=]() mutable { return skips_kernels() ? cudaSuccess : (work(), synchronize()); };
+  return captures(stream) ? record(stream, now) : now();
+}
+// Tells the sanitizer what such work has written, if `to` is a pointer.
+template <class To>
+void wrote(const To& to, std::size_t count) {
+  if constexpr (std::is_pointer_v<To>) written_by_library(static_cast<const void*>(to), count * sizeof(*to));
+}
 
 // Launches a kernel. `arguments` has the address of each argument.
 template <class... P, std::size_t... I>

@@ -17,4 +17,7 @@ void forget(const void* address);
 
 bool is_device(const void* address);
 
+// Reports to the sanitizer that a library's work wrote to device memory.
+void written_by_library(const void* address, std::size_t bytes);
+
 }  // namespace emulator

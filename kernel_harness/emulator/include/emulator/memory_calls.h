@@ -26,7 +26,8 @@ cudaError_t memory_info(std::size_t* free, std::size_t* total);
 #pragma GCC visibility push(hidden)
 template <class T>
 cudaError_t cudaMallocAsync(T** address, std::size_t bytes, cudaStream_t) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
-inline cudaError_t cudaFreeAsync(void* address, cudaStream_t) { return emulator::free_memory(address); }
+// Memory that a graph frees is kept for the graph's next launch.
+inline cudaError_t cudaFreeAsync(void* address, cudaStream_t stream) { return emulator::captures(stream) ? emulator::record(stream, [] { return cudaSuccess; }) : emulator::free_memory(address); }
 template <class T>
 cudaError_t cudaMallocManaged(T** address, std::size_t bytes, unsigned = cudaMemAttachGlobal) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
 // Pinned memory is device memory here, because with unified addressing a kernel can read it.
@@ -45,28 +46,30 @@ cudaError_t cudaMallocPitch(T** address, std::size_t* pitch, std::size_t width, 
   return emulator::allocate(reinterpret_cast<void**>(address), *pitch * height);
 }
 inline cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width, std::size_t height, cudaMemcpyKind kind) {
-  return emulator::copy_2d(to, to_pitch, from, from_pitch, width, height, kind);
+  return emulator::in_stream(nullptr, [=] { return emulator::copy_2d(to, to_pitch, from, from_pitch, width, height, kind); });
 }
-inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t = nullptr) {
-  return emulator::copy_2d(to, to_pitch, from, from_pitch, width, height, kind);
+inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
+  return emulator::in_stream(stream, [=] { return emulator::copy_2d(to, to_pitch, from, from_pitch, width, height, kind); });
 }
 inline cudaError_t cudaMemset2D(void* address, std::size_t pitch, int value, std::size_t width, std::size_t height) { return emulator::set_2d(address, pitch, value, width, height); }
-inline cudaError_t cudaMemset2DAsync(void* address, std::size_t pitch, int value, std::size_t width, std::size_t height, cudaStream_t = nullptr) { return emulator::set_2d(address, pitch, value, width, height); }
+inline cudaError_t cudaMemset2DAsync(void* address, std::size_t pitch, int value, std::size_t width, std::size_t height, cudaStream_t stream = nullptr) {
+  return emulator::in_stream(stream, [=] { return emulator::set_2d(address, pitch, value, width, height); });
+}
 template <class T>
 cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* from, std::size_t count, std::size_t offset = 0, cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
   return emulator::copy_symbol(const_cast<std::remove_const_t<T>*>(&symbol), sizeof symbol, offset, const_cast<void*>(from), count, true, kind);
 }
 template <class T>
-cudaError_t cudaMemcpyToSymbolAsync(const T& symbol, const void* from, std::size_t count, std::size_t offset, cudaMemcpyKind kind, cudaStream_t = nullptr) {
-  return cudaMemcpyToSymbol(symbol, from, count, offset, kind);
+cudaError_t cudaMemcpyToSymbolAsync(const T& symbol, const void* from, std::size_t count, std::size_t offset, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
+  return emulator::in_stream(stream, [=, &symbol] { return cudaMemcpyToSymbol(symbol, from, count, offset, kind); });
 }
 template <class T>
 cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, std::size_t count, std::size_t offset = 0, cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
   return emulator::copy_symbol(const_cast<std::remove_const_t<T>*>(&symbol), sizeof symbol, offset, to, count, false, kind);
 }
 template <class T>
-cudaError_t cudaMemcpyFromSymbolAsync(void* to, const T& symbol, std::size_t count, std::size_t offset, cudaMemcpyKind kind, cudaStream_t = nullptr) {
-  return cudaMemcpyFromSymbol(to, symbol, count, offset, kind);
+cudaError_t cudaMemcpyFromSymbolAsync(void* to, const T& symbol, std::size_t count, std::size_t offset, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
+  return emulator::in_stream(stream, [=, &symbol] { return cudaMemcpyFromSymbol(to, symbol, count, offset, kind); });
 }
 template <class T>
 cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {

@@ -92,6 +92,62 @@ void repack(D& to, std::tuple<S...> from) {
   put(to, all);
 }
 
+// Sums and differences of integers with the carry flag, which belongs to the running thread.
+template <bool kReads, bool kSets, class T>
+T sum(T a, T b) {
+  const unsigned __int128 all = static_cast<unsigned __int128>(a) + b + (kReads && carry);
+  if (kSets) carry = all >> (8 * sizeof(T)) & 1;
+  return static_cast<T>(all);
+}
+template <bool kReads, bool kSets, class T>
+T difference(T a, T b) {
+  const unsigned __int128 all = static_cast<unsigned __int128>(a) - b - (kReads && carry);
+  if (kSets) carry = all >> (8 * sizeof(T)) & 1;
+  return static_cast<T>(all);
+}
+
+template <class T>
+std::uint32_t popc(T x) { return static_cast<std::uint32_t>(std::popcount(x)); }
+template <class T>
+std::uint32_t clz(T x) { return static_cast<std::uint32_t>(std::countl_zero(x)); }
+template <class T>
+T brev(T x) { return static_cast<T>(__brevll(x) >> (64 - 8 * sizeof(T))); }
+// The place of the highest bit that is not the sign; all ones if there is none.
+template <class T>
+std::uint32_t bfind(T x) {
+  const auto bits = static_cast<std::make_unsigned_t<T>>(x < 0 ? ~x : x);
+  return static_cast<std::uint32_t>(8 * sizeof(T)) - 1 - clz(bits);
+}
+// The field of `bits` bits that begins at bit `start`. Above the number, a field repeats the number's sign.
+template <class T>
+T bfe(T x, std::uint32_t start, std::uint32_t bits) {
+  start &= 0xFF, bits &= 0xFF;
+  if (!bits) return 0;
+  const __int128 wide = x;
+  const __int128 shifted = wide >> (start < 127 ? start : 127), mask = bits < 64 ? (static_cast<__int128>(1) << bits) - 1 : static_cast<__int128>(~std::uint64_t{0});
+  const bool negative = std::is_signed_v<T> && (bits + start < 8 * sizeof(T) ? wide >> (start + bits - 1) & 1 : x < 0);
+  return static_cast<T>(negative ? shifted | ~mask : shifted & mask);
+}
+// Replaces this field of `into` by the low bits of x.
+template <class T>
+T bfi(T x, T into, std::uint32_t start, std::uint32_t bits) {
+  start &= 0xFF, bits &= 0xFF;
+  if (start >= 8 * sizeof(T) || !bits) return into;
+  const T ones = bits < 8 * sizeof(T) ? static_cast<T>((T{1} << bits) - 1) : static_cast<T>(~T{0}), mask = static_cast<T>(ones << start);
+  return static_cast<T>((into & ~mask) | (static_cast<T>(x << start) & mask));
+}
+
+// shfl.sync: the low bits of `clamp` bound the source lane, and its bits from 8 on are the lane bits that stay.
+enum ShuffleMode { kUp, kDown, kButterfly, kIndex };
+inline std::pair<std::uint32_t, bool> shuffle(ShuffleMode mode, std::uint32_t value, std::uint32_t by, std::uint32_t clamp, std::uint32_t mask) {
+  const int mine = static_cast<int>(lane()), fixed = static_cast<int>(clamp >> 8 & 31), step = static_cast<int>(by & 31);
+  const int bound = (mine & fixed) | (static_cast<int>(clamp & 31) & ~fixed);
+  const int from = mode == kUp ? mine - step : mode == kDown ? mine + step : mode == kButterfly ? mine ^ step : (mine & fixed) | (step & ~fixed);
+  const bool valid = mode == kUp ? from >= bound : from <= bound;
+  const Exchanged<std::uint32_t> all(mask, value);
+  return {all.of(static_cast<unsigned>(valid ? from : mine)), valid};
+}
+
 template <class T>
 T shift_left(T value, std::uint32_t by) { return by >= sizeof(T) * 8 ? T{} : static_cast<T>(value << by); }
 template <class T>

@@ -18,6 +18,7 @@ extern EMULATOR_BUILT_IN dim3 blockDim, gridDim;
 namespace emulator {
 
 extern EMULATOR_BUILT_IN char* dynamic_shared;
+extern EMULATOR_BUILT_IN bool carry;  // the carry flag of the running thread
 // While no thread of the block has waited, threads run as plain calls in rows along x, without any records. Then
 // row_end is blockDim.x, the end of a row. After a thread of the block has waited, it is 0.
 extern EMULATOR_BUILT_IN unsigned row_end;
@@ -39,6 +40,8 @@ extern std::atomic<std::uint64_t> launches;  // the launches so far in this proc
 // Runs every block of a launch. Returns false if a thread had a fault, which `last_fault()` describes. The error of the
 // fault, a cudaError_t, is `last_fault_error()`.
 bool run(const Launch& launch);
+bool skips_kernels();  // whether launches presently succeed and run nothing
+bool in_kernel();      // whether a thread of a kernel runs on this OS thread
 const char* last_fault();
 int last_fault_error();
 
@@ -92,6 +95,8 @@ EMULATOR_WAIT const Meeting& meet(std::uint32_t mask, std::uint64_t value) {
 
 // Lets the other threads of the block run. A thread that spins on memory must call it.
 EMULATOR_WAIT void yield() { emulator_wait(0, 0, &for_turn); }
+// bar.sync and bar.arrive: arrives at one of the block's numbered barriers, which opens after `threads` arrivals.
+void meet_at_barrier(unsigned number, unsigned threads, bool waits);
 // Called before each atomic operation. Every 1024th call lets the other threads of the block run, because one of them
 // may hold the lock for which this thread spins.
 void before_atomic();

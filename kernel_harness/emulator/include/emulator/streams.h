@@ -11,32 +11,32 @@ typedef void (*cudaHostFn_t)(void* data);
 typedef void (*cudaStreamCallback_t)(cudaStream_t stream, cudaError_t status, void* data);
 
 namespace emulator {
-cudaError_t create_stream(cudaStream_t* stream);
+cudaError_t create_stream(cudaStream_t* stream, unsigned flags = 0);
+bool is_blocking(cudaStream_t stream);  // whether the legacy stream waits for the stream, and the other way round
 cudaError_t destroy_stream(cudaStream_t stream);
 cudaError_t synchronize(cudaStream_t stream);  // also checks that the handle is a stream
 cudaError_t create_event(cudaEvent_t* event, unsigned flags);
 cudaError_t destroy_event(cudaEvent_t event);
 cudaError_t record_event(cudaEvent_t event, cudaStream_t stream);
 cudaError_t check_event(cudaEvent_t event);
+cudaError_t wait_for(cudaStream_t stream, cudaEvent_t event);
+cudaError_t synchronize_event(cudaEvent_t event);
+cudaError_t synchronize_stream(cudaStream_t stream);
 cudaError_t elapsed_ms(float* ms, cudaEvent_t start, cudaEvent_t end);
 }  // namespace emulator
 
 #pragma GCC visibility push(hidden)
 inline cudaError_t cudaStreamCreate(cudaStream_t* stream) { return emulator::create_stream(stream); }
-inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return emulator::create_stream(stream); }
-inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) { return emulator::create_stream(stream); }
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) { return emulator::create_stream(stream, flags); }
+inline cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) { return emulator::create_stream(stream, flags); }
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream) { return emulator::destroy_stream(stream); }
-inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return emulator::synchronize(stream); }
-inline cudaError_t cudaStreamQuery(cudaStream_t stream) { return emulator::synchronize(stream); }
-inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned = 0) {
-  const cudaError_t error = emulator::check_event(event);
-  return error ? error : emulator::synchronize(stream);
-}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) { return emulator::synchronize_stream(stream); }
+inline cudaError_t cudaStreamQuery(cudaStream_t stream) { return emulator::synchronize_stream(stream); }
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned = 0) { return emulator::wait_for(stream, event); }
 inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { *least = 0, *greatest = -5; return cudaSuccess; }
 inline cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   const cudaError_t error = emulator::synchronize(stream);
-  if (!error) function(data);
-  return error;
+  return error ? error : emulator::in_stream(stream, [=] { return function(data), emulator::synchronize(); });
 }
 inline cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void* data, unsigned) {
   const cudaError_t error = emulator::synchronize(stream);
@@ -49,7 +49,7 @@ inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) 
 inline cudaError_t cudaEventDestroy(cudaEvent_t event) { return emulator::destroy_event(event); }
 inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream = nullptr) { return emulator::record_event(event, stream); }
 inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream = nullptr, unsigned = 0) { return emulator::record_event(event, stream); }
-inline cudaError_t cudaEventSynchronize(cudaEvent_t event) { return emulator::check_event(event); }
-inline cudaError_t cudaEventQuery(cudaEvent_t event) { return emulator::check_event(event); }
+inline cudaError_t cudaEventSynchronize(cudaEvent_t event) { return emulator::synchronize_event(event); }
+inline cudaError_t cudaEventQuery(cudaEvent_t event) { return emulator::synchronize_event(event); }
 inline cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) { return emulator::elapsed_ms(ms, start, end); }
 #pragma GCC visibility pop

@@ -1,3 +1,4 @@
-// The parts of cub that work within a block.
+// cub: the collectives of blocks and warps, and the device-wide algorithms.
 #pragma once
-#include "emulator/cub_block.h"
+#include "emulator/cub_device.h"
+#include "emulator/cub_tiles.h"

@@ -1,4 +1,4 @@
-// The parts of thrust's complex numbers that torch's headers use when a CUDA compiler compiles them.
+// The complex numbers of thrust.
 #pragma once
 #include <complex>
 
@@ -14,6 +14,22 @@ struct complex {
   constexpr operator std::complex<T>() const { return {real_part, imaginary_part}; }
   constexpr T real() const { return real_part; }
   constexpr T imag() const { return imaginary_part; }
+  constexpr void real(T re) { real_part = re; }
+  constexpr void imag(T im) { imaginary_part = im; }
+
+  friend constexpr complex operator+(const complex& a, const complex& b) { return {a.real_part + b.real_part, a.imaginary_part + b.imaginary_part}; }
+  friend constexpr complex operator-(const complex& a, const complex& b) { return {a.real_part - b.real_part, a.imaginary_part - b.imaginary_part}; }
+  friend constexpr complex operator*(const complex& a, const complex& b) {
+    return {a.real_part * b.real_part - a.imaginary_part * b.imaginary_part, a.real_part * b.imaginary_part + a.imaginary_part * b.real_part};
+  }
+  friend complex operator/(const complex& a, const complex& b) { return static_cast<std::complex<T>>(a) / static_cast<std::complex<T>>(b); }
+  friend constexpr complex operator-(const complex& z) { return {-z.real_part, -z.imaginary_part}; }
+  friend constexpr complex operator+(const complex& z) { return z; }
+  friend constexpr bool operator==(const complex& a, const complex& b) { return a.real_part == b.real_part && a.imaginary_part == b.imaginary_part; }
+  constexpr complex& operator+=(const complex& other) { return *this = *this + other; }
+  constexpr complex& operator-=(const complex& other) { return *this = *this - other; }
+  constexpr complex& operator*=(const complex& other) { return *this = *this * other; }
+  complex& operator/=(const complex& other) { return *this = *this / other; }
 };
 
 template <class T>

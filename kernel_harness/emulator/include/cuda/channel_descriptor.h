@@ -1,0 +1,3 @@
+// Texture objects.
+#pragma once
+#include <cuda_runtime.h>

@@ -1,0 +1,3 @@
+// cuRAND's device functions.
+#pragma once
+#include "emulator/curand_device.h"

@@ -1,0 +1,3 @@
+// The algorithms of thrust.
+#pragma once
+#include "emulator/thrust_algorithms.h"

@@ -1,0 +1,3 @@
+// The iterators of thrust.
+#pragma once
+#include "emulator/thrust_iterators.h"

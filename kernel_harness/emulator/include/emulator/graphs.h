@@ -1,0 +1,61 @@
+// Stream capture and graphs. A graph is the list of what was captured, in program order, which is one of the orders that
+// its dependencies allow.
+#pragma once
+#include <cstddef>
+#include <functional>
+
+#include "emulator/host.h"
+
+typedef struct CUgraph_st* cudaGraph_t;
+typedef struct CUgraphExec_st* cudaGraphExec_t;
+typedef struct CUgraphNode_st* cudaGraphNode_t;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive, cudaStreamCaptureStatusInvalidated };
+
+namespace emulator {
+
+using Work = std::function<cudaError_t()>;
+// Returns whether the work of `stream` is being captured. A call that CUDA forbids during a capture also returns true;
+// `record` then returns its error.
+bool captures(cudaStream_t stream);
+cudaError_t record(cudaStream_t stream, Work work);
+// Does the work of a stream, or records it.
+template <class W>
+cudaError_t in_stream(cudaStream_t stream, W work) { return captures(stream) ? record(stream, work) : work(); }
+// Returns the error of a call that a capture forbids, and invalidates the capture; cudaSuccess if there is no capture.
+cudaError_t refuse_in_capture();
+
+cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t end_capture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t capture_status(cudaStream_t stream, cudaStreamCaptureStatus* status);
+// Records or awaits an event in a capture. Return false if neither the stream nor the event belongs to a capture.
+bool captured_record(cudaEvent_t event, cudaStream_t stream);
+bool captured_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error);
+cudaError_t instantiate(cudaGraphExec_t* out, cudaGraph_t graph);
+cudaError_t launch_graph(cudaGraphExec_t graph, cudaStream_t stream);
+cudaError_t graph_nodes(cudaGraph_t graph, std::size_t* count);
+cudaError_t destroy_graph(cudaGraph_t graph);
+cudaError_t destroy_graph(cudaGraphExec_t graph);
+
+}  // namespace emulator
+
+#pragma GCC visibility push(hidden)
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) { return emulator::begin_capture(stream, mode); }
+// The rewritten source calls this function if it may capture a stream of torch, whose operators are not recorded.
+template <class... A>
+cudaError_t emulator_capture_beside_torch(A...) {
+  static_assert(sizeof...(A) > 2, "emulator_unsupported: the capture of a stream of torch");
+  return cudaErrorNotSupported;
+}
+inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) { return emulator::end_capture(stream, graph); }
+inline cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) { return emulator::capture_status(stream, status); }
+inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) { *mode = cudaStreamCaptureModeGlobal; return emulator::synchronize(); }
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t graph, unsigned long long = 0) { return emulator::instantiate(out, graph); }
+inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* out, cudaGraph_t graph, unsigned long long = 0) { return emulator::instantiate(out, graph); }
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) { return emulator::launch_graph(graph, stream); }
+inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return emulator::synchronize(); }
+// The emulator's graphs have no nodes that a program can look at, only their number.
+inline cudaError_t cudaGraphGetNodes(cudaGraph_t graph, std::nullptr_t, std::size_t* count) { return emulator::graph_nodes(graph, count); }
+inline cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return emulator::destroy_graph(graph); }
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return emulator::destroy_graph(graph); }
+#pragma GCC visibility pop

@@ -1,0 +1,206 @@
+// Captures of streams, and graphs.
+#include "emulator/host.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "emulator/scheduler.h"
+#include "emulator/streams.h"
+
+namespace emulator {
+namespace {
+
+// For each stream of a capture, how much of its work comes before a point: before an event, or the end of a stream.
+using Clock = std::map<cudaStream_t, unsigned>;
+
+struct Capture {
+  cudaStream_t origin = nullptr;
+  cudaStreamCaptureMode mode{};
+  bool valid = true;
+  std::map<cudaStream_t, Clock> streams;  // the streams that take part, with the work that comes before their ends
+  std::vector<Work> work;
+};
+struct CapturedEvent {
+  std::weak_ptr<Capture> capture;
+  Clock before;
+};
+
+std::recursive_mutex mutex;
+std::atomic<int> running{0};  // the captures that have not ended
+std::vector<std::shared_ptr<Capture>>& captures_now() {
+  static auto* all = new std::vector<std::shared_ptr<Capture>>;
+  return *all;
+}
+std::map<cudaEvent_t, CapturedEvent>& captured_events() {
+  static auto* all = new std::map<cudaEvent_t, CapturedEvent>;
+  return *all;
+}
+
+std::shared_ptr<Capture> capture_of(cudaStream_t stream) {
+  for (const auto& capture : captures_now())
+    if (capture->streams.count(stream)) return capture;
+  return nullptr;
+}
+
+bool is_legacy(cudaStream_t stream) { return !stream || stream == cudaStreamLegacy; }
+
+cudaError_t invalidate(cudaError_t error) {
+  for (const auto& capture : captures_now()) capture->valid = false;
+  return give(error);
+}
+
+template <class Graph>
+std::set<Graph*>& live() {
+  static auto* all = new std::set<Graph*>;
+  return *all;
+}
+template <class Graph>
+cudaError_t destroy(Graph* graph) {
+  std::lock_guard lock(mutex);
+  if (!live<Graph>().erase(graph)) return give(cudaErrorInvalidValue);
+  delete graph;
+  return synchronize();
+}
+
+}  // namespace
+}  // namespace emulator
+
+struct CUgraph_st {
+  std::vector<emulator::Work> work;
+};
+struct CUgraphExec_st {
+  std::vector<emulator::Work> work;
+};
+
+namespace emulator {
+
+bool captures(cudaStream_t stream) {
+  if (!running) return false;
+  std::lock_guard lock(mutex);
+  if (capture_of(stream)) return true;
+  // The legacy stream waits for every blocking stream, so CUDA refuses work in it while one of them is captured.
+  return is_legacy(stream) && std::any_of(captures_now().begin(), captures_now().end(), [](const auto& capture) { return is_blocking(capture->origin); });
+}
+
+cudaError_t record(cudaStream_t stream, Work work) {
+  std::lock_guard lock(mutex);
+  const auto capture = capture_of(stream);
+  if (!capture) return invalidate(cudaErrorStreamCaptureImplicit);
+  if (!capture->valid) return give(cudaErrorStreamCaptureInvalidated);
+  ++capture->streams[stream][stream];
+  capture->work.push_back(std::move(work));
+  return synchronize();
+}
+
+cudaError_t refuse_in_capture() {
+  if (!running) return cudaSuccess;
+  std::lock_guard lock(mutex);
+  const bool relaxed = std::all_of(captures_now().begin(), captures_now().end(), [](const auto& each) { return each->mode == cudaStreamCaptureModeRelaxed; });
+  return relaxed ? cudaSuccess : invalidate(cudaErrorStreamCaptureUnsupported);
+}
+
+cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  if (synchronize(stream)) return synchronize(stream);
+  if (is_legacy(stream)) return give(cudaErrorStreamCaptureUnsupported);
+  std::lock_guard lock(mutex);
+  if (capture_of(stream)) return give(cudaErrorIllegalState);
+  auto capture = std::make_shared<Capture>();
+  capture->origin = stream;
+  capture->mode = mode;
+  capture->streams[stream];
+  captures_now().push_back(capture);
+  ++running;
+  return cudaSuccess;
+}
+
+cudaError_t end_capture(cudaStream_t stream, cudaGraph_t* graph) {
+  std::lock_guard lock(mutex);
+  *graph = nullptr;
+  const auto capture = capture_of(stream);
+  if (!capture) return give(cudaErrorIllegalState);
+  if (capture->origin != stream) return give(cudaErrorStreamCaptureUnmatched);
+  std::erase(captures_now(), capture);
+  --running;
+  if (!capture->valid) return give(cudaErrorStreamCaptureInvalidated);
+  Clock& joined = capture->streams[stream];
+  for (auto& [other, clock] : capture->streams)
+    if (joined[other] < clock[other]) return give(cudaErrorStreamCaptureUnjoined);
+  live<CUgraph_st>().insert(*graph = new CUgraph_st{std::move(capture->work)});
+  return synchronize();
+}
+
+cudaError_t capture_status(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  std::lock_guard lock(mutex);
+  const auto capture = capture_of(stream);
+  *status = !capture ? cudaStreamCaptureStatusNone : capture->valid ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusInvalidated;
+  return synchronize();
+}
+
+bool captured_record(cudaEvent_t event, cudaStream_t stream) {
+  std::lock_guard lock(mutex);
+  const auto capture = running ? capture_of(stream) : nullptr;
+  if (capture) captured_events()[event] = {capture, capture->streams[stream]};
+  else captured_events().erase(event);
+  return capture != nullptr;
+}
+
+bool captured_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error) {
+  std::lock_guard lock(mutex);
+  if (!running) return false;
+  *error = synchronize();
+  const auto found = captured_events().find(event);
+  const auto capture = found == captured_events().end() ? nullptr : found->second.capture.lock();
+  const auto own = capture_of(stream);
+  if (!capture && !own) return false;
+  if (!capture) *error = invalidate(cudaErrorStreamCaptureIsolation);  // a captured stream waits for work outside
+  else if (own && own != capture) *error = invalidate(cudaErrorStreamCaptureMerge);
+  else if (is_legacy(stream)) *error = invalidate(cudaErrorStreamCaptureImplicit);
+  else
+    for (auto& [other, position] : found->second.before) {
+      // A stream whose work begins here counts as unjoined, even if it does nothing.
+      if (!capture->streams.count(stream)) capture->streams[stream][stream] = 1;
+      unsigned& known = capture->streams[stream][other];
+      known = std::max(known, position);
+    }
+  if (!*error && capture && !capture->streams.count(stream)) capture->streams[stream][stream] = 1;
+  return true;
+}
+
+cudaError_t instantiate(cudaGraphExec_t* out, cudaGraph_t graph) {
+  std::lock_guard lock(mutex);
+  if (!live<CUgraph_st>().count(graph)) return give(cudaErrorInvalidValue);
+  live<CUgraphExec_st>().insert(*out = new CUgraphExec_st{graph->work});
+  return synchronize();
+}
+
+cudaError_t launch_graph(cudaGraphExec_t graph, cudaStream_t stream) {
+  std::vector<Work> work;
+  {
+    std::lock_guard lock(mutex);
+    if (!live<CUgraphExec_st>().count(graph)) return give(cudaErrorInvalidValue);
+    work = graph->work;
+  }
+  return in_stream(stream, [work] {
+    cudaError_t error = synchronize();
+    for (const Work& each : work)
+      if (!error) error = each();
+    return error;
+  });
+}
+
+cudaError_t graph_nodes(cudaGraph_t graph, std::size_t* count) {
+  std::lock_guard lock(mutex);
+  if (!live<CUgraph_st>().count(graph)) return give(cudaErrorInvalidValue);
+  *count = graph->work.size();
+  return synchronize();
+}
+
+cudaError_t destroy_graph(cudaGraph_t graph) { return destroy(graph); }
+cudaError_t destroy_graph(cudaGraphExec_t graph) { return destroy(graph); }
+
+}  // namespace emulator

@@ -1,0 +1,14 @@
+// Bug: the guard of the store compares the row with the number of columns.
+// Kind: never written
+__global__ void transpose(const float* x, float* y, int rows, int columns) {
+    int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
+    if (c < rows && r < rows) y[c * rows + r] = x[r * columns + c];
+}
+
+torch::Tensor forward(torch::Tensor x) {
+    int rows = x.size(0), columns = x.size(1);
+    auto y = torch::empty({columns, rows}, x.options());
+    dim3 grid((columns + 15) / 16, (rows + 15) / 16);
+    transpose<<<grid, dim3(16, 16)>>>(x.data_ptr<float>(), y.data_ptr<float>(), rows, columns);  // BUG
+    return y;
+}
