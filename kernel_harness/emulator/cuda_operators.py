@@ -53,9 +53,10 @@ def _lstm_cell(
     input_bias: torch.Tensor | None = None,
     hidden_bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns the next hidden state, the next cell state, and the gates after their activations.
+    """Returns three tensors: the next hidden state, the next cell state, and the gates after their activations.
 
-    Each row of the gates holds the four gates of `torch.nn.LSTM`: input, forget, cell and output.
+    Each row of the gates, of the shape (batch, 4 * size), holds the four gates of `torch.nn.LSTM`: input, forget, cell
+    and output.
     """
     raw = _biased(input_gates, input_bias) + _biased(hidden_gates, hidden_bias)
     enter, forget, new, leave = raw.chunk(4, 1)
@@ -71,9 +72,11 @@ def _gru_cell(
     input_bias: torch.Tensor | None = None,
     hidden_bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the next hidden state, and five values for the backward pass beside each other.
+    """Returns the next hidden state, and one tensor with the values that torch's backward pass needs.
 
-    Each row of the gates holds the three gates of `torch.nn.GRU`: reset, update and new.
+    Each row of `input_gates` and of `hidden_gates`, of the shape (batch, 3 * size), holds the three gates of
+    `torch.nn.GRU`: reset, update and new. Each row of the second tensor, of the shape (batch, 5 * size), holds the
+    three gates after their activations, then `hidden`, then the hidden part of the gate new with its bias.
     """
     inputs = _biased(input_gates, input_bias).chunk(3, 1)
     hiddens = _biased(hidden_gates, hidden_bias).chunk(3, 1)

@@ -43,7 +43,8 @@ def rewrite_launches(tokens: list[Token], kernels: set[str]) -> None:
     """Edits `tokens` in place: each kernel launch becomes a call of `emulator::Configuration`.
 
     A launch is `kernel<<<configuration>>>(arguments)`. The call gets the same configuration and arguments, and all
-    tokens keep their line. `kernels` has the names of the kernels that the source declares. Raises MalformedLaunch.
+    tokens keep their line. `kernels` has the names of the kernels that the source declares. Raises MalformedLaunch for
+    a launch with an unmatched bracket or without arguments.
     """
     sets_attributes = any("cudaFuncSetAttribute" in token.text for token in tokens if token.kind is Kind.WORD)
     for at in places_of(tokens, "<<<"):
@@ -92,10 +93,10 @@ def _passed(arguments: list[Token]) -> tuple[str, str, list[Token]]:
 
 
 def _launch_parts(tokens: list[Token], at: int) -> tuple[int, int, int]:
-    """Finds the parts of the kernel launch whose `<<<` is the token at index `at`. Raises MalformedLaunch.
+    """Returns the places of three tokens in the kernel launch whose `<<<` is the token at index `at`.
 
-    Returns three indices of tokens: the first `>` of the launch's `>>>`, and the opening and the closing bracket around
-    its arguments.
+    They are the indices of the first `>` of the launch's `>>>`, and of the opening and the closing bracket around its
+    arguments. Raises MalformedLaunch if a bracket has no partner or the launch has no arguments.
     """
     depth, close = 0, None
     for i in range(at + 1, len(tokens)):

@@ -23,7 +23,7 @@ class UnknownPtx(ValueError):
 def translation(tokens: Sequence[Token]) -> str:
     """Returns a C++ expression with the effect of an `asm` statement. `tokens` are the tokens between its brackets.
 
-    Raises UnknownPtx if it has an instruction that the emulator does not know.
+    Raises UnknownPtx if the statement has an instruction that the emulator does not know.
     """
     sections = _sections(tokens)
     literals = [token for token in sections[0] if token.is_code]

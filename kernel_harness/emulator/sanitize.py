@@ -156,9 +156,10 @@ class _Lines:
             self._look_up(library, sorted(sites))
 
     def of(self, finding: dict[str, Any], side: str) -> tuple[str, int]:
-        """Returns file and line of one of the two accesses of a finding. `side` says which: "here" or "there".
+        """Returns the file and the line of one of the two accesses of a finding, as a pair.
 
-        If the line of the access is unknown, returns file and line of the kernel launch.
+        `side` is "here" for the access that the finding reports as the mistake, and "there" for the access that
+        conflicts with it. If the line of the access is unknown, returns the file and the line of the kernel launch.
         """
         call = finding[side]["site"] - 1
         return self._known.get((finding["library"], call), (finding["launch_file"], finding["launch_line"]))

@@ -1,4 +1,7 @@
-"""Checks that a kernel has at most 48 KiB of static shared memory per block. nvcc rejects a kernel with more."""
+"""Finds kernels with more than 48 KiB of static shared memory per block in the object files of a candidate.
+
+nvcc rejects such a kernel. The emulator's compiler, g++, does not, so the emulator looks at the compiled object files.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def full_prelude() -> Path:
     The first call on a machine builds a precompiled form of the header, in the same folder. If g++ cannot build it, the
     folder has only the header. The precompiled form takes 800 MB and a minute to build. So the harness calls this
     function only if light headers are switched off, or if a source has failed to compile with them. Raises OSError if
-    the build cache cannot be written, and NoCompiler.
+    the build cache cannot be written, and NoCompiler if this machine has no C++ compiler.
     """
 
     def build(folder: Path) -> None:
@@ -75,7 +75,10 @@ def _full_prelude_key() -> str:
 
 
 def _precompile(words: Sequence[str], folder: Path) -> None:
-    """Writes prelude.h and its precompiled form into `folder`. `words` are the compiler's flags. Raises BuildFailed."""
+    """Writes prelude.h and its precompiled form into `folder`. `words` are the compiler's flags.
+
+    Raises BuildFailed if the compiler rejects the header, and NoCompiler if this machine has no C++ compiler.
+    """
     header = folder / "prelude.h"
     header.write_text(flags.PRELUDE.read_text())
     torchs = host_compiler.torch_flags()
@@ -83,7 +86,9 @@ def _precompile(words: Sequence[str], folder: Path) -> None:
 
 
 def prepare(sanitized: bool = False) -> None:
-    """Builds, in parallel, those of the parts that all candidates share that the build cache does not have.
+    """Builds the parts of the emulator that all candidates share. Leaves out the parts that the build cache has.
+
+    The builds run in parallel.
 
     If the user interrupts the builds, this function first ends the compilers that it started, so that the harness does
     not wait for them. Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.

@@ -93,7 +93,7 @@ def line_breaks(tokens: Iterable[Token]) -> str:
 
 
 def line_of(tokens: Sequence[Token], at: int) -> int:
-    """Returns the line number, counted from 1, of the token at index `at`."""
+    """Returns the line number, counted from 1, of the token at the index `at`, counted from 0."""
     return 1 + sum(token.text.count("\n") for token in tokens[:at])
 
 

@@ -92,10 +92,10 @@ def profile_begin() -> None:
 
 
 def profile_end() -> list[dict[str, Any]]:
-    """Stops counting. Returns one mapping for each kernel launch since `profile_begin`.
+    """Stops counting. Returns one mapping for each kernel launch since `profile_begin`, in order.
 
-    It has the kernel's name, the sizes of grid and block, and the numbers of bytes accessed, barriers and warp
-    operations.
+    Each mapping has the kernel's name, the sizes of grid and block, and the numbers of bytes accessed, barriers and
+    warp operations.
     """
     assert _runtime is not None
     launched: list[dict[str, Any]] = json.loads(_runtime.emulator_profile_end().decode())

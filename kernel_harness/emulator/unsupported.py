@@ -100,10 +100,11 @@ def _translated(tokens: Sequence[Token]) -> str:
 
 
 def find_in_log(log: str) -> tuple[str, str] | None:
-    """Returns place (`file:line`) and name of a CUDA construct that the emulator lacks, found in a compiler's log.
+    """Returns the place (`file:line`) and the name of a CUDA construct that the emulator lacks, as a pair.
 
-    The construct is the cause of the first error in the log that names anything. Returns None if this error is the
-    author's mistake instead.
+    `log` is the output of a compiler. The function looks for the first error about an unknown name, a missing header or
+    a construct that `mark` has marked. Returns None if there is no such error, or if CUDA does not have the name or
+    header either, which is a mistake of the author.
     """
     found = [match for match in (p.search(log) for p in _PATTERNS) if match]
     if not found:
