@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -60,8 +61,8 @@ def evaluate(
     Args:
         problem: the name of a problem in `./problems`, the name of a problem that the package ships, or the path of a
             problem file.
-        source: the text of a kernel file, or the path of a kernel file. A path is a `Path`, or a string that is the
-            name of an existing .py or .cu file. Python code defines the class `ModelNew`. A text that begins with a C++
+        source: the text of a kernel file, or the path of a kernel file. A path is a `Path`, or a string of
+            one line that ends in .py or .cu. Python code defines the class `ModelNew`. A text that begins with a C++
             comment or a preprocessor line is read as a .cu file.
         device: "cpu" (CUDA is emulated), "cuda" or "cuda:N"; None selects the GPU if there is one, else "cpu".
         shape: values for the problem's constants, such as `{"M": 64}`. None, and a constant without a value, keep the
@@ -191,7 +192,7 @@ def _candidate(source: str | Path) -> Candidate:
         path = Path(source)
         if path.suffix not in (".py", ".cu"):
             raise UserError(f"{path}: the name of a kernel file ends in .py or .cu")
-        if not path.is_file():
+        if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises OSError for a name that is too long
             raise lookup.NotFound(f"there is no file {path}")
         candidate = candidates.read(path)
         if candidate.name in RESERVED:
@@ -203,4 +204,5 @@ def _candidate(source: str | Path) -> Candidate:
 
 
 def _names_a_file(source: str) -> bool:
-    return "\n" not in source and source.endswith((".py", ".cu")) and Path(source).is_file()
+    """Returns whether a source is meant as a path: no kernel is one line of code that ends in .py or .cu."""
+    return "\n" not in source and source.endswith((".py", ".cu"))

@@ -102,8 +102,14 @@ def test_a_text_that_begins_as_c_plus_plus_is_a_cuda_file(evaluator: kernel_harn
     assert result.title == "a matrix product by torch"
 
 
-def test_a_text_that_names_no_file_is_python(evaluator: kernel_harness.Evaluator) -> None:
-    assert evaluator.evaluate("not_there.py").status is kernel_harness.Status.LOAD_ERROR
+@pytest.mark.parametrize("name", ["not_there.py", "not_there.cu", "n" * 5000 + ".py"], ids=["py", "cu", "too long"])
+def test_a_line_that_ends_as_a_file_name_is_a_path(name: str, evaluator: kernel_harness.Evaluator) -> None:
+    with pytest.raises(kernel_harness.NotFound, match=f"there is no file {name}"):
+        evaluator.evaluate(name)
+
+
+def test_a_line_of_code_is_no_path(evaluator: kernel_harness.Evaluator) -> None:
+    assert evaluator.evaluate("raise ValueError").status is kernel_harness.Status.LOAD_ERROR
 
 
 # ---------------------------------------------------------------------------------- the caller's mistakes
