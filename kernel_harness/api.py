@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -72,7 +73,7 @@ def evaluate(
         timeout_s: the time limit of each call of the kernel, in seconds.
         budget_s: the time to spend on timing, in seconds; None uses the device's default.
         baseline: the arm that `Result.timing.speedup` compares the kernel with: "torch", or on a GPU also
-            "torch.compile" or "torch.compile:max-autotune".
+            "torch.compile" or "torch.compile:max-autotune". The speedup is None under emulation.
         seed: the seed of the inputs that the kernel is checked on; None draws a secret seed. The inputs of timed calls
             do not depend on `seed`.
 
@@ -160,7 +161,7 @@ class Evaluator:
         except BaseException:
             self.close()  # processes may be gone or in the middle of a call: the next evaluation starts new ones
             raise
-        return result
+        return _without_emulated_speedup(result)
 
     def close(self) -> None:
         """Ends all processes of this Evaluator. A later `evaluate` starts new ones."""
@@ -181,6 +182,16 @@ class Evaluator:
 def _judged(session: Session, candidate: Candidate) -> Result:
     results = session.judge([candidate], lambda result: None)
     return next(result for result in results if result.kind == "candidate")
+
+
+def _without_emulated_speedup(result: Result) -> Result:
+    """Returns the result without its speedup if the device is emulated: the ratio says nothing about a GPU.
+
+    Records of the command keep the ratio, because `compare` computes the change between two emulated runs from it.
+    """
+    if not result.emulated or result.timing is None:
+        return result
+    return replace(result, timing=replace(result.timing, speedup=None))
 
 
 def _candidate(source: str | Path) -> Candidate:

@@ -112,6 +112,13 @@ def test_a_line_of_code_is_no_path(evaluator: kernel_harness.Evaluator) -> None:
     assert evaluator.evaluate("raise ValueError").status is kernel_harness.Status.LOAD_ERROR
 
 
+def test_an_emulated_time_comes_without_a_speedup(evaluator: kernel_harness.Evaluator) -> None:
+    result = evaluator.evaluate(RIGHT)
+
+    assert result.emulated and result.timing, result.reason
+    assert result.timing.time_ms > 0 and result.timing.speedup is None
+
+
 # ---------------------------------------------------------------------------------- the caller's mistakes
 
 
