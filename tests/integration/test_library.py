@@ -119,6 +119,23 @@ def test_an_emulated_time_comes_without_a_speedup(evaluator: kernel_harness.Eval
     assert result.timing.time_ms > 0 and result.timing.speedup is None
 
 
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        ("def forward(self, A):\n        return A", "candidate.py:6: TypeError: forward takes 1 input (A), but the"),
+        ("def forward(self, A, B, C):\n        return A", "candidate.py:6: TypeError: forward takes 3 inputs (A, B, C"),
+        ("def forward(self, A, B):\n        return len()", "candidate.py:7: TypeError: len() takes exactly one"),
+    ],
+)
+def test_a_type_error_names_the_line_of_forward_only_if_forward_cannot_be_called(
+    forward: str, message: str, evaluator: kernel_harness.Evaluator
+) -> None:
+    result = evaluator.evaluate(f"import torch\n\n\nclass ModelNew(torch.nn.Module):\n\n    {forward}\n")
+
+    assert result.status is kernel_harness.Status.RUNTIME_ERROR
+    assert message in result.reason
+
+
 # ---------------------------------------------------------------------------------- the caller's mistakes
 
 
