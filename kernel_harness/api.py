@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -60,8 +62,8 @@ def evaluate(
     Args:
         problem: the name of a problem in `./problems`, the name of a problem that the package ships, or the path of a
             problem file.
-        source: the text of a kernel file, or the path of a kernel file. A path is a `Path`, or a string that is the
-            name of an existing .py or .cu file. Python code defines the class `ModelNew`. A text that begins with a C++
+        source: the text of a kernel file, or the path of a kernel file. A path is a `Path`, or a string of
+            one line that ends in .py or .cu. Python code defines the class `ModelNew`. A text that begins with a C++
             comment or a preprocessor line is read as a .cu file.
         device: "cpu" (CUDA is emulated), "cuda" or "cuda:N"; None selects the GPU if there is one, else "cpu".
         shape: values for the problem's constants, such as `{"M": 64}`. None, and a constant without a value, keep the
@@ -71,7 +73,7 @@ def evaluate(
         timeout_s: the time limit of each call of the kernel, in seconds.
         budget_s: the time to spend on timing, in seconds; None uses the device's default.
         baseline: the arm that `Result.timing.speedup` compares the kernel with: "torch", or on a GPU also
-            "torch.compile" or "torch.compile:max-autotune".
+            "torch.compile" or "torch.compile:max-autotune". The speedup is None under emulation.
         seed: the seed of the inputs that the kernel is checked on; None draws a secret seed. The inputs of timed calls
             do not depend on `seed`.
 
@@ -159,7 +161,7 @@ class Evaluator:
         except BaseException:
             self.close()  # processes may be gone or in the middle of a call: the next evaluation starts new ones
             raise
-        return result
+        return _without_emulated_speedup(result)
 
     def close(self) -> None:
         """Ends all processes of this Evaluator. A later `evaluate` starts new ones."""
@@ -182,6 +184,16 @@ def _judged(session: Session, candidate: Candidate) -> Result:
     return next(result for result in results if result.kind == "candidate")
 
 
+def _without_emulated_speedup(result: Result) -> Result:
+    """Returns the result without its speedup if the device is emulated: the ratio says nothing about a GPU.
+
+    Records of the command keep the ratio, because `compare` computes the change between two emulated runs from it.
+    """
+    if not result.emulated or result.timing is None:
+        return result
+    return replace(result, timing=replace(result.timing, speedup=None))
+
+
 def _candidate(source: str | Path) -> Candidate:
     """Returns the candidate that a text holds, or that the file at a path holds.
 
@@ -191,7 +203,7 @@ def _candidate(source: str | Path) -> Candidate:
         path = Path(source)
         if path.suffix not in (".py", ".cu"):
             raise UserError(f"{path}: the name of a kernel file ends in .py or .cu")
-        if not path.is_file():
+        if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises OSError for a name that is too long
             raise lookup.NotFound(f"there is no file {path}")
         candidate = candidates.read(path)
         if candidate.name in RESERVED:
@@ -203,4 +215,5 @@ def _candidate(source: str | Path) -> Candidate:
 
 
 def _names_a_file(source: str) -> bool:
-    return "\n" not in source and source.endswith((".py", ".cu")) and Path(source).is_file()
+    """Returns whether a source is meant as a path: no kernel is one line of code that ends in .py or .cu."""
+    return "\n" not in source and source.endswith((".py", ".cu"))

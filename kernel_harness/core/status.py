@@ -33,7 +33,9 @@ _SENTENCES = {
     Status.PASSED: "Every check passed.",
     Status.BUILD_ERROR: "The sources did not compile; fix the first error shown.",
     Status.LOAD_ERROR: "The file could not be loaded as a kernel; fix the exception at the line shown.",
-    Status.RUNTIME_ERROR: "The kernel raised an exception; fix the call at the line shown.",
+    Status.RUNTIME_ERROR: (
+        "The kernel raised an exception or a launch failed; start from the line shown, where it was noticed."
+    ),
     Status.CRASHED: "The process died before it answered; look for an invalid memory access or an exit call.",
     Status.TIMEOUT: "No answer came within the time limit; look for an endless loop, or raise --timeout.",
     Status.WRONG_SHAPE: "The output's structure or shape differs from the reference's; allocate it the same way.",

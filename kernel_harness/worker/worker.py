@@ -6,6 +6,7 @@ After the candidate is loaded, the judge trusts nothing that this process sends.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import linecache
 import os
 import sys
@@ -38,6 +39,7 @@ from kernel_harness.worker import parameters
 # The characters of a compiler's log that are sent to the judge: the first ones, because the first errors matter. One
 # character can take six bytes of a message.
 _LONGEST_LOG = 120_000
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _STAGES_WITHOUT_DEVICE = (Stage.START, Stage.BUILD)
 
 
@@ -79,6 +81,7 @@ class Worker:
         self._class: Any = None
         self._last: Callable[[], Any] | None = None
         self._prepared: messages.Prepare | None = None
+        self._input_count = 0  # of the last call
         self._shared: dict[messages.Purpose, torch.Tensor] = {}
         self._outputs: tuple[list[torch.Tensor], list[tensors.Leaf]] = ([], [])  # of the last call, if not yet copied
 
@@ -267,7 +270,9 @@ class Worker:
         self._stage = Stage.CALL
         placed = self._device.place(self._memory(Purpose.INPUTS)[: layout.size], layout.leaves)
         self._launches_before = self._launches()
-        return placed, tensors.unflatten(layout.structure, placed.tensors)
+        inputs = tensors.unflatten(layout.structure, placed.tensors)
+        self._input_count = len(inputs)
+        return placed, inputs
 
     def repeat(self, request: messages.Repeat, descriptors: list[int]) -> messages.DeviceTime:
         """Makes the last call, which had `keep` set, once more, and returns its time and memory.
@@ -363,14 +368,40 @@ class Worker:
                 self._device.synchronize()
         except Exception:
             healthy = False
+        message, line = str(error), _line(error, self._file.name)
+        if line is None and stage is Stage.CALL and type(error) is TypeError:
+            message, line = self._wrong_signature() or (message, line)
         return Failure(
             stage,
             type=type(error).__name__,
-            message=str(error)[: messages.LONGEST_TEXT],
-            line=_line(error, self._file.name),
+            message=message[: messages.LONGEST_TEXT],
+            line=line,
             log=_log(error),
             refusal=healthy and _is_refusal(error) and self._launches() == self._launches_before,
         )
+
+    def _wrong_signature(self) -> tuple[str, int] | None:
+        """Returns a message and a line for a model whose `forward` does not take the number of inputs of the last call.
+
+        The line is the first of `forward` in the candidate's file. Returns None if `forward` takes the inputs or is not
+        a Python function of that file.
+        """
+        try:
+            forward = self._model.forward
+            code = inspect.unwrap(forward).__code__
+            signature = inspect.signature(forward)
+        except Exception:  # the candidate's attributes may be anything
+            return None
+        names = [name for name, each in signature.parameters.items() if each.kind in _POSITIONAL]
+        if code.co_filename != self._file.name or len(names) == self._input_count:
+            return None
+        try:
+            signature.bind(*[None] * self._input_count)
+        except TypeError:
+            listed = f" ({', '.join(names)})" if names else ""
+            takes = f"{len(names)} input{'' if len(names) == 1 else 's'}{listed}"
+            return f"forward takes {takes}, but the problem has {self._input_count}", code.co_firstlineno
+        return None
 
 
 _HANDLERS: Mapping[type[Message], Callable[[Worker, Any, list[int]], Message]] = {

@@ -148,6 +148,15 @@ def test_a_failure_at_run_time_comes_with_advice(reason: str, fragment: str) -> 
     assert re.search(rf"  try: .*{re.escape(fragment)}", failure(failed, Terminal()))
 
 
+def test_a_failed_launch_is_not_blamed_on_the_line_of_the_check_that_found_it() -> None:
+    reason = "mine.cu:18: RuntimeError: CUDA error: invalid configuration argument"
+    failed = Result(kernel="mine", status=Status.RUNTIME_ERROR, reason=reason, shape={}, source_sha256="")
+    said = " ".join(failure(failed, Terminal(width=100)).split())
+
+    assert "a launch failed; start from the line shown, where it was noticed. mine.cu:18: RuntimeError" in said
+    assert "fix the call" not in said
+
+
 def test_other_failures_come_without_advice() -> None:
     failed = Result(kernel="k", status=Status.LOAD_ERROR, reason="k.py:3: NameError: x", shape={}, source_sha256="")
     assert "try:" not in failure(failed, Terminal())

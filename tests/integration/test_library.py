@@ -102,8 +102,38 @@ def test_a_text_that_begins_as_c_plus_plus_is_a_cuda_file(evaluator: kernel_harn
     assert result.title == "a matrix product by torch"
 
 
-def test_a_text_that_names_no_file_is_python(evaluator: kernel_harness.Evaluator) -> None:
-    assert evaluator.evaluate("not_there.py").status is kernel_harness.Status.LOAD_ERROR
+@pytest.mark.parametrize("name", ["not_there.py", "not_there.cu", "n" * 5000 + ".py"], ids=["py", "cu", "too long"])
+def test_a_line_that_ends_as_a_file_name_is_a_path(name: str, evaluator: kernel_harness.Evaluator) -> None:
+    with pytest.raises(kernel_harness.NotFound, match=f"there is no file {name}"):
+        evaluator.evaluate(name)
+
+
+def test_a_line_of_code_is_no_path(evaluator: kernel_harness.Evaluator) -> None:
+    assert evaluator.evaluate("raise ValueError").status is kernel_harness.Status.LOAD_ERROR
+
+
+def test_an_emulated_time_comes_without_a_speedup(evaluator: kernel_harness.Evaluator) -> None:
+    result = evaluator.evaluate(RIGHT)
+
+    assert result.emulated and result.timing, result.reason
+    assert result.timing.time_ms > 0 and result.timing.speedup is None
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        ("def forward(self, A):\n        return A", "candidate.py:6: TypeError: forward takes 1 input (A), but the"),
+        ("def forward(self, A, B, C):\n        return A", "candidate.py:6: TypeError: forward takes 3 inputs (A, B, C"),
+        ("def forward(self, A, B):\n        return len()", "candidate.py:7: TypeError: len() takes exactly one"),
+    ],
+)
+def test_a_type_error_names_the_line_of_forward_only_if_forward_cannot_be_called(
+    forward: str, message: str, evaluator: kernel_harness.Evaluator
+) -> None:
+    result = evaluator.evaluate(f"import torch\n\n\nclass ModelNew(torch.nn.Module):\n\n    {forward}\n")
+
+    assert result.status is kernel_harness.Status.RUNTIME_ERROR
+    assert message in result.reason
 
 
 # ---------------------------------------------------------------------------------- the caller's mistakes
