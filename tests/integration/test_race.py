@@ -222,6 +222,7 @@ def test_if_no_round_counts_the_reason_says_why(session: Session, monkeypatch: p
     assert "not timed: none of 32 rounds counts; the last was rejected: the launch gap" in found["only"].reason
 
 
+@pytest.mark.slow
 def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +242,7 @@ def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
     assert fine.timing
 
 
+@pytest.mark.slow
 def test_if_torch_cannot_be_started_the_checks_stand(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     load = RunContext.load_subject
 
