@@ -31,8 +31,15 @@ HERE = {
     Kind.BUBBLEWRAP: bubblewrap.usable(),
     Kind.LANDLOCK: landlock.version() > 0,
 }
+# The fast tests try the wall that a run on this machine has.
 WALLS = [
-    pytest.param(kind, marks=pytest.mark.skipif(not usable, reason=f"no {kind} on this machine"))
+    pytest.param(
+        kind,
+        marks=[
+            pytest.mark.skipif(not usable, reason=f"no {kind} on this machine"),
+            *([] if kind is best() else [pytest.mark.slow]),
+        ],
+    )
     for kind, usable in HERE.items()
 ]
 MODEL = "import torch\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, A, B):\n        return A\n"

@@ -79,6 +79,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> list[Launched]:
         return profile.counted(lookup.problem(str(PROBLEM), ROOT), candidate, fork_server, lambda text: None)[0]
 
 
+@pytest.mark.slow
 def test_every_launch_of_the_one_call_is_there(counted: list[Launched]) -> None:
     assert [(one.kernel, one.blocks, one.threads_per_block) for one in counted] == [
         ("stir", 3, 32),
@@ -110,24 +111,29 @@ def test_a_forged_launch_is_malformed(forged: dict[str, Any]) -> None:
         profile._parsed([{**honest, **counts, **forged}])
 
 
+@pytest.mark.slow
 def test_bytes_are_those_that_loads_and_stores_request(counted: list[Launched]) -> None:
     stir = counted[0]
     each = 3 * 32 * 4
     assert (stir.global_read, stir.global_written, stir.shared_read, stir.shared_written) == (each, each, each, each)
 
 
+@pytest.mark.slow
 def test_a_barrier_counts_once_for_each_block(counted: list[Launched]) -> None:
     assert [one.barriers for one in counted] == [3, 3, 0]
 
 
+@pytest.mark.slow
 def test_a_warp_operation_counts_once_for_each_warp(counted: list[Launched]) -> None:
     assert [one.warp_operations for one in counted] == [0, 0, 5]
 
 
+@pytest.mark.slow
 def test_a_kernel_without_shared_memory_touches_none(counted: list[Launched]) -> None:
     assert (counted[2].shared_read, counted[2].shared_written) == (0, 0)
 
 
+@pytest.mark.slow
 def test_an_atomic_reads_and_writes(counted: list[Launched]) -> None:
     assert (counted[2].global_read, counted[2].global_written) == (32 * 4 + 4, 4)
 

@@ -232,6 +232,7 @@ def test_if_no_round_counts_the_reason_says_why(session: Session, monkeypatch: p
     assert "all 32 timing rounds were rejected; the reason for the last one: the launch gap" in found["only"].reason
 
 
+@pytest.mark.slow
 def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,6 +252,7 @@ def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
     assert fine.timing
 
 
+@pytest.mark.slow
 def test_if_torch_cannot_be_started_the_checks_stand(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     load = RunContext.load_subject
 

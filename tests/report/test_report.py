@@ -131,6 +131,7 @@ def test_a_remark_on_a_kernel_that_passed_is_shown_and_is_no_failure():
     assert "inspects other processes" in text and "Failures" not in text
 
 
+@pytest.mark.slow
 def test_charts_show_the_first_40_kernels_and_the_table_shows_all():
     text = made([timed(f"k{i}", 1.0 + i) for i in range(60)])
     table = text[text.index("<table") : text.index("</table")]

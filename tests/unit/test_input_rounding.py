@@ -48,7 +48,7 @@ def test_other_dtypes_are_not_rounded(dtype: torch.dtype) -> None:
 # What the errors show.
 
 
-@pytest.mark.parametrize("k", [256, 4096])
+@pytest.mark.parametrize("k", [256, pytest.param(4096, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", HONEST)
 def test_an_honest_sum_stays_far_from_the_limit(name: str, k: int) -> None:
     found = of_sums(HONEST[name], k)
@@ -56,7 +56,7 @@ def test_an_honest_sum_stays_far_from_the_limit(name: str, k: int) -> None:
     assert found.correlation < MIN_CORRELATION / 3
 
 
-@pytest.mark.parametrize("k", [256, 4096])
+@pytest.mark.parametrize("k", [256, pytest.param(4096, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", REDUCED)
 def test_reduced_precision_is_recognised_on_positive_inputs(name: str, k: int) -> None:
     found = of_sums(REDUCED[name], k)
