@@ -111,11 +111,22 @@ def _call(node: Node, names: dict[Node, str]) -> str:
     last = max((i for i, argument in enumerate(schema.arguments) if argument.name in node.kwargs), default=-1)
     for argument in schema.arguments[len(given) : last + 1]:
         given.append(node.kwargs.get(argument.name, argument.default_value))
-    words = [_literal(value, names) for value in given]
+    words = [
+        _normalized_sizes(given[0], len(value), names) if each.name == "normalized_shape" else _literal(value, names)
+        for each, value in zip(schema.arguments, given, strict=False)
+    ]
     name = schema.name.split("::")[1]
     if _is_function(name):
         return f"at::{name}({', '.join(words)})"
     return f"{words[0]}.{name}({', '.join(words[1:])})"
+
+
+def _normalized_sizes(normalized: Any, count: int, names: dict[Node, str]) -> str:
+    """Returns C++ code for the last `count` sizes of the tensor that `normalized` computes.
+
+    Layer norms take these sizes as an argument. As numbers they would be right at the traced shape only.
+    """
+    return f"{names[normalized]}.sizes().slice({normalized.meta['val'].dim() - count})"
 
 
 def _is_function(name: str) -> bool:

@@ -18,7 +18,7 @@ from kernel_harness.scaffold.signature import signature
 HERE = ROOT / "tests" / "support" / "candidates" / "new"
 # Several inputs, one of them a number; weights; nested outputs; a helper function in the file; integers.
 KERNELBENCH = sorted(path.stem for path in HERE.glob("*.py"))
-IN_CUDA = ["blend", "linear", "softmax"]
+IN_CUDA = ["blend", "layer_norm", "linear", "softmax"]
 
 
 def problem(name: str) -> lookup.Problem:
@@ -103,6 +103,13 @@ def test_a_plain_cu_takes_the_weights_after_the_inputs(tmp_path: Path) -> None:
 
     assert "forward(torch::Tensor x, torch::Tensor offset, torch::Tensor linear_weight, torch::Tensor linear_b" in text
     assert "// linear_weight: (3, 7) float32" in text and "at::linear(x, linear_weight, linear_bias)" in text
+
+
+def test_a_plain_cu_normalizes_over_the_sizes_of_its_input(tmp_path: Path) -> None:
+    """The sizes of this problem as numbers would be wrong at the reduced sizes of an emulated run."""
+    text = new(problem("layer_norm"), "mine", tmp_path, cu=True).read_text()
+
+    assert "at::layer_norm(x, x.sizes().slice(1), norm_weight, norm_bias)" in text
 
 
 def test_a_plain_cu_is_refused_if_it_cannot_solve_the_problem(tmp_path: Path) -> None:
