@@ -48,6 +48,6 @@ def main(parsed: argparse.Namespace) -> int:
     options = Options(parsed.problem, parsed.name, parsed.cu)
     path = new(lookup.problem(options.problem, Path.cwd()), options.name, Path.cwd(), cu=options.cu)
     judge = shlex.join([*command(), "--problem", options.problem, "--kernel", path.stem])
-    print(f"Wrote {shown(path)}. It builds and passes as it is. To judge it, once or at each save:\n")
+    print(f"Wrote {shown(path)}. It should build and pass as it is. To judge it, once or at each save:\n")
     print(f"  {judge}\n  {judge} --watch")
     return OK
