@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernel_harness.checking import hypotheses
+from kernel_harness.checking import hypotheses, narrow_formats
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.patterns import Pattern
 from kernel_harness.checking.verify import Check, Expectation, same, unchanged, verify
@@ -183,6 +183,7 @@ class Examination:
                     raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
                 self._refused.append(case.shape_name)
                 continue
+            checks = [narrow_formats.advised(check, self.candidate.source) for check in checks]
             self._checks += [replace(c, shape=dict(case.shape), distribution=case.distribution) for c in checks]
             failed = next((check for check in checks if not check.passed), None)
             if failed:
