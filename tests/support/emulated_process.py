@@ -5,6 +5,7 @@ A server process imports torch once and forks a child per test, so that each tes
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import importlib.util
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -67,11 +68,17 @@ class Inside:
         self._server.wait()
 
 
-@pytest.fixture(scope="session")
-def inside() -> Iterator[Inside]:
+@functools.cache
+def _server() -> Inside:
     server = Inside()
-    yield server
-    server.close()
+    atexit.register(server.close)
+    return server
+
+
+@pytest.fixture(scope="session")
+def inside() -> Inside:
+    """One server for all test files. To pytest, the fixture that each file imports is another one."""
+    return _server()
 
 
 def exported(stem: str) -> dict[str, str]:
