@@ -23,6 +23,7 @@ MOST_READ_FILES = 5000  # the headers of CUTLASS are about 600
 _Path = Annotated[str, AtMost(4096)]
 _Digest = Annotated[str, AtMost(64)]
 _Leaves = Annotated[tuple[Leaf, ...], AtMost(tensors.MAX_LEAVES)]
+_Outputs = Annotated[tuple[Leaf, ...], AtMost(tensors.MAX_OUTPUTS)]
 
 
 @dataclass(frozen=True)
@@ -378,7 +379,7 @@ class Called(Message):
     """
 
     structure: Annotated[Any, JsonAtMost(1 << 16)]
-    leaves: _Leaves
+    leaves: _Outputs
     time: DeviceTime
     launches: Annotated[int | None, Plausible(0, 1 << 50)]
 

@@ -15,7 +15,8 @@ import torch
 # The length of a canary: known bytes before and after each tensor of a buffer. CUDA's allocator also aligns tensors to
 # 512 bytes, so vector loads behave in a buffer as they do elsewhere.
 CANARY_BYTES = 512
-MAX_LEAVES = 8192  # the state of a deep network has about 1,200 tensors
+MAX_LEAVES = 8192  # tensors for a worker: the state of a deep network has about 1,200
+MAX_OUTPUTS = 256  # tensors that a call returns
 MAX_RANK = 16
 MAX_DEPTH = 64
 

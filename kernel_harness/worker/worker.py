@@ -208,8 +208,8 @@ class Worker:
         """Calls the model once and copies its outputs to the shared memory for outputs, if they fit there.
 
         The last `Prepare` describes the call. If its `write_back` is set, the inputs are in the shared memory for
-        inputs afterwards, where the judge looks for changes. Raises TypeError for more than tensors.MAX_LEAVES outputs,
-        tensors.Unreadable for an output that cannot be sent, and any exception that the model raises.
+        inputs afterwards, where the judge looks for changes. Raises TypeError for more than tensors.MAX_OUTPUTS
+        outputs, tensors.Unreadable for an output that cannot be sent, and any exception that the model raises.
         """
         assert self._prepared is not None
         prepared, self._prepared = self._prepared, None
@@ -218,8 +218,8 @@ class Worker:
             output, clocked = self._timed(lambda: self._model(*inputs), prepared.hold)
         self._last = (lambda: self._model(*inputs)) if prepared.keep else None
         structure, outputs = tensors.flatten(output)
-        if len(outputs) > tensors.MAX_LEAVES:
-            raise TypeError(f"the call returned {len(outputs)} tensors; at most {tensors.MAX_LEAVES} are allowed")
+        if len(outputs) > tensors.MAX_OUTPUTS:
+            raise TypeError(f"the call returned {len(outputs)} tensors; at most {tensors.MAX_OUTPUTS} are allowed")
         leaves, _ = tensors.layout(outputs)
         self._outputs = outputs, leaves
         memory = self._shared.get(Purpose.OUTPUTS)

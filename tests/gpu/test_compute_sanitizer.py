@@ -343,13 +343,24 @@ UNSEEN = {
     "rows/wrong_shuffle_mask": ("synccheck", "the machine code of sm_90 does not contain a constant mask"),
 }
 
+# Bugs that no tool has looked at yet: they were written on machines without a GPU.
+NOT_RUN = (
+    "elements/grid_stride_of_one_block", "elements/missing_tail", "elements/second_input_shifted",
+    "elements/too_many_threads", "elements/vectors_past_the_end", "elements/wrong_extent",
+    "histogram/counts_not_cleared", "histogram/last_block_without_ticket", "histogram/one_bin_too_many",
+    "rows/accumulator_not_cleared", "rows/halves_of_odd_length", "rows/missing_second_barrier",
+    "rows/one_warp_too_few", "rows/pointer_of_next_row", "rows/shared_result_overwritten", "rows/tail_not_cleared",
+    "transpose/barrier_under_guard", "transpose/columns_of_block_for_rows", "transpose/grid_of_square",
+    "transpose/misaligned_row",
+)  # fmt: skip
+
 TOOL = {name: tool for tool, names in SEEN.items() for name in names} | {n: tool for n, (tool, _) in UNSEEN.items()}
 # Each run has three processes, which are rarely busy at once. compute-sanitizer has ten ports for all its runs.
 AT_ONCE = min(8, max(1, (os.cpu_count() or 1) // 2))
 
 
 def test_each_planted_bug_is_listed_as_found_by_a_tool_or_with_the_reason_why_not():
-    assert sorted(name for names in (*SEEN.values(), UNSEEN) for name in names) == [
+    assert sorted(name for names in (*SEEN.values(), UNSEEN, NOT_RUN) for name in names) == [
         bug.name for bug in planted_bugs.ALL
     ]
 
@@ -390,7 +401,9 @@ def findings(done: Finished) -> list[tuple[str, int]]:
 
 @pytest.mark.gpu
 @needs_the_tools
-@pytest.mark.parametrize("bug", [bug for bug in planted_bugs.ALL if bug.name not in UNSEEN], ids=lambda bug: bug.name)
+@pytest.mark.parametrize(
+    "bug", [bug for bug in planted_bugs.ALL if bug.name in TOOL.keys() - UNSEEN.keys()], ids=lambda bug: bug.name
+)
 def test_a_planted_bug_is_found_by_its_tool_with_its_kind_and_line(running, bug):
     done = running[bug].result()
     kind = SEEN[TOOL[bug.name]][bug.name] or bug.kind
