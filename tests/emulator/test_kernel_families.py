@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections.abc import Mapping
 from types import ModuleType
 
 import pytest
 import torch
+from support import kernel_modules
 from support.command import ROOT
 from support.emulated_process import emulated, inside, load_inline  # noqa: F401 - a fixture
-from support.nvcc_compile import compile_in, in_one_unit, nvcc_command, toolkit_include, write_stand_ins
-from torch.utils import cpp_extension
-
-from kernel_harness.compile import light_headers
+from support.nvcc_compile import in_one_unit, toolkit_include
 
 pytestmark = pytest.mark.slow
 
@@ -26,12 +23,7 @@ RANDOM = ["philox_dropout", "random_streams", "xorwow_walk"]
 
 
 def kernel(name: str) -> ModuleType:
-    """A module of the folder `families`, with CPP and CUDA sources, `cases()` and `answer(*case)`."""
-    spec = importlib.util.spec_from_file_location(name, FAMILIES / f"{name}.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return kernel_modules.load(FAMILIES / f"{name}.py")
 
 
 def together(modules: Mapping[str, ModuleType]) -> tuple[str, str]:
@@ -55,39 +47,20 @@ def test_the_kernels_of_many_families_give_the_right_answers(part):
     assert not wrong, "\n".join(f"{name}: {failure}" for name, failure in wrong.items())
 
 
-def tensors(value: object) -> list[torch.Tensor]:
-    return [value] if isinstance(value, torch.Tensor) else list(value)  # type: ignore[call-overload]
-
-
 def difference(module: ModuleType, ops: ModuleType) -> str:
     """Why a kernel's output is not the answer; empty if it is."""
-    torch.manual_seed(0)
-    for case in module.cases():
-        placed = [x.cuda() if hasattr(x, "cuda") else x for x in case]
-        got = tensors(getattr(ops, module.__name__)(*placed))
-        torch.cuda.synchronize()
-        expected = tensors(module.answer(*case))
-        tolerance = getattr(module, "TOLERANCE", {"rtol": 1e-4, "atol": 1e-4})
-        try:
-            assert [x.is_cuda for x in got] == [True] * len(expected)
-            for ours, theirs in zip(got, expected, strict=True):
-                torch.testing.assert_close(ours.cpu(), theirs, **tolerance)
-        except AssertionError as error:
-            return str(error)
+    try:
+        kernel_modules.check(module, ops)
+    except AssertionError as error:
+        return str(error) or "the number or the device of the outputs differs"
     return ""
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
 def test_nvcc_takes_the_same_sources(tmp_path):
-    write_stand_ins(tmp_path / "stand_ins")
     slim = not (toolkit_include() / "curand_kernel.h").exists()
-    modules = {name: kernel(name) for name in NAMES if name not in LIBRARIES and not (slim and name in RANDOM)}
-    source = in_one_unit({name: module.CUDA for name, module in modules.items()})
-    light_headers.write_headers(tmp_path / "light", source, binds_itself=True)
-    includes = [word for folder in ("light", "stand_ins") for word in ("-isystem", tmp_path / folder)]
-    quick = ["-Xptxas", "-O0", "--cuda"]  # as in test_emulated_kernels
-    command = ["nvcc", *includes, *nvcc_command()[1:-1], "--expt-extended-lambda", *quick]
-    done = compile_in(tmp_path, command, "kernels.cu", source)
+    modules = [kernel(name) for name in NAMES if name not in LIBRARIES and not (slim and name in RANDOM)]
+    done = kernel_modules.compile_with_nvcc(modules, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -95,12 +68,7 @@ def test_nvcc_takes_the_same_sources(tmp_path):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU on this machine")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_gpu_gives_the_same_answer(name, tmp_path):
-    module = kernel(name)
-    ops = cpp_extension.load_inline(
-        name=name, cpp_sources=module.CPP, cuda_sources=module.CUDA, functions=[name],
-        extra_cuda_cflags=getattr(module, "FLAGS", []), build_directory=str(tmp_path),
-    )  # fmt: skip
-    assert not difference(module, ops)
+    kernel_modules.check_on_gpu(kernel(name), tmp_path)
 
 
 UNSUPPORTED = {

@@ -1,0 +1,66 @@
+"""Test modules with a CUDA kernel: CPP and CUDA sources, `cases()`, and the right answer `answer(*case)` by torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch.utils import cpp_extension
+
+from kernel_harness.compile import light_headers
+
+from .nvcc_compile import compile_in, in_one_unit, nvcc_command, write_stand_ins
+
+
+def load(path: Path) -> ModuleType:
+    """The module in the file `path`. Its function has the file's name."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def check(tested: ModuleType, ops: ModuleType) -> None:
+    """Fails unless the function of the extension `ops` gives the right answer in each case."""
+    torch.manual_seed(0)
+    for case in tested.cases():
+        placed = [x.cuda() if hasattr(x, "cuda") else x for x in case]
+        got = _tensors(getattr(ops, tested.__name__)(*placed))
+        torch.cuda.synchronize()
+        expected = _tensors(tested.answer(*case))
+        assert len(got) == len(expected)
+        for ours, theirs in zip(got, expected, strict=True):
+            assert ours.is_cuda
+            tolerance = getattr(tested, "TOLERANCE", {"rtol": 1e-4, "atol": 1e-4})
+            torch.testing.assert_close(ours.cpu(), theirs, **tolerance)
+
+
+def check_on_gpu(tested: ModuleType, folder: Path) -> None:
+    """The same with the extension that torch builds in `folder` for the GPU."""
+    name = tested.__name__
+    ops = cpp_extension.load_inline(
+        name=name, cpp_sources=tested.CPP, cuda_sources=tested.CUDA, functions=[name] if tested.CPP else None,
+        extra_cuda_cflags=getattr(tested, "FLAGS", []), build_directory=str(folder),
+    )  # fmt: skip
+    check(tested, ops)
+
+
+def compile_with_nvcc(modules: list[ModuleType], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Compiles all CUDA sources as one unit with nvcc."""
+    write_stand_ins(folder / "stand_ins")
+    source = in_one_unit({module.__name__: module.CUDA for module in modules})
+    light_headers.write_headers(folder / "light", source, binds_itself=True)
+    includes = [word for name in ("light", "stand_ins") for word in ("-isystem", folder / name)]
+    # nvcc has parsed the host code twice before the host compiler reads it a third time, so that step is left out: the
+    # output of --cuda is what the host compiler would get.
+    quick = ["-Xptxas", "-O0", "--cuda"]
+    command = ["nvcc", *includes, *nvcc_command()[1:-1], "--expt-extended-lambda", *quick]
+    return compile_in(folder, command, "kernels.cu", source)
+
+
+def _tensors(value: object) -> list[torch.Tensor]:
+    return [value] if isinstance(value, torch.Tensor) else list(value)  # type: ignore[call-overload]
