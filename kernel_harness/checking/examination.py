@@ -88,8 +88,8 @@ class CheckOutcome:
 class Examination:
     """The build and the checks of one candidate.
 
-    `subject` is the worker process of the candidate; None until `build` has started the process. The caller who creates
-    an Examination must close `subject`.
+    `subject` is the handle of the candidate's worker process. Before `build` has started this process, `subject` is
+    None. The creator of an Examination must close `subject`.
     """
 
     def __init__(

@@ -430,11 +430,11 @@ def _parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
 
 
 def _change_parameters(model: Any, seed: int) -> None:
-    """Multiplies each parameter of `model` by a random factor between 3/4 and 5/4. If it is zero, it becomes +-1/4.
+    """Multiplies each parameter of `model`, in place, by a random factor between 3/4 and 5/4.
 
-    A parameter whose elements are all equal, such as the weight and bias of a norm, gets a factor for each element. The
-    others get one factor, so that a triangular or symmetric matrix remains one. The numbers are drawn on the CPU, so
-    they are the same for each device.
+    A parameter whose elements are all equal, such as the weight of a norm, gets a factor for each element. If they are
+    all zero, they become random numbers between -1/4 and 1/4 instead. The other parameters get one factor, so that a
+    triangular or symmetric matrix remains one. The numbers are drawn on the CPU, so they are the same for each device.
     """
     generator = torch.Generator().manual_seed(seed)
     for _, parameter in _parameters(model):

@@ -22,19 +22,19 @@ __global__ void lu_kernel(const double* __restrict__ a, const double* __restrict
 #pragma unroll
     for (int k = 0; k < N; ++k) {
         double size = done ? -1.0 : fabs(row[k]);
-        int who = r;
+        int pivot_row = r;
 #pragma unroll
         for (int offset = 4; offset; offset /= 2) {
             const double other = __shfl_xor_sync(mask, size, offset, 8);
-            const int other_who = __shfl_xor_sync(mask, who, offset, 8);
-            if (other > size || (other == size && other_who < who)) size = other, who = other_who;
+            const int other_row = __shfl_xor_sync(mask, pivot_row, offset, 8);
+            if (other > size || (other == size && other_row < pivot_row)) size = other, pivot_row = other_row;
         }
-        pivots[k] = who;
-        done = done || r == who;
-        const double pivot = __shfl_sync(mask, row[k], who, 8), factor = done ? 0.0 : row[k] / pivot;
+        pivots[k] = pivot_row;
+        done = done || r == pivot_row;
+        const double pivot = __shfl_sync(mask, row[k], pivot_row, 8), factor = done ? 0.0 : row[k] / pivot;
 #pragma unroll
         for (int c = 0; c <= N; ++c) {
-            const double above = __shfl_sync(mask, row[c], who, 8);
+            const double above = __shfl_sync(mask, row[c], pivot_row, 8);
             if (c > k) row[c] -= factor * above;
         }
     }
