@@ -65,6 +65,8 @@ def measure(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) -> Error
     Only elements that are finite in all three tensors count. Values are divided by the largest absolute value in
     `truth` before they are squared, so that the squares do not overflow.
     """
+    if (quick := _measure_finite(got, want, truth)) is not None:
+        return quick
     largest, peak, count, active = 0.0, 0.0, 0, 0
     for parts in chunks(got, want, truth):
         out, reference, true = finite(*parts)
@@ -75,13 +77,48 @@ def measure(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) -> Error
             peak = max(peak, float(true.abs().max()))
     if count == 0:
         return Errors(None, None, None, 0.0)
-    squares = torch.zeros(3, dtype=torch.float64)
+    squares = torch.zeros(3, dtype=torch.float64)  # of the error, of the reference's error and of the truth
     for parts in chunks(got, want, truth):
         out, reference, true = finite(*parts)
         sums = [((x - y) / (peak or 1.0)).abs().square().sum() for x, y in ((out, true), (reference, true))]
         squares += torch.stack([*sums, (true / (peak or 1.0)).abs().square().sum()]).cpu()
-    error, reference_error, norm = squares.sqrt().tolist()
-    rms = [size * (peak or 1.0) / math.sqrt(active or 1) for size in (norm, error, reference_error)]
+    error, reference_error, norm = (squares.sqrt() * (peak or 1.0)).tolist()
+    return _errors(largest, error, reference_error, norm, active)
+
+
+def _measure_finite(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) -> Errors | None:
+    """Does the same as `measure` in a fifth of the memory accesses. Returns None if an element is not finite.
+
+    Returns None also for dtypes whose squares may overflow float64, and for tensors without elements.
+    """
+    if not got.numel() or not {got.dtype, want.dtype} <= {torch.float32, torch.float16, torch.bfloat16}:
+        return None
+    norm = torch.linalg.vector_norm
+    largest, active, squares = 0.0, 0, torch.zeros(3, dtype=torch.float64)
+    for out, reference, true in chunks(got, want, truth):
+        error = out - true
+        same = want is truth
+        sums = torch.stack([norm(error), norm(error) if same else norm(reference - true), norm(true)])
+        greatest = float(norm(error, math.inf))
+        if not (sums.isfinite().all() and math.isfinite(greatest)):
+            return None
+        if same:
+            sums[1] = 0.0
+        squares += sums.cpu().square()
+        largest = max(largest, greatest)
+        nonzero = int(true.count_nonzero())
+        active += nonzero if nonzero == true.numel() else int(((true != 0) | (reference != 0)).sum())
+    error_norm, reference_error, size = squares.sqrt().tolist()
+    return _errors(largest, error_norm, reference_error, size, active)
+
+
+def _errors(largest: float, error: float, reference_error: float, norm: float, active: int) -> Errors:
+    """Returns the Errors with the given largest absolute error and Frobenius norms.
+
+    The norms are those of the output's error, of the reference's error and of the truth. `active` is the number of
+    elements that count for the root mean squares.
+    """
+    rms = [size / math.sqrt(active or 1) for size in (norm, error, reference_error)]
     if norm == 0:
         return Errors(largest, 0.0 if error == 0 else None, 0.0 if reference_error == 0 else None, *rms)
     return Errors(largest, error / norm, reference_error / norm, *rms)
@@ -95,6 +132,8 @@ def exceeds(got: torch.Tensor, want: torch.Tensor, limit: Limit) -> torch.Tensor
     """
     if not is_inexact(got.dtype):
         return got != limit.truth.to(got.device)
+    if _all_near(got, limit):
+        return torch.zeros_like(got, dtype=torch.bool)
     scale = limit.scale if isinstance(limit.scale, torch.Tensor) else torch.tensor(limit.scale)
 
     def far(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -107,8 +146,34 @@ def exceeds(got: torch.Tensor, want: torch.Tensor, limit: Limit) -> torch.Tensor
     return _mask(far, got, want, limit.truth, scale)
 
 
+def _all_near(got: torch.Tensor, limit: Limit) -> bool:
+    """Returns True only if every error is at most half the limit without its `scale`, and every element is finite.
+
+    Computes in float32, in a quarter of the memory accesses that `exceeds` needs otherwise. False says nothing.
+    """
+    truth = limit.truth
+    if got.dtype is not torch.float32 or truth.dtype is not torch.float32 or got.device != truth.device:
+        return False
+    if got.shape != truth.shape or not all(map(_all_finite, (got, truth))):
+        return False
+    size = CUDA_CHUNK if got.is_cuda else CHUNK
+    parts = (tensor.reshape(-1).split(size) for tensor in (got, truth))
+    return all(
+        bool(((ours - true).abs_() <= true.abs().mul_(limit.rtol / 2).add_(limit.atol / 2)).all())
+        for ours, true in zip(*parts, strict=True)
+    )
+
+
+def _all_finite(tensor: torch.Tensor) -> bool:
+    """Returns whether no element of a floating-point tensor is NaN or infinite. Reads each element once."""
+    return bool(torch.linalg.vector_norm(tensor, math.inf).isfinite()) if tensor.numel() else True
+
+
 def non_finite_mismatch(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
     """Returns a boolean tensor: True where one tensor is NaN, +Inf or -Inf and the other tensor differs."""
+    plain = (torch.float32, torch.float64)
+    if got.dtype in plain and want.dtype in plain and _all_finite(got) and _all_finite(want):
+        return torch.zeros_like(got, dtype=torch.bool)
     return _mask(_mismatch, got, want)
 
 
