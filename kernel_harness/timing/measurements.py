@@ -25,7 +25,8 @@ _DEPENDS = 1.25
 class ArmMeasurements:
     """What is known about one arm of a cohort, apart from its times in the rounds (see `Measurements.rounds`).
 
-    `trusted`: the arm holds no candidate. `fault` is None for an arm that has not failed. `processes` counts the worker
+    `trusted`: the arm holds no candidate. `fault` is None for an arm that has not failed. `settled`: the arm's speedup
+    is known precisely enough, so later rounds do not contain the arm. `processes` counts the worker
     processes that the arm has had, one after the other. `waits_for_device`: the arm synchronizes with the device within
     its calls, so the hold cannot hide the time that the host takes to enqueue the call. `warm_ms` holds the times of
     calls on a warm cache. `steady` holds the times of the call replayed as a CUDA graph, or the reason why the replay
@@ -36,6 +37,7 @@ class ArmMeasurements:
     name: str
     trusted: bool = False
     fault: Fault | None = None
+    settled: bool = False
     processes: int = 1
     waits_for_device: bool = False
     warm_ms: tuple[float, ...] = ()

@@ -76,8 +76,9 @@ The function raises Fault or Refused if the process does not start or the model 
 class Arm:
     """One of the models that are timed against each other, with the worker process that runs it.
 
-    `trusted`: the arm is a baseline or the sentinel, so its process runs no candidate's code. `slow_pauses_s` holds the
-    seconds of each slow pause, and `late_builds` is the number of timed calls that built a new library.
+    `trusted`: the arm is a baseline or the sentinel, so its process runs no candidate's code. `settled`: the arm's
+    speedup is known precisely enough, so it takes part in no further round. `slow_pauses_s` holds the seconds of each
+    slow pause, and `late_builds` is the number of timed calls that built a new library.
     `ArmMeasurements` explains the other fields.
     """
 
@@ -85,6 +86,7 @@ class Arm:
     subject: Subject
     trusted: bool = False
     fault: Fault | None = None
+    settled: bool = False
     processes: int = 1
     warm_ms: list[float] = field(default_factory=list)
     steady: Steady | str | None = None
@@ -146,7 +148,7 @@ class Cohort:
         """Returns a copy of the measurements so far, as plain values."""
         arms = {
             arm.name: ArmMeasurements(
-                arm.name, arm.trusted, arm.fault, arm.processes, arm.name in self.hold.waiting,
+                arm.name, arm.trusted, arm.fault, arm.settled, arm.processes, arm.name in self.hold.waiting,
                 tuple(arm.warm_ms), arm.steady, arm.peak_bytes,
             )
             for arm in self.arms
@@ -184,6 +186,9 @@ def time_rounds(
         cohort.warmup.append(_round(cohort, reference, rng))
     began = cohort.clock_s()
     while not stopping.done(cohort.measured(), stop, cohort.clock_s() - began):
+        settled = stopping.settled(cohort.measured(), stop)
+        for arm in cohort.arms:
+            arm.settled = arm.settled or arm.name in settled
         if stopping.processes_worn(cohort.measured(), stop):
             tell("starting new processes")
             _replace_processes(cohort, reference, start)
@@ -217,13 +222,15 @@ def asking(arm: Arm) -> Iterator[None]:
 def _round(
     cohort: Cohort, reference: Reference, rng: random.Random, *, warm: bool = False, distribution: str = OWN
 ) -> Round:
-    """Calls every arm without a fault once, in a new random order, on new inputs. Returns the times as a Round.
+    """Calls every arm that is neither settled nor failed once, in a new random order. Returns the times as a Round.
+
+    All arms get the same new inputs.
 
     If `warm` is True, each arm is called a second time right after its first call, when its inputs are still in the
     cache.
     """
     drawn = draw(reference, distribution=distribution)
-    running = {arm.name: arm for arm in cohort.arms if arm.fault is None}
+    running = {arm.name: arm for arm in cohort.arms if arm.fault is None and not arm.settled}
     answers: dict[str, Answer] = {}
     audited = set()
 
@@ -353,10 +360,11 @@ def _replay_short_calls(cohort: Cohort, reference: Reference) -> None:
     """
     if cohort.device.emulated:
         return
-    short = [
-        arm for arm in cohort.arms
-        if arm.fault is None and median([r.samples_ms[arm.name] for r in cohort.rounds] or [1.0]) < _SHORT_MS
-    ]  # fmt: skip
+
+    def typical_ms(arm: Arm) -> float:
+        return median([r.samples_ms[arm.name] for r in cohort.rounds if arm.name in r.samples_ms] or [1.0])
+
+    short = [arm for arm in cohort.arms if arm.fault is None and typical_ms(arm) < _SHORT_MS]
     if not short:
         return
     drawn = draw(reference)

@@ -68,11 +68,21 @@ def done(measured: Measurements, stop: Stop, elapsed_s: float) -> bool:
         return count >= stop.rounds
     if elapsed_s >= stop.budget_s and count >= LEAST_ROUNDS:
         return True
-    return (
-        count in LOOKS
-        and not _needs_more_processes(measured, stop)
-        and decided(measured.accepted, measured.running, _baseline(measured, stop), half_width=stop.half_width)
-    )
+    waiting = {name for name in measured.running if not measured.arms[name].settled} - {_baseline(measured, stop)}
+    return count in LOOKS and waiting <= settled(measured, stop)
+
+
+def settled(measured: Measurements, stop: Stop) -> set[str]:
+    """Returns the names of candidates whose speedup is known precisely enough that no further round needs them.
+
+    A slow candidate then does not prolong the rounds that a fast one still needs. The set is empty after a number of
+    rounds that is not in LOOKS. It does not contain a candidate that is the baseline of the others.
+    """
+    if stop.rounds is not None or len(measured.rounds) not in LOOKS or _needs_more_processes(measured, stop):
+        return set()
+    baseline, rounds = _baseline(measured, stop), measured.accepted
+    candidates = set(measured.running) - {baseline}
+    return {name for name in candidates if decided(rounds, [name], baseline, half_width=stop.half_width)}
 
 
 def processes_worn(measured: Measurements, stop: Stop) -> bool:

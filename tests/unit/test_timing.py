@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +20,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import Context, Terms, timed
+from kernel_harness.timing import stopping
 from kernel_harness.timing.inputs import OTHERS_EVERY, distributions
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
 from kernel_harness.timing.statistics import (
@@ -35,6 +37,7 @@ from kernel_harness.timing.statistics import (
     reject_rounds,
     summarize,
 )
+from kernel_harness.timing.stopping import Stop
 
 
 def rounds_of(rejected: str | None = None, **samples_ms: list[float]) -> list[Round]:
@@ -74,6 +77,37 @@ def test_an_emulated_time_is_the_median_of_its_own_samples() -> None:
     passed = Context(PROBLEM, Emulated(), Settings(), (), {}, "").result("a", Status.PASSED, "", "")
     (result,) = timed([passed], cohort, Terms(None, {}), 1.0)
     assert result.timing and result.timing.time_ms == pytest.approx(3.0)
+
+
+def test_a_candidate_that_is_known_precisely_is_settled_and_the_others_go_on() -> None:
+    rng = random.Random(3)
+    arms = ("quiet", "loud", BASELINE, SENTINEL)
+    rounds = tuple(
+        Round({"quiet": 50.0 * rng.gauss(1, 1e-5), "loud": rng.gauss(2, 0.2), BASELINE: 1.0, SENTINEL: 1.0}, arms)
+        for _ in range(40)
+    )
+    stop, measured = Stop(1e9, 0.005), Measurements({name: ArmMeasurements(name) for name in arms[:2]})
+    companions = {name: ArmMeasurements(name, trusted=True) for name in arms[2:]}
+
+    def after(count: int, **more: object) -> Measurements:
+        known = {name: replace(arm, **more) for name, arm in measured.arms.items()} | companions
+        return replace(measured, arms=known, rounds=rounds[:count])
+
+    assert stopping.settled(after(32), stop) == {"quiet"}
+    assert stopping.settled(after(31), stop) == stopping.settled(after(32), replace(stop, rounds=40)) == set()
+    assert not stopping.done(after(32), stop, 1.0)
+    assert stopping.done(after(32, settled=True), stop, 1.0)
+    assert not stopping.done(after(31, settled=True), stop, 1.0)
+
+
+def test_a_candidate_that_is_the_baseline_is_never_settled() -> None:
+    arms = ("base", "a", BASELINE, SENTINEL)
+    known = {name: ArmMeasurements(name, trusted=name in (BASELINE, SENTINEL)) for name in arms}
+    measured = Measurements(known, rounds=tuple(Round(dict.fromkeys(arms, 1.0), arms) for _ in range(32)))
+    stop = Stop(1e9, 0.005, baseline="base")
+
+    assert stopping.settled(measured, stop) == {"a"}
+    assert stopping.done(measured, stop, 1.0)
 
 
 def on_other_inputs(own_ms: list[float], others_ms: list[float]) -> float | None:
