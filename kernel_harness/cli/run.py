@@ -177,6 +177,8 @@ def _settings(options: Options) -> Settings:
         limits=Limits(call_s=options.timeout_s, build_s=options.build_timeout_s), budget_s=options.budget_s,
         rounds=options.rounds, baseline=options.baseline, jobs=options.jobs, quick=options.quick, case=options.case,
         precision=Precision.named(options.precision), results=None if options.results == RESULTS else options.results,
+        # torch.compile takes seconds to start. Chosen kernels are compared with it only if --baseline names it.
+        compiled=not (options.kernels or options.quick),
     )  # fmt: skip
     return chosen if options.seed is None else replace(chosen, seed=options.seed)
 
