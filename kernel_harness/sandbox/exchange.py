@@ -73,11 +73,13 @@ class Exchange:
         """Returns the size in bytes of the memory that the outputs need. `leaves` describes each output tensor.
 
         Raises tensors.Unreadable if the outputs are in the host's memory and take more than half of the free memory:
-        the judge's copy takes as much again, and pages that the worker has not written count too. Outputs in a GPU's
-        memory are not limited here. If that memory is too small, its allocation fails, perhaps because of other
-        programs that use the GPU.
+        the judge's copy takes as much again, and pages that the worker has not written count too. In a GPU's memory,
+        only outputs larger than all of it are refused. If too little of it is free, the allocation fails, perhaps
+        because of other programs that use the GPU.
         """
         size = tensors.end_of(leaves)
+        if self.on_device and size > torch.cuda.mem_get_info(self._pieces[Purpose.INPUTS].bytes.device)[1]:
+            raise tensors.Unreadable("it takes more than all memory of the device")
         if not self.on_device and size > max(_FIRST_BYTES, psutil.virtual_memory().available // 2):
             raise tensors.Unreadable("it takes more than half of the free memory")
         return size
