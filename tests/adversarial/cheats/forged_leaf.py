@@ -2,7 +2,7 @@
 
 Class: this harness
 Layer: messages are checked
-Says: more than half of the free memory
+Says: it takes more than
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 Class: library use
 Layer: remark: share of its own kernels
-Says: the candidate's own kernels
+Says when emulated: the candidate's own kernels
 """
 
 import torch
