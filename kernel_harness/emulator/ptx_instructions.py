@@ -358,7 +358,7 @@ def _ldmatrix(it: Instruction) -> str:
 
 # The number types of A and B, and the depths of the products that exist for them.
 _FACTORS = {"f16": ("Half", {8, 16}), "bf16": ("Bfloat16", {8, 16}), "tf32": ("Tf32", {4, 8}), "s8": ("Int8", {16, 32}),
-            "u8": ("Uint8", {16, 32})}  # fmt: skip
+            "u8": ("Uint8", {16, 32}), "f64": ("Float64", {4, 8, 16})}  # fmt: skip
 
 
 def _mma(it: Instruction) -> str:
@@ -370,13 +370,13 @@ def _mma(it: Instruction) -> str:
         raise KeyError("satfinite")
     d, a, b, c = rest
     factor, depths = _FACTORS[a]
-    sums = {"s8": {"s32"}, "u8": {"s32"}, "f16": {"f16", "f32"}}.get(a, {"f32"})
+    sums = {"s8": {"s32"}, "u8": {"s32"}, "f16": {"f16", "f32"}, "f64": {"f64"}}.get(a, {"f32"})
     if a != b or d != c or d not in sums or int(shape[1]) not in depths:
         raise KeyError("types")
     lists = [f"std::forward_as_tuple({', '.join(operand)})" for operand in it.operands if isinstance(operand, list)]
     if len(lists) != 4:
         raise KeyError("operands")
-    total = {"f16": "HalfSum", "f32": "float", "s32": "std::int32_t"}[d]
+    total = {"f16": "HalfSum", "f32": "float", "f64": "double", "s32": "std::int32_t"}[d]
     where = f"{NAMESPACE}::" if d == "f16" else ""
     return f"{NAMESPACE}::multiply<{NAMESPACE}::{factor}, {shape[1]}, {where}{total}>({', '.join(lists)});"
 

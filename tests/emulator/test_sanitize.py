@@ -28,7 +28,7 @@ from kernel_harness.sandbox.fork_server import ForkServer
 pytestmark = pytest.mark.slow
 
 CORRECT = sorted((ROOT / "tests" / "emulator" / "kernels").glob("*.py"))
-SHIPPED = sorted((ROOT / "kernels").glob("*/*.py"))
+SHIPPED = sorted(path for path in (ROOT / "kernels").glob("*/*.py") if path.stem != "fp16x3_wgmma")  # needs Hopper
 SEED = 5
 
 needs_binutils = pytest.mark.skipif(not shutil.which("addr2line"), reason="needs binutils beside g++")

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -78,10 +78,10 @@ def common_flags() -> list[str]:
     ]
 
 
-def nvcc_command() -> list[str | Path]:
-    """Return nvcc with load_inline's flags, for sm_90."""
-    architecture = "-gencode=arch=compute_90,code=sm_90"
-    return ["nvcc", *common_flags(), *cpp_extension.COMMON_NVCC_FLAGS, architecture, "--compiler-options=-fPIC", "-c"]
+def nvcc_command(own: Sequence[str] = ()) -> list[str | Path]:
+    """Return nvcc with load_inline's flags and a kernel's own, for sm_90 unless its own name an architecture."""
+    flags = own if any("arch" in flag for flag in own) else ["-gencode=arch=compute_90,code=sm_90", *own]
+    return ["nvcc", *common_flags(), *cpp_extension.COMMON_NVCC_FLAGS, *flags, "--compiler-options=-fPIC", "-c"]
 
 
 def cpp_command(stand_ins: Path) -> list[str | Path]:

@@ -248,6 +248,10 @@ struct Uint8 {
   static constexpr int kCount = 4;
   static std::int32_t of(std::uint32_t bits, int i) { return static_cast<std::uint8_t>(bits >> 8 * i); }
 };
+struct Float64 {
+  static constexpr int kCount = 1;
+  static double of(double value, int) { return value; }
+};
 struct HalfSum {};  // sums that are rounded to half precision at the end
 
 // mma.sync.m16n8kK: D = A B + C. Lane 4 g + t has elements of rows g and g + 8 of A, and of column g of B. Of C and D, it
@@ -256,17 +260,18 @@ template <class F, int K, class Sum, class... D, class... A, class... B, class..
 void multiply(std::tuple<D...> d, std::tuple<A...> a, std::tuple<B...> b, std::tuple<C...> c) {
   constexpr int kCount = F::kCount, kRow = 4 * kCount;  // the numbers of a row that one register of each lane holds
   constexpr bool kHalves = std::is_same_v<Sum, HalfSum>;
+  using Register = std::conditional_t<std::is_same_v<F, Float64>, double, std::uint32_t>;
   using Value = std::conditional_t<kHalves, float, Sum>;
   static_assert(sizeof...(A) == 16 * K / 32 / kCount && sizeof...(B) == 8 * K / 32 / kCount && sizeof...(C) == (kHalves ? 2 : 4) && sizeof...(D) == sizeof...(C),
                 "mma.sync with another number of registers than its shape has");
   struct Lane {
-    std::uint32_t a[sizeof...(A)], b[sizeof...(B)];
+    Register a[sizeof...(A)], b[sizeof...(B)];
   };
   Lane mine;
   int at = 0;
-  std::apply([&](const auto&... each) { ((mine.a[at++] = as<std::uint32_t>(each)), ...); }, a);
+  std::apply([&](const auto&... each) { ((mine.a[at++] = as<Register>(each)), ...); }, a);
   at = 0;
-  std::apply([&](const auto&... each) { ((mine.b[at++] = as<std::uint32_t>(each)), ...); }, b);
+  std::apply([&](const auto&... each) { ((mine.b[at++] = as<Register>(each)), ...); }, b);
   Value sums[4];
   at = 0;
   const auto take = [&](const auto& each) {
