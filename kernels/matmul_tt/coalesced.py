@@ -8,6 +8,8 @@ memory, and its warps write rows of C.
 Hypothesis: `naive` is limited by the number of loads that a multiprocessor can issue, not by their bytes, so the time
 falls by a factor of about 1.6, as the loads do. The turned results gain nothing measurable at K = 8192, where a thread
 writes one value for 16,384 that it reads.
+
+Measured on an H200 at full size: 39.85 ms, 1.21 times as fast as `naive`. The number of loads is not the whole limit.
 """
 
 import torch

@@ -10,6 +10,8 @@ each number has twice as many bits: torch's own float64 product takes 2.43 ms on
 The product of two float32 numbers is exact in float64, so only the last rounding, to float32, is left of the error.
 
 It needs compute capability 9.0. Other GPUs lack these shapes of the instruction, and most have few float64 units.
+
+Measured on an H200 at full size: 3.41 ms, hardly faster than `warp_tiled`, and slower than torch's float64 product.
 """
 
 import torch

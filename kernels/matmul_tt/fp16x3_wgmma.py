@@ -22,6 +22,10 @@ the relative error is 2.5e-7 for normal inputs and 4.7e-7 for uniform ones, wher
 Limits: numbers more than 2^29 times smaller than the largest of their 128 x 128 block lose relative accuracy, which
 shows where rows of one block differ that much. An infinite input gives NaN. It needs a GPU of compute capability 9.0
 and refuses any other.
+
+Measured on an H200 at full size: 0.737 ms, 3.76 times as fast as cuBLAS SGEMM: 0.10 ms for the split and 0.62 ms for
+the product. Relative error against float64: 2.5e-7 for normal and 4.7e-7 for uniform inputs, where cuBLAS SGEMM has
+1.6e-6 and 1.2e-6.
 """
 
 import torch

@@ -7,6 +7,8 @@ transposed on its way through registers; the rows of its tile are padded so that
 Hypothesis: `tiled` is limited by the instructions around its multiply-adds, because one of five is a load. With one of
 17, arithmetic takes over: about 1.5 times as fast as `tiled`. Between the loads from global memory and the barrier
 after them, a block still does nothing. Only the second block of a multiprocessor hides that.
+
+Measured on an H200 at full size: 4.29 ms, 1.17 times as fast as `tiled`, 48% of the float32 peak.
 """
 
 import torch

@@ -12,6 +12,8 @@ a chain of float32 multiply-adds has 1.6e-6 and 1.2e-6.
 
 Limits: an infinite input gives NaN, because Inf - Inf is the small part. So does a finite one within 2^-11 of the
 largest float32, which is rounded up to infinity. Parts below 2^-126 lose bits.
+
+Measured on an H200 at full size: 2.75 ms, as fast as cuBLAS SGEMM and half as fast as hoped.
 """
 
 import torch

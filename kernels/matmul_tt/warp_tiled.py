@@ -8,6 +8,8 @@ M. B (N, K) is turned in registers, four n by four k at a time, and stored by fl
 Hypothesis: six loads for 128 multiply-adds leave 95% of the issue slots to arithmetic, where `double_buffered` leaves
 94%, and its 16-thread rows need two passes over the banks for each load of B. Two blocks fit a multiprocessor, so 512
 blocks fill an H200 1.94 times, which leaves 3% idle. Goal: at least 95% of cuBLAS SGEMM, 2.92 ms or less on an H200.
+
+Measured on an H200 at full size: 3.47 ms, 0.80 times as fast as cuBLAS SGEMM (2.77 ms): the goal is missed.
 """
 
 import torch
