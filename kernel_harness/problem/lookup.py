@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -101,6 +102,8 @@ def _matches(name: str, found: Iterable[Path]) -> list[Path]:
     path = Path(name)
     if path.is_file():
         return [path]
+    if os.sep in name and path.name and path.parent.expanduser().is_dir():
+        return sorted(filter(candidates.is_kernel_file, path.parent.expanduser().glob(path.name)))
     return [p for p in found if fnmatch.fnmatch(p.stem, name) or p.name == name]
 
 

@@ -55,6 +55,17 @@ def test_a_pipe_is_no_kernel_file(tmp_path: Path) -> None:
     assert [each.name for each in lookup.kernels([], "product", tmp_path) if each.path.parent == folder] == ["right"]
 
 
+def test_a_pattern_may_name_files_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("b.py", "a.cu", "_helper.py", "notes.txt"):
+        (tmp_path / name).write_text(RIGHT)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    for pattern in (f"{tmp_path}/*", "~/*"):
+        assert [each.name for each in lookup.kernels([pattern], "product", ROOT)] == ["a", "b"]
+    with pytest.raises(lookup.NotFound, match="no kernel"):
+        lookup.kernels([f"{tmp_path}/*.cpp"], "product", ROOT)
+
+
 def test_of_a_very_long_file_only_a_part_is_read(tmp_path: Path) -> None:
     path = tmp_path / "long.py"
     path.write_text("")
