@@ -107,8 +107,9 @@ def build_light(sources: Sources, folder: Path) -> None:
 def assembler_report(sources: Sources, arch: str) -> str:
     """Returns the text in which the assembler ptxas reports registers, shared memory and spills of each kernel.
 
-    `arch` is the architecture that nvcc compiles for, such as `sm_90`. Raises BuildFailed if nvcc rejects the source,
-    and NoCompiler if the CUDA toolkit lacks a header that the source includes.
+    `arch` is the architecture that nvcc compiles for, such as `sm_90`. If the candidate's own flags name one with more
+    instructions for the same device, such as `sm_90a`, nvcc compiles for that one. Raises BuildFailed if nvcc rejects
+    the source, and NoCompiler if the CUDA toolkit lacks a header that the source includes.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -117,6 +118,8 @@ def assembler_report(sources: Sources, arch: str) -> str:
         light = light_headers.write_headers(folder / "light", code, binds_itself=not bindings.serve(code))
         text = "\n".join([*(_IMPLICIT if sources.implicit_headers else []), _cuda(sources)])
         (folder / "cuda.cu").write_text(text, encoding="utf-8")
+        named = re.findall(r"sm_\d+[af]?", " ".join(sources.cuda_cflags))
+        arch = next((each for each in named if each.rstrip("af") == arch), arch)
         own = [word for option in options(sources.cuda_cflags) if "arch" not in "".join(option) for word in option]
 
         def report(*headers: Path) -> str:

@@ -22,6 +22,8 @@ from support.nvcc_compile import (
     write_stand_ins,
 )
 
+from kernel_harness.compile import nvcc
+
 NAMES = sorted(path.relative_to(KERNELS).as_posix() for path in KERNELS.glob("*/*.py"))
 LAUNCHER = r"^cudaError_t (?P<name>\w+)\((?P<parameters>[^)]*)\)"
 
@@ -119,3 +121,13 @@ def test_a_half_compiles_without_a_warning(half, name, compilations):
     result = compilations[half, name].result()
     assert result.returncode == 0, result.stderr
     assert "warning" not in result.stderr, result.stderr
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
+@pytest.mark.slow
+def test_registers_are_reported_of_a_kernel_for_one_architecture_only(monkeypatch):
+    """Its instructions exist on sm_90a, the architecture that its flags name, and not on sm_90."""
+    _, sources = load_kernel("matmul_tt/fp16x3_wgmma.py", monkeypatch)
+    nvcc.use_toolkit()
+    report = nvcc.assembler_report(sources, "sm_90")
+    assert len(re.findall(r"Compiling entry function '\w+' for 'sm_90a'", report)) == 2
