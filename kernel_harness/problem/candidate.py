@@ -66,12 +66,8 @@ def files(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         return []
-    return sorted(filter(is_kernel_file, folder.iterdir()))
-
-
-def is_kernel_file(path: Path) -> bool:
-    """Returns whether `path` is a `.py` or `.cu` file whose name does not begin with `_` or a dot."""
-    return path.suffix in (".py", ".cu") and not path.name.startswith(("_", ".")) and path.is_file()
+    found = (p for p in folder.iterdir() if p.suffix in (".py", ".cu") and not p.name.startswith(("_", ".")))
+    return sorted(p for p in found if p.is_file())
 
 
 def file_name(candidate: Candidate) -> str:

@@ -6,6 +6,7 @@ import difflib
 import fnmatch
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kernel_harness.core.arms import RESERVED
@@ -102,8 +103,10 @@ def _matches(name: str, found: Iterable[Path]) -> list[Path]:
     path = Path(name)
     if path.is_file():
         return [path]
-    if os.sep in name and path.name and path.parent.expanduser().is_dir():
-        return sorted(filter(candidates.is_kernel_file, path.parent.expanduser().glob(path.name)))
+    if os.sep in name:
+        with suppress(RuntimeError):  # the home folder of an unknown user
+            return [p for p in candidates.files(path.parent.expanduser()) if fnmatch.fnmatch(p.name, path.name)]
+        return []
     return [p for p in found if fnmatch.fnmatch(p.stem, name) or p.name == name]
 
 
