@@ -40,6 +40,7 @@ from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.problem import load as load_problem
 from kernel_harness.results.environment import environment
+from kernel_harness.sandbox.gated_call import Timed
 from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
@@ -213,7 +214,7 @@ class Stand:
         packed = pack(self._bench.session.problem.inputs(1), device=self._bench.session.reference.device)
         found: dict[str, list[float]] = {}
         for name, subject in self.subjects.items():
-            answers = [subject.call(packed, hold=1 << 20) for _ in range(calls + 2)][2:]
+            answers = [subject.call(packed, timed=Timed(0.128)) for _ in range(calls + 2)][2:]
             found[name] = [a.clocked.device_ms or a.bracket_ms for a in answers]
             subject.worker.pause()
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from kernel_harness.device.hold import Hold, Sleep
 from kernel_harness.device.protocol import (
     Clocked,
     CountsLaunches,
@@ -16,12 +17,13 @@ from kernel_harness.device.protocol import (
     SkipsKernels,
     Steady,
     TimesKernels,
+    WaitsAtGates,
     WorkerDevice,
 )
 
 __all__ = [
-    "Clocked", "CountsLaunches", "Device", "JudgeDevice", "Placed", "Profiles", "Sanitizes", "SharedMemory",
-    "SkipsKernels", "Steady", "TimesKernels", "WorkerDevice", "named",
+    "Clocked", "CountsLaunches", "Device", "Hold", "JudgeDevice", "Placed", "Profiles", "Sanitizes", "SharedMemory",
+    "SkipsKernels", "Sleep", "Steady", "TimesKernels", "WaitsAtGates", "WorkerDevice", "named",
 ]  # fmt: skip
 
 _CLASSES = {

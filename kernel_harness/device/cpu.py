@@ -12,6 +12,7 @@ import torch
 
 from kernel_harness.compile import host_compiler
 from kernel_harness.compile.sources import Sources
+from kernel_harness.device.hold import Hold
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.device.protocol import Clocked, Placed, Steady
 from kernel_harness.emulator import extension, shared_parts, strict, torch_cuda
@@ -109,7 +110,7 @@ class Emulated:
     def release_unused(self) -> None:
         """Does nothing: torch keeps no memory of the host."""
 
-    def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
+    def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes the call and waits for its kernels. Returns the call's result, and a Clocked without a time.
 
         The emulated device has no clock, so the judge times the call by its own clock. `hold` and `cold` are not used.

@@ -23,15 +23,17 @@ from torch.autograd.profiler import profile
 from kernel_harness.compile import bindings, host_compiler, nvcc
 from kernel_harness.compile.sources import Sources
 from kernel_harness.device import ceilings, device_memory, nvml
+from kernel_harness.device.hold import AtGate, Hold, Sleep
 from kernel_harness.device.peaks import Peaks, of
 from kernel_harness.device.protocol import Clocked, Placed, SharedMemory, Steady
 from kernel_harness.ipc.channel import SharedBuffer, map_shared
+from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.tensors import Leaf
 
 _FLUSHES = 2  # the size of the buffer in sizes of the L2 cache; a buffer of one size leaves old lines in the cache
 _GRAPH_LAUNCHES = (1, 2, 4, 8, 16)
 _GRAPH_REPLAYS = 20
-_GRAPH_HOLD = 1 << 18  # clock cycles; enqueuing a graph takes less time
+_GRAPH_HOLD = Sleep(1 << 18)  # enqueuing a graph takes less time
 _NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED
 
 
@@ -143,35 +145,49 @@ class Cuda:
         return Placed([leaf.view(copy) for leaf in leaves], lambda: memory.copy_(copy))
 
     def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: torch.Tensor) -> None:
-        """Copies each output tensor of a call into the shared buffer `memory`, and waits for the copies.
+        """Enqueues the copies of a call's output tensors to the shared buffer `memory`.
 
         `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`.
         """
         for leaf, tensor in zip(leaves, tensors, strict=True):
-            leaf.view(memory).copy_(tensor)
-        self.synchronize()
+            leaf.view(memory).copy_(tensor, non_blocking=True)
 
     def release_unused(self) -> None:
         """Gives memory of the device back that torch keeps for later and does not use."""
         torch.cuda.empty_cache()
 
-    def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
+    def hold_at(self, gate: Gate, deliver: Callable[[Any], bool]) -> Hold:
+        """Returns a hold of this device's current stream that ends when the judge opens `gate`.
+
+        `deliver` enqueues the copies of a call's outputs, and returns whether there is memory for them. Raises
+        CannotShare if this machine's device cannot wait for the gate.
+        """
+        return AtGate(gate, self.torch_device, deliver)
+
+    def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes the call between two CUDA events. Returns the call's result and its time.
 
-        The device first sleeps for `hold` clock cycles, so that the call is enqueued before its first kernel starts. If
-        `cold`, the L2 cache is emptied before that. Raises RuntimeError if a kernel has failed.
+        `hold` holds the device back while the call is enqueued. If `cold`, the L2 cache is emptied after the hold,
+        right before the call. Raises RuntimeError if a kernel has failed.
         """
-        if cold:
-            self._empty_l2()
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        torch.cuda._sleep(hold)
+        if cold:
+            self._prepare_flush()
+        if hold is not None:
+            hold.begin()
+        if cold:
+            self._empty_l2()
+        if hold is None:
+            self.synchronize()  # the call may work in a stream that does not wait for this one
         start.record()
         result = call()
         stop.record()
-        # If the sleep ended before the whole call was enqueued, the measured time contains launch latency.
-        exposed = start.query()
+        # If the hold ended before the whole call was enqueued, the measured time contains launch latency.
+        exposed = hold is not None and start.query()
+        if hold is not None:
+            hold.end(result)
         self.synchronize()
         return result, Clocked(start.elapsed_time(stop), exposed, torch.cuda.max_memory_allocated() - before)
 
@@ -278,15 +294,25 @@ class Cuda:
     def _uuid(self) -> str:
         return f"GPU-{torch.cuda.get_device_properties(self.torch_device).uuid}"
 
+    def _prepare_flush(self) -> None:
+        """Does the part of emptying the L2 cache that must not happen while the device is held back.
+
+        The first flush loads kernels, for which the host would wait for the device. Releasing persisting lines waits
+        for all work of this process, so it would keep the device busy during the hold: the judge's copy of the inputs
+        then took 2 ms on an H200, the time after which a GPU switches to another process.
+        """
+        if self._flush is None:
+            size = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
+            self._flush = torch.empty(max(_FLUSHES * size, 1 << 20) // 4, dtype=torch.float32, device=self.torch_device)
+            self._empty_l2()
+        self._release_persisting_l2()
+
     def _empty_l2(self) -> None:
         """Replaces the contents of the L2 cache: writes and then reads a buffer of twice the cache's size.
 
         Without the read, the cache would hold modified lines, which would be written back during the timed call.
         """
-        if self._flush is None:
-            size = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
-            self._flush = torch.empty(max(_FLUSHES * size, 1 << 20) // 4, dtype=torch.float32, device=self.torch_device)
-        self._release_persisting_l2()
+        assert self._flush is not None
         self._flush.fill_(1.0)
         self._flush.sum()
 

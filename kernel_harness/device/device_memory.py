@@ -31,19 +31,21 @@ class DeviceBuffer:
     on_device = True
 
     def __init__(self, size: int, torch_device: str) -> None:
-        driver, ordinal = _driver(torch_device)
+        driver, ordinal = driver_of(torch_device)
         properties = driver.CUmemAllocationProp()
         properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
         properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         properties.location.id = ordinal
         properties.requestedHandleTypes = _handle_type(driver)
         minimum = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-        granule = _value(driver, driver.cuMemGetAllocationGranularity(properties, minimum))
+        granule = value_of(driver, driver.cuMemGetAllocationGranularity(properties, minimum))
         self.size = max(1, -(-size // granule)) * granule
         handle = _create(driver, self.size, properties, torch_device)
         try:
             self.bytes = _mapped(driver, handle, self.size, torch_device, ordinal)
-            self.descriptor = int(_value(driver, driver.cuMemExportToShareableHandle(handle, _handle_type(driver), 0)))
+            self.descriptor = int(
+                value_of(driver, driver.cuMemExportToShareableHandle(handle, _handle_type(driver), 0))
+            )
         finally:
             driver.cuMemRelease(handle)  # the mapping and the descriptor keep the memory
 
@@ -64,8 +66,8 @@ def map_device_memory(descriptor: int, size: int, torch_device: str) -> torch.Te
     `descriptor` is the file descriptor of the DeviceBuffer. The mapping ends when the last tensor that uses it is
     freed. Raises CannotShare if the memory cannot be mapped.
     """
-    driver, ordinal = _driver(torch_device)
-    handle = _value(driver, driver.cuMemImportFromShareableHandle(descriptor, _handle_type(driver)))
+    driver, ordinal = driver_of(torch_device)
+    handle = value_of(driver, driver.cuMemImportFromShareableHandle(descriptor, _handle_type(driver)))
     try:
         return _mapped(driver, handle, size, torch_device, ordinal)
     finally:
@@ -82,7 +84,7 @@ def refuse(torch_device: str, reason: str) -> None:
     _refused[torch_device] = reason
 
 
-def _driver(torch_device: str) -> tuple[Any, int]:
+def driver_of(torch_device: str) -> tuple[Any, int]:
     """Returns the module with the functions of CUDA's driver, and the device's number.
 
     Raises CannotShare if the package cuda-bindings, which has this module, cannot be imported.
@@ -99,7 +101,7 @@ def _handle_type(driver: Any) -> Any:
     return driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 
-def _value(driver: Any, result: tuple[Any, ...]) -> Any:
+def value_of(driver: Any, result: tuple[Any, ...]) -> Any:
     """Returns the value of a driver call, or None if it has none. Raises CannotShare if the call has failed."""
     error, *values = result
     if error != driver.CUresult.CUDA_SUCCESS:
@@ -117,7 +119,7 @@ def _create(driver: Any, size: int, properties: Any, torch_device: str) -> Any:
         raise torch.OutOfMemoryError(
             f"{size / 1e9:.3g} GB of the device's memory are needed for inputs or outputs; {free / 1e9:.3g} GB are free"
         )
-    return _value(driver, (error, handle))
+    return value_of(driver, (error, handle))
 
 
 class _Mapping:
@@ -128,15 +130,15 @@ class _Mapping:
 
 
 def _mapped(driver: Any, handle: Any, size: int, torch_device: str, ordinal: int) -> torch.Tensor:
-    address = _value(driver, driver.cuMemAddressReserve(size, 0, 0, 0))
+    address = value_of(driver, driver.cuMemAddressReserve(size, 0, 0, 0))
     try:
-        _value(driver, driver.cuMemMap(address, size, 0, handle, 0))
+        value_of(driver, driver.cuMemMap(address, size, 0, handle, 0))
         try:
             access = driver.CUmemAccessDesc()
             access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
             access.location.id = ordinal
             access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-            _value(driver, driver.cuMemSetAccess(address, size, [access], 1))
+            value_of(driver, driver.cuMemSetAccess(address, size, [access], 1))
         except BaseException:
             driver.cuMemUnmap(address, size)
             raise

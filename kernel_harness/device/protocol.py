@@ -12,7 +12,9 @@ import torch
 
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.sources import Sources
+from kernel_harness.device.hold import Hold
 from kernel_harness.device.peaks import Peaks
+from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.tensors import Leaf
 
 
@@ -173,7 +175,7 @@ class WorkerDevice(Protocol):
         """
 
     def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: torch.Tensor) -> None:
-        """Copies each output tensor of a call into the shared buffer `memory`, and waits for the copies.
+        """Copies the output tensors of a call to the shared buffer `memory`, or enqueues the copies on the device.
 
         `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`.
         """
@@ -181,12 +183,11 @@ class WorkerDevice(Protocol):
     def release_unused(self) -> None:
         """Gives memory of the device back that torch keeps for later and does not use."""
 
-    def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
+    def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes a call and times it. Returns the call's result and its time.
 
-        The device is kept busy for `hold` clock cycles, so that all kernels of the call are enqueued before the first
-        one starts. If `cold`, the L2 cache holds no part of the inputs when the call starts. A device without a clock
-        reports no time.
+        `hold` holds the device back until all kernels of the call are enqueued; None lets the device begin at once. If
+        `cold`, the L2 cache holds no part of the inputs when the call starts. A device without a clock reports no time.
         """
 
     def steady(self, call: Callable[[], Any]) -> Steady | None:
@@ -204,6 +205,18 @@ class WorkerDevice(Protocol):
 
 class Device(JudgeDevice, WorkerDevice, Protocol):
     """A complete device: the part that runs in the judge and the part that runs in workers."""
+
+
+@runtime_checkable
+class WaitsAtGates(Protocol):
+    """A device whose streams can wait until the judge opens a gate."""
+
+    def hold_at(self, gate: Gate, deliver: Callable[[Any], bool]) -> Hold:
+        """Returns a hold of the current stream that ends when the judge opens `gate`.
+
+        `deliver` enqueues the copies of a call's outputs, and returns whether there is memory for them. Raises
+        CannotShare if this machine's device cannot wait for the gate.
+        """
 
 
 @runtime_checkable

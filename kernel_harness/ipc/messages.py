@@ -129,15 +129,29 @@ class Start(Message):
 
 
 class Purpose(StrEnum):
-    """The purpose of a piece of memory that judge and worker share: the inputs of calls, or their outputs."""
+    """The purpose of a piece of memory that judge and worker share: the inputs of calls, their outputs, or the gate."""
 
     INPUTS = "inputs"
     OUTPUTS = "outputs"
+    GATE = "gate"
+
+
+class Opening(StrEnum):
+    """When the inputs of a call are in the shared memory for inputs.
+
+    - BEFORE: before the request Call arrives.
+    - HOST: when the gate is open. The worker waits at the gate, and then calls the model.
+    - STREAM: when the gate is open. The worker calls the model at once, and the device's stream waits at the gate.
+    """
+
+    BEFORE = "before"
+    HOST = "host"
+    STREAM = "stream"
 
 
 @dataclass(frozen=True)
 class Share(Message):
-    """A request to a worker: map shared memory of `size` bytes for the inputs or outputs of later calls.
+    """A request to a worker: map shared memory of `size` bytes for the purpose `purpose`.
 
     The reply is Done. `on_device` says whether it is memory of the CUDA device. One descriptor comes with the request.
     The worker first unmaps the memory that it has mapped for this purpose. If `size` is 0, the worker only unmaps, and
@@ -195,17 +209,17 @@ class Prepare(Message):
     - `write_back`: after the call, the worker copies the inputs to the shared memory if they do not lie there, so that
       the judge can look for changes.
     - `poison`: device memory that the call has not written reads as NaN.
-    - `hold`: the clock cycles for which the device waits before a timed call, or None for an untimed call.
+    - `timed`: whether the device times the call.
+    - `opening`: when the inputs are in the shared memory.
     - `keep`: the worker keeps the inputs, so that Repeat or Replay can make the same call again.
-
-    The inputs need not be in the shared memory yet.
     """
 
     inputs: InputLayout
     seed: int
     write_back: bool
     poison: bool
-    hold: int | None
+    timed: bool
+    opening: Opening
     keep: bool
 
 
@@ -213,8 +227,8 @@ class Prepare(Message):
 class Call(Message):
     """A request to a worker: make the call that Prepare has described. The reply is Called.
 
-    The inputs are in the shared memory for inputs. The worker copies the outputs to the shared memory for outputs if
-    they fit there. If not, the judge shares more memory and sends Fetch.
+    The worker copies the outputs to the shared memory for outputs if they fit there. If not, the judge shares more
+    memory and sends Fetch.
     """
 
 
@@ -227,10 +241,8 @@ class Fetch(Message):
 class Repeat(Message):
     """A request to a worker: make the last call, which had `keep` set, once more with its inputs in the device's cache.
 
-    `hold` is the number of clock cycles for which the device waits before the call. The reply is DeviceTime.
+    The reply is DeviceTime.
     """
-
-    hold: int
 
 
 @dataclass(frozen=True)

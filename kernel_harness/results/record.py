@@ -88,12 +88,13 @@ class Measurement:
     round does not count, or None if it counts. An entry of `orders` has the names of the arms in the order in which
     they were called. An entry of `device_states` has the device's clock rates, temperature and throttling after the
     round. An entry of `distributions` names the distribution of the round's inputs.
-    `warmup_ms` has the times of the arm's calls in the warm-up rounds. `hold_cycles` is how many cycles the device
-    waits before a timed call. `processes` counts the worker processes that ran this arm, one after the other.
-    `waits_for_the_device` says that the called function itself waits for the device; its time then includes launch
-    latency. `audits` counts the timed calls in the cohort whose outputs were compared with the right values.
-    `beyond_device_ms` is how much longer a call takes by the judge's clock than by the device's clock, minus the same
-    difference for the baseline `torch`.
+    `warmup_ms` has the times of the arm's calls in the warm-up rounds. `processes` counts the worker processes that ran
+    this arm, one after the other. `waits_for_the_device` says that the called function itself waits for the device; its
+    time then includes launch latency. `inputs_awaited_on_host` says that the kernels do not wait for the stream of
+    their inputs, so the worker waits for the inputs before each call and the judge's clock alone times it. `audits`
+    counts the timed calls in the cohort whose outputs were compared with the right values. `beyond_device_ms` is how
+    much longer a call takes by the judge's clock than by the device's clock, minus the same difference for the baseline
+    `torch`. The judge's clock would have shown device times that are too short by more than `verified_to_ms`.
     No rank depends on the remaining fields. `warm_samples_ms` has times of calls whose inputs are in the device's
     cache. `graph_interval_ms` is the time from one call to the next in a CUDA graph that repeats the call, and
     `graph_overhead_ms` the additional time of one replay of the graph; `graph_failure` says why there was no replay.
@@ -106,11 +107,12 @@ class Measurement:
     rejected: tuple[str | None, ...] = ()
     orders: tuple[tuple[str, ...], ...] = ()
     device_states: tuple[Mapping[str, Any], ...] = ()
-    hold_cycles: int = 0
     processes: int = 1
     waits_for_the_device: bool = False
+    inputs_awaited_on_host: bool = False
     audits: int = 0
     beyond_device_ms: Interval | None = None
+    verified_to_ms: float | None = None
     warm_samples_ms: tuple[float, ...] = ()
     graph_interval_ms: float | None = None
     graph_overhead_ms: float | None = None
@@ -140,7 +142,7 @@ class Result:
     Raises ValueError if the result has a time and its status is not PASSED.
     """
 
-    schema_version: ClassVar[int] = 2
+    schema_version: ClassVar[int] = 3
 
     kernel: str
     status: Status

@@ -1,15 +1,19 @@
-"""The memory that the judge shares with one worker: the judge writes inputs to it, and copies outputs from it."""
+"""The memory that the judge shares with one worker: the judge writes inputs to it, and copies outputs from it.
+
+The gate, with which judge and worker begin and end a timed call, is shared memory too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import psutil
 import torch
 
 from kernel_harness.device import Device, SharedMemory
 from kernel_harness.ipc import tensors
+from kernel_harness.ipc.channel import SharedBuffer
+from kernel_harness.ipc.gate import GATE_BYTES, Gate
 from kernel_harness.ipc.messages import Purpose, Share
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.ipc.tensors import Leaf
@@ -23,13 +27,21 @@ class Exchange:
     """The shared memory of one worker: one piece for the inputs of calls and one for their outputs.
 
     Each piece belongs to the judge, and no other worker maps it. A larger piece replaces it when a call needs one.
-    `send` sends a request to the worker, with at most one file descriptor, and waits for the reply.
+    `gate` is the worker's gate, or None if it has none. `send` sends a request to the worker, with at most one file
+    descriptor, and waits for the reply.
     """
 
     def __init__(self, device: Device, send: Callable[[Share, Sequence[int]], object]) -> None:
         self._device, self._send = device, send
         self._pieces: dict[Purpose, SharedMemory] = {}
         self.on_device = False  # whether the memory that was shared last is a CUDA device's own
+        self.gate: Gate | None = None
+
+    def share_gate(self) -> None:
+        """Shares a gate with the worker. Raises Fault if the worker gives no valid reply."""
+        piece = self._pieces[Purpose.GATE] = SharedBuffer(GATE_BYTES)
+        self.gate = Gate(piece.bytes)
+        self._send(Share(Purpose.GATE, piece.size, piece.on_device), [piece.descriptor])
 
     def reserve(self, purpose: Purpose, size: int) -> bool:
         """Shares memory of at least `size` bytes with the worker for `purpose`, unless that much is shared already.
@@ -84,17 +96,27 @@ class Exchange:
             raise tensors.Unreadable("it takes more than half of the free memory")
         return size
 
-    def outputs(self, structure: Any, leaves: Sequence[Leaf]) -> tuple[torch.Tensor, ...]:
-        """Copies the outputs to memory that the worker cannot reach, and returns the copies.
+    def memory_for_copy(self, size: int) -> torch.Tensor:
+        """Returns new memory of `size` bytes that the worker cannot reach, as a flat uint8 tensor for `copy_outputs`.
 
-        `structure` is the nesting of the outputs (`tensors.flatten`), and `leaves` describes each output tensor in the
-        shared memory. Raises tensors.Unreadable if `structure` is malformed.
+        Raises torch.OutOfMemoryError if the device has too little free memory.
         """
+        return torch.empty(size, dtype=torch.uint8, device=self._pieces[Purpose.OUTPUTS].bytes.device)
+
+    def copy_outputs(self, copy: torch.Tensor) -> None:
+        """Fills `copy`, a flat uint8 tensor, with the first bytes of the memory for outputs. Waits for the copy."""
         memory = self._pieces[Purpose.OUTPUTS].bytes
-        copies = tuple(leaf.of(leaf.bytes(memory).clone()) for leaf in leaves)
+        copy.copy_(memory[: copy.numel()])
         _wait(memory)
-        tensors.unflatten(structure, copies)
-        return copies
+
+    def copied_outputs(self, size: int) -> torch.Tensor:
+        """Returns a copy of the first `size` bytes of the memory for outputs, which the worker cannot reach.
+
+        Raises torch.OutOfMemoryError if the device has too little free memory.
+        """
+        copy = self.memory_for_copy(size)
+        self.copy_outputs(copy)
+        return copy
 
     def release_large(self) -> None:
         """Releases each piece of this memory that is larger than 2 GiB, in the judge and in the worker.
@@ -107,6 +129,7 @@ class Exchange:
 
     def close(self) -> None:
         """Releases all shared memory. Safe to call twice."""
+        self.gate = None
         for purpose in list(self._pieces):
             self._release(purpose)
 

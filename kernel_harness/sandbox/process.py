@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import secrets
 import select
@@ -15,7 +16,7 @@ import signal
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -44,6 +45,14 @@ _ESCAPE_NS, _ESCAPES, _FORGIVEN = 1_000_000, 3, 0.02
 _PIPE_BYTES = 1 << 20
 
 R = TypeVar("R", bound=Message)
+
+Wait = Callable[[Callable[[], bool], float | None], bool]
+"""A function that waits until a condition holds, for at most so many seconds if not None.
+
+Returns whether the condition holds. The wait also ends when the worker has replied."""
+
+Meanwhile = Callable[[Wait], None]
+"""A function that the judge calls between a request and its reply, with a Wait to wait for the worker meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -149,26 +158,29 @@ class WorkerProcess:
         self.close()
 
     def ask(
-        self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float
-    ) -> R | Failure | BuildWanted:
+        self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float,
+        meanwhile: Meanwhile | None = None,
+    ) -> R | Failure | BuildWanted:  # fmt: skip
         """Sends `request`, waits for the reply, closes the descriptors that come with it, and returns the reply.
 
         The reply is of the class `expected`, a Failure or a BuildWanted. A stopped worker is resumed first. Raises
         WorkerTimedOut after `timeout_s` seconds, WorkerCrashed and WorkerMisbehaved. After one of these exceptions, the
-        worker is dead.
+        worker is dead. `meanwhile` is called between the request and the reply.
         """
-        received = self.exchange(request, expected, descriptors, timeout_s=timeout_s)
+        received = self.exchange(request, expected, descriptors, timeout_s=timeout_s, meanwhile=meanwhile)
         received.close()
         return received.message
 
     def exchange(
-        self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float
-    ) -> Received[R | Failure | BuildWanted]:
+        self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float,
+        meanwhile: Meanwhile | None = None,
+    ) -> Received[R | Failure | BuildWanted]:  # fmt: skip
         """Sends `request` and returns the reply, which is of the class `expected`, a Failure or a BuildWanted.
 
         The caller must close the descriptors that come with the reply. A stopped worker is resumed first. While the
         judge waits, it reads what the worker prints and checks the worker's limits. Raises WorkerTimedOut after
         `timeout_s` seconds, WorkerCrashed and WorkerMisbehaved. After one of these exceptions, the worker is dead.
+        `meanwhile` is called between the request and the reply.
         """
         self.resume()
         if self._failure is not None:
@@ -179,6 +191,8 @@ class WorkerProcess:
         kinds: tuple[type[R | Failure | BuildWanted], ...] = (expected, Failure, BuildWanted)
         try:
             messages.send(self._channel, request, number, descriptors, timeout_s)
+            if meanwhile is not None:
+                meanwhile(lambda condition, limit_s: self._spin(condition, limit_s, deadline))
             while True:
                 self._await_reply(deadline)
                 # A worker could send a part of its reply and exceed its limits before it sends the rest.
@@ -210,6 +224,36 @@ class WorkerProcess:
             if time.monotonic() >= deadline:
                 raise TimeoutError
             self._check_limits()
+
+    def _spin(self, condition: Callable[[], bool], limit_s: float | None, deadline: float) -> bool:
+        """Waits until `condition` returns True, without sleeping, which would delay the judge. Returns its last value.
+
+        The wait also ends after `limit_s` seconds if that is not None, or when the worker has replied. Meanwhile reads
+        what the worker prints and checks the worker's limits. Raises TimeoutError at `deadline` (in the time of
+        `time.monotonic`), and WorkerMisbehaved for an exceeded limit.
+        """
+        end = math.inf if limit_s is None else time.monotonic() + limit_s
+        next_check = time.monotonic() + _TICK_S
+        while not condition():
+            os.sched_yield()  # lets another process run if all cores are busy
+            now = time.monotonic()
+            if now < min(next_check, end):
+                continue
+            if now >= end or self._replies():
+                return condition()
+            if now >= deadline:
+                raise TimeoutError
+            self._check_limits()
+            next_check = time.monotonic() + _TICK_S
+        return True
+
+    def _replies(self) -> bool:
+        """Returns whether the channel can be read. Reads what the worker has printed."""
+        watched = [self._channel.fileno(), self._output] if self._may_print else [self._channel.fileno()]
+        readable, _, _ = select.select(watched, [], [], 0)
+        if self._output in readable:
+            self._drain()
+        return self._channel.fileno() in readable
 
     def pause(self) -> None:
         """Stops all threads of the worker and of its descendants, until `resume`.

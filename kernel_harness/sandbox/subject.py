@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,14 +25,15 @@ from kernel_harness.core.terminal import printable
 from kernel_harness.device import Clocked, Steady
 from kernel_harness.ipc import messages, tensors
 from kernel_harness.ipc.channel import SharedBuffer
-from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Purpose, Stage
+from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Opening, Purpose, Stage
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.schema import Message
 from kernel_harness.problem.problem import FORWARD_SEED, WEIGHT_SEED, Problem
 from kernel_harness.sandbox.builder import BuildService
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import CannotStart, Fault, Refused
-from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerFailed, WorkerTimedOut
+from kernel_harness.sandbox.gated_call import GatedCall, Timed
+from kernel_harness.sandbox.process import Limits, Meanwhile, WorkerFactory, WorkerFailed, WorkerTimedOut
 
 _MAX_SOURCE_CHARACTERS = 1 << 20
 _MAX_BUILDS, _MAX_BUILT_BYTES = 64, 1 << 30
@@ -55,8 +56,10 @@ class Answer:
 
     `outputs` are copies in memory that the worker cannot reach. `structure` is the nesting of the output from
     `tensors.flatten`, and refers to `outputs` by index. `clocked` is the time that the worker reports. `bracket_ms` is
-    the time by the judge's clock, in milliseconds. `launches` is the number of kernels launched by the worker's count,
-    or None if the device does not count.
+    the time by the judge's clock, in milliseconds. It does not contain `fill_ms`, the time in which the inputs were
+    written after the worker had enqueued the call; 0 if they were written within the bracket. `launches` is the number
+    of kernels launched by the worker's count, or None if the device does not count. `exposed` says that the call was
+    not enqueued when the hold ended, so that its time may contain launch latency.
     """
 
     structure: Any
@@ -64,6 +67,8 @@ class Answer:
     clocked: Clocked
     bracket_ms: float
     launches: int | None = None
+    exposed: bool = False
+    fill_ms: float = 0.0
 
 
 class Subject:
@@ -84,6 +89,7 @@ class Subject:
         self._end = math.inf
         self.file = CandidateFile("", "")  # the candidate's file, for messages
         self.closed = False
+        self._output_bytes = 0  # the size of the memory that the outputs of the last call take
         self._exchange = Exchange(self._device, lambda share, descriptors: self._ask(share, Done, descriptors))
         try:
             self._ask(messages.Start(device, tuple(map(str, kernel_folders()))), Done)
@@ -95,7 +101,13 @@ class Subject:
             self._end = time.monotonic() + limits.total_s
 
     def _share(self) -> None:
-        """Shares memory for outputs with the worker, before it loads a candidate: the device's, or else the host's."""
+        """Shares a gate and memory for outputs with the worker, before it loads a candidate.
+
+        The memory is the device's if the worker can map it and its device can wait at the gate, else the host's. The
+        emulated device needs no gate.
+        """
+        if not self._device.emulated:
+            self._exchange.share_gate()
         try:
             self._exchange.reserve(Purpose.OUTPUTS, 1)
         except Fault as fault:
@@ -103,7 +115,7 @@ class Subject:
                 raise
             self._device.cannot_share(fault.reason)
             self._exchange.close()
-            self._exchange.reserve(Purpose.OUTPUTS, 1)
+            self._share()
 
     def load(self, file: str, source: str, name: str) -> None:
         """Executes the candidate's file, which builds its extensions, and looks up the class `name` in it.
@@ -136,35 +148,67 @@ class Subject:
         return made.loaded or not loads
 
     def call(
-        self, packed: Packed, *, write_back: bool = False, poison: bool = False, hold: int | None = None,
+        self, packed: Packed, *, write_back: bool = False, poison: bool = False, timed: Timed | None = None,
         keep: bool = False, patience: float = 1,
     ) -> Answer:  # fmt: skip
         """Calls the model once on the inputs `packed`, and returns its output and times.
 
         - `write_back`: `inputs_after` and `damaged_inputs` may follow.
         - `poison`: device memory that the call has not written reads as NaN.
-        - `hold`: the clock cycles for which the device waits before a timed call, or None for an untimed call.
+        - `timed`: how a timed call begins, or None for an untimed call.
         - `keep`: `warm` or `steady` may follow.
         - `patience`: the factor by which the time limit of a call is multiplied.
 
         Before the judge's bracket opens, the worker has made ready for the call. The bracket opens before the inputs
-        are in memory that the worker can read, and closes when the judge has copied the outputs. Work that goes on
-        after that changes no output. Raises Fault, or Refused if the candidate declines the shape, and
-        torch.OutOfMemoryError if the device has too little memory for the inputs or outputs.
+        are in memory that the worker can read, or when the last of them is there (`Answer.fill_ms`). It closes when the
+        judge has copied the outputs. Work that goes on after that changes no output. Raises Fault, or Refused if the
+        candidate declines the shape, and torch.OutOfMemoryError if the device has too little memory for the inputs or
+        outputs.
         """
         self._exchange.reserve(Purpose.INPUTS, packed.size)
-        self._ask(messages.Prepare(_layout(packed), FORWARD_SEED, write_back, poison, hold, keep), Done)
+        opening = self._opening(timed)
+        prepare = messages.Prepare(_layout(packed), FORWARD_SEED, write_back, poison, timed is not None, opening, keep)
+        self._ask(prepare, Done)
+        limit_s = patience * self._limits.call_s
+        if timed is not None and opening is not Opening.BEFORE:
+            self._exchange.reserve(Purpose.OUTPUTS, self._output_bytes)
+            gated = GatedCall(self._exchange, packed, timed, self._output_bytes)
+            reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s, meanwhile=gated)
+            return self._answer(reply, gated)
         start = time.perf_counter()
         self._exchange.fill(packed, surround=write_back)
-        reply = self._ask(messages.Call(), messages.Called, timeout_s=patience * self._limits.call_s)
+        reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s)
+        answer = self._answer(reply, None)
+        return replace(answer, bracket_ms=(time.perf_counter() - start) * 1e3)
+
+    def _answer(self, reply: messages.Called, gated: GatedCall | None) -> Answer:
+        """Returns the answer to a call from the worker's reply.
+
+        A gated call has copied the outputs already, unless they take more memory than those of the call before. Raises
+        Fault if the reply is malformed.
+        """
         with _readable():
-            needed = self._exchange.needed(reply.leaves)
-        if self._exchange.reserve(Purpose.OUTPUTS, needed):  # the outputs did not fit into the memory before
-            self._ask(messages.Fetch(), Done)
+            self._output_bytes = self._exchange.needed(reply.leaves)
+        if gated is not None and gated.copy.numel() >= self._output_bytes:
+            copy = gated.copy
+        else:
+            if self._exchange.reserve(Purpose.OUTPUTS, self._output_bytes):  # the outputs did not fit before
+                self._ask(messages.Fetch(), Done)
+            copy = self._exchange.copied_outputs(self._output_bytes)
+        outputs = tuple(leaf.of(leaf.bytes(copy)) for leaf in reply.leaves)
         with _readable():
-            outputs = self._exchange.outputs(reply.structure, reply.leaves)
-        bracket_ms = (time.perf_counter() - start) * 1e3
-        return Answer(reply.structure, outputs, _clocked(reply.time), bracket_ms, reply.launches)
+            tensors.unflatten(reply.structure, outputs)
+        clocked = _clocked(reply.time)
+        if gated is None:
+            return Answer(reply.structure, outputs, clocked, math.nan, reply.launches, clocked.exposed)
+        exposed = gated.exposed or clocked.exposed
+        return Answer(reply.structure, outputs, clocked, gated.bracket_ms, reply.launches, exposed, gated.fill_ms)
+
+    def _opening(self, timed: Timed | None) -> Opening:
+        """Returns when the inputs of a call are in the shared memory. `timed` is None for an untimed call."""
+        if timed is None or self._exchange.gate is None:
+            return Opening.BEFORE
+        return Opening.STREAM if self._exchange.on_device and not timed.on_host else Opening.HOST
 
     def inputs_after(self, packed: Packed) -> list[torch.Tensor]:
         """Returns the inputs as the last call, which had `write_back` set, has left them, in shared memory."""
@@ -194,13 +238,13 @@ class Subject:
         """
         self._ask(messages.SkipKernels(skip), Done)
 
-    def warm(self, hold: int) -> Clocked:
+    def warm(self) -> Clocked:
         """Repeats the last call, which was made with `keep`, and returns the time that the worker reports.
 
-        The inputs of the call are still in the device's cache. The device first waits for `hold` clock cycles. Raises
-        Fault if the candidate fails, or Refused if it declines the shape.
+        The inputs of the call are still in the device's cache. Raises Fault if the candidate fails, or Refused if it
+        declines the shape.
         """
-        return _clocked(self._ask(messages.Repeat(hold), messages.DeviceTime))
+        return _clocked(self._ask(messages.Repeat(), messages.DeviceTime))
 
     def steady(self) -> Steady | None:
         """Replays the last call as a CUDA graph, and returns the times that the worker reports.
@@ -262,13 +306,14 @@ class Subject:
         self.closed = True
 
     def _ask(
-        self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float | None = None
-    ) -> R:
+        self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *,
+        timeout_s: float | None = None, meanwhile: Meanwhile | None = None,
+    ) -> R:  # fmt: skip
         """Sends `request` and returns the reply of the class `expected`. Does the builds that the worker asks for.
 
         The time limit `timeout_s` is in seconds; None is the limit of a call. The time in which the judge prepares what
-        all candidates share does not count. Raises Fault if the candidate fails, Refused if it declines the shape, and
-        CannotStart if the worker cannot open the device.
+        all candidates share does not count. `meanwhile` is called between the request and the reply. Raises Fault if
+        the candidate fails, Refused if it declines the shape, and CannotStart if the worker cannot open the device.
         """
         if time.monotonic() > self._end + self._build_service.shared_s:
             raise Fault(Status.TIMEOUT, f"The requests took more than {self._limits.total_s:g} s.")
@@ -279,7 +324,8 @@ class Subject:
             return max(0.1, deadline + self._build_service.shared_s - time.monotonic())
 
         try:
-            reply = self.worker.ask(request, expected, descriptors, timeout_s=min(limit_s, left_s()))
+            limited_s = min(limit_s, left_s())
+            reply = self.worker.ask(request, expected, descriptors, timeout_s=limited_s, meanwhile=meanwhile)
             while isinstance(reply, messages.BuildWanted):
                 answer = self._build(reply.sources, left_s())
                 reply = self.worker.ask(answer, expected, timeout_s=left_s())

@@ -21,7 +21,7 @@ from kernel_harness.results.record import Build, Kind, Measurement, Result, RunS
 from kernel_harness.sandbox.faults import Fault
 from kernel_harness.session.reproduce import command
 from kernel_harness.session.settings import Settings
-from kernel_harness.timing.clock import unseen_by_device
+from kernel_harness.timing.clock import unseen_by_device, verified_to_ms
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.statistics import Round, Timing, summarize
 
@@ -271,11 +271,12 @@ def _measurement(cohort: Measurements, accepted: Sequence[Round], name: str) -> 
         orders=tuple(r.order for r in cohort.rounds),
         distributions=tuple(r.distribution for r in cohort.rounds),
         device_states=cohort.states,
-        hold_cycles=cohort.hold_cycles,
         processes=arm.processes,
         waits_for_the_device=arm.waits_for_device,
+        inputs_awaited_on_host=arm.on_host,
         audits=cohort.audits,
-        beyond_device_ms=unseen_by_device(cohort.rounds, name, BASELINE),
+        beyond_device_ms=unseen_by_device(cohort.rounds, name, BASELINE, on_host=arm.host_takes_part),
+        verified_to_ms=verified_to_ms(cohort.rounds, name, BASELINE, on_host=arm.host_takes_part),
         warm_samples_ms=arm.warm_ms,
         graph_interval_ms=graph.interval_ms if graph else None,
         graph_overhead_ms=graph.overhead_ms if graph else None,

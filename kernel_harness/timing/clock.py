@@ -1,13 +1,13 @@
 """Compares the times of calls by the device's clock with the times of the same calls by the judge's clock.
 
-If the device's time of a candidate's calls is certainly too short, the judge's time replaces it. This module also sets
-the hold.
+If the device's time of a candidate's calls is certainly too short, the judge's time replaces it. This module also says
+how long a call is held back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,65 +15,63 @@ from kernel_harness.timing.statistics import Interval, Round, interval_of
 
 # The judge's time replaces the device's time only if the two differ by more than this: a time in ms, or a share of the
 # work around a call (allocation, layout of the output) if that share is longer. Honest calls differ by that much.
-RESOLUTION_MS, RESOLUTION_SHARE = 0.05, 0.05
+RESOLUTION_MS, RESOLUTION_SHARE = 0.002, 0.005
 # Events around an empty kernel measure 2 to 3 us. A shorter time in a worker's report is treated as missing.
 LEAST_MS = 5e-4
+# Enqueuing a deep network takes torch tens of milliseconds.
+MOST_HOLD_S, LEAST_HOLD_S = 0.128, 0.002
+# A GPU runs the work of one process at a time, for up to 2 ms (measured on an H200). Work that waits in several streams
+# keeps a process on the device for so long, and only then can the judge's copy of the inputs begin.
+SLICE_MS = 2.5
 
 
 @dataclass
-class Hold:
-    """The hold: how long the device waits before a timed call, in device clock cycles.
+class Patience:
+    """How long the judge waits for an arm's timed calls to be enqueued: at most `hold_s` seconds.
 
     The launch gap is the time in which the device waits for the host to enqueue the call. The hold hides it: the call
-    is enqueued before the device may begin it. A call that was not yet enqueued when the hold ended is exposed. All
-    arms get the same hold, otherwise the judge's brackets could not be compared. The hold is doubled until no arm is
-    exposed. An arm that is exposed even at the longest hold synchronizes with the device itself; it is added to
-    `waiting`, and the launch gap is part of its time.
-    Only an arm without a candidate (a baseline or the sentinel) lengthens the hold up to `longest`. A candidate
-    lengthens it only up to `longest_on_request`, because a candidate that does not synchronize could use the hold for
-    untimed work.
+    is enqueued before its inputs are there. A call that was not yet enqueued when the hold ended is exposed. A long
+    hold gives a candidate nothing, because the inputs are not there yet. But an arm that synchronizes with the device
+    itself is exposed however long the hold is. Its hold gets shorter, and then `waits` is set: the launch gap is part
+    of its time.
     """
 
-    cycles: int = 1 << 20  # half a millisecond
-    longest: int = 1 << 26
-    longest_on_request: int = 1 << 22
-    waiting: set[str] = field(default_factory=set)
-    _enough: int = 1 << 20
-    _exposed: frozenset[str] = frozenset()
+    hold_s: float = MOST_HOLD_S
+    waits: bool = False
 
-    def update(self, exposed: Collection[str], trusted: Collection[str]) -> str | None:
-        """Lengthens the hold if a call was exposed. Returns the reason to reject the round; None if the round counts.
-
-        A call is exposed if it was not yet enqueued when the hold ended.
-        `exposed` names the arms whose calls were exposed. `trusted` names the arms that hold no candidate.
-        """
-        leaking = frozenset(exposed) - self.waiting
-        if self._exposed - leaking:  # an arm is no longer exposed since the hold was last lengthened
-            self._enough = self.cycles
-        self._exposed = leaking
-        if not leaking:
-            return None
-        if self.cycles < (self.longest if leaking & set(trusted) else self.longest_on_request):
-            self.cycles *= 2
-        else:
-            self.waiting |= leaking
-            self.cycles, self._exposed = self._enough, frozenset()
-        return f"the launch gap of {', '.join(sorted(leaking))} was not hidden"
+    def update(self, exposed: bool) -> bool:
+        """Takes note of whether a call was exposed. Returns whether the call's round must be rejected."""
+        if self.waits:
+            return False
+        if not exposed:
+            self.hold_s = MOST_HOLD_S
+            return False
+        self.waits = self.hold_s <= LEAST_HOLD_S
+        self.hold_s = max(LEAST_HOLD_S, self.hold_s / 4)
+        return True
 
 
-def unseen_by_device(rounds: Sequence[Round], arm: str, baseline: str) -> Interval | None:
+def unseen_by_device(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> Interval | None:
     """Returns the time in ms that only the judge's clock sees around an arm's calls, minus that of the baseline.
 
     For each call, this time is the judge's bracket minus the device's time. The difference between arm and baseline is
-    taken in each round; the result is the interval of its median. The time to move inputs and outputs is in the
-    brackets of both arms and cancels. Returns None if no counted round has brackets of both arms.
+    taken in each round; the result is the interval of its median. The time to move outputs is in the brackets of both
+    arms and cancels. If `on_host`, the host has a part in the arm's calls, and they are compared with a call of the
+    baseline that awaits its inputs on the host. Returns None if no counted round has the brackets of both.
     """
     differences = [
-        (r.brackets_ms[arm] - r.samples_ms[arm]) - (r.brackets_ms[baseline] - r.samples_ms[baseline])
+        r.brackets_ms[arm] - r.samples_ms[arm] - around_ms
         for r in rounds
-        if r.rejected is None and arm in r.brackets_ms and baseline in r.brackets_ms
+        if r.rejected is None and arm in r.brackets_ms and (around_ms := _around_ms(r, baseline, on_host)) is not None
     ]
     return interval_of(np.array(differences, dtype=np.float64)) if differences else None
+
+
+def _around_ms(r: Round, baseline: str, on_host: bool) -> float | None:
+    """Returns what the judge's clock shows beyond the device's for the baseline's call; None if it is not known."""
+    if on_host:
+        return r.around_on_host_ms
+    return r.brackets_ms[baseline] - r.samples_ms[baseline] if baseline in r.brackets_ms else None
 
 
 def resolution_ms(rounds: Sequence[Round], baseline: str) -> float:
@@ -85,28 +83,61 @@ def resolution_ms(rounds: Sequence[Round], baseline: str) -> float:
     return max(RESOLUTION_MS, RESOLUTION_SHARE * float(np.median(around)))
 
 
-def bounded_by_judge(rounds: Sequence[Round], judged: Collection[str], baseline: str) -> tuple[Round, ...]:
+def bracket_ms(bracket_ms: float, fill_ms: float, baseline_fill_ms: float) -> float:
+    """Returns the time of a call by the judge's clock.
+
+    `bracket_ms` begins when the inputs are there, `fill_ms` is the time in which they were written, and
+    `baseline_fill_ms` the time in which the same inputs were written for the baseline. While the judge writes them no
+    other process runs on the device, so the time for it is no time for work. But if the device went back to the
+    candidate in between, as it can for inputs of gigabytes, the candidate could work on the first of them. Then the
+    excess over the baseline's time counts, less the one turn of SLICE_MS for which the judge may have to wait.
+    """
+    return bracket_ms + max(0.0, fill_ms - baseline_fill_ms - SLICE_MS)
+
+
+def verified_to_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> float | None:
+    """Returns by how many milliseconds the device times of an arm could be too short without being corrected.
+
+    This is `resolution_ms` plus half the width of the interval of `unseen_by_device`. Returns None if the judge's clock
+    cannot verify the device's, or if there are too few rounds for an interval.
+    """
+    interval = unseen_by_device(rounds, arm, baseline, on_host=on_host)
+    if interval is None or interval.low is None or interval.high is None:
+        return None
+    return resolution_ms(rounds, baseline) + (interval.high - interval.low) / 2
+
+
+def bounded_by_judge(
+    rounds: Sequence[Round],
+    judged: Collection[str],
+    baseline: str,
+    on_host: Collection[str] = (),
+    always: Collection[str] = (),
+) -> tuple[Round, ...]:
     """Returns the rounds, with the judge's times in place of device times that are certainly too short.
 
     Only the arms in `judged` are corrected. The other arms hold no candidate, so their device times can be trusted. The
-    device times of an arm are certainly too short if the lower bound of `unseen_by_device` exceeds `resolution_ms`. The
-    judge's time of a call is the bracket of the call minus an overhead. The overhead is the bracket of the baseline's
-    call in the same round, minus the device time of that call.
+    device times of an arm are certainly too short if the lower bound of `unseen_by_device` exceeds `resolution_ms`, and
+    the device cannot time the arms in `always`. The judge's time of a call is the bracket of the call minus an
+    overhead. The overhead is the bracket of the baseline's call in the same round, minus the device time of that call.
+    For the arms in `on_host`, that call awaits its inputs on the host.
     """
     if not any(baseline in r.brackets_ms for r in rounds):
         return tuple(rounds)
     least_ms = resolution_ms(rounds, baseline)
-    doubted = set()
+    doubted = set(always)
     for arm in set(judged) - {baseline}:
-        interval = unseen_by_device(rounds, arm, baseline)
+        interval = unseen_by_device(rounds, arm, baseline, on_host=arm in on_host)
         if interval is not None and interval.low is not None and interval.low > least_ms:
             doubted.add(arm)
-    return tuple(_with_judge_times(r, doubted, baseline) for r in rounds)
+    return tuple(_with_judge_times(r, doubted, baseline, on_host) for r in rounds)
 
 
-def _with_judge_times(r: Round, doubted: Collection[str], baseline: str) -> Round:
-    if baseline not in r.brackets_ms:
-        return r
-    around = r.brackets_ms[baseline] - r.samples_ms[baseline]
-    longer = {a: max(r.samples_ms[a], r.brackets_ms[a] - around) for a in doubted if a in r.brackets_ms}
+def _with_judge_times(r: Round, doubted: Collection[str], baseline: str, on_host: Collection[str]) -> Round:
+    # Without a call of the baseline to compare with, the whole bracket counts.
+    longer = {
+        arm: max(r.samples_ms[arm], r.brackets_ms[arm] - (_around_ms(r, baseline, arm in on_host) or 0.0))
+        for arm in doubted
+        if arm in r.brackets_ms
+    }
     return replace(r, samples_ms={**r.samples_ms, **longer})

@@ -197,7 +197,8 @@ class _Bench:
         slow at first.
         """
         try:
-            arm = Arm(name if beside else BASELINE, self.start(name if beside else BASELINE))
+            timed = self.arms[name if beside else BASELINE]
+            arm = Arm(timed.name, self.start(timed.name), on_host=timed.on_host)
         except (Fault, Refused):
             return math.nan
         pause_s = 0.0 if beside else max(0.0, self._typical_s(name) - self._typical_s(BASELINE))
@@ -228,11 +229,10 @@ class _Bench:
             self._call(arm, drawn, warm=random.random() < 1 / WARM_EVERY)
 
     def _call(self, arm: Arm, drawn: DrawnInputs, *, warm: bool = False) -> float:
-        hold = self.cohort.hold.cycles
         with asking(arm):
-            bracket_ms = arm.subject.call(drawn.packed, hold=hold, keep=warm).bracket_ms
+            bracket_ms = arm.subject.call(drawn.packed, timed=arm.timed, keep=warm).bracket_ms
             if warm:
-                arm.subject.warm(hold)
+                arm.subject.warm()
             return bracket_ms
         return math.nan
 

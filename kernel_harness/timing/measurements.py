@@ -28,7 +28,9 @@ class ArmMeasurements:
     `trusted`: the arm holds no candidate. `fault` is None for an arm that has not failed. `settled`: the arm's speedup
     is known precisely enough, so later rounds do not contain the arm. `processes` counts the worker
     processes that the arm has had, one after the other. `waits_for_device`: the arm synchronizes with the device within
-    its calls, so the hold cannot hide the time that the host takes to enqueue the call. `warm_ms` holds the times of
+    its calls, so the hold cannot hide the time that the host takes to enqueue the call. `on_host`: the arm's kernels do
+    not wait for the stream of their inputs, so its worker waits for them on the host, and only the judge's clock can
+    time its calls. `warm_ms` holds the times of
     calls on a warm cache. `steady` holds the times of the call replayed as a CUDA graph, or the reason why the replay
     failed; None if it was not tried. `peak_bytes` is the largest use of device memory by a call, None if unknown.
     `warm_ms`, `steady` and `peak_bytes` are for display and do not affect the rank.
@@ -40,9 +42,15 @@ class ArmMeasurements:
     settled: bool = False
     processes: int = 1
     waits_for_device: bool = False
+    on_host: bool = False
     warm_ms: tuple[float, ...] = ()
     steady: Steady | str | None = None
     peak_bytes: int | None = None
+
+    @property
+    def host_takes_part(self) -> bool:
+        """Returns whether the host takes part in a call after the inputs are there, so that the call's time varies."""
+        return self.waits_for_device or self.on_host
 
 
 @dataclass(frozen=True)
@@ -50,17 +58,15 @@ class Measurements:
     """The measurements of one cohort.
 
     `arms` is keyed by the arm's name. `warmup` holds rounds that do not count, `rounds` the timed rounds. `states`
-    holds the device's state (such as clock rates) after each timed round. `hold_cycles` is the last hold, in device
-    clock cycles. `audits` counts the timed outputs that were compared with the right answer. `resolution_ms` is the
-    difference between the times of two processes with the same kernel on this device, which longer timing does not
-    reduce.
+    holds the device's state (such as clock rates) after each timed round. `audits` counts the timed outputs that were
+    compared with the right answer. `resolution_ms` is the difference between the times of two processes with the same
+    kernel on this device, which longer timing does not reduce.
     """
 
     arms: Mapping[str, ArmMeasurements]
     warmup: tuple[Round, ...] = ()
     rounds: tuple[Round, ...] = ()
     states: tuple[Mapping[str, Any], ...] = ()
-    hold_cycles: int = 0
     audits: int = 0
     resolution_ms: float = 0.0
 
@@ -93,7 +99,9 @@ class Measurements:
         why = "torch or the sentinel failed"
         rounds = [r if needed <= r.samples_ms.keys() else replace(r, rejected=r.rejected or why) for r in self.rounds]
         candidates = [arm.name for arm in self.arms.values() if not arm.trusted]
-        return clock.bounded_by_judge(reject_rounds(rounds, SENTINEL), candidates, BASELINE)
+        on_host = [arm.name for arm in self.arms.values() if arm.host_takes_part]
+        always = [arm.name for arm in self.arms.values() if arm.on_host]
+        return clock.bounded_by_judge(reject_rounds(rounds, SENTINEL), candidates, BASELINE, on_host, always)
 
     def slower_on_other_inputs(self, name: str) -> float | None:
         """Returns how many times as long a call of the arm takes on inputs that are not of the problem's own kind.

@@ -26,9 +26,10 @@ from kernel_harness.core.waiting import until_done
 from kernel_harness.device import Device, Steady
 from kernel_harness.problem.problem import OWN
 from kernel_harness.sandbox.faults import Fault, Refused
+from kernel_harness.sandbox.gated_call import Timed
 from kernel_harness.sandbox.subject import Answer, Subject
 from kernel_harness.timing import clock, stopping
-from kernel_harness.timing.clock import Hold
+from kernel_harness.timing.clock import Patience
 from kernel_harness.timing.inputs import DrawnInputs, distributions, draw
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
 from kernel_harness.timing.statistics import Round, order_of_round
@@ -77,9 +78,9 @@ class Arm:
     """One of the models that are timed against each other, with the worker process that runs it.
 
     `trusted`: the arm is a baseline or the sentinel, so its process runs no candidate's code. `settled`: the arm's
-    speedup is known precisely enough, so it takes part in no further round. `slow_pauses_s` holds the seconds of each
-    slow pause, and `late_builds` is the number of timed calls that built a new library.
-    `ArmMeasurements` explains the other fields.
+    speedup is known precisely enough, so it takes part in no further round. `patience` is how long the judge waits for
+    a call to be enqueued. `slow_pauses_s` holds the seconds of each slow pause, and `late_builds` is the number of
+    timed calls that built a new library. `ArmMeasurements` explains the other fields.
     """
 
     name: str
@@ -87,12 +88,24 @@ class Arm:
     trusted: bool = False
     fault: Fault | None = None
     settled: bool = False
+    patience: Patience = field(default_factory=Patience)
+    on_host: bool = False
     processes: int = 1
     warm_ms: list[float] = field(default_factory=list)
     steady: Steady | str | None = None
     peak_bytes: int | None = None
     slow_pauses_s: list[float] = field(default_factory=list)
     late_builds: int = 0
+
+    @property
+    def host_takes_part(self) -> bool:
+        """Returns whether the host takes part in a call after the inputs are there."""
+        return self.patience.waits or self.on_host
+
+    @property
+    def timed(self) -> Timed:
+        """Returns how the arm's next timed call begins."""
+        return Timed(self.patience.hold_s, self.on_host)
 
     def pause(self, asked_s: float) -> None:
         """Pauses the worker process after requests that took `asked_s` seconds.
@@ -117,9 +130,8 @@ class Arm:
 class Cohort:
     """Arms that are timed together, with their measurements so far.
 
-    The measurements of a round are added when it ends, so an interruption of the run loses none. `hold` is the hold
-    before each call. `calls_s` and `audits_s` are the seconds spent on calls and on audits so far. `Measurements`
-    explains the other fields.
+    The measurements of a round are added when it ends, so an interruption of the run loses none. `calls_s` and
+    `audits_s` are the seconds spent on calls and on audits so far. `Measurements` explains the other fields.
     """
 
     arms: list[Arm]
@@ -127,7 +139,6 @@ class Cohort:
     warmup: list[Round] = field(default_factory=list)
     rounds: list[Round] = field(default_factory=list)
     states: list[dict[str, Any]] = field(default_factory=list)
-    hold: Hold = field(default_factory=Hold)
     audits: int = 0
     calls_s: float = 0.0
     audits_s: float = 0.0
@@ -148,15 +159,14 @@ class Cohort:
         """Returns a copy of the measurements so far, as plain values."""
         arms = {
             arm.name: ArmMeasurements(
-                arm.name, arm.trusted, arm.fault, arm.settled, arm.processes, arm.name in self.hold.waiting,
+                arm.name, arm.trusted, arm.fault, arm.settled, arm.processes, arm.patience.waits, arm.on_host,
                 tuple(arm.warm_ms), arm.steady, arm.peak_bytes,
             )
             for arm in self.arms
         }  # fmt: skip
         return Measurements(
-            arms, tuple(self.warmup), tuple(self.rounds), tuple(self.states), self.hold.cycles, self.audits,
-            self.device.resolution_ms,
-        )  # fmt: skip
+            arms, tuple(self.warmup), tuple(self.rounds), tuple(self.states), self.audits, self.device.resolution_ms
+        )
 
 
 def time_rounds(
@@ -240,7 +250,7 @@ def _round(
 
     for name in order_of_round(list(running), rng):
         start = time.monotonic()
-        answer = _call(cohort, running[name], drawn, warm=warm)
+        answer = _call(cohort, running[name], reference, drawn, warm=warm)
         cohort.calls_s += time.monotonic() - start
         if answer is not None and sum(output.nbytes for output in answer.outputs) > _LARGE_BYTES:
             _audit(cohort, running, {name: answer}, reference, right, rng)
@@ -251,39 +261,61 @@ def _round(
     _audit(cohort, running, {n: a for n, a in answers.items() if n not in audited}, reference, right, rng)
     # If an arm failed in this round, the round still holds the times of the other arms.
     faultless = {name: answer for name, answer in answers.items() if running[name].fault is None}
-    return replace(_as_round(faultless, cohort), distribution=distribution)
+    around_ms = _around_on_host_ms(cohort, running, drawn)
+    return replace(_as_round(faultless, cohort), distribution=distribution, around_on_host_ms=around_ms)
 
 
-def _call(cohort: Cohort, arm: Arm, drawn: DrawnInputs, *, warm: bool) -> Answer | None:
+def _around_on_host_ms(cohort: Cohort, running: Mapping[str, Arm], drawn: DrawnInputs) -> float | None:
+    """Returns what the judge's clock shows beyond the device's for a call of "torch" that awaits inputs on the host.
+
+    Returns None if the host takes no part in the calls of any arm in the round, or if the call fails.
+    """
+    torch_arm = running.get(BASELINE)
+    if torch_arm is None or torch_arm.fault is not None or not any(arm.host_takes_part for arm in running.values()):
+        return None
+    with asking(torch_arm):
+        on_host = replace(torch_arm.timed, on_host=True)
+        torch_arm.subject.call(drawn.packed, timed=on_host)
+        answer = torch_arm.subject.call(drawn.packed, timed=on_host)
+        return answer.bracket_ms - (answer.clocked.device_ms or 0.0)
+    return None
+
+
+def _call(cohort: Cohort, arm: Arm, reference: Reference, drawn: DrawnInputs, *, warm: bool) -> Answer | None:
     with asking(arm):
         built = arm.subject.new_libraries
-        answer = arm.subject.call(drawn.packed, hold=cohort.hold.cycles, keep=warm)
+        if arm.host_takes_part:  # the first call of a process that was stopped is slow on the host
+            arm.subject.call(draw(reference).packed, timed=arm.timed)
+        answer = arm.subject.call(drawn.packed, timed=arm.timed, keep=warm)
         arm.late_builds += arm.subject.new_libraries > built
         if arm.late_builds >= LATE_BUILDS:
             why = f"{LATE_BUILDS} timed calls built new libraries. Build every library when the file is loaded."
             raise Fault(Status.RUNTIME_ERROR, why)
         if answer.clocked.peak_bytes is not None:
             arm.peak_bytes = max(arm.peak_bytes or 0, answer.clocked.peak_bytes)
-        if warm and (ms := arm.subject.warm(cohort.hold.cycles).device_ms):
+        if warm and (ms := arm.subject.warm().device_ms):
             arm.warm_ms.append(ms)
         return answer
     return None
 
 
 def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
-    """Returns the Round with the times of the answers, and lengthens the hold if a call was exposed.
+    """Returns the Round with the times of the answers. It is rejected if a call was exposed, unless it always is.
 
-    A call is exposed if it was not yet enqueued when the hold ended.
+    A call is exposed if it was not yet enqueued when the hold ended: its time may contain the launch gap.
     The time of a call is the one by the device's clock. The judge's time is used on the emulated device, and for a call
     whose device time is missing or too short to be real.
     """
     reported = {name: answer.clocked.device_ms or 0.0 for name, answer in answers.items()}
     clocked = {n: a for n, a in answers.items() if reported[n] >= clock.LEAST_MS and not cohort.device.emulated}
     samples = {n: reported[n] if n in clocked else a.bracket_ms for n, a in answers.items()}
-    brackets = {name: answer.bracket_ms for name, answer in clocked.items()}
-    exposed = [name for name, answer in clocked.items() if answer.clocked.exposed]
-    trusted = {arm.name for arm in cohort.arms if arm.trusted}
-    return Round(samples, tuple(answers), cohort.hold.update(exposed, trusted), brackets)
+    least_fill_ms = clocked[BASELINE].fill_ms if BASELINE in clocked else 0.0
+    brackets = {n: clock.bracket_ms(a.bracket_ms, a.fill_ms, least_fill_ms) for n, a in clocked.items()}
+    leaking = [
+        arm.name for arm in cohort.arms if arm.name in answers and arm.patience.update(answers[arm.name].exposed)
+    ]
+    rejected = f"the launch gap of {', '.join(sorted(leaking))} was not hidden" if leaking else None
+    return Round(samples, tuple(answers), rejected, brackets)
 
 
 def _audit(
@@ -312,9 +344,21 @@ def _audit(
     for name in chosen if reference.decides(expectation) else ():
         cohort.audits += 1
         check = compare(answers[name], structure, expectation)
-        if not check.passed:
+        if not check.passed and _may_run_early(cohort, running[name]):
+            running[name].on_host = True
+        elif not check.passed:
             running[name].fault = Fault(check.status, f"The output of a timed call is wrong: {check.detail}")
     cohort.audits_s += time.monotonic() - began
+
+
+def _may_run_early(cohort: Cohort, arm: Arm) -> bool:
+    """Returns whether a wrong output may come from kernels that run before the inputs are there.
+
+    Kernels on a stream that does not wait for the stream of the inputs are not held back. Such a candidate is right if
+    its inputs are there before the call, so its worker then waits for them on the host. The judge looks for such
+    candidates during warm-up only.
+    """
+    return not cohort.device.emulated and not cohort.rounds and not arm.on_host
 
 
 def _replace_processes(cohort: Cohort, reference: Reference, start: Start) -> None:
@@ -331,7 +375,7 @@ def _replace_processes(cohort: Cohort, reference: Reference, start: Start) -> No
         subject = start(arm.name)
         try:
             # Models that compile in their first call do so at the same time here, so the time limit is longer.
-            subject.call(drawn.packed, hold=cohort.hold.cycles, patience=len(arms))
+            subject.call(drawn.packed, patience=len(arms))
             subject.release_large()
         except BaseException:
             subject.close()

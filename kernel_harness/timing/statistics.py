@@ -50,7 +50,9 @@ class Round:
 
     `samples_ms` maps the name of each arm to the time of its call. `rejected` is the reason why the whole round does
     not count, None if it counts. Where the samples are times of the device's clock, `brackets_ms` holds the times of
-    these calls by the judge's clock. `distribution` names the distribution of the round's inputs.
+    these calls by the judge's clock. `distribution` names the distribution of the round's inputs. `around_on_host_ms`
+    is what the judge's clock shows beyond the device's for a call of "torch" whose worker awaits the inputs on the
+    host; None if there was no such call.
     Raises ValueError for a sample that is zero, negative, NaN or infinite, and for an order that does not contain each
     sampled arm once.
     """
@@ -60,6 +62,7 @@ class Round:
     rejected: str | None = None
     brackets_ms: Mapping[str, float] = field(default_factory=dict)
     distribution: str = OWN
+    around_on_host_ms: float | None = None
 
     def __post_init__(self) -> None:
         for arm, ms in self.samples_ms.items():

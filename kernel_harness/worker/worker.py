@@ -31,7 +31,8 @@ from kernel_harness.compile.errors import (
 )
 from kernel_harness.compile.sources import Sources, from_json, to_json
 from kernel_harness.ipc import channel, messages, tensors
-from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, InputLayout, Purpose, Stage
+from kernel_harness.ipc.gate import Gate
+from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, InputLayout, Opening, Purpose, Stage
 from kernel_harness.ipc.schema import Message
 from kernel_harness.isolation import probe
 from kernel_harness.worker import parameters
@@ -83,6 +84,9 @@ class Worker:
         self._prepared: messages.Prepare | None = None
         self._input_count = 0  # of the last call
         self._shared: dict[messages.Purpose, torch.Tensor] = {}
+        self._described: tuple[Any, tuple[tensors.Leaf, ...]] = None, ()  # structure and leaves of these outputs
+        self._gate: Gate | None = None
+        self._hold: device.Hold | None = None  # that the gate ends
         self._outputs: tuple[list[torch.Tensor], list[tensors.Leaf]] = ([], [])  # of the last call, if not yet copied
 
     def ping(self, request: messages.Ping, descriptors: list[int]) -> Done:
@@ -101,9 +105,10 @@ class Worker:
         return Done()
 
     def share(self, request: messages.Share, descriptors: list[int]) -> Done:
-        """Maps the judge's memory for inputs or outputs. Unmaps the memory that was mapped for this purpose before.
+        """Maps the judge's memory for inputs or outputs, or the gate. Unmaps what was mapped for this purpose before.
 
-        If the size in `request` is 0, the worker only unmaps. Returns Done.
+        If the size in `request` is 0, the worker only unmaps. Returns Done. Raises CannotShare if memory of the device
+        cannot be mapped, or if the device cannot wait at the gate.
         """
         self._stage = Stage.CALL
         if request.purpose is Purpose.INPUTS:
@@ -114,6 +119,11 @@ class Worker:
         else:
             mapped = self._device.map(descriptors[0], request.size, on_device=request.on_device)
             self._shared[request.purpose] = mapped
+            if request.purpose is Purpose.GATE:
+                self._gate, self._hold = Gate(mapped), None
+            elif request.on_device and self._hold is None and self._gate is not None:
+                assert isinstance(self._device, device.WaitsAtGates)
+                self._hold = self._device.hold_at(self._gate, self._deliver)
         return Done()
 
     def load(self, request: messages.Load, descriptors: list[int]) -> Done:
@@ -213,25 +223,41 @@ class Worker:
         """
         assert self._prepared is not None
         prepared, self._prepared = self._prepared, None
+        if prepared.opening is Opening.HOST and self._gate is not None:
+            self._gate.pass_through()
         placed, inputs = self._place(prepared.inputs)
         with torch.no_grad(), self._device.memory(poisoned=prepared.poison):
-            output, clocked = self._timed(lambda: self._model(*inputs), prepared.hold)
+            output, clocked = self._timed(lambda: self._model(*inputs), prepared)
         self._last = (lambda: self._model(*inputs)) if prepared.keep else None
+        if prepared.opening is not Opening.STREAM:
+            self._deliver(output)
+            self._device.synchronize()
+        if prepared.opening is Opening.HOST and self._gate is not None:
+            self._gate.say_done()
+        if prepared.write_back:
+            placed.write_back()
+        return messages.Called(*self._described, _device_time(clocked), self._launches_since())
+
+    def _deliver(self, output: Any) -> bool:
+        """Copies a call's output tensors to the shared memory for outputs, if they fit there, or enqueues the copies.
+
+        Returns whether they fit. Raises TypeError and tensors.Unreadable as `call` does.
+        """
         structure, outputs = tensors.flatten(output)
         if len(outputs) > tensors.MAX_OUTPUTS:
             raise TypeError(f"the call returned {len(outputs)} tensors; at most {tensors.MAX_OUTPUTS} are allowed")
         leaves, _ = tensors.layout(outputs)
-        self._outputs = outputs, leaves
+        self._outputs, self._described = (outputs, leaves), (structure, tuple(leaves))
         memory = self._shared.get(Purpose.OUTPUTS)
-        if memory is not None and tensors.end_of(leaves) <= memory.numel():
+        fits = memory is not None and tensors.end_of(leaves) <= memory.numel()
+        if fits:
             self._copy_outputs()
-        if prepared.write_back:
-            placed.write_back()
-        return messages.Called(structure, tuple(leaves), _device_time(clocked), self._launches_since())
+        return fits
 
     def fetch(self, request: messages.Fetch, descriptors: list[int]) -> Done:
         """Copies the outputs of the last call, which did not fit before, to the shared memory for outputs."""
         self._copy_outputs()
+        self._device.synchronize()
         return Done()
 
     def _copy_outputs(self) -> None:
@@ -280,7 +306,7 @@ class Worker:
         The device's cache still holds the inputs, because the last call used the same ones.
         """
         with torch.no_grad():
-            return _device_time(self._device.timed(self._kept_call(), hold=request.hold, cold=False)[1])
+            return _device_time(self._device.timed(self._kept_call(), hold=device.Sleep(), cold=False)[1])
 
     def replay(self, request: messages.Replay, descriptors: list[int]) -> messages.ReplayTimes:
         """Times the last call, which had `keep` set, as a CUDA graph. The times are None on a device without graphs."""
@@ -288,12 +314,18 @@ class Worker:
             steady = self._device.steady(self._kept_call())
         return messages.ReplayTimes(*((steady.interval_ms, steady.overhead_ms) if steady else (None, None)))
 
-    def _timed(self, call: Callable[[], Any], hold: int | None) -> tuple[Any, device.Clocked]:
-        if hold is not None:
-            return self._device.timed(call, hold=hold, cold=True)
+    def _timed(self, call: Callable[[], Any], prepared: messages.Prepare) -> tuple[Any, device.Clocked]:
+        if prepared.timed:
+            return self._device.timed(call, hold=self._hold_of(prepared.opening), cold=True)
         result = call()
         self._device.synchronize()
         return result, device.Clocked(None)
+
+    def _hold_of(self, opening: Opening) -> device.Hold | None:
+        """Returns what holds the device back in a timed call. A call that cannot be held back waits on the host."""
+        if self._hold is None:
+            return device.Sleep()
+        return self._hold if opening is Opening.STREAM else None
 
     def _kept_call(self) -> Callable[[], Any]:
         if self._last is None:

@@ -16,7 +16,7 @@ from kernel_harness.device.cuda import times_on
 SCRIPT = """
 import json
 import torch
-from kernel_harness.device import cuda
+from kernel_harness.device import Sleep, cuda
 from tests.support.rehearsal import Rehearsal
 from kernel_harness.ipc.tensors import layout
 from kernel_harness.ipc.tensors import write
@@ -45,9 +45,9 @@ on_device.add_(3)
 device.fetch([on_device], leaves, memory)
 seen["fetched"] = leaves[0].view(buffer.bytes).unique().tolist() == [3]
 
-result, cold = cuda.Cuda.timed(device, lambda: on_device + 1, hold=1 << 20, cold=True)
+result, cold = cuda.Cuda.timed(device, lambda: on_device + 1, hold=Sleep(), cold=True)
 seen["cold"] = vars(cold)
-_, warm = device.timed(lambda: on_device + 1, hold=7, cold=False)
+_, warm = device.timed(lambda: on_device + 1, hold=Sleep(7), cold=False)
 seen["warm"] = vars(warm)
 seen["slept"] = slept
 with device.memory(poisoned=True):

@@ -117,7 +117,7 @@ def test_who_leaves_a_kernel_running_is_found_and_the_others_are_timed_again(tmp
 READS_IN_TURNS = """
 import importlib.util, json, statistics, sys
 import torch
-from kernel_harness.device import cuda
+from kernel_harness.device import Sleep, cuda
 from kernel_harness.ipc.tensors import layout
 from kernel_harness.ipc.tensors import write
 
@@ -142,7 +142,7 @@ def median_ms(kept):
         if kept and where != placed.data_ptr():
             where = placed.data_ptr()
             keep(placed)
-        times.append(device.timed(placed.sum, hold=1 << 20, cold=True)[1].device_ms)
+        times.append(device.timed(placed.sum, hold=Sleep(), cold=True)[1].device_ms)
     return statistics.median(times)
 
 found = {"plain": median_ms(False), "kept": median_ms(True)}

@@ -13,7 +13,7 @@ import torch
 from torch.autograd.profiler import profile
 
 from kernel_harness.compile.sources import Sources
-from kernel_harness.device import Clocked
+from kernel_harness.device import Clocked, Hold
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.cuda import Cuda, times_on
 from kernel_harness.emulator import extension, shared_parts, torch_cuda
@@ -63,7 +63,7 @@ class Rehearsal(Cuda):
         """Compiles for this machine's CPU. Raises BuildFailed, UnsupportedConstruct, NoCompiler."""
         extension.build(sources, folder)
 
-    def timed(self, call: Callable[[], Any], *, hold: int, cold: bool) -> tuple[Any, Clocked]:
+    def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Times a call as on a GPU. The emulated device does not sleep, so `exposed` is set to false."""
         result, clocked = super().timed(call, hold=hold, cold=cold)
         return result, replace(clocked, exposed=False)

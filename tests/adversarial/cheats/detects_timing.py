@@ -13,7 +13,7 @@ import torch
 def is_timed():
     frame = sys._getframe()
     while frame:
-        if getattr(frame.f_locals.get("prepared"), "hold", None) is not None:
+        if getattr(frame.f_locals.get("prepared"), "timed", False):
             return True
         frame = frame.f_back
     return False

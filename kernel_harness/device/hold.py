@@ -1,0 +1,85 @@
+"""Holds: what keeps the device from beginning a timed call before the host has enqueued it.
+
+Without a hold, the device would wait within the call for the host, and the time of the call would contain that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from kernel_harness.device import device_memory
+from kernel_harness.ipc.gate import GATE_BYTES, Gate
+
+_SLEEP_CYCLES = 1 << 20  # half a millisecond on an H200
+
+
+class Hold(Protocol):
+    """A way to hold the device back."""
+
+    def begin(self) -> None:
+        """Makes the current stream wait before the work that is enqueued next."""
+
+    def end(self, result: Any) -> None:
+        """Is called when the call is enqueued. `result` is what the call has returned."""
+
+
+class Sleep:
+    """Holds the current stream for a number of the device's clock cycles, `cycles`."""
+
+    def __init__(self, cycles: int = _SLEEP_CYCLES) -> None:
+        self._cycles = cycles
+
+    def begin(self) -> None:
+        """Enqueues a kernel that takes so many cycles."""
+        torch.cuda._sleep(self._cycles)
+
+    def end(self, result: Any) -> None:
+        """Does nothing."""
+
+
+class AtGate:
+    """Holds the current stream until the judge opens `gate`.
+
+    `deliver` gets the result of a call. It enqueues the copies of the outputs to the memory for outputs, and returns
+    whether they fit there. The constructor raises CannotShare if streams of `torch_device` cannot wait for a word of
+    the host's memory, or cannot write one.
+    """
+
+    def __init__(self, gate: Gate, torch_device: str, deliver: Callable[[Any], bool]) -> None:
+        self._gate, self._deliver = gate, deliver
+        self._driver, _ = device_memory.driver_of(torch_device)
+        flags = self._driver.CU_MEMHOSTREGISTER_PORTABLE | self._driver.CU_MEMHOSTREGISTER_DEVICEMAP
+        self._checked(self._driver.cuMemHostRegister(gate.address, GATE_BYTES, flags))
+        offset = int(self._checked(self._driver.cuMemHostGetDevicePointer(gate.address, 0))) - gate.address
+        self._open, self._done = gate.address_of_open + offset, gate.address_of_done + offset
+        self._wait_for(0)  # does not wait: only shows whether the device can wait for a word and write one
+        self._say_done(0)
+
+    def begin(self) -> None:
+        """Makes the current stream wait until the gate is open."""
+        self._wait_for(1)
+
+    def end(self, result: Any) -> None:
+        """Enqueues the delivery of the result, and tells the judge that the gate may be opened.
+
+        The device itself says that the call is done. The time between call and delivery is then short and nearly the
+        same in each call, because the host has no part in it.
+        """
+        if self._deliver(result):
+            self._say_done(1)
+        self._gate.say_ready()
+
+    def _wait_for(self, value: int) -> None:
+        at_least = self._driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
+        stream = torch.cuda.current_stream().cuda_stream
+        self._checked(self._driver.cuStreamWaitValue32(stream, self._open, value, at_least))
+
+    def _say_done(self, value: int) -> None:
+        stream = torch.cuda.current_stream().cuda_stream
+        self._checked(self._driver.cuStreamWriteValue32(stream, self._done, value, 0))
+
+    def _checked(self, result: tuple[Any, ...]) -> Any:
+        return device_memory.value_of(self._driver, result)

@@ -1,0 +1,52 @@
+"""The judge's part of a timed call that begins at a gate. It measures the judge's bracket of the call."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from kernel_harness.ipc.packed import Packed
+from kernel_harness.sandbox.exchange import Exchange
+from kernel_harness.sandbox.process import Wait
+
+
+@dataclass(frozen=True)
+class Timed:
+    """How a timed call begins.
+
+    `hold_s` is for how many seconds at most the device is held back until the call is enqueued. If `on_host`, the
+    worker itself waits for the inputs, and not the stream of its device.
+    """
+
+    hold_s: float
+    on_host: bool = False
+
+
+class GatedCall:
+    """One timed call that begins when the judge opens the gate. `Subject` calls this object once it has asked for it.
+
+    The inputs are `packed`, and the judge copies the first `size` bytes of the memory for outputs to `copy`.
+    `bracket_ms` is the time from the moment at which the inputs are there to the end of the copy, and `fill_ms` the
+    time that it took to write them. `exposed` says that the gate was opened before the worker said that the call was
+    enqueued.
+    """
+
+    def __init__(self, exchange: Exchange, packed: Packed, timed: Timed, size: int) -> None:
+        self._exchange, self._packed, self._hold_s = exchange, packed, timed.hold_s
+        self.copy = exchange.memory_for_copy(size)
+        self.bracket_ms = self.fill_ms = 0.0
+        self.exposed = False
+        assert exchange.gate is not None
+        self._gate = exchange.gate
+        self._gate.shut()
+
+    def __call__(self, wait: Wait) -> None:
+        """Writes the inputs once the call is enqueued, opens the gate, and copies the outputs when they are there."""
+        self.exposed = not wait(self._gate.is_ready, self._hold_s)
+        start = time.perf_counter()
+        self._exchange.fill(self._packed, surround=False)
+        filled = time.perf_counter()
+        self._gate.open()
+        wait(self._gate.is_done, None)
+        self._exchange.copy_outputs(self.copy)
+        self.fill_ms, self.bracket_ms = (filled - start) * 1e3, (time.perf_counter() - filled) * 1e3
