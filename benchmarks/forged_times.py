@@ -1,19 +1,24 @@
 """Shows on a GPU which time is told of kernels that hide a part of their time, and of honest kernels beside them.
 
     python benchmarks/forged_times.py [--device cuda] [--budget SECONDS] [--us MICROSECONDS ...] [--out FILE]
+    python benchmarks/forged_times.py --write FILE
 
 Each kernel spins for a given time. Forged kernels scale the time that the device's events measured, or work where the
 events do not see it. Honest kernels do the same work in other ways. The table shows the told time divided by the time
-of "torch", which does the same work, and to what share of it the judge's clock verified the device's.
+of "torch", which does the same work, and to what share of it the judge's clock verified the device's. `--write` puts
+the table that another run has stored into docs/timing.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tabulate import tabulate
 
@@ -23,11 +28,13 @@ sys.path.insert(0, str(ROOT))
 from kernel_harness import device as devices
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import load as load_problem
-from kernel_harness.results.record import Result, to_line
+from kernel_harness.results.record import Result
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
 
+PAGE = ROOT / "docs" / "timing.md"
+START, END = "<!-- forged times -->", "<!-- end -->"
 CYCLES_PER_US = 1980.0  # an H200 under load; the spin times of other devices differ a little
 PROBLEM = """
 import torch
@@ -121,21 +128,47 @@ FACTORS = (0.95, 0.85, 0.6)
 
 
 def main() -> None:
-    """Judges the kernels at each duration and prints the table."""
+    """Judges the kernels at each duration and prints the table, or writes the table of stored rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N (default: cuda)")
     parser.add_argument("--budget", type=float, help="seconds of timing at each duration (default: the device's)")
-    parser.add_argument("--us", type=float, nargs="+", default=[5.0, 50.0, 2770.0], help="durations in microseconds")
-    parser.add_argument("--out", type=Path, help="append the results to this file, a line of JSON for each")
+    parser.add_argument("--us", type=float, nargs="+", default=[2770.0, 50.0, 5.0], help="durations in microseconds")
+    parser.add_argument("--out", type=Path, help="append the rows to this file, a line of JSON for each")
+    parser.add_argument(
+        "--write", type=Path, metavar="FILE", help="write the table of the rows in FILE; measure nothing"
+    )
     options = parser.parse_args()
+    if options.write:
+        rows = [json.loads(line) for line in options.write.read_text().splitlines()]
+        pattern = re.compile(f"({START}\n\n).*?(\n\n{END})", re.DOTALL)
+        PAGE.write_text(pattern.sub(lambda m: f"{m[1]}{table(rows)}{m[2]}", PAGE.read_text(), count=1))
+        return
     rows = []
     for microseconds in options.us:
         for result in judged(microseconds, options.device, options.budget):
-            rows.append([f"{microseconds:g} us", *_row(result)])
+            rows.append(_row(microseconds, result))
             if options.out:
                 with options.out.open("a") as file:
-                    print(to_line(result), file=file)
-    print(tabulate(rows, ["spins for", "kernel", "status", "told / torch", "low", "high", "verified to", "beyond us"]))
+                    print(json.dumps(rows[-1]), file=file)
+    print(table(rows))
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns a Markdown table of the kernels: the told time at each duration, and how far it is verified."""
+    durations = sorted({row["us"] for row in rows}, reverse=True)
+    kernels = [k for k in (*HONEST, *HIDING, *_scaled()) if any(row["kernel"] == k for row in rows)]
+    found = {(row["kernel"], row["us"]): row for row in rows}
+    lines = []
+    for kernel in kernels:
+        line = [kernel]
+        for us in durations:
+            row = found.get((kernel, us), {})
+            told, verified = row.get("told"), row.get("verified_to")
+            line.append(f"{told:.3f}" if told else row.get("status", ""))
+            line.append(f"{verified:.1%}" if verified else "")
+        lines.append(line)
+    headers = ["kernel", *(text for us in durations for text in (f"{us:g} us: told", "verified to"))]
+    return tabulate(lines, headers, tablefmt="github", disable_numparse=True)
 
 
 def judged(microseconds: float, device: str, budget_s: float | None) -> list[Result]:
@@ -149,27 +182,34 @@ def judged(microseconds: float, device: str, budget_s: float | None) -> list[Res
             return list(session.judge(_candidates(cycles), lambda result: None))
 
 
+def _scaled() -> dict[str, float]:
+    return {f"device time x {factor:g}": factor for factor in FACTORS}
+
+
 def _candidates(cycles: int) -> list[Candidate]:
     made: Mapping[str, str] = {
         **{name: KERNEL.format(cycles=cycles, factor=1, body=body) for name, body in (HONEST | HIDING).items()},
-        **{f"time x {f:g}": KERNEL.format(cycles=cycles, factor=f, body=PLAIN) for f in FACTORS},
+        **{name: KERNEL.format(cycles=cycles, factor=f, body=PLAIN) for name, f in _scaled().items()},
     }
     return [Candidate(name, Path(f"{name}.py"), source) for name, source in made.items()]
 
 
-def _row(result: Result) -> list[object]:
+def _row(microseconds: float, result: Result) -> dict[str, Any]:
+    row: dict[str, Any] = {"us": microseconds, "kernel": result.kernel, "status": result.status}
     timing, measurement = result.timing, result.measurement
     if timing is None or measurement is None or timing.speedup is None:
-        return [result.kernel, result.status, result.reason[:60], "", "", "", ""]
-    interval = timing.speedup
-    verified = measurement.verified_to_ms
+        return {**row, "reason": result.reason}
+    low, high, verified_ms = timing.speedup.low, timing.speedup.high, measurement.verified_to_ms
     beyond = measurement.beyond_device_ms
-    return [
-        result.kernel, result.status, f"{1 / interval.estimate:.3f}",
-        f"{1 / interval.high:.3f}" if interval.high else "", f"{1 / interval.low:.3f}" if interval.low else "",
-        f"{verified / timing.time_ms:.1%}" if verified else "",
-        f"{beyond.estimate * 1e3:+.1f}" if beyond else "",
-    ]  # fmt: skip
+    return {
+        **row,
+        "told": 1 / timing.speedup.estimate,
+        "low": 1 / high if high else None,
+        "high": 1 / low if low else None,
+        "verified_to": verified_ms / timing.time_ms if verified_ms else None,
+        "beyond_ms": [beyond.low, beyond.estimate, beyond.high] if beyond else None,
+        "rounds": timing.rounds,
+    }
 
 
 if __name__ == "__main__":

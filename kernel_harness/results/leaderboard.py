@@ -22,7 +22,7 @@ from kernel_harness.results.record import Result
 COLUMNS = (
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes",
-    "build_s", "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor",
+    "build_s", "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor", "verified_to",
 )  # fmt: skip
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
 SHARED_NOTE = "Kernels share a rank if their 95% intervals overlap."
@@ -127,7 +127,14 @@ def _row(result: Result) -> dict[str, Any]:
         "isolation": result.isolation or None,
         "run": result.run or None,
         "processor": result.environment.get("processor"),
+        "verified_to": _verified_to(result),
     }
+
+
+def _verified_to(result: Result) -> float | None:
+    """Returns the share of its time by which the device's time could be too short without being corrected."""
+    verified_ms = result.measurement.verified_to_ms if result.measurement else None
+    return verified_ms / result.timing.time_ms if verified_ms and result.timing and not result.is_baseline else None
 
 
 def _error(value: float | None) -> float | str | None:
@@ -233,7 +240,7 @@ def render(table: pd.DataFrame, style: str = "simple") -> str:
     """Returns the leaderboard `table` as text in `style`, the name of a table format of the package `tabulate`.
 
     If any result is from the emulated device, a note below the table says that its times do not predict a GPU. If
-    kernels share a rank, a note says why.
+    kernels share a rank, a note says why. Another note says how far the judge's clock verifies the times.
     """
     headers, rows = _shown(table)
     if style == "github":
@@ -245,6 +252,8 @@ def render(table: pd.DataFrame, style: str = "simple") -> str:
         text += f"\n\n{EMULATED_NOTE}"
     if table["rank"].dropna().duplicated().any():
         text += f"\n\n{SHARED_NOTE}"
+    if (verified := table["verified_to"].dropna()).size:
+        text += f"\n\nThe judge's own clock verifies these times to {verified.max():.1%} or better."
     return text
 
 

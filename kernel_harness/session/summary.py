@@ -202,8 +202,8 @@ def timed(results: Iterable[Result], cohort: Measurements, terms: Terms, seconds
             if result.emulated:  # nothing is ranked by these times: a ratio to torch would only add the noise of torch
                 timing = replace(timing, time=summarize(rounds, arm.name, None, resolution_ms=resolution_ms).time)
             result = _with_timing(terms, result, timing)
-            if result.passed and not result.emulated and (longer := cohort.slower_on_other_inputs(arm.name)):
-                result = _with_remark(result, longer)
+            if result.passed and not result.emulated:
+                result = _with_remarks(result, cohort)
         elif result.status is Status.PASSED and (why := cohort.broken.reason if cohort.broken else _why_none(own)):
             result = left_untimed(result, why)
         yield result
@@ -219,13 +219,26 @@ def left_untimed(result: Result, why: str) -> Result:
     return replace(result, reason=f"{result.reason} The kernel was not timed: {why}".strip())
 
 
-def _with_remark(result: Result, longer: float) -> Result:
-    """Returns the result with a remark that calls on other inputs take `longer` times as long."""
-    remark = (
-        f"Remark: on inputs of other distributions, a call takes {longer:.2g} times as long, relative to torch, as on "
-        "the problem's own."
-    )
-    return replace(result, reason=f"{result.reason} {remark}".strip())
+def _with_remarks(result: Result, cohort: Measurements) -> Result:
+    """Returns the result with remarks on its times: whose clock told them, and whether they depend on the inputs."""
+    remarks = []
+    if cohort.arms[result.kernel].on_host:
+        remarks.append(
+            "Remark: the kernels do not wait for the stream of their inputs, or the stream of the outputs does not "
+            "wait for them, so the time is that of the judge's clock and contains the launch. Launch them on "
+            "at::cuda::getCurrentCUDAStream()."
+        )
+    elif (told_ms := cohort.told_by_device_ms(result.kernel)) is not None:
+        remarks.append(
+            f"Remark: the device's clock told {told_ms:.4g} ms, but the judge's clock shows that a call takes longer. "
+            "The time is that of the judge's clock."
+        )
+    if longer := cohort.slower_on_other_inputs(result.kernel):
+        remarks.append(
+            f"Remark: on inputs of other distributions, a call takes {longer:.2g} times as long, relative to torch, as "
+            "on the problem's own."
+        )
+    return replace(result, reason=" ".join([result.reason, *remarks]).strip())
 
 
 def _why_none(rounds: Sequence[Round]) -> str:
@@ -275,8 +288,8 @@ def _measurement(cohort: Measurements, accepted: Sequence[Round], name: str) -> 
         waits_for_the_device=arm.waits_for_device,
         inputs_awaited_on_host=arm.on_host,
         audits=cohort.audits,
-        beyond_device_ms=unseen_by_device(cohort.rounds, name, BASELINE, on_host=arm.host_takes_part),
-        verified_to_ms=verified_to_ms(cohort.rounds, name, BASELINE, on_host=arm.host_takes_part),
+        beyond_device_ms=unseen_by_device(cohort.rounds, name, BASELINE, on_host=arm.on_host),
+        verified_to_ms=verified_to_ms(cohort.rounds, name, BASELINE, waits=arm.waits_for_device, on_host=arm.on_host),
         warm_samples_ms=arm.warm_ms,
         graph_interval_ms=graph.interval_ms if graph else None,
         graph_overhead_ms=graph.overhead_ms if graph else None,

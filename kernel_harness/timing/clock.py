@@ -13,13 +13,20 @@ import numpy as np
 
 from kernel_harness.timing.statistics import Interval, Round, interval_of
 
-# The judge's time replaces the device's time only if the two differ by more than this: a time in ms, or a share of the
-# work around a call (allocation, layout of the output) if that share is longer. Honest calls differ by that much.
-RESOLUTION_MS, RESOLUTION_SHARE = 0.002, 0.005
+# The judge's time replaces the device's time only if the two differ by more than this: a time in ms, or a share of what
+# the baseline's bracket contains beside the call, if that share is longer. Honest calls differ by that much.
+RESOLUTION_MS, RESOLUTION_SHARE = 0.004, 0.005
+# The brackets of calls that work in several streams were 10 to 16 us longer (measured on an H200), those of calls that
+# wait for the device 0.12 ms. In a few rounds a single disturbance can make a difference of a tenth of a millisecond.
+STREAMS_MS, WAITS_MS, FEW_ROUNDS_MS = 0.03, 0.3, 0.1
+# The judge writes the inputs of a call that works in several streams by so many ms later.
+_SLOW_FILL_MS = 1.0
 # Events around an empty kernel measure 2 to 3 us. A shorter time in a worker's report is treated as missing.
 LEAST_MS = 5e-4
 # Enqueuing a deep network takes torch tens of milliseconds.
 MOST_HOLD_S, LEAST_HOLD_S = 0.128, 0.002
+# An arm waits for the device after so many exposed calls. Ten calls that are not exposed make up for one.
+_EXPOSURES, _FORGIVEN = 4, 0.1
 # A GPU runs the work of one process at a time, for up to 2 ms (measured on an H200). Work that waits in several streams
 # keeps a process on the device for so long, and only then can the judge's copy of the inputs begin.
 SLICE_MS = 2.5
@@ -30,25 +37,24 @@ class Patience:
     """How long the judge waits for an arm's timed calls to be enqueued: at most `hold_s` seconds.
 
     The launch gap is the time in which the device waits for the host to enqueue the call. The hold hides it: the call
-    is enqueued before its inputs are there. A call that was not yet enqueued when the hold ended is exposed. A long
-    hold gives a candidate nothing, because the inputs are not there yet. But an arm that synchronizes with the device
-    itself is exposed however long the hold is. Its hold gets shorter, and then `waits` is set: the launch gap is part
-    of its time.
+    is enqueued before its inputs are there. A call that was not yet enqueued when the hold ended is exposed. But an arm
+    that synchronizes with the device itself is exposed however long the hold is. If calls are exposed too often, the
+    hold gets shorter, and then `waits` is set: the launch gap is part of the arm's time. So an arm can reject only a
+    few rounds.
     """
 
     hold_s: float = MOST_HOLD_S
     waits: bool = False
+    _exposures: float = 0.0
 
     def update(self, exposed: bool) -> bool:
         """Takes note of whether a call was exposed. Returns whether the call's round must be rejected."""
         if self.waits:
             return False
-        if not exposed:
-            self.hold_s = MOST_HOLD_S
-            return False
-        self.waits = self.hold_s <= LEAST_HOLD_S
-        self.hold_s = max(LEAST_HOLD_S, self.hold_s / 4)
-        return True
+        self._exposures = self._exposures + 1 if exposed else max(0.0, self._exposures - _FORGIVEN)
+        self.hold_s = max(LEAST_HOLD_S, MOST_HOLD_S / 4 ** int(self._exposures))
+        self.waits = self._exposures >= _EXPOSURES
+        return exposed
 
 
 def unseen_by_device(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> Interval | None:
@@ -56,15 +62,19 @@ def unseen_by_device(rounds: Sequence[Round], arm: str, baseline: str, *, on_hos
 
     For each call, this time is the judge's bracket minus the device's time. The difference between arm and baseline is
     taken in each round; the result is the interval of its median. The time to move outputs is in the brackets of both
-    arms and cancels. If `on_host`, the host has a part in the arm's calls, and they are compared with a call of the
-    baseline that awaits its inputs on the host. Returns None if no counted round has the brackets of both.
+    arms and cancels. If `on_host`, the arm is compared with a call of the baseline that awaits its inputs on the host,
+    as the arm does. Returns None if no counted round has the brackets of both.
     """
-    differences = [
+    differences = _differences_ms(rounds, arm, baseline, on_host)
+    return interval_of(np.array(differences, dtype=np.float64)) if differences else None
+
+
+def _differences_ms(rounds: Sequence[Round], arm: str, baseline: str, on_host: bool) -> list[float]:
+    return [
         r.brackets_ms[arm] - r.samples_ms[arm] - around_ms
         for r in rounds
         if r.rejected is None and arm in r.brackets_ms and (around_ms := _around_ms(r, baseline, on_host)) is not None
     ]
-    return interval_of(np.array(differences, dtype=np.float64)) if differences else None
 
 
 def _around_ms(r: Round, baseline: str, on_host: bool) -> float | None:
@@ -74,13 +84,16 @@ def _around_ms(r: Round, baseline: str, on_host: bool) -> float | None:
     return r.brackets_ms[baseline] - r.samples_ms[baseline] if baseline in r.brackets_ms else None
 
 
-def resolution_ms(rounds: Sequence[Round], baseline: str) -> float:
-    """Returns the smallest difference between the times of two arms that the judge's clock can show, in ms.
+def resolution_ms(rounds: Sequence[Round], arm: str, baseline: str, *, waits: bool = False) -> float:
+    """Returns the smallest difference in ms between the clocks that is no honest arm's, as far as was measured.
 
-    This is 5% of the median time that only the judge's clock sees around the baseline's calls, and at least 0.05 ms.
+    It is larger for an arm whose calls wait for the device (`waits`) or work in several streams. The latter is seen
+    from the time in which the judge could write the inputs (`SLICE_MS`).
     """
     around = [r.brackets_ms[baseline] - r.samples_ms[baseline] for r in rounds if baseline in r.brackets_ms]
-    return max(RESOLUTION_MS, RESOLUTION_SHARE * float(np.median(around)))
+    least = max(RESOLUTION_MS, RESOLUTION_SHARE * float(np.median(around)), WAITS_MS if waits else 0.0)
+    later = [r.fills_ms[arm] - r.fills_ms[baseline] for r in rounds if {arm, baseline} <= r.fills_ms.keys()]
+    return max(least, STREAMS_MS) if later and float(np.median(later)) > _SLOW_FILL_MS else least
 
 
 def bracket_ms(bracket_ms: float, fill_ms: float, baseline_fill_ms: float) -> float:
@@ -95,7 +108,9 @@ def bracket_ms(bracket_ms: float, fill_ms: float, baseline_fill_ms: float) -> fl
     return bracket_ms + max(0.0, fill_ms - baseline_fill_ms - SLICE_MS)
 
 
-def verified_to_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> float | None:
+def verified_to_ms(
+    rounds: Sequence[Round], arm: str, baseline: str, *, waits: bool = False, on_host: bool = False
+) -> float | None:
     """Returns by how many milliseconds the device times of an arm could be too short without being corrected.
 
     This is `resolution_ms` plus half the width of the interval of `unseen_by_device`. Returns None if the judge's clock
@@ -104,32 +119,35 @@ def verified_to_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host:
     interval = unseen_by_device(rounds, arm, baseline, on_host=on_host)
     if interval is None or interval.low is None or interval.high is None:
         return None
-    return resolution_ms(rounds, baseline) + (interval.high - interval.low) / 2
+    return resolution_ms(rounds, arm, baseline, waits=waits) + (interval.high - interval.low) / 2
 
 
 def bounded_by_judge(
     rounds: Sequence[Round],
     judged: Collection[str],
     baseline: str,
+    waits: Collection[str] = (),
     on_host: Collection[str] = (),
-    always: Collection[str] = (),
 ) -> tuple[Round, ...]:
     """Returns the rounds, with the judge's times in place of device times that are certainly too short.
 
     Only the arms in `judged` are corrected. The other arms hold no candidate, so their device times can be trusted. The
-    device times of an arm are certainly too short if the lower bound of `unseen_by_device` exceeds `resolution_ms`, and
-    the device cannot time the arms in `always`. The judge's time of a call is the bracket of the call minus an
-    overhead. The overhead is the bracket of the baseline's call in the same round, minus the device time of that call.
-    For the arms in `on_host`, that call awaits its inputs on the host.
+    device times of an arm are certainly too short if the lower bound of `unseen_by_device` exceeds `resolution_ms`. In
+    too few rounds for a bound, all differences must exceed it, and FEW_ROUNDS_MS. The calls of the arms in `waits` wait
+    for the device. The device cannot time the arms in `on_host`, whose workers await the inputs on the host.
+    The judge's time of a call is the bracket of the call minus an overhead. The overhead is the bracket of the
+    baseline's call in the same round, minus the device time of that call. For the arms in `on_host`, that call awaits
+    its inputs on the host.
     """
     if not any(baseline in r.brackets_ms for r in rounds):
         return tuple(rounds)
-    least_ms = resolution_ms(rounds, baseline)
-    doubted = set(always)
-    for arm in set(judged) - {baseline}:
-        interval = unseen_by_device(rounds, arm, baseline, on_host=arm in on_host)
-        if interval is not None and interval.low is not None and interval.low > least_ms:
-            doubted.add(arm)
+    doubted = set(on_host)
+    for arm in set(judged) - {baseline} - doubted:
+        if differences := _differences_ms(rounds, arm, baseline, False):
+            least_ms = resolution_ms(rounds, arm, baseline, waits=arm in waits)
+            low = interval_of(np.array(differences, dtype=np.float64)).low
+            if (low > least_ms) if low is not None else min(differences) > max(least_ms, FEW_ROUNDS_MS):
+                doubted.add(arm)
     return tuple(_with_judge_times(r, doubted, baseline, on_host) for r in rounds)
 
 

@@ -47,11 +47,6 @@ class ArmMeasurements:
     steady: Steady | str | None = None
     peak_bytes: int | None = None
 
-    @property
-    def host_takes_part(self) -> bool:
-        """Returns whether the host takes part in a call after the inputs are there, so that the call's time varies."""
-        return self.waits_for_device or self.on_host
-
 
 @dataclass(frozen=True)
 class Measurements:
@@ -99,9 +94,15 @@ class Measurements:
         why = "torch or the sentinel failed"
         rounds = [r if needed <= r.samples_ms.keys() else replace(r, rejected=r.rejected or why) for r in self.rounds]
         candidates = [arm.name for arm in self.arms.values() if not arm.trusted]
-        on_host = [arm.name for arm in self.arms.values() if arm.host_takes_part]
-        always = [arm.name for arm in self.arms.values() if arm.on_host]
-        return clock.bounded_by_judge(reject_rounds(rounds, SENTINEL), candidates, BASELINE, on_host, always)
+        waits = [arm.name for arm in self.arms.values() if arm.waits_for_device]
+        on_host = [arm.name for arm in self.arms.values() if arm.on_host]
+        return clock.bounded_by_judge(reject_rounds(rounds, SENTINEL), candidates, BASELINE, waits, on_host)
+
+    def told_by_device_ms(self, name: str) -> float | None:
+        """Returns the median time of an arm by the device's clock if the judge's times replace it, otherwise None."""
+        own = [r.samples_ms[name] for r in self.rounds if name in r.samples_ms]
+        counted = [r.samples_ms[name] for r in self.accepted if name in r.samples_ms]
+        return median(own) if own != counted else None
 
     def slower_on_other_inputs(self, name: str) -> float | None:
         """Returns how many times as long a call of the arm takes on inputs that are not of the problem's own kind.

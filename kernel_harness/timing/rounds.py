@@ -98,11 +98,6 @@ class Arm:
     late_builds: int = 0
 
     @property
-    def host_takes_part(self) -> bool:
-        """Returns whether the host takes part in a call after the inputs are there."""
-        return self.patience.waits or self.on_host
-
-    @property
     def timed(self) -> Timed:
         """Returns how the arm's next timed call begins."""
         return Timed(self.patience.hold_s, self.on_host)
@@ -268,10 +263,10 @@ def _round(
 def _around_on_host_ms(cohort: Cohort, running: Mapping[str, Arm], drawn: DrawnInputs) -> float | None:
     """Returns what the judge's clock shows beyond the device's for a call of "torch" that awaits inputs on the host.
 
-    Returns None if the host takes no part in the calls of any arm in the round, or if the call fails.
+    Returns None if no arm of the round awaits its inputs on the host, or if the call fails.
     """
     torch_arm = running.get(BASELINE)
-    if torch_arm is None or torch_arm.fault is not None or not any(arm.host_takes_part for arm in running.values()):
+    if torch_arm is None or torch_arm.fault is not None or not any(arm.on_host for arm in running.values()):
         return None
     with asking(torch_arm):
         on_host = replace(torch_arm.timed, on_host=True)
@@ -284,7 +279,7 @@ def _around_on_host_ms(cohort: Cohort, running: Mapping[str, Arm], drawn: DrawnI
 def _call(cohort: Cohort, arm: Arm, reference: Reference, drawn: DrawnInputs, *, warm: bool) -> Answer | None:
     with asking(arm):
         built = arm.subject.new_libraries
-        if arm.host_takes_part:  # the first call of a process that was stopped is slow on the host
+        if arm.on_host:  # the first call of a process that was stopped is slow on the host
             arm.subject.call(draw(reference).packed, timed=arm.timed)
         answer = arm.subject.call(drawn.packed, timed=arm.timed, keep=warm)
         arm.late_builds += arm.subject.new_libraries > built
@@ -315,7 +310,8 @@ def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
         arm.name for arm in cohort.arms if arm.name in answers and arm.patience.update(answers[arm.name].exposed)
     ]
     rejected = f"the launch gap of {', '.join(sorted(leaking))} was not hidden" if leaking else None
-    return Round(samples, tuple(answers), rejected, brackets)
+    fills = {name: answer.fill_ms for name, answer in clocked.items()}
+    return Round(samples, tuple(answers), rejected, brackets, fills_ms=fills)
 
 
 def _audit(

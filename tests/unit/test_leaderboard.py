@@ -29,7 +29,7 @@ EMULATION = {"device": "CUDA emulated on the CPU"}
 COLUMNS = [
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes", "build_s",
-    "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor",
+    "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor", "verified_to",
 ]  # fmt: skip
 NUMBERS = {
     "flops": 2e9,

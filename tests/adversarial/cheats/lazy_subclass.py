@@ -5,8 +5,6 @@ Layer: the judge's own clock
 Takes: 20 ms
 """
 
-import time
-
 import torch
 
 
@@ -17,7 +15,7 @@ class Lazy(torch.Tensor):
             if isinstance(value, Lazy) and not getattr(value, "done", False):
                 value.done = True
                 with torch._C.DisableTorchFunctionSubclass():
-                    time.sleep(0.03)
+                    torch.cuda._sleep(1 << 26)
                     value.copy_(torch.matmul(*value.operands))
             return value
 
