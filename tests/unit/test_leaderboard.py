@@ -198,7 +198,7 @@ def test_a_timed_row_has_every_measured_figure():
         "percent_of_peak": "10", "gbytes_per_s": "0.5", "max_abs_error": "0.25", "relative_error": "1e-07",
         "shapes": "2 checked", "build_s": "3.5", "source_sha256": "ab" * 32, "device": "NVIDIA H200",
         "measured_at": "2025-01-01T00:00:00+00:00", "reason": "", "isolation": "process",
-        "run": "20250101-00-ab", "processor": "a CPU",
+        "run": "20250101-00-ab", "processor": "a CPU", "verified_to": "",
     }  # fmt: skip
 
 
@@ -360,3 +360,11 @@ def test_a_write_that_fails_leaves_the_old_files_and_no_other(tmp_path, monkeypa
 def test_a_folder_that_does_not_exist_is_said_to_be_unwritable(tmp_path):
     with pytest.raises(Unwritable, match="nowhere"):
         leaderboard.save(tmp_path / "nowhere", "leaderboard", "title", leaderboard.rank([], SHAPE))
+
+
+def test_a_note_says_how_far_the_judge_s_clock_verifies_the_times():
+    made = [record("a", 2.0, measurement=Measurement(verified_to_ms=0.01)), record("b", 4.0)]
+    made.append(record("c", 4.0, measurement=Measurement(verified_to_ms=0.1)))
+    shown = leaderboard.render(leaderboard.rank(made, SHAPE))
+    assert "The judge's own clock verifies these times to 2.5% or better." in shown
+    assert "verifies" not in leaderboard.render(leaderboard.rank(made[1:2], SHAPE))
