@@ -197,8 +197,8 @@ class _Bench:
         slow at first.
         """
         try:
-            timed = self.arms[name if beside else BASELINE]
-            arm = Arm(timed.name, self.start(timed.name), on_host=timed.on_host)
+            tried = name if beside else BASELINE
+            arm = Arm(tried, self.start(tried), on_host=tried in self.arms and self.arms[tried].on_host)
         except (Fault, Refused):
             return math.nan
         pause_s = 0.0 if beside else max(0.0, self._typical_s(name) - self._typical_s(BASELINE))

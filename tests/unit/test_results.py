@@ -112,8 +112,8 @@ def full() -> Result:
         ErrorMap((4, 6), 4, 6, ((0.0, 1.0),)), {"M": 4}, "own",
     )  # fmt: skip
     measured = Measurement(
-        (None, 1.0), (2.0, None), (3.0, None), (None, "busy"), (("a", "torch"), ("torch",)), ({"load": 1.5},), 1024, 2,
-        True, 7, Interval(None, 1.0, None), (1.0,), 0.5, 0.25, "no graph", 4096, ("own", "normal"),
+        (None, 1.0), (2.0, None), (3.0, None), (None, "busy"), (("a", "torch"), ("torch",)), ({"load": 1.5},), 2, True,
+        True, 7, Interval(None, 1.0, None), 0.01, (1.0,), 0.5, 0.25, "no graph", 4096, ("own", "normal"),
     )  # fmt: skip
     chosen = RunSettings(
         7, "torch.compile", 2.0, 8, True, Precision.TF32, Tolerance(1e-4, 1e-3), {"call_s": 60.0}, ("M=4:own",), 3
@@ -139,7 +139,7 @@ def test_no_field_of_the_full_result_has_its_default():
 
 def test_a_line_holds_no_derived_figure_and_the_schema_s_version():
     line = json.loads(to_line(full()))
-    assert line["schema_version"] == Result.schema_version == 2
+    assert line["schema_version"] == Result.schema_version == 3
     assert {"precision", "max_abs_error", "relative_error"}.isdisjoint(line)
     assert set(line["timing"]) == {"samples_ms", "rejected", "time", "speedup"}
 
@@ -159,7 +159,7 @@ def test_a_line_keeps_the_beginning_of_a_long_log():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"schema_version": 1}, "schema version 2"),
+        ({"schema_version": 2}, "schema version 3"),
         ({"kernel": 3}, "kernel: not of type str"),
         ({"status": "FINE"}, "status: 'FINE' is not a valid Status"),
         ({"unknown": 1}, "missing or unknown fields: unknown"),
@@ -211,7 +211,7 @@ def test_a_line_cut_short_loses_no_other_line(tmp_path):
 @pytest.mark.parametrize("at", ["start", "middle", "end"])
 @pytest.mark.parametrize(
     "rubbish",
-    ["no json", "[1, 2]", "3", "\x00\x00", '{"kernel": "k"}', '{"schema_version": 99}', '{"schema_version": 2}'],
+    ["no json", "[1, 2]", "3", "\x00\x00", '{"kernel": "k"}', '{"schema_version": 99}', '{"schema_version": 3}'],
 )
 def test_a_line_that_is_no_record_is_skipped_and_counted(tmp_path, caplog, at, rubbish):
     journal = Journal(tmp_path)
@@ -228,12 +228,12 @@ def test_a_line_that_is_no_record_is_skipped_and_counted(tmp_path, caplog, at, r
 def test_one_warning_says_how_many_lines_are_skipped_and_why(tmp_path, caplog):
     journal = Journal(tmp_path)
     journal.append(result("a"))
-    old = to_line(result("old")).replace('"schema_version": 2', '"schema_version": 1')
+    old = to_line(result("old")).replace('"schema_version": 3', '"schema_version": 2')
     with journal.path.open("a") as file:
         file.write(f"{old}\n{old}\nno json\n\n")
     journal.read()
     Journal(tmp_path).read()
-    reasons = "2 not of schema version 2; 1 cut short, or not JSON"
+    reasons = "2 not of schema version 3; 1 cut short, or not JSON"
     assert caplog.messages == [f"{journal.path}: skipped 3 of 4 lines: {reasons}"]
 
 
