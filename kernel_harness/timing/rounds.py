@@ -56,6 +56,7 @@ AUDITED_S = 2.0
 EMULATED_AUDIT_SHARE = 0.25
 # Outputs of more than _LARGE_BYTES are audited at once, so that one answer at a time is in memory. Others are audited
 # after all calls of a round: work that a candidate leaves running would end during an audit, and slow down no call.
+# Inputs of more than _LARGE_BYTES are drawn once in a round.
 _LARGE_BYTES = 1 << 30
 # A candidate fails after SLOW_PAUSES slow pauses, because the other arms would have to wait each time. A pause is slow
 # if it takes longer than SLOW_PAUSE_S and longer than the call before it: a worker that frees gigabytes of inputs after
@@ -284,7 +285,9 @@ def _around_on_host_ms(cohort: Cohort, running: Mapping[str, Arm], drawn: DrawnI
 def _call(cohort: Cohort, arm: Arm, reference: Reference, drawn: DrawnInputs, *, warm: bool) -> Answer | None:
     with asking(arm):
         built = arm.subject.new_libraries
-        if arm.begins_on_host:  # the first call of a process that was stopped is slow on the host
+        if arm.begins_on_host and drawn.packed.size <= _LARGE_BYTES:
+            # The first call of a process that was stopped is slow on the host. It gets other inputs, so that the next
+            # call cannot return its output.
             arm.subject.call(draw(reference).packed, timed=arm.timed)
         answer = arm.subject.call(drawn.packed, timed=arm.timed, keep=warm)
         arm.late_builds += arm.subject.new_libraries > built
