@@ -26,9 +26,6 @@ from kernel_harness.session.settings import Settings, check_baseline
 
 # A source text that begins with one of these strings is a .cu file. Any other source text is Python.
 _CUDA_BEGINNINGS = ("//", "/*", "#include", "#define", "#pragma", "#if")
-# Texts in the reason of a failed result. They show that the device had too little free memory, which the baselines'
-# kept worker processes may hold.
-_MEMORY = ("out of memory", "device's memory")
 
 
 def evaluate(
@@ -154,10 +151,7 @@ class Evaluator:
         candidate = _candidate(source)
         session = self._opened()
         try:
-            result = _judged(session, candidate)
-            if not result.passed and any(word in result.reason for word in _MEMORY):
-                session.companions.close()  # the kept baselines may hold the memory that the candidate lacked
-                result = _judged(session, candidate)
+            result = session.judge_one(candidate)[0]
         except BaseException:
             self.close()  # processes may be gone or in the middle of a call: the next evaluation starts new ones
             raise
@@ -177,11 +171,6 @@ class Evaluator:
                 self._session = opening.enter_context(session)
                 self._open = opening.pop_all()
         return self._session
-
-
-def _judged(session: Session, candidate: Candidate) -> Result:
-    results = session.judge([candidate], lambda result: None)
-    return next(result for result in results if result.kind == "candidate")
 
 
 def _without_emulated_speedup(result: Result) -> Result:
