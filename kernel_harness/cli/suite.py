@@ -174,6 +174,7 @@ def _folder(options: Options) -> Path:
 
 def _request(options: Options, found: Collection) -> Request:
     from kernel_harness.session.settings import check_baseline
+    from kernel_harness.suite.dispatcher import Staff
     from kernel_harness.suite.driver import Request
 
     cores = options.jobs or len(os.sched_getaffinity(0))
@@ -181,11 +182,10 @@ def _request(options: Options, found: Collection) -> Request:
     emulated = not gpus
     check_baseline(options.baseline, emulated=emulated)
     if emulated:
-        return Request(
-            found, _settings(options, emulated, _CPU_BUILDS), ("cpu",) * cores, _CPU_BUILDS + 1, _threads(cores)
-        )
+        staff = Staff(("cpu",) * cores, _CPU_BUILDS + 1, max(1, len(os.sched_getaffinity(0)) // cores))
+        return Request(found, _settings(options, emulated, _CPU_BUILDS), staff)
     builds = max(1, (cores - len(gpus)) // len(gpus))
-    return Request(found, _settings(options, emulated, builds), gpus, builds + 1)
+    return Request(found, _settings(options, emulated, builds), Staff(gpus, builds + 1))
 
 
 def _gpus(options: Options) -> tuple[str, ...]:
@@ -205,10 +205,6 @@ def _gpus(options: Options) -> tuple[str, ...]:
     if not numbers and options.device == "cuda":
         raise UserError("torch finds no CUDA device; --device cpu emulates one")
     return tuple(selection.selected(f"cuda:{number}").name for number in numbers)
-
-
-def _threads(evaluators: int) -> int:
-    return max(1, len(os.sched_getaffinity(0)) // evaluators)
 
 
 def _settings(options: Options, emulated: bool, builds: int) -> Settings:

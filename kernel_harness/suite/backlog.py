@@ -25,7 +25,11 @@ class Backlog:
             group = self._sharing.setdefault(keys[task.id], [])
             group.append(task)
             if len(group) == 1:
-                self._pending.setdefault(task.problem.name, deque()).append(task)
+                self.add(task)
+
+    def add(self, task: Task) -> None:
+        """Adds a task that waits, after those of its problem."""
+        self._pending.setdefault(task.problem.name, deque()).append(task)
 
     def __len__(self) -> int:
         """Returns the number of tasks that wait to be judged; a task that shares another one's verdict counts not."""

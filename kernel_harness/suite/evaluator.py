@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -53,7 +53,7 @@ def main() -> int:
             sys.argv[2], settings_from(given["settings"]), [Path(path) for path in given["hidden"]]
         ) as station:
             tell(Ready(station.device.label, str(station.device.environment().get("device", "unknown"))))
-            _serve(station, inbox, tell, {name: Path(path) for name, path in given["problems"].items()})
+            _serve(station, inbox, tell)
     except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
         workplace.leave(Path(os.environ["TMPDIR"]))
         return 1
@@ -63,15 +63,14 @@ def main() -> int:
     return 0
 
 
-def parameters(settings: Settings, problems: dict[str, Path], hidden: list[Path]) -> str:
-    """Returns the start parameters of an evaluator as JSON: the settings, the problems' files by name, hidden paths."""
+def parameters(settings: Settings, hidden: Sequence[Path]) -> str:
+    """Returns the start parameters of an evaluator as JSON: the settings, and the paths that no candidate may read."""
     chosen = {
         "seed": settings.seed, "budget_s": settings.budget_s, "baseline": settings.baseline, "quick": settings.quick,
         "jobs": settings.jobs, "precision": settings.precision, "call_s": settings.limits.call_s,
         "build_s": settings.limits.build_s, "compiled": settings.compiled,
     }  # fmt: skip
-    files = {name: str(path) for name, path in problems.items()}
-    return json.dumps({"settings": chosen, "problems": files, "hidden": [str(path.absolute()) for path in hidden]})
+    return json.dumps({"settings": chosen, "hidden": [str(path.absolute()) for path in hidden]})
 
 
 def settings_from(chosen: dict[str, Any]) -> Settings:
@@ -104,9 +103,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _serve(
-    station: Station, inbox: queue.SimpleQueue[Message], tell: Callable[[Message], None], problems: dict[str, Path]
-) -> None:
+def _serve(station: Station, inbox: queue.SimpleQueue[Message], tell: Callable[[Message], None]) -> None:
     while True:
         try:
             message = inbox.get(block=not station.waiting)
@@ -115,8 +112,8 @@ def _serve(
         match message:
             case Finish():
                 return
-            case Judge(number, problem, name, path, source):
-                assignment = Assignment(number, problems[problem], problem, Candidate(name, Path(path), source))
+            case Judge(number, problem, problem_path, name, path, source):
+                assignment = Assignment(number, Path(problem_path), problem, Candidate(name, Path(path), source))
                 _try(station, tell, assignment, station.add)
             case None:
                 chosen = station.next(_PATIENCE_S)

@@ -70,7 +70,8 @@ class Evaluator:
         if not self.in_flight:
             self.heard_at = time.monotonic()
         self.in_flight[request] = task
-        self._send(Judge(request, task.problem.name, one.name, str(one.path.absolute()), one.source))
+        problem = task.problem
+        self._send(Judge(request, problem.name, str(problem.path), one.name, str(one.path.absolute()), one.source))
 
     def receive(self) -> list[Message] | None:
         """Returns the messages that have arrived. Waits for at least one byte. None if the evaluator has ended."""

@@ -16,11 +16,13 @@ from kernel_harness.results import codec
 class Judge:
     """Driver to evaluator: build this candidate as soon as possible, then judge it.
 
-    `number` identifies the request. `path` is the candidate's file, and `source` its text.
+    `number` identifies the request. `problem` is the name of the problem and `problem_path` its file. `path` is the
+    candidate's file, and `source` its text.
     """
 
     number: int
     problem: str
+    problem_path: str
     name: str
     path: str
     source: str

@@ -44,7 +44,7 @@ class Station:
 
     def __init__(self, device: str, settings: Settings, hidden: Sequence[Path]) -> None:
         self.device = selection.selected(device)
-        self._settings, self._hidden = settings, hidden
+        self._settings, self._hidden = settings, list(hidden)
         self._fork_server: ForkServer | None = None
         self._sessions: dict[str, Session] = {}
         self._waiting: list[Assignment] = []
@@ -128,6 +128,8 @@ class Station:
         if assignment.name not in self._sessions:
             self._fork_server = self._fork_server or ForkServer()
             problem = problems.load(assignment.name, assignment.problem).sized({}, emulated=self.device.emulated)
+            if assignment.problem not in self._hidden:  # also from the candidates of other problems
+                self._hidden.append(assignment.problem)
             session = Session(
                 problem, self.device, self._settings, SilentObserver(), self._fork_server, self._hidden
             )  # fmt: skip

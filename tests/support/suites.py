@@ -8,6 +8,7 @@ from pathlib import Path
 from kernel_harness.core.status import Status
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite import collection
+from kernel_harness.suite.dispatcher import Staff
 from kernel_harness.suite.driver import Driver, Request
 from kernel_harness.suite.entry import Entry
 from kernel_harness.suite.journal import SuiteJournal
@@ -91,5 +92,5 @@ def driver(
     write(folder, {**problems, **{f"kernels/{name}": text for name, text in candidates.items()}})
     found = collection.collect([str(folder / "problems")], folder / "kernels", folder)
     heard, journal = Heard(), SuiteJournal(folder / "out")
-    request = Request(found, settings or Settings(seed=1), ("cpu",) * evaluators, ahead)
+    request = Request(found, settings or Settings(seed=1), Staff(("cpu",) * evaluators, ahead))
     return Driver(request, journal, heard), heard, journal

@@ -170,7 +170,7 @@ def test_a_problem_that_cannot_be_used_does_not_hold_up_the_others(tmp_path: Pat
 
 
 def test_a_silent_evaluator_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernel_harness.suite.driver._LONGEST_SILENCE_S", 0.5)
+    monkeypatch.setattr("kernel_harness.suite.dispatcher._LONGEST_SILENCE_S", 0.5)
     suite, _, journal = driver(tmp_path, {"p/a.py": "wait", "p/b.py": "pass 2"})
     suite.run()
 
