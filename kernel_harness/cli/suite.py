@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from dataclasses import dataclass
@@ -28,12 +27,6 @@ EXAMPLES = (
     ("suite problems --kernels kernels --resume", "go on with an interrupted suite"),
 )
 
-# The seconds of timing for one candidate, by whether the device is emulated. Timing ends earlier if the speedup is
-# known precisely enough.
-_BUDGET_S = {True: 0.3, False: 10.0}
-_QUICK_SHARE = 0.25
-# The parallel builds of each evaluator without a GPU: while one takes long, candidates without CUDA are judged.
-_CPU_BUILDS = 2
 _NAME = re.compile(r"[\w.-]+")
 
 
@@ -174,45 +167,20 @@ def _folder(options: Options) -> Path:
 
 def _request(options: Options, found: Collection) -> Request:
     from kernel_harness.session.settings import check_baseline
-    from kernel_harness.suite.dispatcher import Staff
+    from kernel_harness.suite import staffing
     from kernel_harness.suite.driver import Request
 
-    cores = options.jobs or len(os.sched_getaffinity(0))
-    gpus = _gpus(options)
-    emulated = not gpus
-    check_baseline(options.baseline, emulated=emulated)
-    if emulated:
-        staff = Staff(("cpu",) * cores, _CPU_BUILDS + 1, max(1, len(os.sched_getaffinity(0)) // cores))
-        return Request(found, _settings(options, emulated, _CPU_BUILDS), staff)
-    builds = max(1, (cores - len(gpus)) // len(gpus))
-    return Request(found, _settings(options, emulated, builds), Staff(gpus, builds + 1))
+    chosen = staffing.staffing(options.device, options.gpus, options.jobs)
+    check_baseline(options.baseline, emulated=chosen.emulated)
+    budget_s = chosen.budget_s(options.budget_s, quick=options.quick)
+    return Request(found, _settings(options, budget_s, chosen.builds), chosen.staff)
 
 
-def _gpus(options: Options) -> tuple[str, ...]:
-    """Returns the names of the GPUs to use; none if the device is emulated. Raises UserError for one that is not there.
-
-    Each GPU has its own evaluator process, which keeps the baselines.
-    """
-    import torch
-
-    from kernel_harness.device import selection
-
-    if options.device == "cpu":
-        if options.gpus:
-            raise UserError("--gpus is for --device cuda")
-        return ()
-    numbers = options.gpus if options.gpus is not None else tuple(range(torch.cuda.device_count()))
-    if not numbers and options.device == "cuda":
-        raise UserError("torch finds no CUDA device; --device cpu emulates one")
-    return tuple(selection.selected(f"cuda:{number}").name for number in numbers)
-
-
-def _settings(options: Options, emulated: bool, builds: int) -> Settings:
+def _settings(options: Options, budget_s: float, builds: int) -> Settings:
     from kernel_harness.core.precision import Precision
     from kernel_harness.sandbox.process import Limits
     from kernel_harness.session.settings import Settings
 
-    budget_s = options.budget_s or _BUDGET_S[emulated] * (_QUICK_SHARE if options.quick else 1)
     return Settings(
         budget_s=budget_s, quick=options.quick, baseline=options.baseline, compiled=False, jobs=builds,
         precision=Precision.named(options.precision),

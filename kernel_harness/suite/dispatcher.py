@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import selectors
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -97,9 +98,11 @@ class Dispatcher:
         self._failed_starts = 0
         self._evaluators: list[Evaluator] = []
         self._selector = selectors.DefaultSelector()
-        self._waker, self._woken = os.pipe()
-        os.set_blocking(self._waker, False)
-        self._selector.register(self._waker, selectors.EVENT_READ)
+        self._alarm, alarm_in = os.pipe()
+        self._alarm_lock, self._alarm_in = threading.Lock(), [alarm_in]  # empty after the end
+        for descriptor in (self._alarm, alarm_in):
+            os.set_blocking(descriptor, False)
+        self._selector.register(self._alarm, selectors.EVENT_READ)
 
     def __enter__(self) -> Dispatcher:
         return self
@@ -112,8 +115,9 @@ class Dispatcher:
         for each in self._evaluators:
             each.close()
         self._selector.close()
-        os.close(self._waker)
-        os.close(self._woken)
+        with self._alarm_lock:
+            os.close(self._alarm_in.pop())
+        os.close(self._alarm)
 
     @property
     def busy(self) -> bool:
@@ -121,9 +125,10 @@ class Dispatcher:
         return any(each.in_flight for each in self._evaluators)
 
     def wake(self) -> None:
-        """Makes `step` return soon. Any thread may call this method."""
-        with suppress(OSError):
-            os.write(self._woken, b"x")
+        """Makes `step` return soon. Any thread may call this method, also after the end."""
+        with self._alarm_lock, suppress(BlockingIOError):  # a full pipe wakes as well
+            if self._alarm_in:
+                os.write(self._alarm_in[0], b"x")
 
     def step(self, backlog: Backlog) -> list[Event]:
         """Gives tasks to evaluators that have room for them, waits a moment for messages, and returns what happened.
@@ -140,7 +145,7 @@ class Dispatcher:
         for key, _ in self._selector.select(_TICK_S):
             if key.data is None:
                 with suppress(BlockingIOError):
-                    os.read(self._waker, 1 << 16)
+                    os.read(self._alarm, 1 << 16)
                 continue
             received = key.data.receive()
             events += self._heard(key.data, received) if received is not None else self._buried(key.data, backlog)

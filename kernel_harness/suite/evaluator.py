@@ -1,4 +1,4 @@
-"""The main program of an evaluator process: `python -m kernel_harness.suite.evaluator SOCKET DEVICE PARAMETERS`.
+"""The main program of an evaluator process: `python -m kernel_harness.suite.evaluator SOCKET DEVICE FOLDER …`.
 
 It judges the candidates that the driver of a suite sends, on one device. If its driver is killed, it ends itself with
 all its processes and temporary files.
@@ -7,7 +7,6 @@ all its processes and temporary files.
 from __future__ import annotations
 
 import json
-import os
 import queue
 import signal
 import socket
@@ -35,27 +34,26 @@ _PATIENCE_S = 0.2
 def main() -> int:
     """Serves the driver until it sends Finish or is killed. Returns the exit code.
 
-    The command-line arguments are the descriptor of the socket to the driver, the name of the device, and the start
-    parameters as JSON (`parameters`).
+    The command-line arguments are the descriptor of the socket to the driver, the name of the device, the folder for
+    this evaluator's temporary files, and the start parameters as JSON (`parameters`).
     """
     end = socket.socket(fileno=int(sys.argv[1]))
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     signal.signal(signal.SIGTERM, _interrupt)
-    given = json.loads(sys.argv[3])
+    folder, given = Path(sys.argv[3]), json.loads(sys.argv[4])
+    settings, hidden = settings_from(given["settings"]), [Path(path) for path in given["hidden"]]
 
     def tell(message: Message) -> None:
         end.sendall(messages.to_line(message))
 
     try:
         threading.Thread(target=_receive, args=(end, inbox), daemon=True).start()
-        with Station(
-            sys.argv[2], settings_from(given["settings"]), [Path(path) for path in given["hidden"]]
-        ) as station:
+        with Station(sys.argv[2], settings, hidden, folder) as station:
             tell(Ready(station.device.label, str(station.device.environment().get("device", "unknown"))))
             _serve(station, inbox, tell)
     except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
-        workplace.leave(Path(os.environ["TMPDIR"]))
+        workplace.leave(folder)
         return 1
     except EnvironmentLacking as error:
         tell(Lacking(str(error)))

@@ -47,13 +47,14 @@ class Evaluator:
         self._rest = b""
         self._requests = itertools.count()
         self.socket, theirs = socket.socketpair()
-        environment = {**os.environ, "TMPDIR": str(self._folder)}
+        # Otherwise torch leaves an empty folder among the temporary files.
+        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "torchinductor")}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(IMPORT_ROOT), os.environ.get("PYTHONPATH")]))
         if threads is not None:
             environment.setdefault("OMP_NUM_THREADS", str(threads))
         descriptor = str(theirs.fileno())
         self._process = subprocess.Popen(
-            [sys.executable, *PROGRAM, descriptor, device, parameters],
+            [sys.executable, *PROGRAM, descriptor, device, str(self._folder), parameters],
             pass_fds=[theirs.fileno(), workplace.lock], env=environment, stdin=subprocess.DEVNULL,
             stdout=self._errors, stderr=self._errors, start_new_session=True,
         )  # fmt: skip

@@ -66,6 +66,8 @@ class SuiteJournal:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UserError(f"another process judges the suite in {self.folder}; choose another --name") from None
+            for unfinished in self.folder.glob(".*-*"):  # of core.atomic_file, if a driver was killed meanwhile
+                unfinished.unlink(missing_ok=True)
             yield
         finally:
             os.close(lock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,13 +39,14 @@ class Station:
     """Judges candidates on one device, and builds the next candidates meanwhile.
 
     The baselines of a problem are kept between its candidates. A Station is a context manager; at its end, every
-    process that it started has ended. `hidden` are paths that no candidate may read.
+    process that it started has ended. `hidden` are paths that no candidate may read, and `folder` is for the files of
+    workers.
     Entering the context raises EnvironmentLacking if this machine cannot judge candidates on the device.
     """
 
-    def __init__(self, device: str, settings: Settings, hidden: Sequence[Path]) -> None:
+    def __init__(self, device: str, settings: Settings, hidden: Sequence[Path], folder: Path) -> None:
         self.device = selection.selected(device)
-        self._settings, self._hidden = settings, list(hidden)
+        self._settings, self._hidden, self._folder = settings, list(hidden), folder
         self._fork_server: ForkServer | None = None
         self._sessions: dict[str, Session] = {}
         self._waiting: list[Assignment] = []
@@ -126,7 +128,7 @@ class Station:
     def _session_of(self, assignment: Assignment) -> Session:
         """Returns the session of the assignment's problem, which is started if there is none."""
         if assignment.name not in self._sessions:
-            self._fork_server = self._fork_server or ForkServer()
+            self._fork_server = self._fork_server or _fork_server_in(self._folder)
             problem = problems.load(assignment.name, assignment.problem).sized({}, emulated=self.device.emulated)
             if assignment.problem not in self._hidden:  # also from the candidates of other problems
                 self._hidden.append(assignment.problem)
@@ -146,3 +148,15 @@ class Station:
         for other, session in self._sessions.items():
             if other != name:
                 session.companions.close()
+
+
+def _fork_server_in(folder: Path) -> ForkServer:
+    """Returns a new fork server whose files are in `folder`.
+
+    Only these: other temporary files, such as the lock of a GPU, must be where every run on this machine finds them.
+    """
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        return ForkServer()
+    finally:
+        tempfile.tempdir = before

@@ -14,6 +14,8 @@ import pytest
 from support.command import Finished, Harness, finished, until, whole_lines
 from support.suites import CANDIDATE, PROBLEM, write
 
+from kernel_harness import EvaluatorPool, Status
+
 pytestmark = pytest.mark.slow
 COUNT = 6
 
@@ -120,3 +122,20 @@ def test_an_interrupted_suite_says_how_to_go_on(harness: Harness, words: list[st
     assert "of 12 candidates have a verdict, which is stored; --resume goes on" in ended.stderr
     assert "correct rate" in ended.stdout
     assert not started_by(harness) and not list(harness.temporary.iterdir())
+
+
+def test_a_pool_judges_kernels_of_several_problems(tmp_path: Path) -> None:
+    write(tmp_path, {f"{name}.py": PROBLEM.format(factor=factor) for name, factor in (("p", 2), ("q", 3))})
+    items = [
+        (tmp_path / f"{name}.py", CANDIDATE.format(number=number, factor=2)) for number in range(2) for name in "pq"
+    ]
+    before = set(psutil.Process().children(recursive=True))
+    with EvaluatorPool(device="cpu", jobs=1) as pool:
+        found = dict(pool.evaluate_many(items))
+        rewards = [pool.reward(*item) for item in items[:2]]
+
+    statuses = [found[index].status for index in range(4)]
+    assert statuses == [Status.PASSED, Status.WRONG_VALUES, Status.PASSED, Status.WRONG_VALUES]
+    assert rewards == [1.0, 0.0]
+    assert found[0].timing is not None and found[0].timing.speedup is None
+    assert set(psutil.Process().children(recursive=True)) <= before

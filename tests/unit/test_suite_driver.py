@@ -122,6 +122,15 @@ def test_full_results_are_stored_with_one_result_of_each_baseline(tmp_path: Path
     assert len({result.run for result in stored}) == 1
 
 
+def test_files_that_a_killed_driver_has_not_finished_are_removed(tmp_path: Path) -> None:
+    suite, _, journal = driver(tmp_path, {"p/a.py": "pass 2"})
+    journal.folder.mkdir()
+    (journal.folder / ".summary.md-x1y2z3").touch()
+    suite.run()
+
+    assert not list(journal.folder.glob(".*"))
+
+
 def test_the_seed_is_kept_for_the_next_run(tmp_path: Path) -> None:
     suite, _, journal = driver(tmp_path, {"p/a.py": "pass 2"}, settings=Settings(seed=77))
     suite.run()
