@@ -52,6 +52,7 @@ class Options:
     budget_s: float | None
     timeout_s: float
     build_timeout_s: float
+    parquet: bool
     results: Path
 
 
@@ -104,6 +105,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--build-timeout", type=positive, default=300.0, metavar="S",
         help="time limit of one build in seconds (default: 300)",
     )  # fmt: skip
+    parser.add_argument("--parquet", action="store_true", help="also write candidates.parquet (needs pyarrow)")
     add_results(parser)
 
 
@@ -114,12 +116,14 @@ def main(parsed: argparse.Namespace) -> int:
     Ctrl-C.
     """
     from kernel_harness.cli.suite_progress import SuiteProgress
-    from kernel_harness.suite import collection
+    from kernel_harness.suite import collection, summary
     from kernel_harness.suite.driver import Driver
     from kernel_harness.suite.journal import SuiteJournal
     from kernel_harness.suite.tally import Tally
 
     options = _options(parsed)
+    if options.parquet:
+        summary.require_parquet()
     found = collection.collect(options.problems, options.kernels, Path.cwd())
     if note := collection.unmatched_note(found):
         print(note, file=sys.stderr)
@@ -132,12 +136,12 @@ def main(parsed: argparse.Namespace) -> int:
         with progress:
             driver.run()
     except KeyboardInterrupt:
-        _report(journal)
+        _report(journal, options)
         tally = progress.tally
         raise KeyboardInterrupt(
             f"{tally.done} of {tally.total} candidates have a verdict, which is stored; --resume goes on."
         ) from None
-    _report(journal)
+    _report(journal, options)
     every = progress.tally.by_status.total() == progress.tally.by_status["PASSED"]
     return OK if every else SOME_FAILED
 
@@ -147,7 +151,7 @@ def _options(parsed: argparse.Namespace) -> Options:
         problems=tuple(parsed.problems), kernels=parsed.kernels, device=parsed.device, gpus=parsed.gpus,
         jobs=parsed.jobs, quick=parsed.quick, resume=parsed.resume, name=parsed.name, baseline=parsed.baseline,
         precision=parsed.precision, budget_s=parsed.budget, timeout_s=parsed.timeout,
-        build_timeout_s=parsed.build_timeout, results=parsed.results,
+        build_timeout_s=parsed.build_timeout, parquet=parsed.parquet, results=parsed.results,
     )  # fmt: skip
 
 
@@ -188,13 +192,15 @@ def _settings(options: Options, budget_s: float, builds: int) -> Settings:
     )  # fmt: skip
 
 
-def _report(journal: SuiteJournal) -> None:
+def _report(journal: SuiteJournal, options: Options) -> None:
     """Writes the files of the summary, prints the figures, and the path of the summary. Nothing without verdicts."""
-    from kernel_harness.suite import summary
+    from kernel_harness.suite import page, summary
 
     facts, entries = journal.facts(), journal.read()
     if facts is None or not entries:
         return
     found = summary.summarize(facts, entries)
     print(summary.text(found, with_problems=False))
-    print(shown(summary.save(journal.folder, found)))
+    paths = [summary.save(journal.folder, found), page.save(journal.folder, found)]
+    paths += [summary.save_parquet(journal.folder, found)] if options.parquet else []
+    print(*map(shown, paths), sep="\n")

@@ -8,8 +8,10 @@ covers 95%, by the percentile method (Efron and Tibshirani, An Introduction to t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +46,37 @@ class Figure:
     meaning: str
 
 
+@dataclass(frozen=True)
+class Series:
+    """The value of one figure for each problem that has one. The figure is the mean of the values.
+
+    `geometric`: the values are logarithms, and the figure is the exponential of their mean. `problems` is the number of
+    all problems, also those without a value.
+    """
+
+    name: str
+    values: Mapping[str, float]
+    problems: int
+    meaning: str
+    geometric: bool = False
+
+    @property
+    def figure(self) -> Figure:
+        """The figure with its interval."""
+        mean = math.fsum(self.values.values()) / len(self.values)
+        low, high = interval([*self.values.values()], self.problems)
+        value, low, high = self.told(mean), self.told(low), self.told(high)
+        return Figure(self.name, value, low, high, len(self.values), self.meaning)
+
+    @overload
+    def told(self, value: float) -> float: ...
+    @overload
+    def told(self, value: float | None) -> float | None: ...
+    def told(self, value: float | None) -> float | None:
+        """Returns a mean of values in the form of the figure: the exponential, if the values are logarithms."""
+        return math.exp(value) if self.geometric and value is not None else value
+
+
 def by_problem(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     """Returns the entries by the name of their problem, in order."""
     found: dict[str, list[Entry]] = {}
@@ -57,11 +90,15 @@ def figures(entries: Sequence[Entry]) -> list[Figure]:
 
     Figures of speed are absent if the times are emulated, because those say nothing about a GPU.
     """
+    return [each.figure for each in series(entries)]
+
+
+def series(entries: Sequence[Entry]) -> list[Series]:
+    """Returns the values of each figure for each problem, in the order of `figures`."""
     problems = by_problem(entries)
     if not problems:
         return []
-    rate = {name: sum(one.passed for one in each) / len(each) for name, each in problems.items()}
-    found = [_mean("correct rate", rate, "the share of a problem's candidates that pass, averaged over the problems")]
+    found = [_of_each("correct rate", problems, "the share of a problem's candidates that pass, averaged", _rate)]
     found += _pass_at(problems)
     if not any(one.emulated for one in entries):
         found += _fast(problems)
@@ -86,38 +123,80 @@ def best(entries: Iterable[Entry]) -> Entry | None:
     return max(timed, key=_speedup, default=None)
 
 
-def _pass_at(problems: Mapping[str, Sequence[Entry]]) -> list[Figure]:
+def interval(values: Sequence[float], problems: int) -> tuple[float | None, float | None]:
+    """Returns the bounds of the 95% bootstrap interval of the mean of `values`: (None, None) for fewer than two values.
+
+    Resamples draw from all `problems`, of which those beyond `values` have no value.
+    """
+    if len(values) < 2:
+        return None, None
+    numbers = np.full(problems, np.nan)
+    numbers[: len(values)] = values
+    rng = np.random.default_rng(_SEED)
+    rows = max(1, _CHUNK_NUMBERS // problems)
+    means: list[Floats] = []
+    for start in range(0, _RESAMPLES, rows):
+        drawn = numbers[rng.integers(problems, size=(min(rows, _RESAMPLES - start), problems))]
+        counts = np.count_nonzero(~np.isnan(drawn), axis=1)
+        means.append(np.nansum(drawn, axis=1)[counts > 0] / counts[counts > 0])
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(np.concatenate(means), [tail, 100 - tail])
+    return float(low), float(high)
+
+
+def _of_each(
+    name: str, problems: Mapping[str, Sequence[Entry]], meaning: str, value: Callable[[Sequence[Entry]], float]
+) -> Series:
+    return Series(name, {each: value(entries) for each, entries in problems.items()}, len(problems), meaning)
+
+
+def _rate(entries: Sequence[Entry]) -> float:
+    return sum(one.passed for one in entries) / len(entries)
+
+
+def _pass_at(problems: Mapping[str, Sequence[Entry]]) -> list[Series]:
     least = min(map(len, problems.values()))
     found = []
     for k in (k for k in SAMPLES if k <= least):
-        values = {name: pass_at_k(len(each), sum(one.passed for one in each), k) for name, each in problems.items()}
         drawn = "a candidate passes" if k == 1 else f"at least one of {k} candidates passes"
-        found.append(_mean(f"pass@{k}", values, f"the probability that {drawn}, averaged over the problems"))
+        value = partial(_pass_at_k_of, k=k)
+        found.append(_of_each(f"pass@{k}", problems, f"the probability that {drawn}, averaged over problems", value))
     return found
 
 
-def _fast(problems: Mapping[str, Sequence[Entry]]) -> list[Figure]:
+def _pass_at_k_of(entries: Sequence[Entry], k: int) -> float:
+    return pass_at_k(len(entries), sum(one.passed for one in entries), k)
+
+
+def _fast(problems: Mapping[str, Sequence[Entry]]) -> list[Series]:
     found = []
     for p in THRESHOLDS:
-        share = {name: sum(_faster(one, p) for one in each) / len(each) for name, each in problems.items()}
-        any_of = {name: float(any(_faster(one, p) for one in each)) for name, each in problems.items()}
-        what = "pass" if p == 0 else f"pass with a speedup above {p:g}"
-        one = "passes" if p == 0 else f"passes with a speedup above {p:g}"
-        found.append(_mean(f"fast_{p:g}", share, f"the share of a problem's candidates that {what}, averaged"))
-        found.append(_mean(f"fast_{p:g}, best", any_of, f"the share of problems of which some candidate {one}"))
+        above = "" if p == 0 else f" with a speedup above {p:g}"
+        share = f"the share of a problem's candidates that pass{above}, averaged"
+        some = f"the share of problems of which some candidate passes{above}"
+        found.append(_of_each(f"fast_{p:g}", problems, share, partial(_fast_share, p=p)))
+        found.append(_of_each(f"fast_{p:g} (best)", problems, some, partial(_fast_any, p=p)))
     return found
 
 
-def _geometric_means(problems: Mapping[str, Sequence[Entry]]) -> list[Figure]:
+def _fast_share(entries: Sequence[Entry], p: float) -> float:
+    return sum(_faster(one, p) for one in entries) / len(entries)
+
+
+def _fast_any(entries: Sequence[Entry], p: float) -> float:
+    return float(any(_faster(one, p) for one in entries))
+
+
+def _geometric_means(problems: Mapping[str, Sequence[Entry]]) -> list[Series]:
     timed = {name: [one for one in each if one.passed and one.speedup is not None] for name, each in problems.items()}
-    logs = {name: [math.log(_speedup(one)) for one in each] for name, each in timed.items()}
+    logs = {name: [math.log(_speedup(one)) for one in each] for name, each in timed.items() if each}
     kinds = (
-        ("geometric mean speedup", {name: math.fsum(each) / len(each) for name, each in logs.items() if each},
+        ("geometric mean speedup", {name: math.fsum(each) / len(each) for name, each in logs.items()},
          "of the candidates that pass, first within each problem and then over the problems that have one"),
-        ("geometric mean speedup, best", {name: max(each) for name, each in logs.items() if each},
+        ("geometric mean speedup (best)", {name: max(each) for name, each in logs.items()},
          "of the fastest candidate that passes of each problem that has one"),
     )  # fmt: skip
-    return [_geometric(name, each, len(problems), meaning) for name, each, meaning in kinds if each]
+    return [Series(name, each, len(problems), meaning, geometric=True) for name, each, meaning in kinds if each]
 
 
 def _faster(one: Entry, p: float) -> bool:
@@ -128,37 +207,3 @@ def _faster(one: Entry, p: float) -> bool:
 def _speedup(one: Entry) -> float:
     assert one.speedup is not None
     return one.speedup.estimate
-
-
-def _mean(name: str, values: Mapping[str, float], meaning: str) -> Figure:
-    numbers = np.array(list(values.values()), dtype=np.float64)
-    low, high = _interval(numbers)
-    return Figure(name, float(numbers.mean()), low, high, len(numbers), meaning)
-
-
-def _geometric(name: str, logs: Mapping[str, float], problems: int, meaning: str) -> Figure:
-    """Returns the exponential of the mean of `logs`. Resamples draw from all `problems`, also those without a value."""
-    numbers = np.full(problems, np.nan)
-    numbers[: len(logs)] = list(logs.values())
-    bounds = _interval(numbers)
-    low, high = (None if bound is None else math.exp(bound) for bound in bounds)
-    return Figure(name, math.exp(math.fsum(logs.values()) / len(logs)), low, high, len(logs), meaning)
-
-
-def _interval(values: Floats) -> tuple[float | None, float | None]:
-    """Returns the bounds of the percentile interval of the mean of `values`, without those that are NaN.
-
-    (None, None) for fewer than two values.
-    """
-    if np.count_nonzero(~np.isnan(values)) < 2:
-        return None, None
-    rng = np.random.default_rng(_SEED)
-    rows = max(1, _CHUNK_NUMBERS // len(values))
-    means: list[Floats] = []
-    for start in range(0, _RESAMPLES, rows):
-        drawn = values[rng.integers(len(values), size=(min(rows, _RESAMPLES - start), len(values)))]
-        counts = np.count_nonzero(~np.isnan(drawn), axis=1)
-        means.append((np.nansum(drawn, axis=1)[counts > 0]) / counts[counts > 0])
-    tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(np.concatenate(means), [tail, 100 - tail])
-    return float(low), float(high)

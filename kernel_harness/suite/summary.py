@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pandas as pd
 from tabulate import tabulate
 
 from kernel_harness.core.atomic_file import replace_text
+from kernel_harness.core.errors import UserError
 from kernel_harness.results.journal import writing
 from kernel_harness.results.leaderboard import csv, markdown
 from kernel_harness.suite import figures
@@ -61,6 +63,28 @@ def problem_rows(summary: Summary) -> pd.DataFrame:
 def candidate_rows(summary: Summary) -> pd.DataFrame:
     """Returns one row for each candidate, with its verdict and its time."""
     return pd.DataFrame([_candidate_row(one) for one in summary.entries])
+
+
+def require_parquet() -> None:
+    """Raises UserError if the package that writes Parquet files is not installed."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise UserError("--parquet needs the package pyarrow: pip install pyarrow, or '.[parquet]' in a checkout")
+
+
+def save_parquet(folder: Path, summary: Summary) -> Path:
+    """Writes `candidates.parquet`: a row for each candidate, with the device and the settings. Returns its path.
+
+    Raises Unwritable if the file cannot be written.
+    """
+    facts = {"device": summary.facts.device, **{f"setting_{k}": v for k, v in summary.facts.settings.items()}}
+    numbers = dict.fromkeys(("time_ms", "speedup", "speedup_low", "speedup_high"), "float64")
+    table = candidate_rows(summary).astype(numbers).assign(**facts)
+    path = folder / "candidates.parquet"
+    with writing(path):
+        unfinished = folder / ".candidates.parquet-new"
+        table.to_parquet(unfinished, engine="pyarrow", index=False)
+        unfinished.replace(path)
+    return path
 
 
 def text(summary: Summary, *, with_problems: bool = True) -> str:
