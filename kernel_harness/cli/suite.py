@@ -7,7 +7,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernel_harness.cli.arguments import OK, SOME_FAILED, add_results, count, positive
 from kernel_harness.core.arms import BASELINE
@@ -52,6 +52,8 @@ class Options:
     budget_s: float | None
     timeout_s: float
     build_timeout_s: float
+    ray: str | None
+    gpu_type: str | None
     parquet: bool
     results: Path
 
@@ -105,6 +107,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--build-timeout", type=positive, default=300.0, metavar="S",
         help="time limit of one build in seconds (default: 300)",
     )  # fmt: skip
+    parser.add_argument(
+        "--ray", metavar="ADDRESS",
+        help="judge on this Ray cluster, with an evaluator for each GPU; local: a new one of this machine (needs ray)",
+    )  # fmt: skip
+    parser.add_argument("--gpu-type", metavar="TYPE", help="with --ray: use GPUs of this type only, such as H200")
     parser.add_argument("--parquet", action="store_true", help="also write candidates.parquet (needs pyarrow)")
     add_results(parser)
 
@@ -116,7 +123,7 @@ def main(parsed: argparse.Namespace) -> int:
     Ctrl-C.
     """
     from kernel_harness.cli.suite_progress import SuiteProgress
-    from kernel_harness.suite import collection, summary
+    from kernel_harness.suite import cluster, collection, summary
     from kernel_harness.suite.driver import Driver
     from kernel_harness.suite.journal import SuiteJournal
     from kernel_harness.suite.tally import Tally
@@ -124,6 +131,8 @@ def main(parsed: argparse.Namespace) -> int:
     options = _options(parsed)
     if options.parquet:
         summary.require_parquet()
+    if options.ray is not None:
+        cluster.require()
     found = collection.collect(options.problems, options.kernels, Path.cwd())
     if note := collection.unmatched_note(found):
         print(note, file=sys.stderr)
@@ -151,7 +160,8 @@ def _options(parsed: argparse.Namespace) -> Options:
         problems=tuple(parsed.problems), kernels=parsed.kernels, device=parsed.device, gpus=parsed.gpus,
         jobs=parsed.jobs, quick=parsed.quick, resume=parsed.resume, name=parsed.name, baseline=parsed.baseline,
         precision=parsed.precision, budget_s=parsed.budget, timeout_s=parsed.timeout,
-        build_timeout_s=parsed.build_timeout, parquet=parsed.parquet, results=parsed.results,
+        build_timeout_s=parsed.build_timeout, ray=parsed.ray, gpu_type=parsed.gpu_type,
+        parquet=parsed.parquet, results=parsed.results,
     )  # fmt: skip
 
 
@@ -174,7 +184,13 @@ def _request(options: Options, found: Collection) -> Request:
     from kernel_harness.suite import staffing
     from kernel_harness.suite.driver import Request
 
-    chosen = staffing.staffing(options.device, options.gpus, options.jobs)
+    chosen: staffing.Staffing[Any]
+    if options.ray is not None:
+        if options.gpus is not None:
+            raise UserError("--gpus is for this machine; a Ray cluster places the evaluators")
+        chosen = staffing.on_cluster(options.ray, options.device, options.gpu_type, options.jobs)
+    else:
+        chosen = staffing.staffing(options.device, options.gpus, options.jobs)
     check_baseline(options.baseline, emulated=chosen.emulated)
     budget_s = chosen.budget_s(options.budget_s, quick=options.quick)
     return Request(found, _settings(options, budget_s, chosen.builds), chosen.staff)

@@ -6,6 +6,7 @@ The driver has one thread. It loads no problem and uses no device.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from kernel_harness.results import record
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite import entry
 from kernel_harness.suite.backlog import Backlog
+from kernel_harness.suite.cluster import Cluster, Dispatching, RayDispatcher
 from kernel_harness.suite.collection import Collection, Task
 from kernel_harness.suite.dispatcher import Broken, DeviceKnown, Dispatcher, Event, NoVerdict, Staff, Verdict
 from kernel_harness.suite.entry import Entry
@@ -41,11 +43,14 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """A suite that is to be judged: its problems and tasks, the settings of all of them, and the evaluators."""
+    """A suite that is to be judged: its problems and tasks, the settings of all of them, and the evaluators.
+
+    The evaluators are on this machine (Staff) or on a Ray cluster.
+    """
 
     collection: Collection
     settings: Settings
-    staff: Staff
+    staff: Staff | Cluster
 
 
 class Driver:
@@ -81,13 +86,19 @@ class Driver:
             settings = self._request.settings
             if self._facts is not None:
                 settings = replace(settings, seed=self._facts.seed)
-            hidden = [self._journal.folder, *(problem.path for problem in self._request.collection.problems)]
-            with Dispatcher(self._request.staff, settings, hidden, workplace) as dispatcher:
+            with self._dispatcher(settings, workplace) as dispatcher:
                 while self._facts is None or self._backlog or dispatcher.busy:
                     for event in dispatcher.step(self._backlog):
                         self._handle(event)
                     self._observer.tick()
                 dispatcher.finish()
+
+    def _dispatcher(self, settings: Settings, workplace: Workplace) -> AbstractContextManager[Dispatching]:
+        hidden = [self._journal.folder, *(problem.path for problem in self._request.collection.problems)]
+        staff = self._request.staff
+        if isinstance(staff, Cluster):
+            return RayDispatcher(staff, settings, hidden)
+        return Dispatcher(staff, settings, hidden, workplace)
 
     def _plan(self, facts: Facts) -> None:
         found = plan(self._request.collection.tasks, facts, self._journal)

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -41,15 +42,14 @@ def main() -> int:
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     signal.signal(signal.SIGTERM, _interrupt)
-    folder, given = Path(sys.argv[3]), json.loads(sys.argv[4])
-    settings, hidden = settings_from(given["settings"]), [Path(path) for path in given["hidden"]]
+    folder, given = Path(sys.argv[3]), parsed(sys.argv[4])
 
     def tell(message: Message) -> None:
         end.sendall(messages.to_line(message))
 
     try:
         threading.Thread(target=_receive, args=(end, inbox), daemon=True).start()
-        with Station(sys.argv[2], settings, hidden, folder) as station:
+        with Station(sys.argv[2], given.settings, given.hidden, folder) as station:
             tell(Ready(station.device.label, str(station.device.environment().get("device", "unknown"))))
             _serve(station, inbox, tell)
     except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
@@ -71,13 +71,24 @@ def parameters(settings: Settings, hidden: Sequence[Path]) -> str:
     return json.dumps({"settings": chosen, "hidden": [str(path.absolute()) for path in hidden]})
 
 
-def settings_from(chosen: dict[str, Any]) -> Settings:
-    """Returns the settings in parsed start parameters."""
-    return Settings(
+@dataclass(frozen=True)
+class Parameters:
+    """The start parameters of an evaluator."""
+
+    settings: Settings
+    hidden: tuple[Path, ...]
+
+
+def parsed(text: str) -> Parameters:
+    """Returns the start parameters in a text that `parameters` wrote."""
+    given: dict[str, Any] = json.loads(text)
+    chosen = given["settings"]
+    settings = Settings(
         seed=chosen["seed"], budget_s=chosen["budget_s"], baseline=chosen["baseline"], quick=chosen["quick"],
         jobs=chosen["jobs"], precision=chosen["precision"] and Precision(chosen["precision"]),
         limits=Limits(call_s=chosen["call_s"], build_s=chosen["build_s"]), compiled=chosen["compiled"],
     )  # fmt: skip
+    return Parameters(settings, tuple(Path(path) for path in given["hidden"]))
 
 
 def _receive(end: socket.socket, inbox: queue.SimpleQueue[Message]) -> None:

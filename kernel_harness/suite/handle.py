@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from kernel_harness.core import process_tree
-from kernel_harness.core.paths import IMPORT_ROOT
+from kernel_harness.core.paths import python_path
 from kernel_harness.suite import messages
 from kernel_harness.suite.collection import Task
 from kernel_harness.suite.messages import Finish, Judge, Message
@@ -49,7 +49,7 @@ class Evaluator:
         self.socket, theirs = socket.socketpair()
         # Otherwise torch leaves an empty folder among the temporary files.
         environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "torchinductor")}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(IMPORT_ROOT), os.environ.get("PYTHONPATH")]))
+        environment["PYTHONPATH"] = python_path()
         if threads is not None:
             environment.setdefault("OMP_NUM_THREADS", str(threads))
         descriptor = str(theirs.fileno())

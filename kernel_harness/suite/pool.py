@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any
 
 from kernel_harness.core.arms import BASELINE
-from kernel_harness.core.errors import UserError
 from kernel_harness.core.precision import Precision
 from kernel_harness.core.status import Status
 from kernel_harness.problem import lookup
@@ -23,10 +22,9 @@ from kernel_harness.results.reward import reward
 from kernel_harness.sandbox.process import Limits
 from kernel_harness.session.settings import Settings, check_baseline
 from kernel_harness.suite import staffing
-from kernel_harness.suite.backlog import Backlog
 from kernel_harness.suite.collection import SuiteProblem, Task
-from kernel_harness.suite.dispatcher import Broken, Dispatcher, Event, NoVerdict, Verdict
-from kernel_harness.suite.workplace import Workplace
+from kernel_harness.suite.desk import Desk, Outcome
+from kernel_harness.suite.dispatcher import Broken, NoVerdict, Verdict
 
 # So many items of evaluate_many wait for each candidate that is judged or built.
 _WAITING = 2
@@ -78,15 +76,9 @@ class EvaluatorPool:
         )  # fmt: skip
         self._staff = chosen.staff
         self._lock = threading.Lock()
-        self._new: list[Task] = []
-        self._futures: dict[tuple[str, str], Future[Result]] = {}
         self._numbers = itertools.count()
         self._problems: dict[Path, SuiteProblem] = {}
-        self._end: BaseException | None = None
-        self._workplace = Workplace()
-        self._dispatcher = Dispatcher(self._staff, self._settings, (), self._workplace)
-        self._thread = threading.Thread(target=self._work, name="evaluator pool", daemon=True)
-        self._thread.start()
+        self._desk = Desk(chosen.staff, self._settings)
 
     def __enter__(self) -> EvaluatorPool:
         return self
@@ -98,11 +90,7 @@ class EvaluatorPool:
 
     def close(self) -> None:
         """Ends all processes of the pool. Calls that wait for a result raise UserError. Safe to call twice."""
-        with self._lock:
-            self._end = self._end or UserError("the pool of evaluators was closed")
-            if self._thread.is_alive():
-                self._dispatcher.wake()
-        self._thread.join()
+        self._desk.close()
 
     def evaluate(self, problem: str | Path, source: str | Path) -> Result:
         """Judges one kernel of one problem and returns the result; the arguments are those of `evaluate`.
@@ -110,7 +98,7 @@ class EvaluatorPool:
         Raises NotFound for a problem or a file that does not exist, ProblemError for a problem that cannot be used, and
         EnvironmentLacking if this machine cannot judge kernels.
         """
-        return self._submitted(problem, source).result()
+        return _result(self._submitted(problem, source).result())
 
     def reward(self, problem: str | Path, source: str | Path) -> float:
         """Judges one kernel of one problem and returns its reward (`results.reward.reward`). Raises as `evaluate`."""
@@ -122,33 +110,27 @@ class EvaluatorPool:
         `items` may be endless: it is read as far as the evaluators need. Raises as `evaluate`, when the results of all
         items before the one that cannot be judged have been yielded or are still under way.
         """
-        done: queue.SimpleQueue[tuple[int, Future[Result]]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[tuple[int, Future[Outcome]]] = queue.SimpleQueue()
         room = _WAITING * len(self._staff.devices) * (self._staff.ahead + 1)
         under_way = 0
         for index, (problem, source) in enumerate(items):
             if under_way >= room:
                 finished, future = done.get()
                 under_way -= 1
-                yield finished, future.result()
+                yield finished, _result(future.result())
             self._submitted(problem, source).add_done_callback(lambda each, index=index: done.put((index, each)))  # type: ignore[misc]
             under_way += 1
         for _ in range(under_way):
             finished, future = done.get()
-            yield finished, future.result()
+            yield finished, _result(future.result())
 
-    def _submitted(self, problem: str | Path, source: str | Path) -> Future[Result]:
+    def _submitted(self, problem: str | Path, source: str | Path) -> Future[Outcome]:
         candidate = lookup.source(source)
         path = lookup.existing_problem_path(str(problem), Path.cwd()).resolve()
-        future: Future[Result] = Future()
         with self._lock:
-            if self._end is not None:
-                raise self._end
             # A task is known by its problem and the name of its candidate, which need not differ here.
-            task = Task(self._problem(path), replace(candidate, name=f"{candidate.name}-{next(self._numbers)}"))
-            self._futures[task.id] = future
-            self._new.append(task)
-            self._dispatcher.wake()
-        return future
+            named = replace(candidate, name=f"{candidate.name}-{next(self._numbers)}")
+            return self._desk.submit(Task(self._problem(path), named))
 
     def _problem(self, path: Path) -> SuiteProblem:
         """Returns the problem of a file, with a name of its own among the problems of this pool."""
@@ -158,44 +140,15 @@ class EvaluatorPool:
             self._problems[path] = SuiteProblem(next(name for name in names if name not in taken), path, "")
         return self._problems[path]
 
-    # --------------------------------------------------------------------------------------- the pool's own thread
 
-    def _work(self) -> None:
-        """Judges what is submitted until the pool is closed or cannot judge any more."""
-        backlog = Backlog((), {})
-        try:
-            with self._workplace, self._dispatcher:
-                while self._end is None:
-                    with self._lock:
-                        new, self._new = self._new, []
-                    for task in new:
-                        backlog.add(task)
-                    for event in self._dispatcher.step(backlog):
-                        self._settle(event)
-        except BaseException as error:
-            with self._lock:
-                self._end = self._end or error
-        with self._lock:
-            left, self._futures = self._futures, {}
-        assert self._end is not None
-        for future in left.values():
-            future.set_exception(self._end)
-
-    def _settle(self, event: Event) -> None:
-        match event:
-            case Verdict(task, lines, _):
-                result = without_emulated_speedup(from_line(lines[0]))
-                self._taken(task).set_result(replace(result, kernel=_own_name(task)))
-            case Broken(task, reason):
-                candidate = task.candidate
-                self._taken(task).set_result(Result(_own_name(task), Status.CRASHED, reason, {}, candidate.sha256))
-            case NoVerdict(task, reason):
-                self._taken(task).set_exception(ProblemError(reason))
-
-    def _taken(self, task: Task) -> Future[Result]:
-        with self._lock:
-            return self._futures.pop(task.id)
-
-
-def _own_name(task: Task) -> str:
-    return task.candidate.name.rpartition("-")[0]
+def _result(outcome: Outcome) -> Result:
+    """Returns the result of a task, under the name that its candidate had before. Raises ProblemError without one."""
+    candidate = outcome.task.candidate
+    name = candidate.name.rpartition("-")[0]
+    match outcome:
+        case Verdict(_, lines, _):
+            return replace(without_emulated_speedup(from_line(lines[0])), kernel=name)
+        case Broken(_, reason):
+            return Result(name, Status.CRASHED, reason, {}, candidate.sha256)
+        case NoVerdict(_, reason):
+            raise ProblemError(reason)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import psutil
 import torch
 
 from kernel_harness.core.errors import UserError
 from kernel_harness.device import selection
+from kernel_harness.suite.cluster import Cluster
 from kernel_harness.suite.dispatcher import Staff
 
 # The parallel builds of each evaluator without a GPU: while one takes long, candidates without CUDA are judged.
 _CPU_BUILDS = 2
+_CLUSTER_BUILDS = 4
 # What an evaluator without a GPU takes at most in usual problems, with its fork server, workers and builds.
 _CPU_BYTES = 2 << 30
 # The seconds of timing for one candidate, by whether the device is emulated. Timing ends earlier if the speedup is
@@ -23,11 +26,14 @@ _BUDGET_S = {True: 0.3, False: 10.0}
 _QUICK_SHARE = 0.25
 
 
+S = TypeVar("S", Staff, Cluster)
+
+
 @dataclass(frozen=True)
-class Staffing:
+class Staffing(Generic[S]):
     """The evaluators, the number of parallel builds of each, and whether their devices are emulated."""
 
-    staff: Staff
+    staff: S
     builds: int
     emulated: bool
 
@@ -36,7 +42,7 @@ class Staffing:
         return wanted or _BUDGET_S[self.emulated] * (_QUICK_SHARE if quick else 1)
 
 
-def staffing(device: str = "auto", gpus: Sequence[int] | None = None, jobs: int | None = None) -> Staffing:
+def staffing(device: str = "auto", gpus: Sequence[int] | None = None, jobs: int | None = None) -> Staffing[Staff]:
     """Returns the evaluators for a device: `cuda`, `cpu` or `auto`, which is `cuda` if there is a GPU.
 
     With GPUs there is one evaluator for each of `gpus` (None: for all), and `jobs` cores build (None: all). Without
@@ -53,6 +59,22 @@ def staffing(device: str = "auto", gpus: Sequence[int] | None = None, jobs: int 
     by_memory = int(psutil.virtual_memory().available // _CPU_BYTES)
     count = jobs or max(1, min(cores, by_memory))
     return Staffing(Staff(("cpu",) * count, _CPU_BUILDS + 1, max(1, cores // count)), _CPU_BUILDS, emulated=True)
+
+
+def on_cluster(
+    address: str, device: str = "auto", gpu_type: str | None = None, jobs: int | None = None
+) -> Staffing[Cluster]:
+    """Returns the evaluators for a Ray cluster: one for each GPU, or `jobs` with the device `cpu` (None: one).
+
+    `jobs` with GPUs is the number of parallel builds of each evaluator (None: 4). `auto` is `cuda`. `gpu_type` is Ray's
+    name of the wanted GPUs, or None. Raises UserError for another device.
+    """
+    if device == "cpu":
+        return Staffing(Cluster(address, "cpu", jobs or 1, _CPU_BUILDS + 1, threads=1), _CPU_BUILDS, emulated=True)
+    if device not in ("auto", "cuda"):
+        raise UserError(f"no device {device!r}; there are auto, cpu and cuda")
+    builds = jobs or _CLUSTER_BUILDS
+    return Staffing(Cluster(address, "cuda:0", None, builds + 1, gpu_type), builds, emulated=False)
 
 
 def _gpus(device: str, gpus: Sequence[int] | None) -> tuple[str, ...]:
