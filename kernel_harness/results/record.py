@@ -9,7 +9,7 @@ import json
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from statistics import median
@@ -220,6 +220,16 @@ class Result:
     def build_s(self) -> float | None:
         """The seconds that all builds took together, or None if there were no builds."""
         return sum(build.seconds for build in self.builds) if self.builds else None
+
+
+def without_emulated_speedup(result: Result) -> Result:
+    """Returns the result without its speedup if the device is emulated: the ratio says nothing about a GPU.
+
+    Records of the command keep the ratio, because `compare` computes the change between two emulated runs from it.
+    """
+    if not result.emulated or result.timing is None:
+        return result
+    return replace(result, timing=replace(result.timing, speedup=None))
 
 
 def interrupted(run: Sequence[Result]) -> bool:
