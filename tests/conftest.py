@@ -21,7 +21,7 @@ settings.load_profile("tests")
 # With -n 2, each worker takes the next file of this order. Those that take minutes come first, the longest before all,
 # so that no worker is left alone with one of them. A file that is not named here comes after them.
 LONGEST_FIRST = (
-    "test_emulated_kernels.py", "test_kernel_families.py", "test_rehearsal.py", "test_sanitize.py", "test_cheats.py",
+    "test_kernel_families.py", "test_rehearsal.py", "test_sanitize.py", "test_cheats.py",
     "test_messages.py", "test_bad_input.py", "test_language.py", "test_layers.py", "test_profile.py",
     "test_seen_from_a_candidate.py", "test_build.py", "test_emulator.py", "test_new.py", "test_command.py",
     "test_cache_verb.py", "test_compare.py", "test_runtime_calls.py", "test_library.py", "test_device_library.py",
