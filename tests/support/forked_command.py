@@ -10,7 +10,6 @@ import atexit
 import functools
 import json
 import os
-import re
 import runpy
 import select
 import signal
@@ -25,14 +24,11 @@ from pathlib import Path
 from typing import Any
 
 if __package__:
-    from . import warm_fork_server
+    from . import start_variables, warm_fork_server
 else:  # in the server, whose program is this file
+    import start_variables  # type: ignore[import-not-found, no-redef]
     import warm_fork_server  # type: ignore[import-not-found, no-redef]
 
-# Python, torch and the libraries below them read these variables when they start, so the server has read them already.
-_READ_AT_START = re.compile(
-    r"PYTHON|LANG|LC_|LD_|OMP_|KMP_|MKL_|OPENBLAS_|GOMP_|MALLOC_|CUDA_|NVIDIA_|TORCH|ATEN_|C10_"
-)
 _LONGEST_MESSAGE = 1 << 20
 
 
@@ -43,7 +39,7 @@ SERVER_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 def fits(environment: Mapping[str, str]) -> bool:
     """Whether a fork is the same as a new process: Python and torch would read the same variables when they start."""
-    return _read_at_start(environment) == _read_at_start(SERVER_ENVIRONMENT)
+    return start_variables.same(environment, SERVER_ENVIRONMENT)
 
 
 class ForkedCommand:
@@ -131,10 +127,6 @@ def _rest(stream: Any) -> str:
     with stream:
         text: str = stream.read()
         return text
-
-
-def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if _READ_AT_START.match(name)}
 
 
 class _Server:

@@ -24,13 +24,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+if __package__:
+    from . import start_variables
+else:  # in the starter, whose program is this file
+    import start_variables  # type: ignore[import-not-found, no-redef]
+
 _MODULE = "kernel_harness.worker.fork_server"
 _LONGEST_MESSAGE = 1 << 20
-# What Python and torch read of the environment when they start, as the harness sets it for a fork server.
-_AT_START = {
-    "PYTHONDONTWRITEBYTECODE": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1", "OPENBLAS_NUM_THREADS": "1",
-    "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1",
-}  # fmt: skip
 
 
 class Started:
@@ -70,14 +70,14 @@ def take_back() -> None:
 def _popen(
     address: str, command: Sequence[str], *, pass_fds: Sequence[int], env: Mapping[str, str], cwd: Path, **more: Any
 ) -> Any:
-    fits = all(env.get(name) == value for name, value in _AT_START.items())
-    if list(command[1:3]) != ["-m", _MODULE] or not fits:
-        return subprocess.Popen(command, pass_fds=pass_fds, env=env, cwd=cwd, **more)
-    request = {"argument": command[3], "environment": dict(env), "cwd": str(cwd)}
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-        asking.connect(address)
-        socket.send_fds(asking, [json.dumps(request).encode()], [1, 2, *pass_fds])
-        return Started(int(asking.recv(100)))
+    if list(command[1:3]) == ["-m", _MODULE]:
+        request = {"argument": command[3], "environment": dict(env), "cwd": str(cwd)}
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+            asking.connect(address)
+            socket.send_fds(asking, [json.dumps(request).encode()], [1, 2, *pass_fds])
+            if pid := int(asking.recv(100)):
+                return Started(pid)
+    return subprocess.Popen(command, pass_fds=pass_fds, env=env, cwd=cwd, **more)
 
 
 @functools.cache
@@ -87,10 +87,11 @@ def address() -> str:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(name)
     listener.listen()
-    environment = {**{n: v for n, v in os.environ.items() if not n.startswith(("PYTHON", "KERNEL_"))}, **_AT_START}
+    from kernel_harness.sandbox import fork_server
+
     starter = subprocess.Popen(
-        [sys.executable, __file__, str(listener.fileno())], env=environment, stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()],
+        [sys.executable, __file__, str(listener.fileno())], env=fork_server.environment(Path("/nonexistent")),
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()],
     )  # fmt: skip
     listener.close()
 
@@ -111,18 +112,22 @@ def _collect(*_: object) -> None:
 
 
 def _serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Answers requests until the tests end. Returns in each child, with its request and its descriptors."""
+    """Answers requests until the tests end. Returns in each child, with its request and its descriptors.
+
+    The answer is the child's process ID; 0 if a variable that is read at the start has another value in this process.
+    """
     signal.signal(signal.SIGCHLD, _collect)
     while True:
         if sys.stdin in select.select([listener, sys.stdin], [], [])[0]:
             os._exit(0)
         asking, _ = listener.accept()
         text, descriptors, _, _ = socket.recv_fds(asking, _LONGEST_MESSAGE, 3)
-        child = os.fork()
-        if not child:
-            asking.close()
-            listener.close()
-            return json.loads(text), descriptors
+        request: dict[str, Any] = json.loads(text)
+        child = 0
+        if start_variables.same(request["environment"], os.environ):
+            child = os.fork()
+            if not child:
+                return request, descriptors
         for descriptor in descriptors:
             os.close(descriptor)
         asking.send(str(child).encode())
