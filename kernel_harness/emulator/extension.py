@@ -97,7 +97,8 @@ def _link(units: list[Unit], sources: Sources, folder: Path) -> None:
     # read those again.
     shared = [f"-L{runtime}", f"-Wl,-rpath,{runtime}", "-lemulator", *bindings.link_flags()]
     needed = ["-Wl,--push-state,--no-as-needed", *shared, "-Wl,--pop-state"]
-    host_compiler.run(["-shared", *objects, "-o", f"{sources.name}.so", *needed, *own], folder)
+    search = host_compiler.torch_folder_flags()
+    host_compiler.run(["-shared", *objects, "-o", f"{sources.name}.so", *needed, *search, *own], folder)
     for name in objects:
         (folder / name).unlink()
 

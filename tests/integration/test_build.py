@@ -763,7 +763,7 @@ def test_an_emulated_build_takes_flags_as_torch_does():
         functions=["forward"],
         extra_cflags=[""],
         extra_cuda_cflags=["-O3 -DFILLED_WITH=2", "--use_fast_math", "-gencode", "arch=compute_90,code=sm_90"],
-        extra_ldflags=[""],
+        extra_ldflags=["", "-lc10"],
         extra_include_paths=[""],
     )
     assert built.forward(torch.ones(3, device="cuda")).tolist() == [2.0] * 3
