@@ -9,7 +9,6 @@ import pytest
 from support.command import ROOT, Harness
 from support.product import PROBLEM_FILE, RIGHT
 
-from kernel_harness import api
 from kernel_harness.core.arms import BASELINES, SENTINEL
 from kernel_harness.problem import candidate, lookup
 
@@ -75,7 +74,7 @@ def test_of_a_very_long_file_only_a_part_is_read(tmp_path: Path) -> None:
 
 
 def test_a_text_with_half_a_character_is_judged_like_others() -> None:
-    assert api._candidate("# \ud800\nraise ValueError").sha256
+    assert lookup.source("# \ud800\nraise ValueError").sha256
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import csv
 import signal
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,12 @@ def started_by(harness: Harness) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get("TMPDIR", "").startswith(str(harness.temporary)):
+            inside = process.environ().get("TMPDIR", "").startswith(str(harness.temporary))
+            if inside and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-        except (psutil.Error, OSError):
+        except (psutil.Error, OSError):  # it has ended
             continue
-    return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+    return found
 
 
 def check_complete(harness: Harness, ended: Finished) -> None:
@@ -84,7 +86,8 @@ def test_a_suite_that_is_killed_goes_on_and_leaves_nothing(harness: Harness, wor
 
     def kill_all() -> None:
         for process in started_by(harness):
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
     kill_and_wait(harness, kill_all, before + 1)
     second.communicate()
