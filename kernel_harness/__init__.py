@@ -1,6 +1,7 @@
 """A harness that checks whether a GPU kernel computes the right answer and measures how fast the kernel is.
 
-Programs call `kernel_harness.evaluate(problem, source)`, or create an `Evaluator` for many kernels of one problem.
+Programs call `kernel_harness.evaluate(problem, source)`, or create an `Evaluator` for many
+kernels of one problem, or an `EvaluatorPool` for many kernels of many problems.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
     from kernel_harness.problem.lookup import NotFound as NotFound
     from kernel_harness.problem.problem import ProblemError as ProblemError
     from kernel_harness.results.record import Result as Result
+    from kernel_harness.results.reward import reward as reward
+    from kernel_harness.suite.pool import EvaluatorPool as EvaluatorPool
 
 __version__ = "0.1.0"
 
 _MODULES = {
     "evaluate": "api",
     "Evaluator": "api",
+    "EvaluatorPool": "suite.pool",
+    "reward": "results.reward",
     "Result": "results.record",
     "Status": "core.status",
     "UserError": "core.errors",

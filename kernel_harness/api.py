@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from kernel_harness.core.arms import BASELINE, RESERVED
-from kernel_harness.core.errors import UserError
+from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.precision import Precision
 from kernel_harness.device import selection
-from kernel_harness.problem import candidate as candidates
 from kernel_harness.problem import lookup
-from kernel_harness.problem.candidate import Candidate
-from kernel_harness.results.record import Result
+from kernel_harness.results.record import Result, without_emulated_speedup
+from kernel_harness.results.reward import reward
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.sandbox.process import Limits
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings, check_baseline
-
-# A source text that begins with one of these strings is a .cu file. Any other source text is Python.
-_CUDA_BEGINNINGS = ("//", "/*", "#include", "#define", "#pragma", "#if")
-# Texts in the reason of a failed result. They show that the device had too little free memory, which the baselines'
-# kept worker processes may hold.
-_MEMORY = ("out of memory", "device's memory")
 
 
 def evaluate(
@@ -151,17 +141,22 @@ class Evaluator:
         Raises NotFound for a path without a file, UserError for a file that cannot be used, and EnvironmentLacking if
         this machine cannot run the evaluation.
         """
-        candidate = _candidate(source)
+        candidate = lookup.source(source)
         session = self._opened()
         try:
-            result = _judged(session, candidate)
-            if not result.passed and any(word in result.reason for word in _MEMORY):
-                session.companions.close()  # the kept baselines may hold the memory that the candidate lacked
-                result = _judged(session, candidate)
+            result = session.judge_one(candidate)[0]
         except BaseException:
             self.close()  # processes may be gone or in the middle of a call: the next evaluation starts new ones
             raise
-        return _without_emulated_speedup(result)
+        return without_emulated_speedup(result)
+
+    def reward(self, source: str | Path) -> float:
+        """Judges one kernel and returns its reward for a program that learns to write kernels.
+
+        The reward is 0 if the kernel did not pass, else the lower bound of its speedup's 95% interval, and at least
+        0.01 (`kernel_harness.results.reward`). Under emulation, a kernel that passed gets 1. Raises as `evaluate`.
+        """
+        return reward(self.evaluate(source))
 
     def close(self) -> None:
         """Ends all processes of this Evaluator. A later `evaluate` starts new ones."""
@@ -177,43 +172,3 @@ class Evaluator:
                 self._session = opening.enter_context(session)
                 self._open = opening.pop_all()
         return self._session
-
-
-def _judged(session: Session, candidate: Candidate) -> Result:
-    results = session.judge([candidate], lambda result: None)
-    return next(result for result in results if result.kind == "candidate")
-
-
-def _without_emulated_speedup(result: Result) -> Result:
-    """Returns the result without its speedup if the device is emulated: the ratio says nothing about a GPU.
-
-    Records of the command keep the ratio, because `compare` computes the change between two emulated runs from it.
-    """
-    if not result.emulated or result.timing is None:
-        return result
-    return replace(result, timing=replace(result.timing, speedup=None))
-
-
-def _candidate(source: str | Path) -> Candidate:
-    """Returns the candidate that a text holds, or that the file at a path holds.
-
-    Raises NotFound for a path without a file, and UserError for a file with a wrong suffix or a reserved name.
-    """
-    if isinstance(source, Path) or _names_a_file(source):
-        path = Path(source)
-        if path.suffix not in (".py", ".cu"):
-            raise UserError(f"{path}: the name of a kernel file ends in .py or .cu")
-        if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises OSError for a name that is too long
-            raise lookup.NotFound(f"there is no file {path}")
-        candidate = candidates.read(path)
-        if candidate.name in RESERVED:
-            raise UserError(f"{path}: the name {candidate.name!r} is reserved; rename the file")
-        return candidate
-    source = source.encode(errors="replace").decode()  # a text from JSON may have halves of characters
-    suffix = ".cu" if source.lstrip().startswith(_CUDA_BEGINNINGS) else ".py"
-    return Candidate("candidate", Path(f"candidate{suffix}"), source)
-
-
-def _names_a_file(source: str) -> bool:
-    """Returns whether a source is meant as a path: no kernel is one line of code that ends in .py or .cu."""
-    return "\n" not in source and source.endswith((".py", ".cu"))

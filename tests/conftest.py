@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support import warm_fork_server
 from support.command import Finished, Harness
 
 # Tests run beside each other, and each process of a run waits busily for a second thread of torch's.
@@ -21,12 +22,12 @@ settings.load_profile("tests")
 # With -n 2, each worker takes the next file of this order. Those that take minutes come first, the longest before all,
 # so that no worker is left alone with one of them. A file that is not named here comes after them.
 LONGEST_FIRST = (
-    "test_emulated_kernels.py", "test_kernel_families.py", "test_rehearsal.py", "test_sanitize.py", "test_cheats.py",
-    "test_messages.py", "test_bad_input.py", "test_language.py", "test_layers.py", "test_profile.py",
-    "test_seen_from_a_candidate.py", "test_build.py", "test_emulator.py", "test_new.py", "test_command.py",
-    "test_cache_verb.py", "test_compare.py", "test_runtime_calls.py", "test_library.py", "test_device_library.py",
-    "test_order.py", "test_read_files.py", "test_watch.py", "test_race.py", "test_shared_libraries.py",
-    "test_kernels_nvcc.py",
+    "test_messages.py", "test_kernel_families.py", "test_cheats.py", "test_sanitize.py", "test_bad_input.py",
+    "test_rehearsal.py", "test_build.py", "test_emulator.py", "test_kernels_nvcc.py", "test_layers.py",
+    "test_profile.py", "test_language.py", "test_cache_verb.py", "test_new.py", "test_command.py", "test_mistakes.py",
+    "test_order.py", "test_read_files.py", "test_device_library.py", "test_race.py", "test_shared_libraries.py",
+    "test_watch.py", "test_compare.py", "test_library.py", "test_protocol.py", "test_wall.py", "test_culprit.py",
+    "test_seen_from_a_candidate.py", "test_runtime_calls.py",
 )  # fmt: skip
 
 
@@ -35,6 +36,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         places = {name: place for place, name in enumerate(LONGEST_FIRST)}
         items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Chooses how fork servers start in this process, before the fixtures of a module start one."""
+    if {"adversarial", "gpu"} & set(item.path.parts):
+        warm_fork_server.take_back()
+    else:
+        warm_fork_server.install(warm_fork_server.address())
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Protocol
 
-from kernel_harness.cli import cache, compare, listing, new, profile, report, run, sanitize
+from kernel_harness.cli import cache, compare, listing, new, profile, report, run, sanitize, suite
 from kernel_harness.cli.arguments import EXIT_CODES, INTERRUPTED, PIPE_CLOSED
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import command
@@ -40,7 +40,7 @@ class Verb(Protocol):
 
 
 VERBS: dict[str, Verb] = {
-    "run": run, "list": listing, "new": new, "compare": compare, "report": report, "sanitize": sanitize,
+    "run": run, "suite": suite, "list": listing, "new": new, "compare": compare, "report": report, "sanitize": sanitize,
     "profile": profile, "cache": cache,
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ EXIT_CODES = {
     OK: "success; every kernel passed",
     SOME_FAILED: "a kernel failed, or `sanitize` found a mistake",
     2: "wrong usage, such as an unknown name or option",
-    REGRESSED: "`compare` found a kernel that became slower or broke",
+    REGRESSED: "`compare` found a kernel that became slower or broke, or a figure of a suite that became worse",
     4: "this machine lacks something that the command needs, such as a compiler, a GPU or space on the disk",
     INTERRUPTED: "interrupted (Ctrl-C or SIGTERM)",
     PIPE_CLOSED: "the program that read the output has ended (a closed pipe)",

@@ -1,4 +1,4 @@
-"""The verb `compare`: shows what became faster or slower between two stored runs or two versions of a kernel."""
+"""The verb `compare`: shows what became faster or slower between two runs, two suites or two versions of a kernel."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from kernel_harness.problem.candidate import Candidate
     from kernel_harness.results.comparison import Outcome
     from kernel_harness.results.record import Result
+    from kernel_harness.suite.comparison import StoredSuite
 
-HELP = "show what became faster or slower between two runs, or between two versions of a kernel"
+HELP = "show what became faster or slower between two runs, two suites or two versions of a kernel"
 EXAMPLES = (
     ("compare --problem matmul_tt previous latest", "compare the last two runs of a problem"),
     ("compare 20261120-115954 latest", "compare the run whose id begins so with the last run"),
     ("compare before/runs.jsonl after/runs.jsonl", "compare two files of results"),
+    ("compare mine yours", "compare two suites by their names"),
     ("compare --problem matmul_tt --kernel tiled HEAD~1", "time a kernel at a git revision against its file now"),
     ("compare --problem matmul_tt one.py other.cu", "time two kernel files against each other"),
 )
@@ -65,7 +67,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "a", metavar="A",
         help="a run: `latest`, `previous`, the beginning of its id, a runs.jsonl or its folder; "
-        "or a version of a kernel: a git revision or a kernel file",
+        "or a version of a kernel: a git revision or a kernel file; or a suite: its name or folder",
     )  # fmt: skip
     parser.add_argument(
         "b", metavar="B", nargs="?",
@@ -92,15 +94,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(parsed: argparse.Namespace) -> int:
-    """Compares side A with side B, two runs or two versions of a kernel, and prints the comparison.
+    """Compares side A with side B, two runs, two suites or two versions of a kernel, and prints the comparison.
 
     Returns 3 if a kernel passes on side A and fails on side B, or is slower on side B by more than `--fail-over`.
+    For two suites, a figure that is certainly lower on side B gives 3, too.
     Otherwise returns 1 if a kernel fails on both sides, and 0 if none does. Raises UserError if the two sides cannot be
     compared.
     """
     from kernel_harness.results import comparison
+    from kernel_harness.suite.comparison import both_suites
 
     options = _options(parsed)
+    if suites := both_suites(options.a, options.b, options.results):
+        return _compare_suites(*suites, options)
     outcome = _outcome(options)
     print(comparison.render(outcome))
     worse = outcome.regressions(options.fail_over_percent)
@@ -109,6 +115,17 @@ def main(parsed: argparse.Namespace) -> int:
         print(f"slower{limit} or broken: {', '.join(row.kernel for row in worse)}", file=sys.stderr)
         return REGRESSED
     return SOME_FAILED if any(row.change is comparison.Change.FAILED for row in outcome.rows) else OK
+
+
+def _compare_suites(a: StoredSuite, b: StoredSuite, options: Options) -> int:
+    from kernel_harness.suite import comparison
+
+    outcome = comparison.compare(a, b, force=options.force)
+    print(comparison.render(outcome))
+    worse = outcome.regressions(options.fail_over_percent)
+    if worse:
+        print(f"worse: {', '.join(worse)}", file=sys.stderr)
+    return REGRESSED if worse else OK
 
 
 def _options(parsed: argparse.Namespace) -> Options:

@@ -9,8 +9,7 @@ from kernel_harness.core.errors import EnvironmentLacking
 class BuildFailed(Exception):
     """The error raised if a candidate's sources cannot be compiled, linked or loaded.
 
-    `log` is the compiler's whole output. `final` is true if no header of torch was read, so that full headers would not
-    help.
+    `log` is the compiler's whole output. `final` is true if full headers of torch would not help.
     """
 
     def __init__(self, message: str, log: str = "", *, final: bool = False) -> None:

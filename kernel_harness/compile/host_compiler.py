@@ -72,8 +72,13 @@ def torch_flags() -> tuple[str, ...]:
 @functools.cache
 def torch_link_flags() -> tuple[str, ...]:
     """Returns linker flags for the imported torch. Libraries linked with them find torch in its present folder."""
+    return (*torch_folder_flags(), "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python")
+
+
+def torch_folder_flags() -> tuple[str, ...]:
+    """Returns linker flags for the folder of torch's libraries, in which a candidate's own flags may name some."""
     folder = str(Path(torch.__file__).parent / "lib")
-    return (f"-L{folder}", f"-Wl,-rpath,{folder}", "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python")
+    return f"-L{folder}", f"-Wl,-rpath,{folder}"
 
 
 def run(arguments: Sequence[str | Path], folder: Path) -> None:

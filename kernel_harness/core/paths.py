@@ -7,6 +7,7 @@ inside the package.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -51,6 +52,11 @@ def shown(path: Path) -> str:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
+
+
+def python_path() -> str:
+    """Returns the value of PYTHONPATH with which another Python process finds this harness."""
+    return os.pathsep.join(filter(None, [str(IMPORT_ROOT), os.environ.get("PYTHONPATH")]))
 
 
 def command(*, anywhere: bool = False) -> list[str]:

@@ -92,11 +92,12 @@ def _link(units: list[Unit], sources: Sources, folder: Path) -> None:
     objects = [f"{unit.name}.o" for unit in units]
     runtime = shared_parts.runtime().parent
     own = [flag for flag in sources.ldflags if not flag.startswith("-lcu")]  # the runtime has CUDA's libraries
-    host_compiler.run(
-        ["-shared", *objects, "-o", f"{sources.name}.so", *host_compiler.torch_link_flags(),
-         f"-L{runtime}", f"-Wl,-rpath,{runtime}", "-lemulator", *bindings.link_flags(), *own],
-        folder,
-    )  # fmt: skip
+    # Symbols of torch are found through these two libraries, which need torch's. The linker would take half a second to
+    # read those again.
+    shared = [f"-L{runtime}", f"-Wl,-rpath,{runtime}", "-lemulator", *bindings.link_flags()]
+    needed = ["-Wl,--push-state,--no-as-needed", *shared, "-Wl,--pop-state"]
+    search = host_compiler.torch_folder_flags()
+    host_compiler.run(["-shared", *objects, "-o", f"{sources.name}.so", *needed, *search, *own], folder)
     for name in objects:
         (folder / name).unlink()
 
@@ -114,5 +115,6 @@ def _refuse_excess(sources: Sources, objects: list[Path]) -> None:
     raise BuildFailed(
         f"{sources.cuda_file}:{line}: error: {found.function} uses too much shared memory ({found.bytes} bytes, "
         f"at most {shared_memory_limit.LIMIT_BYTES}). Declare it `extern __shared__`, request its size with "
-        "cudaFuncSetAttribute, and pass the size in the launch."
+        "cudaFuncSetAttribute, and pass the size in the launch.",
+        final=True,  # the memory is the same with other headers of torch
     )

@@ -27,6 +27,10 @@ _EXTRA_HEADERS: dict[str | Path, re.Pattern[str]] = {
         r"\bindex(?:_put_)?\s*\(\s*\{"
     ),
     flags.EMULATOR_HEADERS / "with_pybind11.h": bindings.BINDS_ITSELF,
+    "ATen/full_context.h": re.compile(
+        r"\b(?:globalContext|Context|NoTF32Guard|get(?:CUDAHooks|CPUAllocator|NumGPUs|DeprecatedTypeProperties)|"
+        r"manual_seed|at::(?:CPU|CUDA|init|has[A-Z]\w*))\b"
+    ),
     "torch/library.h": re.compile(r"\bTORCH_LIBRARY"),
 }
 # The flags of nvcc that have the same meaning for g++.

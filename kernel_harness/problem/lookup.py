@@ -17,6 +17,9 @@ from kernel_harness.problem import problem as problems
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem
 
+# A source text that begins with one of these strings is a .cu file. Any other source text is Python.
+_CUDA_BEGINNINGS = ("//", "/*", "#include", "#define", "#pragma", "#if")
+
 
 class NotFound(UserError):
     """The error raised if a name selects no problem or kernel, or several kernels where one is needed.
@@ -31,10 +34,19 @@ def problem(name: str, root: Path) -> Problem:
     A name is looked up in the folder `problems` of `root` first, and then among the problems shipped with the harness.
     Raises NotFound if there is no such problem file, and ProblemError if the file cannot be used.
     """
+    path = existing_problem_path(name, root)
+    return problems.load(path.stem, path)
+
+
+def existing_problem_path(name: str, root: Path) -> Path:
+    """Returns the problem file that `name`, a problem's name or a path, selects. Raises NotFound without such a file.
+
+    A name is looked up in the folder `problems` of `root` first, and then among the problems shipped with the harness.
+    """
     path = problem_path(name, root)
     if path is None:
         raise NotFound(f"no problem {name!r}{_close(name, problem_names(root))}")
-    return problems.load(path.stem, path)
+    return path
 
 
 def problem_path(name: str, root: Path) -> Path | None:
@@ -97,6 +109,33 @@ def kernel(name: str, problem_name: str, root: Path) -> Candidate:
             f"{name!r} selects {len(chosen)} kernels; choose one of {', '.join(each.name for each in chosen)}"
         )
     return chosen[0]
+
+
+def source(given: str | Path) -> Candidate:
+    """Returns the candidate that a text holds, or that the file at a path holds.
+
+    A path is a `Path`, or a string of one line that ends in .py or .cu. A text that begins with a C++ comment or a
+    preprocessor line is a .cu file, any other text is Python.
+    Raises NotFound for a path without a file, and UserError for a file with a wrong suffix or a reserved name.
+    """
+    if isinstance(given, Path) or _names_a_file(given):
+        path = Path(given)
+        if path.suffix not in (".py", ".cu"):
+            raise UserError(f"{path}: the name of a kernel file ends in .py or .cu")
+        if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises OSError for a name that is too long
+            raise NotFound(f"there is no file {path}")
+        candidate = candidates.read(path)
+        if candidate.name in RESERVED:
+            raise UserError(f"{path}: the name {candidate.name!r} is reserved; rename the file")
+        return candidate
+    text = given.encode(errors="replace").decode()  # a text from JSON may have halves of characters
+    suffix = ".cu" if text.lstrip().startswith(_CUDA_BEGINNINGS) else ".py"
+    return Candidate("candidate", Path(f"candidate{suffix}"), text)
+
+
+def _names_a_file(given: str) -> bool:
+    """Returns whether a text is meant as a path: no kernel is one line of code that ends in .py or .cu."""
+    return "\n" not in given and given.endswith((".py", ".cu"))
 
 
 def _matches(name: str, found: Iterable[Path]) -> list[Path]:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import jinja2
-from markupsafe import Markup
 
 from kernel_harness.core.atomic_file import replace_text
 from kernel_harness.core.errors import UserError
@@ -21,12 +16,12 @@ from kernel_harness.problem.candidate import Candidate, read
 from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.report import highlight, page, readme
 from kernel_harness.report.page import Page
+from kernel_harness.report.templating import rendered
 from kernel_harness.results import failure_text, leaderboard
 from kernel_harness.results.journal import Journal, writing
 from kernel_harness.results.record import Result
 
 MOST_SOURCES = 100  # a page lists at most so many kernel sources: each listing takes 30 kB
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def pages(problems: Sequence[str], results: Path, root: Path) -> list[Path]:
@@ -88,15 +83,9 @@ def render(
     """
     from kernel_harness.report import pictures
 
-    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rows = page.rows(one)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters["breakable"] = _breakable
-    return environment.get_template("report.html").render(
+    return rendered(
+        "report", highlight.css(),
         problem=problem.name, about=_first_line(problem), device=device, device_name=_device_name(one),
         shape=", ".join(f"{name} = {value}" for name, value in one.shape.items()), others=others,
         measured_at=max((r.measured_at for r in one.results), default="")[:16].replace("T", " "),
@@ -112,8 +101,6 @@ def render(
         failures=page.failures(one), failed_checks=page.failed_checks, advice=failure_text.advice,
         map_spans=page.map_spans,
         kernels=_kernels(one, sources), runs=page.runs(one), environment=page.environment(one),
-        script=script, script_hash=f"sha256-{digest}",
-        style=(TEMPLATES / "report.css").read_text(encoding="utf-8") + highlight.css(),
     )  # fmt: skip
 
 
@@ -140,11 +127,6 @@ def _at_usual_shape(problem: Problem, results: Sequence[Result]) -> Problem:
 
 def _stem(shape: Mapping[str, int], usual: Mapping[str, int]) -> str:
     return re.sub("^leaderboard", "report", leaderboard.file_stem(shape, usual))
-
-
-def _breakable(name: str) -> Markup:
-    """Returns the name as HTML in which a browser may break the line after each underscore."""
-    return Markup("_<wbr>").join(str(name).split("_"))
 
 
 def _first_line(problem: Problem) -> str:

@@ -61,18 +61,8 @@ class Journal:
             self.path.open("ab").close()
 
     def append(self, result: Result) -> None:
-        """Appends the result as one line and waits until the line is on the disk.
-
-        If a killed run left an incomplete last line, a line break is put after that line first. Raises Unwritable if
-        the line cannot be written completely; the file then has no part of it.
-        """
-        line = to_line(result).encode() + b"\n"
-        with writing(self.path), self.path.open("ab+", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if file.seek(0, os.SEEK_END):
-                file.seek(-1, os.SEEK_END)
-                line = line if file.read(1) == b"\n" else b"\n" + line
-            _append_whole(file, line)
+        """Appends the result as one line (`append_line`). Raises Unwritable."""
+        append_line(self.path, to_line(result))
 
     def keep_log(self, result: Result) -> Path | None:
         """Writes the whole log of a result to `logs/<kernel>.log` beside `runs.jsonl`. Returns the path of the log.
@@ -113,6 +103,21 @@ class Journal:
 def _warn_once(text: str) -> None:
     """Logs the warning `text` at most once per process: a command may read a file several times and warn each time."""
     _LOG.warning(text)
+
+
+def append_line(path: Path, text: str) -> None:
+    """Appends `text` as one line to the file `path`, under a lock, and waits until the line is on the disk.
+
+    If a killed run left an incomplete last line, a line break is put after that line first. Raises Unwritable if the
+    line cannot be written completely; the file then has no part of it.
+    """
+    line = text.encode() + b"\n"
+    with writing(path), path.open("ab+", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if file.seek(0, os.SEEK_END):
+            file.seek(-1, os.SEEK_END)
+            line = line if file.read(1) == b"\n" else b"\n" + line
+        _append_whole(file, line)
 
 
 def _append_whole(file: FileIO, line: bytes) -> None:

@@ -9,7 +9,7 @@ import json
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from statistics import median
@@ -90,8 +90,8 @@ class Measurement:
     round. An entry of `distributions` names the distribution of the round's inputs.
     `warmup_ms` has the times of the arm's calls in the warm-up rounds. `processes` counts the worker processes that ran
     this arm, one after the other. `waits_for_the_device` says that the called function itself waits for the device; its
-    time then includes launch latency. `inputs_awaited_on_host` says that the kernels do not wait for the stream of
-    their inputs, so the worker waits for the inputs before each call and the judge's clock alone times it. `audits`
+    time then includes launch latency. `unordered` says that the kernels do not wait for the stream of their inputs, or
+    the stream of the outputs not for the kernels; then the judge's clock alone times the calls. `audits`
     counts the timed calls in the cohort whose outputs were compared with the right values. `beyond_device_ms` is how
     much longer a call takes by the judge's clock than by the device's clock, minus the same difference for the baseline
     `torch`. The judge's clock would have shown device times that are too short by more than `verified_to_ms`.
@@ -109,7 +109,7 @@ class Measurement:
     device_states: tuple[Mapping[str, Any], ...] = ()
     processes: int = 1
     waits_for_the_device: bool = False
-    inputs_awaited_on_host: bool = False
+    unordered: bool = False
     audits: int = 0
     beyond_device_ms: Interval | None = None
     verified_to_ms: float | None = None
@@ -220,6 +220,16 @@ class Result:
     def build_s(self) -> float | None:
         """The seconds that all builds took together, or None if there were no builds."""
         return sum(build.seconds for build in self.builds) if self.builds else None
+
+
+def without_emulated_speedup(result: Result) -> Result:
+    """Returns the result without its speedup if the device is emulated: the ratio says nothing about a GPU.
+
+    Records of the command keep the ratio, because `compare` computes the change between two emulated runs from it.
+    """
+    if not result.emulated or result.timing is None:
+        return result
+    return replace(result, timing=replace(result.timing, speedup=None))
 
 
 def interrupted(run: Sequence[Result]) -> bool:

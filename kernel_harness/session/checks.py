@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 
 import psutil
 
@@ -45,18 +46,74 @@ class Checked:
             self.subject.close()
 
 
-def check_all(run: RunContext, candidates: Sequence[Candidate], take_device: Callable[[], None]) -> Iterator[Checked]:
+@dataclass(frozen=True)
+class Building:
+    """A candidate's build. `done` is the future of the build; it has the exception that the build raised, if any."""
+
+    examination: Examination
+    done: Future[None]
+
+
+class BuildsAhead:
+    """Builds that begin before the run that checks their candidates.
+
+    A built candidate's worker process is paused until the candidate is checked. The constructor starts nothing.
+    """
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+        self._started: dict[Candidate, Building] = {}
+
+    def start(self, run: RunContext, candidate: Candidate) -> None:
+        """Begins the candidate's build as soon as a thread is free. Does nothing if the build has begun before."""
+        if candidate not in self._started:
+            self._pool = self._pool or ThreadPoolExecutor(_jobs(run))
+            self._started[candidate] = _begin(run, candidate, self._pool)
+
+    def is_done(self, candidate: Candidate) -> bool:
+        """Returns whether the candidate's build has begun and has ended, successfully or not."""
+        return candidate in self._started and self._started[candidate].done.done()
+
+    def take(self, candidate: Candidate) -> Building | None:
+        """Returns the candidate's build and forgets it; None if the build has not begun ahead.
+
+        The caller must close the worker process of the build.
+        """
+        return self._started.pop(candidate, None)
+
+    def close(self) -> None:
+        """Cancels the builds that wait, and ends the worker process of each other build as soon as the build has ended.
+
+        Returns at once. A build that still runs ends when the caller closes the fork server.
+        """
+        if self._pool:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+        while self._started:
+            building = self._started.popitem()[1]
+            building.done.add_done_callback(partial(_end, building.examination))
+
+
+def _end(examination: Examination, done: Future[None]) -> None:
+    if examination.subject is not None:
+        examination.subject.close()
+
+
+def check_all(
+    run: RunContext, candidates: Sequence[Candidate], take_device: Callable[[], None], ahead: BuildsAhead
+) -> Iterator[Checked]:
     """Builds the candidates in parallel. Checks each candidate as soon as it is built, and then yields it as a Checked.
 
-    `take_device` is called before each check; it returns once no other run uses the device.
+    A build that `ahead` has is not begun again. `take_device` is called before each check; it returns once no other run
+    uses the device.
     Raises torch.OutOfMemoryError if the device has too little memory for the right answer.
     """
     with ThreadPoolExecutor(_jobs(run)) as pool:
         building: dict[Future[None], Examination] = {}
         waiting: list[Subject] = []
         for candidate in candidates:
-            examination = Examination(candidate, run.new_subject, run.reference, run.cases)
-            building[pool.submit(_build, run, examination)] = examination
+            begun = ahead.take(candidate) or _begin(run, candidate, pool)
+            building[begun.done] = begun.examination
         try:
             while building:
                 # The wait has a timeout: an interruption that arrives just before a wait takes effect only after the
@@ -73,6 +130,11 @@ def check_all(run: RunContext, candidates: Sequence[Candidate], take_device: Cal
             pool.shutdown(wait=False, cancel_futures=True)
             run.fork_server.close()  # ends the running builds, otherwise the pool would wait for them
             raise
+
+
+def _begin(run: RunContext, candidate: Candidate, pool: ThreadPoolExecutor) -> Building:
+    examination = Examination(candidate, run.new_subject, run.reference, run.cases)
+    return Building(examination, pool.submit(_build, run, examination))
 
 
 def _build(run: RunContext, examination: Examination) -> None:

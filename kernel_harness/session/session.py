@@ -22,7 +22,7 @@ from kernel_harness.results import record
 from kernel_harness.results.environment import environment as host_environment
 from kernel_harness.results.record import NOT_TIMED_YET, Result
 from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.session.checks import Checked, check_all
+from kernel_harness.session.checks import BuildsAhead, Checked, check_all
 from kernel_harness.session.cohorts import COHORT, Series, time_cohorts
 from kernel_harness.session.companions import Companions
 from kernel_harness.session.run import Observer, RunContext
@@ -32,6 +32,9 @@ from kernel_harness.session.summary import Context, of_candidate
 # The largest number of candidates in a batch. A checked candidate holds a worker process until it is timed, so a
 # thousand candidates cannot be checked at once.
 MOST_AT_ONCE = 32
+# Texts in the reason of a failed result. They show that the device had too little free memory, which the baselines'
+# kept worker processes may hold.
+_MEMORY = ("out of memory", "device's memory")
 
 
 class Session:
@@ -39,7 +42,9 @@ class Session:
 
     A Session is a context manager. At the end of the context it ends every process that it started. Worker processes
     cannot read the paths in `hidden`. If `companions.kept` is set to True, the worker processes of the baselines and
-    the sentinel are kept between cohorts and runs.
+    the sentinel are kept between cohorts and runs. Several Sessions can use one `fork_server`, one after the other or
+    with builds of the one during checks of the other; they must then be given the same paths in `hidden`, and their
+    caller closes the fork server. Without `fork_server`, a Session has its own.
     Creating a Session raises UserError for a problem that cannot be used or a case that does not exist. Entering the
     context raises NoCompiler if this machine has no compiler for the device.
     """
@@ -54,10 +59,12 @@ class Session:
         hidden: Sequence[Path] = (),
     ) -> None:
         self.fork_server = fork_server or ForkServer()
+        self._owns_fork_server = fork_server is None
         self.problem, self.device, self.settings, self.observer = problem, device, settings, observer
         self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
         self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
         self.companions = Companions()
+        self._ahead = BuildsAhead()
         # Workers must not read the problem file, nor the results of other candidates, which contain facts about the
         # inputs.
         self._hidden = [problem.path.absolute(), *hidden_from_workers(), *hidden]
@@ -75,7 +82,9 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.companions.close()
-        self.fork_server.close()
+        if self._owns_fork_server:
+            self.fork_server.close()
+        self._ahead.close()
 
     @cached_property
     def problem_remark(self) -> str:
@@ -84,6 +93,32 @@ class Session:
         The remark is computed when the first candidate has passed, and kept for the others.
         """
         return sensitivity.remark(self.reference, self.cases)
+
+    def build_ahead(self, candidate: Candidate) -> None:
+        """Begins to build a candidate that a later call of `judge` will name. Returns at once.
+
+        The build runs in another thread, also while `judge` checks and times other candidates.
+        """
+        self._ahead.start(self.run, candidate)
+
+    def is_built(self, candidate: Candidate) -> bool:
+        """Returns whether the build that `build_ahead` began for the candidate has ended, successfully or not."""
+        return self._ahead.is_done(candidate)
+
+    def judge_one(self, candidate: Candidate) -> list[Result]:
+        """Builds, checks and times one candidate beside the kept baselines. Returns its result and the baselines'.
+
+        The candidate's result comes first. If the candidate lacked memory of the device, it is judged a second time
+        without the kept baselines, which may hold that memory.
+        Raises EnvironmentLacking if the device has too little memory to compute the right answer.
+        """
+        results = self.judge([candidate], lambda result: None)
+        own = _own_result(results)
+        if not own.passed and any(word in own.reason for word in _MEMORY):
+            self.companions.close()
+            results = self.judge([candidate], lambda result: None)
+            own = _own_result(results)
+        return [own, *(result for result in results if result.is_baseline)]
 
     def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None]) -> list[Result]:
         """Builds, checks and times the candidates, and returns their final results and those of the baselines.
@@ -106,7 +141,7 @@ class Session:
         turn = _DeviceTurn(run)
         try:
             for batch in _batches(candidates, run.settings.baseline):
-                for checked in check_all(run, batch, turn.take):
+                for checked in check_all(run, batch, turn.take, self._ahead):
                     wanted = checked.outcome.passed and run.settings.case is None
                     if wanted and run.record.problem_remark != self.problem_remark:
                         run = replace(run, record=replace(run.record, problem_remark=self.problem_remark))
@@ -140,6 +175,10 @@ def _add(passed: dict[str, Checked], checked: Checked) -> None:
     if len(passed) >= COHORT:
         checked.close()
     passed[checked.candidate.name] = checked
+
+
+def _own_result(results: Sequence[Result]) -> Result:
+    return next(result for result in results if not result.is_baseline)
 
 
 def _batches(candidates: Sequence[Candidate], baseline: str) -> Iterator[Sequence[Candidate]]:

@@ -222,7 +222,7 @@ def left_untimed(result: Result, why: str) -> Result:
 def _with_remarks(result: Result, cohort: Measurements) -> Result:
     """Returns the result with remarks on its times: whose clock told them, and whether they depend on the inputs."""
     remarks = []
-    if cohort.arms[result.kernel].on_host:
+    if cohort.arms[result.kernel].unordered:
         remarks.append(
             "Remark: the kernels do not wait for the stream of their inputs, or the stream of the outputs does not "
             "wait for them, so the time is that of the judge's clock and contains the launch. Launch them on "
@@ -286,10 +286,10 @@ def _measurement(cohort: Measurements, accepted: Sequence[Round], name: str) -> 
         device_states=cohort.states,
         processes=arm.processes,
         waits_for_the_device=arm.waits_for_device,
-        inputs_awaited_on_host=arm.on_host,
+        unordered=arm.unordered,
         audits=cohort.audits,
-        beyond_device_ms=unseen_by_device(cohort.rounds, name, BASELINE, on_host=arm.on_host),
-        verified_to_ms=verified_to_ms(cohort.rounds, name, BASELINE, waits=arm.waits_for_device, on_host=arm.on_host),
+        beyond_device_ms=unseen_by_device(cohort.rounds, name, BASELINE, on_host=arm.begins_on_host),
+        verified_to_ms=verified_to_ms(cohort.rounds, name, BASELINE, on_host=arm.begins_on_host),
         warm_samples_ms=arm.warm_ms,
         graph_interval_ms=graph.interval_ms if graph else None,
         graph_overhead_ms=graph.overhead_ms if graph else None,

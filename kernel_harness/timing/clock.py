@@ -16,9 +16,10 @@ from kernel_harness.timing.statistics import Interval, Round, interval_of
 # The judge's time replaces the device's time only if the two differ by more than this: a time in ms, or a share of what
 # the baseline's bracket contains beside the call, if that share is longer. Honest calls differ by that much.
 RESOLUTION_MS, RESOLUTION_SHARE = 0.004, 0.005
-# The brackets of calls that work in several streams were 10 to 16 us longer (measured on an H200), those of calls that
-# wait for the device 0.12 ms. In a few rounds a single disturbance can make a difference of a tenth of a millisecond.
-STREAMS_MS, WAITS_MS, FEW_ROUNDS_MS = 0.03, 0.3, 0.1
+# Measured on an H200, the brackets of calls that work in several streams were 10 to 16 us longer, and those of calls
+# in which the host takes part 25 us, even compared with such calls of torch. In a few rounds a single disturbance can
+# make a difference of a tenth of a millisecond.
+STREAMS_MS, HOST_MS, FEW_ROUNDS_MS = 0.03, 0.05, 0.1
 # The judge writes the inputs of a call that works in several streams by so many ms later.
 _SLOW_FILL_MS = 1.0
 # Events around an empty kernel measure 2 to 3 us. A shorter time in a worker's report is treated as missing.
@@ -62,8 +63,8 @@ def unseen_by_device(rounds: Sequence[Round], arm: str, baseline: str, *, on_hos
 
     For each call, this time is the judge's bracket minus the device's time. The difference between arm and baseline is
     taken in each round; the result is the interval of its median. The time to move outputs is in the brackets of both
-    arms and cancels. If `on_host`, the arm is compared with a call of the baseline that awaits its inputs on the host,
-    as the arm does. Returns None if no counted round has the brackets of both.
+    arms and cancels. If `on_host`, the arm's worker awaits the inputs on the host, and the arm is compared with a call
+    of the baseline that does so, too. Returns None if no counted round has the brackets of both.
     """
     differences = _differences_ms(rounds, arm, baseline, on_host)
     return interval_of(np.array(differences, dtype=np.float64)) if differences else None
@@ -84,14 +85,14 @@ def _around_ms(r: Round, baseline: str, on_host: bool) -> float | None:
     return r.brackets_ms[baseline] - r.samples_ms[baseline] if baseline in r.brackets_ms else None
 
 
-def resolution_ms(rounds: Sequence[Round], arm: str, baseline: str, *, waits: bool = False) -> float:
+def resolution_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> float:
     """Returns the smallest difference in ms between the clocks that is no honest arm's, as far as was measured.
 
-    It is larger for an arm whose calls wait for the device (`waits`) or work in several streams. The latter is seen
-    from the time in which the judge could write the inputs (`SLICE_MS`).
+    It is larger for an arm whose worker awaits the inputs on the host (`on_host`) and for one that works in several
+    streams. The latter is seen from the time in which the judge could write the inputs (`SLICE_MS`).
     """
     around = [r.brackets_ms[baseline] - r.samples_ms[baseline] for r in rounds if baseline in r.brackets_ms]
-    least = max(RESOLUTION_MS, RESOLUTION_SHARE * float(np.median(around)), WAITS_MS if waits else 0.0)
+    least = max(RESOLUTION_MS, RESOLUTION_SHARE * float(np.median(around)), HOST_MS if on_host else 0.0)
     later = [r.fills_ms[arm] - r.fills_ms[baseline] for r in rounds if {arm, baseline} <= r.fills_ms.keys()]
     return max(least, STREAMS_MS) if later and float(np.median(later)) > _SLOW_FILL_MS else least
 
@@ -108,9 +109,7 @@ def bracket_ms(bracket_ms: float, fill_ms: float, baseline_fill_ms: float) -> fl
     return bracket_ms + max(0.0, fill_ms - baseline_fill_ms - SLICE_MS)
 
 
-def verified_to_ms(
-    rounds: Sequence[Round], arm: str, baseline: str, *, waits: bool = False, on_host: bool = False
-) -> float | None:
+def verified_to_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> float | None:
     """Returns by how many milliseconds the device times of an arm could be too short without being corrected.
 
     This is `resolution_ms` plus half the width of the interval of `unseen_by_device`. Returns None if the judge's clock
@@ -119,32 +118,31 @@ def verified_to_ms(
     interval = unseen_by_device(rounds, arm, baseline, on_host=on_host)
     if interval is None or interval.low is None or interval.high is None:
         return None
-    return resolution_ms(rounds, arm, baseline, waits=waits) + (interval.high - interval.low) / 2
+    return resolution_ms(rounds, arm, baseline, on_host=on_host) + (interval.high - interval.low) / 2
 
 
 def bounded_by_judge(
     rounds: Sequence[Round],
     judged: Collection[str],
     baseline: str,
-    waits: Collection[str] = (),
     on_host: Collection[str] = (),
+    always: Collection[str] = (),
 ) -> tuple[Round, ...]:
     """Returns the rounds, with the judge's times in place of device times that are certainly too short.
 
     Only the arms in `judged` are corrected. The other arms hold no candidate, so their device times can be trusted. The
     device times of an arm are certainly too short if the lower bound of `unseen_by_device` exceeds `resolution_ms`. In
-    too few rounds for a bound, all differences must exceed it, and FEW_ROUNDS_MS. The calls of the arms in `waits` wait
-    for the device. The device cannot time the arms in `on_host`, whose workers await the inputs on the host.
-    The judge's time of a call is the bracket of the call minus an overhead. The overhead is the bracket of the
-    baseline's call in the same round, minus the device time of that call. For the arms in `on_host`, that call awaits
-    its inputs on the host.
+    too few rounds for a bound, all differences must exceed it, and FEW_ROUNDS_MS. The device cannot time the arms in
+    `always`. The judge's time of a call is the bracket of the call minus an overhead. The overhead is the bracket of
+    the baseline's call in the same round, minus the device time of that call. The workers of the arms in `on_host`
+    await the inputs on the host, and so does that call of the baseline.
     """
     if not any(baseline in r.brackets_ms for r in rounds):
         return tuple(rounds)
-    doubted = set(on_host)
+    doubted = set(always)
     for arm in set(judged) - {baseline} - doubted:
-        if differences := _differences_ms(rounds, arm, baseline, False):
-            least_ms = resolution_ms(rounds, arm, baseline, waits=arm in waits)
+        if differences := _differences_ms(rounds, arm, baseline, arm in on_host):
+            least_ms = resolution_ms(rounds, arm, baseline, on_host=arm in on_host)
             low = interval_of(np.array(differences, dtype=np.float64)).low
             if (low > least_ms) if low is not None else min(differences) > max(least_ms, FEW_ROUNDS_MS):
                 doubted.add(arm)

@@ -198,7 +198,7 @@ class _Bench:
         """
         try:
             tried = name if beside else BASELINE
-            arm = Arm(tried, self.start(tried), on_host=tried in self.arms and self.arms[tried].on_host)
+            arm = Arm(tried, self.start(tried), unordered=tried in self.arms and self.arms[tried].unordered)
         except (Fault, Refused):
             return math.nan
         pause_s = 0.0 if beside else max(0.0, self._typical_s(name) - self._typical_s(BASELINE))

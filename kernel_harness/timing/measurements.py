@@ -26,14 +26,13 @@ class ArmMeasurements:
     """What is known about one arm of a cohort, apart from its times in the rounds (see `Measurements.rounds`).
 
     `trusted`: the arm holds no candidate. `fault` is None for an arm that has not failed. `settled`: the arm's speedup
-    is known precisely enough, so later rounds do not contain the arm. `processes` counts the worker
-    processes that the arm has had, one after the other. `waits_for_device`: the arm synchronizes with the device within
-    its calls, so the hold cannot hide the time that the host takes to enqueue the call. `on_host`: the arm's kernels do
-    not wait for the stream of their inputs, so its worker waits for them on the host, and only the judge's clock can
-    time its calls. `warm_ms` holds the times of
-    calls on a warm cache. `steady` holds the times of the call replayed as a CUDA graph, or the reason why the replay
-    failed; None if it was not tried. `peak_bytes` is the largest use of device memory by a call, None if unknown.
-    `warm_ms`, `steady` and `peak_bytes` are for display and do not affect the rank.
+    is known precisely enough, so later rounds do not contain the arm. `processes` counts the worker processes that the
+    arm has had, one after the other. `waits_for_device`: the arm synchronizes with the device within its calls, so the
+    hold cannot hide the time that the host takes to enqueue the call. `unordered`: the arm's kernels do not wait for
+    the stream of their inputs, so its worker waits for them on the host, and only the judge's clock can time its calls.
+    `warm_ms` holds the times of calls on a warm cache. `steady` holds the times of the call replayed as a CUDA graph,
+    or the reason why the replay failed; None if it was not tried. `peak_bytes` is the largest use of device memory by a
+    call, None if unknown. `warm_ms`, `steady` and `peak_bytes` are for display and do not affect the rank.
     """
 
     name: str
@@ -42,10 +41,15 @@ class ArmMeasurements:
     settled: bool = False
     processes: int = 1
     waits_for_device: bool = False
-    on_host: bool = False
+    unordered: bool = False
     warm_ms: tuple[float, ...] = ()
     steady: Steady | str | None = None
     peak_bytes: int | None = None
+
+    @property
+    def begins_on_host(self) -> bool:
+        """Returns whether the worker awaits the inputs on the host before each timed call."""
+        return self.waits_for_device or self.unordered
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,9 @@ class Measurements:
         why = "torch or the sentinel failed"
         rounds = [r if needed <= r.samples_ms.keys() else replace(r, rejected=r.rejected or why) for r in self.rounds]
         candidates = [arm.name for arm in self.arms.values() if not arm.trusted]
-        waits = [arm.name for arm in self.arms.values() if arm.waits_for_device]
-        on_host = [arm.name for arm in self.arms.values() if arm.on_host]
-        return clock.bounded_by_judge(reject_rounds(rounds, SENTINEL), candidates, BASELINE, waits, on_host)
+        on_host = [arm.name for arm in self.arms.values() if arm.begins_on_host]
+        always = [arm.name for arm in self.arms.values() if arm.unordered]
+        return clock.bounded_by_judge(reject_rounds(rounds, SENTINEL), candidates, BASELINE, on_host, always)
 
     def told_by_device_ms(self, name: str) -> float | None:
         """Returns the median time of an arm by the device's clock if the judge's times replace it, otherwise None."""

@@ -56,6 +56,7 @@ AUDITED_S = 2.0
 EMULATED_AUDIT_SHARE = 0.25
 # Outputs of more than _LARGE_BYTES are audited at once, so that one answer at a time is in memory. Others are audited
 # after all calls of a round: work that a candidate leaves running would end during an audit, and slow down no call.
+# Inputs of more than _LARGE_BYTES are drawn once in a round.
 _LARGE_BYTES = 1 << 30
 # A candidate fails after SLOW_PAUSES slow pauses, because the other arms would have to wait each time. A pause is slow
 # if it takes longer than SLOW_PAUSE_S and longer than the call before it: a worker that frees gigabytes of inputs after
@@ -89,7 +90,7 @@ class Arm:
     fault: Fault | None = None
     settled: bool = False
     patience: Patience = field(default_factory=Patience)
-    on_host: bool = False
+    unordered: bool = False
     processes: int = 1
     warm_ms: list[float] = field(default_factory=list)
     steady: Steady | str | None = None
@@ -98,9 +99,14 @@ class Arm:
     late_builds: int = 0
 
     @property
+    def begins_on_host(self) -> bool:
+        """Returns whether the worker awaits the inputs on the host before a timed call."""
+        return self.patience.waits or self.unordered
+
+    @property
     def timed(self) -> Timed:
         """Returns how the arm's next timed call begins."""
-        return Timed(self.patience.hold_s, self.on_host)
+        return Timed(self.patience.hold_s, self.begins_on_host)
 
     def pause(self, asked_s: float) -> None:
         """Pauses the worker process after requests that took `asked_s` seconds.
@@ -154,7 +160,7 @@ class Cohort:
         """Returns a copy of the measurements so far, as plain values."""
         arms = {
             arm.name: ArmMeasurements(
-                arm.name, arm.trusted, arm.fault, arm.settled, arm.processes, arm.patience.waits, arm.on_host,
+                arm.name, arm.trusted, arm.fault, arm.settled, arm.processes, arm.patience.waits, arm.unordered,
                 tuple(arm.warm_ms), arm.steady, arm.peak_bytes,
             )
             for arm in self.arms
@@ -266,7 +272,7 @@ def _around_on_host_ms(cohort: Cohort, running: Mapping[str, Arm], drawn: DrawnI
     Returns None if no arm of the round awaits its inputs on the host, or if the call fails.
     """
     torch_arm = running.get(BASELINE)
-    if torch_arm is None or torch_arm.fault is not None or not any(arm.on_host for arm in running.values()):
+    if torch_arm is None or torch_arm.fault is not None or not any(arm.begins_on_host for arm in running.values()):
         return None
     with asking(torch_arm):
         on_host = replace(torch_arm.timed, on_host=True)
@@ -279,7 +285,9 @@ def _around_on_host_ms(cohort: Cohort, running: Mapping[str, Arm], drawn: DrawnI
 def _call(cohort: Cohort, arm: Arm, reference: Reference, drawn: DrawnInputs, *, warm: bool) -> Answer | None:
     with asking(arm):
         built = arm.subject.new_libraries
-        if arm.on_host:  # the first call of a process that was stopped is slow on the host
+        if arm.begins_on_host and drawn.packed.size <= _LARGE_BYTES:
+            # The first call of a process that was stopped is slow on the host. It gets other inputs, so that the next
+            # call cannot return its output.
             arm.subject.call(draw(reference).packed, timed=arm.timed)
         answer = arm.subject.call(drawn.packed, timed=arm.timed, keep=warm)
         arm.late_builds += arm.subject.new_libraries > built
@@ -341,7 +349,7 @@ def _audit(
         cohort.audits += 1
         check = compare(answers[name], structure, expectation)
         if not check.passed and _may_run_early(cohort, running[name]):
-            running[name].on_host = True
+            running[name].unordered = True
         elif not check.passed:
             running[name].fault = Fault(check.status, f"The output of a timed call is wrong: {check.detail}")
     cohort.audits_s += time.monotonic() - began
@@ -354,7 +362,7 @@ def _may_run_early(cohort: Cohort, arm: Arm) -> bool:
     its inputs are there before the call, so its worker then waits for them on the host. The judge looks for such
     candidates during warm-up only.
     """
-    return not cohort.device.emulated and not cohort.rounds and not arm.on_host
+    return not cohort.device.emulated and not cohort.rounds and not arm.unordered
 
 
 def _replace_processes(cohort: Cohort, reference: Reference, start: Start) -> None:

@@ -1,9 +1,8 @@
-"""Kernels of further families in common styles, built together: each gives the right answer, and nvcc compiles it."""
+"""Kernels of many families in common styles, built together: each gives the right answer, and nvcc compiles it."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from types import ModuleType
 
 import pytest
@@ -11,62 +10,57 @@ import torch
 from support import kernel_modules
 from support.command import ROOT
 from support.emulated_process import emulated, inside, load_inline  # noqa: F401 - a fixture
-from support.nvcc_compile import in_one_unit, toolkit_include
+from support.nvcc_compile import toolkit_include
 
 pytestmark = pytest.mark.slow
 
-FAMILIES = ROOT / "tests" / "emulator" / "families"
-NAMES = sorted(path.stem for path in FAMILIES.glob("*.py"))
+FOLDERS = [ROOT / "tests" / "emulator" / name for name in ("kernels", "families")]
+PATHS = {path.stem: path for folder in FOLDERS for path in sorted(folder.glob("*.py"))}
 # Device-wide algorithms: their templates take nvcc minutes.
-LIBRARIES = [name for name in NAMES if name.startswith(("cub_device", "thrust_"))]
+LIBRARIES = [name for name in PATHS if name.startswith(("cub_device", "thrust_"))]
 RANDOM = ["philox_dropout", "random_streams", "xorwow_walk"]
+BINDS_ITSELF = "leaky_relu_dispatch"
+TOGETHER = sorted(PATHS.keys() - {BINDS_ITSELF})
 
 
 def kernel(name: str) -> ModuleType:
-    return kernel_modules.load(FAMILIES / f"{name}.py")
+    return kernel_modules.load(PATHS[name])
 
 
-def together(modules: Mapping[str, ModuleType]) -> tuple[str, str]:
-    """Declarations and CUDA source of all modules as one extension, each in its own namespace."""
-    cpp = "".join(
-        f"namespace of_{name} {{ {module.CPP} }}\nusing of_{name}::{name};\n" for name, module in modules.items()
-    )
-    return cpp, in_one_unit({name: module.CUDA for name, module in modules.items()})
-
-
-# The kernels are built in two extensions, because most of a build's time does not depend on the source's length.
+# The kernels are built in three extensions, because most of a build's time does not depend on the source's length.
 @emulated
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", range(3))
 def test_the_kernels_of_many_families_give_the_right_answers(part):
-    modules = {name: kernel(name) for name in NAMES[part::2]}
-    cpp, cuda = together(modules)
+    modules = {name: kernel(name) for name in TOGETHER[part::3]}
+    cpp, cuda = kernel_modules.together(modules)
     ops = load_inline(
-        FAMILIES / f"{NAMES[part]}.py", name=f"part_{part}", cpp_sources=cpp, cuda_sources=cuda, functions=list(modules)
+        PATHS[TOGETHER[part]], name=f"part_{part}", cpp_sources=cpp, cuda_sources=cuda, functions=list(modules)
     )
-    wrong = {name: failure for name, module in modules.items() if (failure := difference(module, ops))}
-    assert not wrong, "\n".join(f"{name}: {failure}" for name, failure in wrong.items())
+    wrong = {name: why for name, module in modules.items() if (why := kernel_modules.difference(module, ops))}
+    assert not wrong, "\n".join(f"{name}: {why}" for name, why in wrong.items())
 
 
-def difference(module: ModuleType, ops: ModuleType) -> str:
-    """Why a kernel's output is not the answer; empty if it is."""
-    try:
-        kernel_modules.check(module, ops)
-    except AssertionError as error:
-        return str(error) or "the number or the device of the outputs differs"
-    return ""
+@emulated
+def test_a_kernel_with_templates_and_bindings_of_its_own_gives_the_right_answer():
+    module = kernel(BINDS_ITSELF)
+    kernel_modules.check(
+        module, load_inline(PATHS[BINDS_ITSELF], name=BINDS_ITSELF, cpp_sources="", cuda_sources=module.CUDA)
+    )
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
 def test_nvcc_takes_the_same_sources(tmp_path):
-    slim = not (toolkit_include() / "curand_kernel.h").exists()
-    modules = [kernel(name) for name in NAMES if name not in LIBRARIES and not (slim and name in RANDOM)]
+    include = toolkit_include()
+    missing = [*RANDOM] if not (include / "curand_kernel.h").exists() else []
+    missing += [name for name in PATHS if "cublas" in name and not (include / "cublas_v2.h").exists()]
+    modules = [kernel(name) for name in PATHS if name not in [*LIBRARIES, *missing]]
     done = kernel_modules.compile_with_nvcc(modules, tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU on this machine")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PATHS)
 def test_a_gpu_gives_the_same_answer(name, tmp_path):
     kernel_modules.check_on_gpu(kernel(name), tmp_path)
 
@@ -96,5 +90,5 @@ def test_what_the_emulator_lacks_is_unsupported_by_name(construct):
 
     source = f"#include <torch/extension.h>\n{UNSUPPORTED[construct]}\n"
     with pytest.raises(UnsupportedConstruct) as caught:
-        load_inline(FAMILIES / f"{NAMES[0]}.py", name="lacking", cpp_sources="", cuda_sources=source)
+        load_inline(PATHS[TOGETHER[0]], name="lacking", cpp_sources="", cuda_sources=source)
     assert caught.value.args[0].endswith(f": the emulation cannot run {construct}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -126,29 +127,36 @@ def test_a_name_that_cuda_lacks_too_is_the_author_s_error(line):
     assert failure(f"\nvoid run() {{\n  {line}\n}}\n").startswith("kernel.cu:3: error: ")
 
 
+def errors(lines: list[str], header: str) -> dict[int, str]:
+    """The first error of g++ in each line, by its number, for a kernel with these lines from line 3 on."""
+    source = "\n".join([f"#include <{header}>", "__global__ void k() {", *(f"{{ {line} }}" for line in lines), "}"])
+    with pytest.raises(BuildFailed) as caught:
+        build(f"{source}\nvoid run() {{}}\n")
+    found = re.findall(r"^kernel\.cu:(\d+):\d+: error: (.*)", caught.value.log, re.MULTILINE)
+    return {int(number): text for number, text in reversed(found)}
+
+
 @emulated
-@pytest.mark.parametrize("name", ["Sum", "Max", "Min", "Int2Type<1>", "TransformInputIterator<int, int, int*>"])
 @pytest.mark.slow
-def test_what_cuda_13_took_out_of_cub_is_not_there(name):
-    source = f"#include <cub/cub.cuh>\n__global__ void k() {{\n  cub::{name} gone;\n}}\nvoid run() {{}}\n"
-    assert failure(source).startswith(f"kernel.cu:3: error: '{name.split('<')[0]}' is not a member of 'cub'")
+def test_what_cuda_13_took_out_of_cub_is_not_there():
+    names = ["Sum", "Max", "Min", "Int2Type<1>", "TransformInputIterator<int, int, int*>"]
+    found = errors([f"cub::{name} gone;" for name in names], "cub/cub.cuh")
+    assert found == {  # the first error of each line
+        number: f"'{name.split('<')[0]}' is not a member of 'cub'" for number, name in enumerate(names, 3)
+    }
 
 
 @emulated
-@pytest.mark.parametrize(
-    "line",
-    [
+@pytest.mark.slow
+def test_what_nvcc_refuses_is_refused():
+    lines = [
         "long x = 0; atomicAdd(&x, 1L);",  # CUDA has no such overload
         "short x = 0; atomicAdd(&x, x);",
         "long n = 4; int m = min(1, n);",  # ambiguous
         "__half h = 1.0f;",  # torch's flags disable half's conversions
         "__half h; h = h + h;",
-    ],
-)
-@pytest.mark.slow
-def test_what_nvcc_refuses_is_refused(line):
-    source = f"#include <cuda_fp16.h>\n__global__ void k() {{\n  {line}\n}}\nvoid run() {{}}\n"
-    assert failure(source).startswith("kernel.cu:3: error: ")
+    ]
+    assert errors(lines, "cuda_fp16.h").keys() == set(range(3, 3 + len(lines)))
 
 
 @emulated

@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support import forked_command, planted_bugs
+from support import forked_command, kernel_modules, planted_bugs, shipped_kernels
 from support.command import ROOT
-from support.nvcc_compile import in_one_unit
 from support.planted_bugs import PLANTED, Bug
 
 from kernel_harness import device as devices
@@ -28,7 +27,6 @@ from kernel_harness.sandbox.fork_server import ForkServer
 pytestmark = pytest.mark.slow
 
 CORRECT = sorted((ROOT / "tests" / "emulator" / "kernels").glob("*.py"))
-SHIPPED = sorted(path for path in (ROOT / "kernels").glob("*/*.py") if path.stem != "fp16x3_wgmma")  # needs Hopper
 SEED = 5
 
 needs_binutils = pytest.mark.skipif(not shutil.which("addr2line"), reason="needs binutils beside g++")
@@ -54,7 +52,7 @@ def sanitized(fork_server: ForkServer, solved: Problem, one: Candidate) -> Repor
 
 
 # The files of tests/emulator/kernels as one candidate that calls the function of one of them. They are built together,
-# because most of a build's time does not depend on the source's length. test_emulated_kernels builds each on its own.
+# because most of a build's time does not depend on the source's length.
 AS_CANDIDATE = """
 import torch
 from torch.utils.cpp_extension import load_inline
@@ -72,17 +70,14 @@ class ModelNew(torch.nn.Module):
 
 def as_candidate(path: Path) -> Candidate:
     """The candidate that calls the function of a file. A file that defines its own Python module is built alone."""
-    files = {each.stem: runpy.run_path(str(each)) for each in CORRECT}
+    files = {each.stem: kernel_modules.load(each) for each in CORRECT}
     own = files[path.stem]
-    if own["CPP"]:
-        others = {name: file for name, file in files.items() if file["CPP"]}
-        cuda = in_one_unit({name: file["CUDA"] for name, file in others.items()})
-        cpp = "".join(
-            f"namespace of_{name} {{ {file['CPP']} }}\nusing of_{name}::{name};\n" for name, file in others.items()
-        )
-        functions = list(others)
+    if own.CPP:
+        files = {name: file for name, file in files.items() if file.CPP}
+        cpp, cuda = kernel_modules.together(files)
+        functions = list(files)
     else:
-        cpp, cuda, functions = "", own["CUDA"], None
+        cpp, cuda, functions = "", own.CUDA, None
     text = AS_CANDIDATE.format(cpp=cpp, cuda=cuda, functions=functions, name=path.stem)
     return Candidate(path.stem, path, text)
 
@@ -125,12 +120,12 @@ def test_a_planted_bug_is_found_by_its_kind_and_at_its_line(reports, bug):
 
 
 @needs_binutils
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize("path", shipped_kernels.PATHS, ids=lambda p: f"{p.parent.name}-{p.stem}")
 def test_a_shipped_kernel_is_not_reported(fork_server, path):
     solved = problem.load(path.parent.name, ROOT / "problems" / f"{path.parent.name}.py")
     small = solved.at({"M": 33, "K": 65, "N": 40})
     (only,) = one_per_shape(plan(small, SEED), only=True)
-    report = sanitize(fork_server, Job(small, candidate.read(path), [only]), SEED, lambda text: None)
+    report = sanitize(fork_server, Job(small, shipped_kernels.candidate(path), [only]), SEED, lambda text: None)
     assert (report.findings, report.fault, len(report.cases)) == ([], "", 1)
 
 

@@ -337,7 +337,7 @@ class Ended:
 def ended_with(number: signal.Signals, folder: Path) -> Ended:
     """A run that had settled two candidates and would never have been done with another."""
     Emulated().prepare()  # a first run takes a minute more
-    harness = Harness(folder)
+    harness = Harness(folder, warm=False)
     process = harness.start(*EMULATED, *kernels("wrong_shape", "endless_import", "leaves_daemon"), "--jobs", "3")
     try:
         until(lambda: len(whole_lines(harness.runs("product"))) == 2, "two results were kept")

@@ -646,6 +646,25 @@ def test_names_that_light_headers_leave_out_mean_what_they_mean_in_torch():
     assert built.on_a_device(x)
 
 
+GLOBAL_SETTINGS = """
+#include <torch/extension.h>
+bool deterministic() { return at::globalContext().deterministicAlgorithms(); }
+"""
+
+
+@pytest.mark.slow
+@emulated
+def test_a_source_that_reads_torch_s_global_settings_is_built_with_light_headers():
+    import torch
+
+    from kernel_harness.emulator import extension
+
+    extension._build_with_full_headers = lambda *arguments: pytest.fail("built with torch's own headers")
+    built = load_inline_of(cpp_sources=GLOBAL_SETTINGS, functions=["deterministic"])
+    torch.use_deterministic_algorithms(True)
+    assert built.deterministic()
+
+
 @pytest.mark.parametrize(
     ("line", "served"),
     [
@@ -744,7 +763,7 @@ def test_an_emulated_build_takes_flags_as_torch_does():
         functions=["forward"],
         extra_cflags=[""],
         extra_cuda_cflags=["-O3 -DFILLED_WITH=2", "--use_fast_math", "-gencode", "arch=compute_90,code=sm_90"],
-        extra_ldflags=[""],
+        extra_ldflags=["", "-lc10"],
         extra_include_paths=[""],
     )
     assert built.forward(torch.ones(3, device="cuda")).tolist() == [2.0] * 3

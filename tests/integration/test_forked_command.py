@@ -10,8 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import forked_command
+from support import forked_command, warm_fork_server
+from support.command import ROOT
 from support.forked_command import ForkedCommand
+
+from kernel_harness.sandbox.fork_server import ForkServer
 
 pytestmark = pytest.mark.slow  # the server imports torch
 
@@ -79,3 +82,28 @@ def test_a_variable_that_is_read_at_the_start_needs_a_new_process(variable: str)
     environment = forked_command.SERVER_ENVIRONMENT
     assert forked_command.fits({**environment, "TMPDIR": "another"})
     assert not forked_command.fits({**environment, variable: "another"})
+
+
+def about(fork_server: ForkServer) -> dict[str, object]:
+    """What a fork server's process has, once it answers."""
+    fork_server.prepare("cpu")
+    pid = fork_server._process.pid
+    links = {fd: os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{pid}/fd")}  # noqa: PTH115, PTH208
+    return {
+        "session": os.getsid(pid) == pid, "folder": psutil.Process(pid).cwd(), "wall": fork_server.isolation,
+        "threads": psutil.Process(pid).num_threads(), "sockets": [fd for fd, link in links.items() if link == "socket"],
+        "descriptors": len(links), "input": links["0"],
+    }  # fmt: skip
+
+
+def test_a_warm_fork_server_has_what_a_new_process_has() -> None:
+    with ForkServer() as warm:
+        is_warm = isinstance(warm._process, warm_fork_server.Started)
+        found = about(warm)
+    warm_fork_server.take_back()
+    with ForkServer() as new:
+        assert is_warm and not isinstance(new._process, warm_fork_server.Started)
+        assert found == about(new)
+
+    assert found["folder"] == str(ROOT)
+    assert not psutil.pid_exists(warm._process.pid)

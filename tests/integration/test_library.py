@@ -47,6 +47,10 @@ def test_a_right_kernel_has_a_time(right: kernel_harness.Result) -> None:
     assert right.timing is not None and right.timing.time_ms > 0
 
 
+def test_the_reward_of_a_right_kernel_is_that_of_a_wrong_one_and_more(evaluator: kernel_harness.Evaluator) -> None:
+    assert (evaluator.reward(RIGHT), evaluator.reward(WRONG)) == (1.0, 0.0)
+
+
 def test_a_fault_of_the_candidate_is_a_result_and_no_exception(evaluator: kernel_harness.Evaluator) -> None:
     result = evaluator.evaluate("class ModelNew:\n    oops")
     assert result.status in (kernel_harness.Status.RUNTIME_ERROR, kernel_harness.Status.LOAD_ERROR)

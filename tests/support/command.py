@@ -27,7 +27,9 @@ Process = subprocess.Popen[str] | ForkedCommand
 class Harness:
     """`python harness.py` in the checkout's root, with results and temporary files in a folder of its own."""
 
-    def __init__(self, folder: Path, results: Path | None = None) -> None:
+    def __init__(self, folder: Path, results: Path | None = None, *, warm: bool = True) -> None:
+        """If not `warm`, a run starts its fork server as a new process, which is then below the run's process."""
+        self.warm = warm
         self.results = results or folder / "results"
         self.temporary = folder / "temporary"
         self.temporary.mkdir()
@@ -41,7 +43,7 @@ class Harness:
         words = [*arguments, "--results", self.results]
         environment = {**os.environ, "TMPDIR": str(self.temporary), **(environment or {})}
         if fits(environment):
-            return ForkedCommand(ROOT / "harness.py", words, ROOT, environment)
+            return ForkedCommand(ROOT / "harness.py", words, ROOT, environment, self.warm)
         return subprocess.Popen(
             [sys.executable, ROOT / "harness.py", *words],
             cwd=ROOT,

@@ -10,7 +10,6 @@ import atexit
 import functools
 import json
 import os
-import re
 import runpy
 import select
 import signal
@@ -24,10 +23,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-# Python, torch and the libraries below them read these variables when they start, so the server has read them already.
-_READ_AT_START = re.compile(
-    r"PYTHON|LANG|LC_|LD_|OMP_|KMP_|MKL_|OPENBLAS_|GOMP_|MALLOC_|CUDA_|NVIDIA_|TORCH|ATEN_|C10_"
-)
+if __package__:
+    from . import start_variables, warm_fork_server
+else:  # in the server, whose program is this file
+    import start_variables  # type: ignore[import-not-found, no-redef]
+    import warm_fork_server  # type: ignore[import-not-found, no-redef]
+
 _LONGEST_MESSAGE = 1 << 20
 
 
@@ -38,22 +39,26 @@ SERVER_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 def fits(environment: Mapping[str, str]) -> bool:
     """Whether a fork is the same as a new process: Python and torch would read the same variables when they start."""
-    return _read_at_start(environment) == _read_at_start(SERVER_ENVIRONMENT)
+    return start_variables.same(environment, SERVER_ENVIRONMENT)
 
 
 class ForkedCommand:
     """A Python program under way in a fork, with the methods of subprocess.Popen in text mode.
 
+    If `warm`, the program is the harness's command and starts its fork servers as forks, too.
+
     Its standard input is empty, and its standard output and standard error are pipes.
     """
 
     def __init__(
-        self, script: Path, arguments: Sequence[str | Path], cwd: Path, environment: Mapping[str, str]
-    ) -> None:
+        self, script: Path, arguments: Sequence[str | Path], cwd: Path, environment: Mapping[str, str],
+        warm: bool = False,
+    ) -> None:  # fmt: skip
         self.args = [str(script), *map(str, arguments)]
         ours, theirs = zip(os.pipe(), os.pipe(), strict=True)
         nothing = os.open(os.devnull, os.O_RDONLY)
         request = {"argv": self.args, "cwd": str(cwd), "environment": dict(environment)}
+        request["fork_servers"] = warm_fork_server.address() if warm else ""
         self.pid = _server().ask(request, [nothing, *theirs])
         for descriptor in (nothing, *theirs):
             os.close(descriptor)
@@ -124,10 +129,6 @@ def _rest(stream: Any) -> str:
         return text
 
 
-def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if _READ_AT_START.match(name)}
-
-
 class _Server:
     """The server, in the process of the tests."""
 
@@ -191,6 +192,8 @@ def _become(request: Mapping[str, Any]) -> None:
     tempfile.tempdir = None
     sys.argv = request["argv"]
     sys.path[0] = str(Path(sys.argv[0]).parent)
+    if request["fork_servers"]:
+        warm_fork_server.install(request["fork_servers"])
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 

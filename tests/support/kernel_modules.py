@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +23,23 @@ def load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def together(modules: Mapping[str, ModuleType]) -> tuple[str, str]:
+    """Declarations and CUDA source of all modules as one extension, each in its own namespace."""
+    cpp = "".join(
+        f"namespace of_{name} {{ {module.CPP} }}\nusing of_{name}::{name};\n" for name, module in modules.items()
+    )
+    return cpp, in_one_unit({name: module.CUDA for name, module in modules.items()})
+
+
+def difference(tested: ModuleType, ops: ModuleType) -> str:
+    """Why the function of the extension `ops` does not give the right answer; empty if it does."""
+    try:
+        check(tested, ops)
+    except AssertionError as error:
+        return str(error) or "the number or the device of the outputs differs"
+    return ""
 
 
 def check(tested: ModuleType, ops: ModuleType) -> None:

@@ -86,14 +86,16 @@ def test_with_one_clock_nothing_is_bounded() -> None:
 
 def test_an_arm_that_the_device_cannot_time_gets_the_judge_s_time() -> None:
     before = [replace(r, around_on_host_ms=29.0) for r in rounds(2.0, hidden=0.0, noise=5.0)]
-    after = bounded_by_judge(before, ["arm"], "torch", on_host=["arm"])
+    after = bounded_by_judge(before, ["arm"], "torch", on_host=["arm"], always=["arm"])
     for old, new in zip(before, after, strict=True):
         assert new.samples_ms["arm"] == max(old.samples_ms["arm"], old.brackets_ms["arm"] - 29.0)
 
 
-def test_a_call_that_waits_for_the_device_may_differ_by_more() -> None:
-    before = rounds(2.0, hidden=0.15, noise=0.01, around=1)
-    assert list(bounded_by_judge(before, ["arm"], "torch", waits=["arm"])) == before
+def test_an_arm_that_begins_on_the_host_is_compared_with_such_a_call_of_torch() -> None:
+    before = [replace(r, around_on_host_ms=1.18) for r in rounds(2.0, hidden=0.2, noise=0.01, around=1)]
+    hiding = [replace(r, around_on_host_ms=1.18) for r in rounds(2.0, hidden=0.4, noise=0.01, around=1)]
+    assert list(bounded_by_judge(before, ["arm"], "torch", on_host=["arm"])) == before
+    assert list(bounded_by_judge(hiding, ["arm"], "torch", on_host=["arm"])) != hiding
     assert list(bounded_by_judge(before, ["arm"], "torch")) != before
 
 

@@ -193,6 +193,27 @@ cudaError_t launch_graph(cudaGraphExec_t graph, cudaStream_t stream) {
   });
 }
 
+cudaError_t copy_in_stream(cudaStream_t stream, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  return in_stream(stream, [=] { return copy(to, from, bytes, kind); });
+}
+cudaError_t set_in_stream(cudaStream_t stream, void* address, int value, std::size_t bytes) {
+  return in_stream(stream, [=] { return set(address, value, bytes); });
+}
+cudaError_t copy_2d_in_stream(cudaStream_t stream, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t height, cudaMemcpyKind kind) {
+  return in_stream(stream, [=] { return copy_2d(to, to_pitch, from, from_pitch, width, height, kind); });
+}
+cudaError_t set_2d_in_stream(cudaStream_t stream, void* address, std::size_t pitch, int value, std::size_t width, std::size_t height) {
+  return in_stream(stream, [=] { return set_2d(address, pitch, value, width, height); });
+}
+cudaError_t call_in_stream(cudaStream_t stream, void (*function)(void* data), void* data) {
+  return in_stream(stream, [=] { return function(data), synchronize(); });
+}
+cudaError_t free_in_stream(cudaStream_t stream, void* address) {
+  // A graph may run again, so the memory stays.
+  return captures(stream) ? record(stream, [] { return cudaSuccess; }) : free_memory(address);
+}
+
 cudaError_t graph_nodes(cudaGraph_t graph, std::size_t* count) {
   std::lock_guard lock(mutex);
   if (!live<CUgraph_st>().count(graph)) return give(cudaErrorInvalidValue);

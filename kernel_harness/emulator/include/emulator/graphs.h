@@ -22,6 +22,14 @@ cudaError_t record(cudaStream_t stream, Work work);
 // Does the work of a stream, or records it.
 template <class W>
 cudaError_t in_stream(cudaStream_t stream, W work) { return captures(stream) ? record(stream, work) : work(); }
+// Functions of the runtime library and not of this header, because each source would compile their std::function again.
+cudaError_t copy_in_stream(cudaStream_t stream, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
+cudaError_t set_in_stream(cudaStream_t stream, void* address, int value, std::size_t bytes);
+cudaError_t copy_2d_in_stream(cudaStream_t stream, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                              std::size_t width, std::size_t height, cudaMemcpyKind kind);
+cudaError_t set_2d_in_stream(cudaStream_t stream, void* address, std::size_t pitch, int value, std::size_t width, std::size_t height);
+cudaError_t call_in_stream(cudaStream_t stream, void (*function)(void* data), void* data);
+cudaError_t free_in_stream(cudaStream_t stream, void* address);
 // Returns the error of a call that a capture forbids, and invalidates the capture; cudaSuccess if there is no capture.
 cudaError_t refuse_in_capture();
 

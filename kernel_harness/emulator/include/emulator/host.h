@@ -88,13 +88,13 @@ template <class T>
 cudaError_t cudaMalloc(T** address, std::size_t bytes) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
 inline cudaError_t cudaFree(void* address) { return emulator::free_memory(address); }
 inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  return emulator::in_stream(nullptr, [=] { return emulator::copy(to, from, bytes, kind); });
+  return emulator::copy_in_stream(nullptr, to, from, bytes, kind);
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
-  return emulator::in_stream(stream, [=] { return emulator::copy(to, from, bytes, kind); });
+  return emulator::copy_in_stream(stream, to, from, bytes, kind);
 }
 inline cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes, cudaStream_t stream = nullptr) {
-  return emulator::in_stream(stream, [=] { return emulator::set(address, value, bytes); });
+  return emulator::set_in_stream(stream, address, value, bytes);
 }
 inline cudaError_t cudaMemset(void* address, int value, std::size_t bytes) { return cudaMemsetAsync(address, value, bytes); }
 #pragma GCC visibility pop

@@ -27,7 +27,7 @@ cudaError_t memory_info(std::size_t* free, std::size_t* total);
 template <class T>
 cudaError_t cudaMallocAsync(T** address, std::size_t bytes, cudaStream_t) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
 // Memory that a graph frees is kept for the graph's next launch.
-inline cudaError_t cudaFreeAsync(void* address, cudaStream_t stream) { return emulator::captures(stream) ? emulator::record(stream, [] { return cudaSuccess; }) : emulator::free_memory(address); }
+inline cudaError_t cudaFreeAsync(void* address, cudaStream_t stream) { return emulator::free_in_stream(stream, address); }
 template <class T>
 cudaError_t cudaMallocManaged(T** address, std::size_t bytes, unsigned = cudaMemAttachGlobal) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
 // Pinned memory is device memory here, because with unified addressing a kernel can read it.
@@ -46,14 +46,14 @@ cudaError_t cudaMallocPitch(T** address, std::size_t* pitch, std::size_t width, 
   return emulator::allocate(reinterpret_cast<void**>(address), *pitch * height);
 }
 inline cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width, std::size_t height, cudaMemcpyKind kind) {
-  return emulator::in_stream(nullptr, [=] { return emulator::copy_2d(to, to_pitch, from, from_pitch, width, height, kind); });
+  return emulator::copy_2d_in_stream(nullptr, to, to_pitch, from, from_pitch, width, height, kind);
 }
 inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
-  return emulator::in_stream(stream, [=] { return emulator::copy_2d(to, to_pitch, from, from_pitch, width, height, kind); });
+  return emulator::copy_2d_in_stream(stream, to, to_pitch, from, from_pitch, width, height, kind);
 }
 inline cudaError_t cudaMemset2D(void* address, std::size_t pitch, int value, std::size_t width, std::size_t height) { return emulator::set_2d(address, pitch, value, width, height); }
 inline cudaError_t cudaMemset2DAsync(void* address, std::size_t pitch, int value, std::size_t width, std::size_t height, cudaStream_t stream = nullptr) {
-  return emulator::in_stream(stream, [=] { return emulator::set_2d(address, pitch, value, width, height); });
+  return emulator::set_2d_in_stream(stream, address, pitch, value, width, height);
 }
 template <class T>
 cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* from, std::size_t count, std::size_t offset = 0, cudaMemcpyKind kind = cudaMemcpyHostToDevice) {

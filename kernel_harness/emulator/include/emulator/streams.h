@@ -36,7 +36,7 @@ inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, u
 inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) { *least = 0, *greatest = -5; return cudaSuccess; }
 inline cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   const cudaError_t error = emulator::synchronize(stream);
-  return error ? error : emulator::in_stream(stream, [=] { return function(data), emulator::synchronize(); });
+  return error ? error : emulator::call_in_stream(stream, function, data);
 }
 inline cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void* data, unsigned) {
   const cudaError_t error = emulator::synchronize(stream);

@@ -1,6 +1,5 @@
 // Replaces ATen/ATen.h by tensors and their operators. The other parts belong to torch's interpreter.
 #pragma once
-#include <ATen/Context.h>
 #include <ATen/DeviceGuard.h>
 #include <ATen/DimVector.h>
 #include <ATen/Dispatch.h>

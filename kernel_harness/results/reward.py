@@ -1,0 +1,24 @@
+"""The reward of a result, for programs that learn to write kernels."""
+
+from __future__ import annotations
+
+from kernel_harness.results.record import Result
+
+LEAST = 0.01
+"""The least reward of a right kernel."""
+
+
+def reward(result: Result) -> float:
+    """Returns the reward of a kernel: 0 if it did not pass, else the lower bound of its speedup's 95% interval.
+
+    The lower bound, and not the estimate, because a program that learns from many noisy estimates would learn to seek
+    lucky ones. A kernel that passed gets at least LEAST, however slow it is, so right is always better than wrong. It
+    gets LEAST, too, if it passed and was not timed, or in too few rounds for an interval. Under emulation, where times
+    say nothing about a GPU, a kernel that passed gets 1.
+    """
+    if not result.passed:
+        return 0.0
+    if result.emulated:
+        return 1.0
+    speedup = result.timing.speedup if result.timing else None
+    return LEAST if speedup is None or speedup.low is None else max(LEAST, speedup.low)

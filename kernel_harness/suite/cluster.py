@@ -1,0 +1,211 @@
+"""A dispatcher whose evaluators are on the machines of a Ray cluster: one Ray actor for each GPU (or some without GPU).
+
+Ray places the actors, starts an actor again that has ended, and repeats the calls that it had. The actor itself keeps
+one evaluator process on its machine (`Desk`). The harness must be installed on every machine.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from kernel_harness.core.errors import EnvironmentLacking, UserError
+from kernel_harness.core.paths import python_path
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.session.settings import Settings
+from kernel_harness.suite import evaluator
+from kernel_harness.suite.backlog import Backlog
+from kernel_harness.suite.collection import SuiteProblem, Task
+from kernel_harness.suite.desk import Desk
+from kernel_harness.suite.dispatcher import Broken, DeviceKnown, Event, NoVerdict, Staff, Verdict
+
+LOCAL = "local"
+"""The address that stands for a new cluster of this machine alone."""
+_TICK_S = 0.5
+# Ray may kill the processes below an actor, so an actor first ends its evaluator, within this time.
+_ENDING_S = 30.0
+# How often Ray repeats a call whose actor has ended before the call counts as broken.
+_RETRIES = 2
+
+
+class Dispatching(Protocol):
+    """What the driver needs of a dispatcher: `dispatcher.Dispatcher` on this machine, `RayDispatcher` on a cluster."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether an evaluator has an unfinished task."""
+
+    def step(self, backlog: Backlog) -> list[Event]:
+        """Gives tasks to evaluators that have room for them, waits a moment, and returns what happened."""
+
+    def finish(self) -> None:
+        """Ends the evaluators, which have no tasks."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The actors of a suite on a Ray cluster.
+
+    `address` is Ray's address of the cluster, or LOCAL. `device` is the device of each actor: `cuda:0`, the only GPU
+    that Ray shows to it, or `cpu`. `actors` is their number; None means one for each GPU of the cluster. `gpu_type` is
+    Ray's name of the wanted GPUs, such as `H200`; None takes any. `ahead` and `threads` are as in Staff.
+    """
+
+    address: str
+    device: str
+    actors: int | None
+    ahead: int
+    gpu_type: str | None = None
+    threads: int | None = None
+
+
+def require() -> Any:
+    """Returns the module ray. Raises UserError if it is not installed."""
+    try:
+        import ray
+    except ImportError:
+        raise UserError("--ray needs the package ray: pip install ray, or '.[ray]' in a checkout") from None
+    return ray
+
+
+class Actor:
+    """The Ray actor: it keeps one evaluator process for its device. Its calls run in several threads at the same time.
+
+    The problem's text travels with each call, because the machines need not share files.
+    """
+
+    def __init__(self, staff: Staff, parameters: str) -> None:
+        given = evaluator.parsed(parameters)
+        self._desk = Desk(staff, given.settings, given.hidden)
+
+    def device(self) -> tuple[str, str]:
+        """Returns the name of the folder for the device's results, and the device's own name."""
+        known = self._desk.device.result()
+        return known.label, known.device
+
+    def judge(self, problem: str, text: str, candidate: Candidate) -> Event:
+        """Judges one candidate of the problem with the file `text` and returns the outcome, whose task has no value."""
+        path = self._desk.folder / f"{problem}.py"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+        return self._desk.submit(Task(SuiteProblem(problem, path, ""), candidate)).result()
+
+    def close(self) -> None:
+        """Ends the evaluator process with all its processes and files."""
+        self._desk.close()
+
+
+class RayDispatcher:
+    """Evaluators on a Ray cluster that work on a backlog. A context manager, which ends the actors at its end.
+
+    Entering the context raises EnvironmentLacking if the cluster cannot be reached or has no GPU.
+    """
+
+    def __init__(self, cluster: Cluster, settings: Settings, hidden: Sequence[Path]) -> None:
+        self._ray, self._cluster = require(), cluster
+        self._parameters = evaluator.parameters(settings, hidden)
+        self._actors: dict[int, Any] = {}
+        self._calls: dict[Any, tuple[int, Task]] = {}
+        self._asked: list[Any] = []
+        self._texts: dict[Path, str] = {}
+        self._connected = False
+
+    def __enter__(self) -> RayDispatcher:
+        ray, cluster = self._ray, self._cluster
+        local = cluster.address == LOCAL
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            if not ray.is_initialized():
+                environment = {"env_vars": {"PYTHONPATH": python_path()}} if local else None
+                ray.init(
+                    None if local else cluster.address, runtime_env=environment, include_dashboard=False,
+                    num_cpus=cluster.actors if local else None, log_to_driver=False, logging_level="ERROR",
+                )  # fmt: skip
+                self._connected = True
+                signal.signal(signal.SIGTERM, handler)  # Ray has set its own, which ends this process at once
+            count = cluster.actors or int(ray.cluster_resources().get("GPU", 0))
+        except (OSError, RuntimeError, ValueError) as error:
+            raise EnvironmentLacking(f"the Ray cluster {cluster.address} cannot be used: {error}") from None
+        if not count:
+            self.__exit__(None, None, None)
+            raise EnvironmentLacking(f"the Ray cluster {cluster.address} has no GPU")
+        for number in range(count):
+            self._actors[number] = self._start()
+        self._asked = [actor.device.remote() for actor in self._actors.values()]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(self._ray.exceptions.RayError):  # an actor that has ended has ended its evaluator, too
+            self._ray.get([actor.close.remote() for actor in self._actors.values()], timeout=_ENDING_S)
+        for actor in self._actors.values():
+            self._ray.kill(actor)
+        self._actors.clear()
+        if self._connected:
+            self._ray.shutdown()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an evaluator has an unfinished task."""
+        return bool(self._calls)
+
+    def step(self, backlog: Backlog) -> list[Event]:
+        """Gives tasks to actors that have room for them, waits a moment for outcomes, and returns them.
+
+        Raises EnvironmentLacking if a machine of the cluster cannot judge candidates.
+        """
+        for number, actor in self._actors.items():
+            mine = sum(each == number for each, _ in self._calls.values())
+            while backlog and mine <= self._cluster.ahead and (task := backlog.take(number)) is not None:
+                text = self._texts.setdefault(task.problem.path, task.problem.path.read_text(encoding="utf-8"))
+                self._calls[actor.judge.remote(task.problem.name, text, task.candidate)] = number, task
+                mine += 1
+        waited = [*self._asked, *self._calls]
+        done, _ = self._ray.wait(waited, num_returns=len(waited), timeout=_TICK_S) if waited else ([], [])
+        return [self._event(each) for each in done]
+
+    def finish(self) -> None:
+        """Does nothing: the end of the context ends the evaluators."""
+
+    def _start(self) -> Any:
+        cluster = self._cluster
+        gpu = cluster.device != "cpu"
+        options = {"num_gpus": 1} if gpu else {"num_cpus": 1}
+        if cluster.gpu_type:
+            options["accelerator_type"] = cluster.gpu_type  # type: ignore[assignment]
+        made = self._ray.remote(Actor).options(
+            **options, max_restarts=-1, max_task_retries=_RETRIES, max_concurrency=cluster.ahead + 3
+        )
+        return made.remote(Staff((cluster.device,), cluster.ahead, cluster.threads), self._parameters)
+
+    def _event(self, done: Any) -> Event:
+        if done in self._asked:
+            self._asked.remove(done)
+            return DeviceKnown(*self._got(done))
+        _, task = self._calls.pop(done)
+        try:
+            outcome = self._got(done)
+        except self._ray.exceptions.RayActorError as error:
+            return Broken(task, f"The actor ended {_RETRIES + 1} times while it had this candidate. {error}")
+        match outcome:
+            case Verdict(_, lines, seconds):
+                return Verdict(task, lines, seconds)
+            case NoVerdict(_, reason):
+                return NoVerdict(task, reason)
+            case Broken(_, reason):
+                return Broken(task, reason)
+        raise TypeError(f"an actor returned {outcome!r:.100}")
+
+    def _got(self, done: Any) -> Any:
+        try:
+            return self._ray.get(done)
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, UserError):  # as on this machine
+                raise error.cause from None
+            raise

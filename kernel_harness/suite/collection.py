@@ -1,0 +1,176 @@
+"""Finds the problems and the candidates of a suite. Runs no file."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_harness.core.arms import RESERVED
+from kernel_harness.core.errors import UserError
+from kernel_harness.problem import candidate as candidates
+from kernel_harness.problem import lookup
+from kernel_harness.problem.candidate import Candidate
+
+# The names that KernelBench gives to generated kernels, and to problem files in the folders level1, level2, ...
+_GENERATED = re.compile(r"level_(\d+)_problem_(\d+)_(sample_\d+)_kernel")
+_NUMBERED = re.compile(r"(\d+)_")
+_LEVEL = re.compile(r"level_?(\d+)")
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True)
+class SuiteProblem:
+    """A problem file of a suite. `name` is unique in the suite: the file's name, if needed with that of its folder."""
+
+    name: str
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """One candidate of one problem of a suite. `candidate.name` is unique among the candidates of the problem."""
+
+    problem: SuiteProblem
+    candidate: Candidate
+
+    @property
+    def id(self) -> tuple[str, str]:
+        """Returns the names of the problem and of the candidate, which are unique together."""
+        return self.problem.name, self.candidate.name
+
+
+@dataclass(frozen=True)
+class Collection:
+    """The problems and tasks of a suite. `unmatched` has the kernel files that belong to no problem of the suite."""
+
+    problems: tuple[SuiteProblem, ...]
+    tasks: tuple[Task, ...]
+    unmatched: tuple[Path, ...]
+
+
+def collect(words: Sequence[str], kernels: Path, root: Path) -> Collection:
+    """Returns the problems that `words` select, and those candidates below the folder `kernels` that belong to them.
+
+    A word is a folder of problem files, a glob, the path of a problem file or the name of a problem in `root`. In a
+    folder, KernelBench's folders `level1`, `level2`, ... are searched too. A candidate is the file
+    `<problem>/<name>.py` or `.cu` below `kernels`, or one that KernelBench has named, such as
+    `level_1_problem_7_sample_0_kernel.py`. Tasks are ordered by problem.
+    Raises UserError if a word selects no problem, if `kernels` is no folder, if no candidate belongs to a problem, or
+    if two candidates of a problem have the same name.
+    """
+    problems = _problems(words, root)
+    if not kernels.is_dir():
+        raise UserError(f"there is no folder {kernels}")
+    found, unmatched = _candidates(kernels, problems)
+    tasks = [Task(problem, one) for problem in problems for one in found[problem]]
+    if not tasks:
+        raise UserError(
+            f"no file in {kernels} belongs to a problem of the suite; candidates are <problem>/<name>.py or .cu, or "
+            f"level_1_problem_7_sample_0_kernel.py. The first problem is {problems[0].name!r}"
+        )
+    return Collection(tuple(problems), tuple(tasks), tuple(unmatched))
+
+
+def unmatched_note(collection: Collection) -> str:
+    """Returns a sentence on the kernel files that belong to no problem of the suite; empty if there are none."""
+    paths = collection.unmatched
+    if not paths:
+        return ""
+    named = ", ".join(map(str, paths[:_MOST_NAMED])) + (", ..." if len(paths) > _MOST_NAMED else "")
+    return f"{len(paths)} kernel files belong to no problem of the suite and are left out: {named}"
+
+
+def _problems(words: Sequence[str], root: Path) -> list[SuiteProblem]:
+    paths: dict[Path, None] = {}
+    for word in words:
+        found = list(_files_of(word, root))
+        if not found:
+            raise UserError(f"{word!r} selects no problem file; name a folder, a glob, a file or a problem")
+        paths.update((path.resolve(), None) for path in found)
+    ordered = sorted(paths, key=_natural)
+    stems = Counter(path.stem for path in ordered)
+    problems = [SuiteProblem(_name(path, stems), path, _sha256(path)) for path in ordered]
+    twice = [name for name, count in Counter(problem.name for problem in problems).items() if count > 1]
+    if twice:
+        raise UserError(f"two problem files have the name {twice[0]!r}; rename one")
+    return problems
+
+
+def _files_of(word: str, root: Path) -> Iterator[Path]:
+    path = Path(word)
+    if path.is_dir():
+        folders = [path, *(below for below in path.iterdir() if below.is_dir() and _LEVEL.fullmatch(below.name))]
+        for folder in folders:
+            yield from (file for file in candidates.files(folder) if file.suffix == ".py")
+    elif glob.has_magic(word):
+        names = glob.glob(word, recursive=True)  # noqa: PTH207 - a Path finds no absolute pattern
+        yield from (Path(name) for name in names if name.endswith(".py"))
+    elif (found := lookup.problem_path(word, root)) is not None:
+        yield found
+
+
+def _natural(path: Path) -> tuple[str, list[tuple[int, str]]]:
+    """Returns a key that sorts `2_x` before `10_x`."""
+    parts = re.findall(r"\d+|\D+", path.name)
+    return str(path.parent), [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+def _name(path: Path, stems: Counter[str]) -> str:
+    return path.stem if stems[path.stem] == 1 else f"{path.parent.name}_{path.stem}"
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _candidates(
+    kernels: Path, problems: Sequence[SuiteProblem]
+) -> tuple[dict[SuiteProblem, list[Candidate]], list[Path]]:
+    by_name = {problem.name: problem for problem in problems}
+    by_place = {(problem.path.parent.name, problem.path.stem): problem for problem in problems}
+    by_number = {number: problem for problem in problems if (number := _number(problem.path))}
+    found: dict[SuiteProblem, dict[str, Candidate]] = {problem: {} for problem in problems}
+    unmatched: list[Path] = []
+    for path in _kernel_files(kernels):
+        generated = _GENERATED.fullmatch(path.stem)
+        if generated:
+            problem, name = by_number.get((int(generated[1]), int(generated[2]))), generated[3]
+        else:
+            folder, name = path.parent, path.stem
+            problem = by_name.get(folder.name) or by_place.get((folder.parent.name, folder.name))
+        if problem is None:
+            unmatched.append(path)
+        else:
+            _add(found[problem], path, name)
+    return {problem: list(named.values()) for problem, named in found.items()}, unmatched
+
+
+def _kernel_files(kernels: Path) -> Iterable[Path]:
+    """Returns the kernel files in `kernels` and in the folders below it, in natural order."""
+    folders = [
+        kernels,
+        *(path for path in kernels.rglob("*") if path.is_dir() and not path.name.startswith(("_", "."))),
+    ]
+    return sorted((file for folder in folders for file in candidates.files(folder)), key=_natural)
+
+
+def _add(named: dict[str, Candidate], path: Path, name: str) -> None:
+    read = candidates.read(path)
+    one = Candidate(name if path.stem != name else read.name, path, read.source)
+    if one.name in RESERVED:
+        raise UserError(f"{path}: the name {one.name!r} is reserved for an arm of the harness; rename the file")
+    if one.name in named:
+        raise UserError(f"two candidates have the name {one.name!r}: {named[one.name].path} and {path}; rename one")
+    named[one.name] = one
+
+
+def _number(problem: Path) -> tuple[int, int] | None:
+    """Returns KernelBench's level and number of a problem file, such as (1, 7) of `level1/7_Matmul.py`, or None."""
+    level, number = _LEVEL.fullmatch(problem.parent.name), _NUMBERED.match(problem.name)
+    return (int(level[1]), int(number[1])) if level and number else None

@@ -1,0 +1,100 @@
+"""The verdict on one candidate of a suite: its dataclass, its key, and its form as a line of suite.jsonl."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernel_harness.core.status import Status
+from kernel_harness.results import codec, record
+from kernel_harness.results.record import Result
+from kernel_harness.suite.collection import Task
+from kernel_harness.timing.statistics import Interval
+
+SCHEMA_VERSION = 1
+_LONGEST_REASON = 300
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The verdict on one candidate of one problem.
+
+    `key` identifies what was judged: entries with an equal key have one verdict. `same_as` is the name of the candidate
+    that was judged in place of this one, because their sources are equal; None if this candidate was judged. `reason`
+    is the first part of the result's reason. `time_ms` is the time of a call, and `speedup` the time of `baseline`
+    divided by it; `speedup` is None for emulated times, which say nothing about a GPU. `run` is the id of the run that
+    wrote the entry, and `seconds` the time that the verdict took.
+    """
+
+    problem: str
+    candidate: str
+    key: str
+    source_sha256: str
+    status: Status
+    reason: str = ""
+    same_as: str | None = None
+    time_ms: float | None = None
+    speedup: Interval | None = None
+    baseline: str = ""
+    emulated: bool = False
+    run: str = ""
+    measured_at: str = ""
+    seconds: float = 0.0
+
+    @property
+    def id(self) -> tuple[str, str]:
+        """Returns the names of the problem and of the candidate, which are unique together."""
+        return self.problem, self.candidate
+
+    @property
+    def passed(self) -> bool:
+        """Whether the candidate passed every check."""
+        return self.status is Status.PASSED
+
+
+def key(task: Task, label: str, settings: Mapping[str, Any]) -> str:
+    """Returns the key of a task: a hash of the problem file, the candidate's source, the device and the settings.
+
+    The problem file determines the shape. `label` is the name of the device's folder of results. The kind of file
+    (Python or CUDA) is a part of the key, the candidate's name is not.
+    """
+    parts = {
+        "problem": task.problem.sha256, "source": task.candidate.sha256, "suffix": task.candidate.path.suffix,
+        "device": label, "settings": dict(settings),
+    }  # fmt: skip
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def of_result(task: Task, key: str, result: Result, seconds: float, same_as: str | None = None) -> Entry:
+    """Returns the entry of a task from the result of its candidate, or of the candidate `same_as` of equal source."""
+    timing = result.timing
+    return Entry(
+        task.problem.name, task.candidate.name, key, task.candidate.sha256, result.status,
+        result.reason[:_LONGEST_REASON], same_as, timing.time_ms if timing else None,
+        timing.speedup if timing and not result.emulated else None, result.settings.baseline, result.emulated,
+        result.run, result.measured_at, seconds,
+    )  # fmt: skip
+
+
+def to_line(entry: Entry) -> str:
+    """Returns the entry as one line of JSON, without a line break."""
+    return json.dumps({"schema_version": SCHEMA_VERSION, **asdict(entry)}, allow_nan=False)
+
+
+def from_line(line: str) -> Entry:
+    """Returns the entry in a line that `to_line` wrote. Raises record.NotARecord for any other line."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        raise record.NotARecord("cut short, or not JSON") from None
+    version = fields.pop("schema_version", None) if isinstance(fields, dict) else None
+    if version != SCHEMA_VERSION:
+        raise record.NotARecord(f"not of schema version {SCHEMA_VERSION}")
+    try:
+        found: Entry = codec.decoder(Entry)(fields)
+    except codec.Undecodable as error:
+        raise record.NotARecord(str(error)) from None
+    return found

@@ -1,0 +1,121 @@
+"""The stored verdicts of a suite: `suite.json` with its settings, `suite.jsonl` with a line for each candidate.
+
+The full results are in `<problem>/<device>/runs.jsonl` below the same folder, in the form of all other results, so the
+verbs `report` and `compare` read them too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernel_harness.core.atomic_file import replace_text
+from kernel_harness.core.errors import UserError
+from kernel_harness.results import codec, record
+from kernel_harness.results.journal import Journal, append_line, writing
+from kernel_harness.results.record import Result
+from kernel_harness.suite import entry
+from kernel_harness.suite.entry import Entry
+
+# The end of a file of results that must contain its last line. A line has at most some hundred kilobytes.
+_TAIL_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What all verdicts of a suite share, in suite.json.
+
+    `label` is the name of the device's folder of results, `device` the device's own name. `seed` is the secret seed of
+    all inputs that candidates are checked on. `settings` are the settings that may change a verdict or a time.
+    """
+
+    label: str
+    device: str
+    seed: int
+    created_at: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    schema_version: int = entry.SCHEMA_VERSION
+
+
+class SuiteJournal:
+    """The files of one suite in `folder`. At most one driver at a time may write to them (`exclusive`)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "suite.jsonl"
+        self._facts_path = folder / "suite.json"
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Returns a context in which no other process writes to this suite. Creates the folder.
+
+        Raises UserError if another process writes to it, and Unwritable if the folder cannot be written.
+        """
+        with writing(self.path):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.path.open("ab").close()
+            lock = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UserError(f"another process judges the suite in {self.folder}; choose another --name") from None
+            for unfinished in self.folder.glob(".*-*"):  # of core.atomic_file, if a driver was killed meanwhile
+                unfinished.unlink(missing_ok=True)
+            yield
+        finally:
+            os.close(lock)
+
+    def facts(self) -> Facts | None:
+        """Returns the facts in suite.json, or None if there is no such file. Raises UserError if it is damaged."""
+        try:
+            fields = json.loads(self._facts_path.read_text())
+            found: Facts = codec.decoder(Facts)(fields)
+        except FileNotFoundError:
+            return None
+        except ValueError as error:  # codec.Undecodable is one, too
+            raise UserError(f"{self._facts_path} cannot be read: {error}") from None
+        return found
+
+    def begin(self, facts: Facts) -> None:
+        """Stores the facts. Raises Unwritable if the file cannot be written."""
+        with writing(self._facts_path):
+            replace_text(self._facts_path, json.dumps(asdict(facts), indent=2) + "\n")
+
+    def details(self, problem: str, label: str) -> Journal:
+        """Returns the journal of the full results of one problem."""
+        return Journal(self.folder / problem / label)
+
+    def append(self, finished: Sequence[Entry]) -> None:
+        """Appends a line for each entry and waits until they are on the disk. Raises Unwritable."""
+        for each in finished:
+            append_line(self.path, entry.to_line(each))
+
+    def read(self) -> list[Entry]:
+        """Reads all entries, oldest first: the last one of each candidate. Skips lines that are cut short."""
+        found: dict[tuple[str, str], Entry] = {}
+        with suppress(FileNotFoundError), self.path.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                with suppress(record.NotARecord):
+                    one = entry.from_line(line)
+                    found[one.id] = one
+        return list(found.values())
+
+    def last_detail(self, problem: str, label: str) -> Result | None:
+        """Returns the last full result of a candidate of a problem, or None if there is none.
+
+        A driver that was killed between its two writes has stored this result, and no entry for it.
+        """
+        with suppress(FileNotFoundError, record.NotARecord), self.details(problem, label).path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+            result = record.from_line(next((line for line in reversed(lines) if line.strip()), ""))
+            return None if result.is_baseline else result
+        return None

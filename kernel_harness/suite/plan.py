@@ -1,0 +1,92 @@
+"""What is left to do of a suite: the tasks without a verdict, and the verdicts that follow from stored ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernel_harness.core.errors import UserError
+from kernel_harness.results.record import Result
+from kernel_harness.session.settings import Settings
+from kernel_harness.suite import entry
+from kernel_harness.suite.collection import Task
+from kernel_harness.suite.entry import Entry
+from kernel_harness.suite.journal import Facts, SuiteJournal
+
+TaskId = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`done` has the stored entries of the suite's tasks, `left` the tasks to judge, `keys` the key of each task."""
+
+    done: tuple[Entry, ...]
+    left: tuple[Task, ...]
+    keys: Mapping[TaskId, str]
+
+
+def recorded_settings(settings: Settings) -> dict[str, Any]:
+    """Returns those settings, by name, that may change a verdict or a time. The seed is not one of them."""
+    return {
+        "baseline": settings.baseline, "budget_s": settings.budget_s, "quick": settings.quick,
+        "precision": settings.precision and str(settings.precision), "call_s": settings.limits.call_s,
+        "build_s": settings.limits.build_s,
+    }  # fmt: skip
+
+
+def check_settings(facts: Facts, settings: Settings, journal: SuiteJournal) -> None:
+    """Raises UserError if stored verdicts are of other settings: their figures could not be mixed."""
+    now = recorded_settings(settings)
+    told = [f"{name} was {was} and is {now.get(name)}" for name, was in facts.settings.items() if now.get(name) != was]
+    if told:
+        raise UserError(f"the suite in {journal.folder} has other settings: {', '.join(told)}; choose another --name")
+
+
+def plan(tasks: Sequence[Task], facts: Facts, journal: SuiteJournal) -> Plan:
+    """Returns what is done and what is left of `tasks`. Stores the verdicts that follow from stored ones.
+
+    A task has the verdict of a stored entry with its key. A full result without an entry, which a driver left that was
+    killed between its two writes, counts as well.
+    """
+    keys = {task.id: entry.key(task, facts.label, facts.settings) for task in tasks}
+    stored = {one.id: one for one in journal.read()}
+    done = {task.id: stored[task.id] for task in tasks if task.id in stored and stored[task.id].key == keys[task.id]}
+    new = _without_entry([task for task in tasks if task.id not in done], keys, facts, journal)
+    judged = {one.key: one for one in [*done.values(), *new.values()] if one.same_as is None}
+    for task in tasks:
+        if task.id not in done and task.id not in new and keys[task.id] in judged:
+            new[task.id] = shared(task, judged[keys[task.id]])
+    journal.append(list(new.values()))
+    done |= new
+    return Plan(tuple(done.values()), tuple(task for task in tasks if task.id not in done), keys)
+
+
+def shared(task: Task, judged: Entry) -> Entry:
+    """Returns the entry of a task whose source equals that of the candidate of the entry `judged`."""
+    return replace(
+        judged, problem=task.problem.name, candidate=task.candidate.name, same_as=judged.candidate, seconds=0.0
+    )
+
+
+def _without_entry(
+    tasks: Sequence[Task], keys: Mapping[TaskId, str], facts: Facts, journal: SuiteJournal
+) -> dict[TaskId, Entry]:
+    """Returns the entries of those tasks of which a full result is stored, but no entry.
+
+    The driver stores the full result of a candidate last, just before its entry. So it can only be the last one of the
+    problem's results.
+    """
+    last = {name: journal.last_detail(name, facts.label) for name in {task.problem.name for task in tasks}}
+    found = {}
+    for task in tasks:
+        result = last[task.problem.name]
+        if result is not None and _is_of(task, result, facts):
+            found[task.id] = entry.of_result(task, keys[task.id], result, sum(result.phases_s.values()))
+    return found
+
+
+def _is_of(task: Task, result: Result, facts: Facts) -> bool:
+    """Returns whether a result is of the task's candidate as it is now, and was judged with the suite's seed."""
+    same = result.kernel == task.candidate.name and result.source_sha256 == task.candidate.sha256
+    return same and result.settings.seed == facts.seed

@@ -1,0 +1,162 @@
+"""Judges candidates of several problems on one device: one fork server for all, one session for each problem."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_harness.core.errors import UserError
+from kernel_harness.device import selection
+from kernel_harness.problem import problem as problems
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.results.record import Result
+from kernel_harness.sandbox.fork_server import ForkServer, ForkServerGone
+from kernel_harness.session.run import SilentObserver
+from kernel_harness.session.session import Session
+from kernel_harness.session.settings import Settings
+
+_TICK_S = 0.02
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A candidate that a Station is to judge. `problem` is the path of the problem's file, and `name` its name."""
+
+    number: int
+    problem: Path
+    name: str
+    candidate: Candidate
+
+
+class ProblemUnusable(Exception):
+    """The error raised if candidates of a problem cannot be judged, because of the problem and not of a candidate."""
+
+
+class Station:
+    """Judges candidates on one device, and builds the next candidates meanwhile.
+
+    The baselines of a problem are kept between its candidates. A Station is a context manager; at its end, every
+    process that it started has ended. `hidden` are paths that no candidate may read, and `folder` is for the files of
+    workers.
+    Entering the context raises EnvironmentLacking if this machine cannot judge candidates on the device.
+    """
+
+    def __init__(self, device: str, settings: Settings, hidden: Sequence[Path], folder: Path) -> None:
+        self.device = selection.selected(device)
+        self._settings, self._hidden, self._folder = settings, list(hidden), folder
+        self._fork_server: ForkServer | None = None
+        self._sessions: dict[str, Session] = {}
+        self._waiting: list[Assignment] = []
+        self._current: str | None = None
+
+    def __enter__(self) -> Station:
+        self.device.prepare()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends all processes of the station. A later call of `judge` starts new ones, and builds again."""
+        if self._fork_server is not None:
+            self._fork_server.close()
+            self._fork_server = None
+        while self._sessions:
+            self._sessions.popitem()[1].__exit__(None, None, None)
+
+    @property
+    def waiting(self) -> int:
+        """The number of assignments that have been added and not been judged."""
+        return len(self._waiting)
+
+    def add(self, assignment: Assignment) -> None:
+        """Adds an assignment, and begins its build. Raises ProblemUnusable if its problem cannot be used."""
+        self._begin_build(assignment)
+        self._waiting.append(assignment)
+
+    def next(self, patience_s: float) -> Assignment | None:
+        """Removes an assignment whose build has ended from those that wait, and returns it.
+
+        Assignments of the problem that was judged last come first. Waits for at most `patience_s` seconds until a build
+        has ended; returns None if none has.
+        """
+        end = time.monotonic() + patience_s
+        while True:
+            built = [each for each in self._waiting if self._sessions[each.name].is_built(each.candidate)]
+            if built:
+                chosen = next((each for each in built if each.name == self._current), built[0])
+                self._waiting.remove(chosen)
+                return chosen
+            if time.monotonic() >= end:
+                return None
+            time.sleep(_TICK_S)
+
+    def judge(self, assignment: Assignment) -> list[Result]:
+        """Judges the candidate of an assignment that `next` returned.
+
+        Returns the candidate's result first, then the results of the baselines that were timed beside it.
+        Raises ProblemUnusable if the problem cannot be used, and ForkServerGone if the fork server has ended.
+        """
+        self._leave_other_problems(assignment.name)
+        try:
+            return self._sessions[assignment.name].judge_one(assignment.candidate)
+        except ForkServerGone:
+            raise
+        except UserError as error:
+            self.close()
+            for each in self._waiting:
+                self._begin_build(each)
+            raise ProblemUnusable(str(error)) from None
+
+    def drop(self, name: str) -> list[Assignment]:
+        """Removes all assignments of the problem `name` from those that wait, and returns them."""
+        dropped = [each for each in self._waiting if each.name == name]
+        self._waiting = [each for each in self._waiting if each.name != name]
+        return dropped
+
+    def _begin_build(self, assignment: Assignment) -> None:
+        try:
+            self._session_of(assignment).build_ahead(assignment.candidate)
+        except ForkServerGone:
+            raise
+        except UserError as error:
+            raise ProblemUnusable(str(error)) from None
+
+    def _session_of(self, assignment: Assignment) -> Session:
+        """Returns the session of the assignment's problem, which is started if there is none."""
+        if assignment.name not in self._sessions:
+            self._fork_server = self._fork_server or _fork_server_in(self._folder)
+            problem = problems.load(assignment.name, assignment.problem).sized({}, emulated=self.device.emulated)
+            if assignment.problem not in self._hidden:  # also from the candidates of other problems
+                self._hidden.append(assignment.problem)
+            session = Session(
+                problem, self.device, self._settings, SilentObserver(), self._fork_server, self._hidden
+            )  # fmt: skip
+            session.companions.kept = True
+            self._sessions[assignment.name] = session.__enter__()
+        return self._sessions[assignment.name]
+
+    def _leave_other_problems(self, name: str) -> None:
+        """Ends the baselines of the other problems, and the sessions of those without assignments that wait."""
+        self._current = name
+        wanted = {name, *(each.name for each in self._waiting)}
+        for other in self._sessions.keys() - wanted:
+            self._sessions.pop(other).__exit__(None, None, None)
+        for other, session in self._sessions.items():
+            if other != name:
+                session.companions.close()
+
+
+def _fork_server_in(folder: Path) -> ForkServer:
+    """Returns a new fork server whose files are in `folder`.
+
+    Only these: other temporary files, such as the lock of a GPU, must be where every run on this machine finds them.
+    """
+    before, tempfile.tempdir = tempfile.tempdir, str(folder)
+    try:
+        return ForkServer()
+    finally:
+        tempfile.tempdir = before

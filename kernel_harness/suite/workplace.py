@@ -1,0 +1,64 @@
+"""The temporary folder of a suite. It holds the folders of its evaluators, and is removed also after a kill.
+
+The driver and its evaluators hold a lock on the folder. If all of them were killed, the lock is free, and the next
+suite on the machine removes the folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+_PREFIX = "kernel-harness-suite-"
+_LOCK = "lock"
+
+
+class Workplace:
+    """A new temporary folder, locked by this process and by each process that inherits `lock`.
+
+    A Workplace is a context manager, which removes the folder at its end. The constructor removes the folders of suites
+    whose processes have all been killed.
+    """
+
+    def __init__(self) -> None:
+        remove_abandoned()
+        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self.lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+
+    def __enter__(self) -> Workplace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.close(self.lock)
+
+
+def leave(own: Path) -> None:
+    """Removes `own`, an evaluator's folder in a Workplace, and the Workplace too if it has no other evaluator's folder.
+
+    An evaluator whose driver was killed calls this at its end.
+    """
+    shutil.rmtree(own, ignore_errors=True)
+    with suppress(OSError):
+        if not any(path.is_dir() for path in own.parent.iterdir()):
+            shutil.rmtree(own.parent, ignore_errors=True)
+
+
+def remove_abandoned() -> None:
+    """Removes the temporary folders of suites whose driver and evaluators have all ended."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)

@@ -1,0 +1,109 @@
+"""Timed calls on a GPU: the judge's clock beside the device's. Everything here is skipped where there is no GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernel_harness.core.paths import SHIPPED
+from kernel_harness.core.status import Status
+from kernel_harness.device.cuda import Cuda
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.problem.problem import load
+from kernel_harness.results.record import Result
+from kernel_harness.session.run import SilentObserver
+from kernel_harness.session.session import Session
+from kernel_harness.session.settings import Settings
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU on this machine"),
+]
+
+MODEL = """
+import dataclasses
+
+import torch
+
+from kernel_harness.device.cuda import Cuda
+
+
+class ModelNew(torch.nn.Module):
+    stream = None
+
+    def forward(self, A, B):
+        self.stream = self.stream or torch.cuda.Stream()
+        out = torch.empty(A.shape[1], B.shape[0], device=A.device)
+{body}
+        return out
+"""
+PLAIN = "        torch.matmul(A.T, B.T, out=out)"
+IN_STREAM = """
+        with torch.cuda.stream(self.stream):
+            torch.matmul(A.T, B.T, out=out)
+"""
+WAITING = "        self.stream.wait_stream(torch.cuda.current_stream())" + IN_STREAM
+JOINED = WAITING + "        torch.cuda.current_stream().wait_stream(self.stream)"
+SCALED = """
+
+honest = Cuda.timed
+
+
+def forged(self, call, *, hold, cold):
+    result, clocked = honest(self, call, hold=hold, cold=cold)
+    return result, dataclasses.replace(clocked, device_ms=clocked.device_ms * 0.95)
+
+
+Cuda.timed = forged
+"""
+SOURCES = {
+    "honest": MODEL.format(body=PLAIN),
+    "joined": MODEL.format(body=JOINED),
+    "waits": MODEL.format(body=PLAIN + "\n        torch.cuda.synchronize()"),
+    "scaled": MODEL.format(body=PLAIN) + SCALED,
+    "not joined": MODEL.format(body=WAITING),
+    "without order": MODEL.format(body=IN_STREAM),
+}
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Result]:
+    """All candidates in one run at the full size of matmul_tt, where torch takes milliseconds."""
+    problem = load("matmul_tt", SHIPPED / "problems" / "matmul_tt.py")
+    candidates = [Candidate(name, Path(f"{name}.py"), source) for name, source in SOURCES.items()]
+    with Session(problem, Cuda("cuda"), Settings(budget_s=10), SilentObserver()) as session:
+        return {result.kernel: result for result in session.judge(candidates, lambda result: None)}
+
+
+def told(result: Result) -> float:
+    """The told time as a multiple of torch's, which does the same work."""
+    assert result.status is Status.PASSED, result.reason
+    assert result.timing is not None and result.timing.speedup is not None
+    return 1 / result.timing.speedup.estimate
+
+
+@pytest.mark.parametrize("name", ["honest", "joined"])
+def test_the_device_s_time_of_an_honest_kernel_counts(name: str, results: dict[str, Result]) -> None:
+    measurement = results[name].measurement
+    assert abs(told(results[name]) - 1) < 0.01
+    assert measurement is not None and not measurement.unordered and not measurement.waits_for_the_device
+
+
+def test_a_device_time_that_is_told_5_percent_too_short_is_corrected(results: dict[str, Result]) -> None:
+    assert told(results["scaled"]) > 0.98
+    assert "the judge's clock shows that a call takes longer" in results["scaled"].reason
+
+
+def test_a_call_that_waits_for_the_device_is_known_as_such(results: dict[str, Result]) -> None:
+    measurement = results["waits"].measurement
+    assert measurement is not None and measurement.waits_for_the_device
+    assert 0.99 < told(results["waits"]) < 1.1
+
+
+@pytest.mark.parametrize("name", ["not joined", "without order"])
+def test_kernels_in_a_stream_of_their_own_are_timed_by_the_judge(name: str, results: dict[str, Result]) -> None:
+    measurement = results[name].measurement
+    assert measurement is not None and measurement.unordered
+    assert told(results[name]) > 0.95

@@ -1,0 +1,186 @@
+"""The driver of a suite: which candidate is judged when, what is stored, and what an ended evaluator costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.suites import SIMULATED, driver
+
+from kernel_harness.core.errors import EnvironmentLacking, UserError
+from kernel_harness.core.status import Status
+from kernel_harness.results.journal import Journal
+from kernel_harness.session.settings import Settings
+from kernel_harness.suite import handle
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handle, "PROGRAM", (str(SIMULATED),))
+
+
+def judged(folder: Path) -> list[str]:
+    path = folder / "judged"
+    return path.read_text().split() if path.exists() else []
+
+
+def test_every_candidate_gets_its_verdict(tmp_path: Path) -> None:
+    suite, heard, journal = driver(tmp_path, {"p/a.py": "pass 2", "p/b.py": "wrong", "q/a.py": "pass 3"})
+    suite.run()
+
+    verdicts = {one.id: (one.status, one.speedup and one.speedup.estimate) for one in journal.read()}
+    assert verdicts == {
+        ("p", "a"): (Status.PASSED, 2.0), ("p", "b"): (Status.WRONG_VALUES, None), ("q", "a"): (Status.PASSED, 3.0),
+    }  # fmt: skip
+    assert heard.entries == journal.read()
+
+
+def test_equal_sources_of_a_problem_are_judged_once(tmp_path: Path) -> None:
+    suite, _, journal = driver(tmp_path, {"p/a.py": "pass 2", "p/b.py": "pass 2", "q/a.py": "pass 2 other"})
+    suite.run()
+
+    assert judged(tmp_path) == ["p/a", "q/a"]
+    assert {one.id: one.same_as for one in journal.read()} == {("p", "a"): None, ("p", "b"): "a", ("q", "a"): None}
+
+
+def test_a_finished_suite_judges_nothing_again(tmp_path: Path) -> None:
+    candidates = {"p/a.py": "pass 2", "p/b.py": "wrong"}
+    driver(tmp_path, candidates)[0].run()
+    again, heard, _ = driver(tmp_path, candidates)
+    again.run()
+
+    assert judged(tmp_path) == ["p/a", "p/b"]
+    assert len(heard.done) == 2 and not heard.entries
+
+
+def test_a_changed_candidate_is_judged_again(tmp_path: Path) -> None:
+    driver(tmp_path, {"p/a.py": "pass 2", "p/b.py": "wrong"})[0].run()
+    again, _, journal = driver(tmp_path, {"p/a.py": "pass 4", "p/b.py": "wrong"})
+    again.run()
+
+    assert judged(tmp_path) == ["p/a", "p/b", "p/a"]
+    assert [one.speedup.estimate for one in journal.read() if one.speedup] == [4.0]
+
+
+def test_a_new_candidate_with_a_known_source_is_not_judged(tmp_path: Path) -> None:
+    driver(tmp_path, {"p/a.py": "pass 2"})[0].run()
+    again, _, journal = driver(tmp_path, {"p/a.py": "pass 2", "p/b.py": "pass 2"})
+    again.run()
+
+    assert judged(tmp_path) == ["p/a"]
+    assert journal.read()[1].same_as == "a"
+
+
+def test_other_settings_are_refused(tmp_path: Path) -> None:
+    driver(tmp_path, {"p/a.py": "pass 2"})[0].run()
+
+    with pytest.raises(UserError, match="quick was False and is True"):
+        driver(tmp_path, {"p/a.py": "pass 2"}, settings=Settings(quick=True))
+
+
+def test_two_drivers_cannot_judge_one_suite(tmp_path: Path) -> None:
+    suite, _, journal = driver(tmp_path, {"p/a.py": "pass 2"})
+
+    with journal.exclusive(), pytest.raises(UserError, match="another process judges"):
+        suite.run()
+
+
+def test_a_result_without_an_entry_is_not_judged_again(tmp_path: Path) -> None:
+    """A driver that is killed between its two writes leaves this."""
+    candidates = {"p/a.py": "pass 2", "p/b.py": "wrong"}
+    first, _, journal = driver(tmp_path, candidates)
+    first.run()
+    lines = journal.path.read_text().splitlines(keepends=True)
+    journal.path.write_text(lines[0])
+    again, heard, _ = driver(tmp_path, candidates)
+    again.run()
+
+    assert judged(tmp_path) == ["p/a", "p/b"]
+    assert [one.status for one in heard.done] == [Status.PASSED, Status.WRONG_VALUES]
+
+
+def test_a_line_that_is_cut_short_is_judged_again(tmp_path: Path) -> None:
+    candidates = {"p/a.py": "pass 2", "q/b.py": "wrong"}
+    first, _, journal = driver(tmp_path, candidates)
+    first.run()
+    for path in (journal.path, journal.folder / "q" / "simulated" / "runs.jsonl"):
+        path.write_text(path.read_text()[:-20])
+    again, _, _ = driver(tmp_path, candidates)
+    again.run()
+
+    assert judged(tmp_path) == ["p/a", "q/b", "q/b"]
+    assert {one.id for one in journal.read()} == {("p", "a"), ("q", "b")}
+
+
+def test_full_results_are_stored_with_one_result_of_each_baseline(tmp_path: Path) -> None:
+    suite, _, journal = driver(tmp_path, {"p/a.py": "pass 2", "p/b.py": "wrong"})
+    suite.run()
+
+    stored = Journal(journal.folder / "p" / "simulated").read()
+    assert [result.kernel for result in stored] == ["torch", "a", "b"]
+    assert len({result.run for result in stored}) == 1
+
+
+def test_files_that_a_killed_driver_has_not_finished_are_removed(tmp_path: Path) -> None:
+    suite, _, journal = driver(tmp_path, {"p/a.py": "pass 2"})
+    journal.folder.mkdir()
+    (journal.folder / ".summary.md-x1y2z3").touch()
+    suite.run()
+
+    assert not list(journal.folder.glob(".*"))
+
+
+def test_the_seed_is_kept_for_the_next_run(tmp_path: Path) -> None:
+    suite, _, journal = driver(tmp_path, {"p/a.py": "pass 2"}, settings=Settings(seed=77))
+    suite.run()
+
+    assert json.loads((journal.folder / "suite.json").read_text())["seed"] == 77
+
+
+# ------------------------------------------------------------------------------------------- ended evaluators
+
+
+def test_an_evaluator_that_ends_costs_no_verdict(tmp_path: Path) -> None:
+    died = tmp_path / "died"
+    suite, _, journal = driver(tmp_path, {"p/a.py": "pass 2", "p/b.py": f"die once {died}", "p/c.py": "pass 3"})
+    suite.run()
+
+    assert {one.candidate: one.status for one in journal.read()} == dict.fromkeys("abc", Status.PASSED)
+    assert sorted(judged(tmp_path)) == ["p/a", "p/b", "p/b", "p/c"]
+
+
+def test_a_candidate_that_ends_two_evaluators_is_crashed_and_the_others_are_judged(tmp_path: Path) -> None:
+    suite, _, journal = driver(tmp_path, {"p/a.py": "die", "p/b.py": "pass 2", "q/a.py": "pass 3"}, evaluators=2)
+    suite.run()
+
+    found = {one.id: one for one in journal.read()}
+    assert found["p", "a"].status is Status.CRASHED
+    assert "the device's context is broken" in found["p", "a"].reason
+    assert found["p", "b"].passed and found["q", "a"].passed
+    assert judged(tmp_path).count("p/a") == 2
+
+
+def test_evaluators_that_end_before_they_judge_end_the_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handle, "PROGRAM", ("-c", "raise SystemExit('no such device')"))
+    suite, _, _ = driver(tmp_path, {"p/a.py": "pass 2"})
+
+    with pytest.raises(EnvironmentLacking, match="no such device"):
+        suite.run()
+
+
+def test_a_problem_that_cannot_be_used_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    suite, heard, journal = driver(tmp_path, {"p/a.py": "unusable", "p/b.py": "pass 2", "q/a.py": "pass 3"}, ahead=0)
+    suite.run()
+
+    assert heard.unusables == suite.unusable == {"p": "the reference fails"}
+    assert [one.id for one in journal.read()] == [("q", "a")]
+    assert judged(tmp_path) == ["p/a", "q/a"]
+
+
+def test_a_silent_evaluator_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernel_harness.suite.dispatcher._LONGEST_SILENCE_S", 0.5)
+    suite, _, journal = driver(tmp_path, {"p/a.py": "wait", "p/b.py": "pass 2"})
+    suite.run()
+
+    assert {one.candidate: one.status for one in journal.read()} == {"a": Status.CRASHED, "b": Status.PASSED}
