@@ -1,4 +1,4 @@
-"""The verb `profile`: shows the launches, memory traffic and registers of one call of a kernel."""
+"""The verb `profile`: shows the launches, memory traffic by line and registers of one call of a kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from kernel_harness.cli.arguments import OK, add_device, add_kernel, add_problem, add_results
 from kernel_harness.core.terminal import terminal
 
-HELP = "show launches, memory traffic, registers and occupancy of one call of a kernel (on a GPU: by Nsight Compute)"
+HELP = "show launches, memory traffic by line and registers of one call of a kernel (on a GPU: by Nsight Compute)"
 EXAMPLES = (
     ("profile matmul_tt tiled", "profile on the GPU if there is one, else under emulation"),
     ("profile matmul_tt tiled --shape M=1024", "profile at another size"),

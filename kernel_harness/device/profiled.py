@@ -6,6 +6,8 @@ If nvcc is installed, the device also records what ptxas reports about each kern
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from kernel_harness.compile import cache, nvcc
 from kernel_harness.compile.errors import BuildFailed, NoCompiler
 from kernel_harness.compile.sources import Sources
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.emulator import extension, torch_cuda
+from kernel_harness.emulator import extension, shared_parts, source_lines, torch_cuda
 from kernel_harness.emulator.flags import Instrumentation
 from kernel_harness.emulator.keys import extension_key
 
@@ -25,6 +27,13 @@ class Profiled(Emulated):
     """The emulated device, which counts the memory accesses and barriers of each kernel launch."""
 
     name = "cpu-profiled"
+
+    def prepare(self) -> None:
+        """Builds the emulator, and the precompiled header for code that reports its memory accesses.
+
+        Raises BuildFailed if a part cannot be built, and NoCompiler if this machine lacks a tool for the build.
+        """
+        shared_parts.prepare(reporting=True)
 
     def build_key(self, sources: Sources, /) -> str:
         """Returns the build cache's key of the candidate's library with counters. nvcc's path is a part of the key."""
@@ -47,9 +56,31 @@ class Profiled(Emulated):
     def end_profile(self) -> list[dict[str, Any]]:
         """Stops counting. Returns one dict for each kernel launched since `begin_profile`, in order.
 
-        A dict holds the sizes of the launch, and the numbers of memory accesses and barriers.
+        A dict holds the sizes of the launch, the numbers of memory accesses and barriers, and for each instruction that
+        accessed memory in the sampled blocks, what it did and from which lines of the sources it comes.
         """
-        return torch_cuda.profile_end()
+        launched = torch_cuda.profile_end()
+        _add_places([instruction for launch in launched for instruction in launch["instructions"]])
+        return launched
+
+
+def _add_places(instructions: Sequence[dict[str, Any]]) -> None:
+    """Replaces the address of each instruction by its lines, the list `frames`, and its `column`.
+
+    Without binutils, `frames` is empty.
+    """
+    sites: dict[str, set[int]] = {}
+    for each in instructions:
+        each["site"] -= 1  # it is a return address, which may belong to the next line
+        sites.setdefault(each["library"], set()).add(each["site"])
+    known: dict[tuple[str, int], source_lines.Place] = {}
+    for library, at in sites.items():
+        with suppress(OSError):
+            found = source_lines.places(Path(library), sorted(at))
+            known.update({(library, site): place for site, place in found.items()})
+    for each in instructions:
+        place = known.get((each.pop("library"), each.pop("site")), source_lines.Place((), None))
+        each["frames"], each["column"] = place.frames, place.column
 
 
 def note_of(library: Path) -> dict[str, str]:

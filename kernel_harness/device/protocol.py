@@ -256,7 +256,8 @@ class Profiles(Protocol):
     def end_profile(self) -> list[dict[str, Any]]:
         """Stops counting. Returns one dict for each kernel launched since `begin_profile`, in order.
 
-        A dict holds the sizes of the launch, and the numbers of memory accesses and barriers.
+        A dict holds the sizes of the launch, the numbers of memory accesses and barriers, and what the instructions of
+        some blocks did.
         """
 
 

@@ -40,7 +40,7 @@ class Sanitized(Emulated):
 
         Raises BuildFailed if a part cannot be built, and NoCompiler if this machine lacks a tool for the build.
         """
-        shared_parts.prepare(sanitized=True)
+        shared_parts.prepare(reporting=True)
 
     def begin_sanitizing(self, file: CandidateFile) -> None:
         """Switches the sanitizer on, in a worker. `file` is the candidate's file, which reports refer to."""

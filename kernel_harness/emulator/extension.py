@@ -71,12 +71,11 @@ def _build_with_full_headers(sources: Sources, folder: Path, instrumentation: In
 
 
 def _build_with(headers: Headers, sources: Sources, folder: Path, instrumentation: Instrumentation) -> None:
-    sanitized = instrumentation is Instrumentation.SANITIZED
     units = translation_units(sources, headers, instrumentation)
 
     def compile_one(unit: Unit) -> None:
         try:
-            compile_unit(unit, sources, folder, sanitized=sanitized)
+            compile_unit(unit, sources, folder, instrumentation)
         except BuildFailed as failure:
             # In these cases, other headers of torch cannot help.
             failure.final = not unit.includes_torch or find_in_log(failure.log) is not None
@@ -84,7 +83,7 @@ def _build_with(headers: Headers, sources: Sources, folder: Path, instrumentatio
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(compile_one, units))
-    if not sanitized:  # sanitized code has unused bytes behind each variable
+    if instrumentation is not Instrumentation.SANITIZED:  # sanitized code has unused bytes behind each variable
         _refuse_excess(sources, [folder / f"{unit.name}.o" for unit in units])
     _link(units, sources, folder)
 

@@ -17,8 +17,8 @@ class Instrumentation(Enum):
     """Whether a candidate's code reports each of its memory accesses, and what it reports."""
 
     NONE = auto()
-    COUNTED = auto()  # reports the number of bytes, for a profile
-    SANITIZED = auto()  # reports address, size and kind, for the sanitizer
+    COUNTED = auto()  # reports address, size and kind, for a profile
+    SANITIZED = auto()  # reports them to the sanitizer
 
 
 # -O2, because at the small shapes of the checks a higher level costs more compile time than it saves run time.
@@ -34,15 +34,18 @@ PLAIN = (
     "-fno-strict-aliasing",  # nvcc allows a kernel to read floats as integers, and through vector pointers
     "-fno-gnu-unique",  # else templates of one name in two libraries would share one variable
 )  # fmt: skip
-# Sanitized code calls the runtime before each access. Its line table (-g1) gives the line of the access. DWARF 4,
-# because old and new versions of binutils read it correctly. -O1, because more optimisation would move an access to
-# another line or remove it.
-SANITIZED = (
+# Code that reports its accesses calls a function before each access. Its line table (-g1) gives the line of the access.
+# DWARF 4, because old and new versions of binutils read it correctly. -O1, because more optimisation would move an
+# access to another line or remove it.
+REPORTING = (
     *(flag for flag in PLAIN if flag not in _OPTIMISED), "-O1", "-g1", "-gdwarf-4", "-fsanitize=thread",
     "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
-# Counted code calls a function before each access, too. This function is compiled into the candidate's library.
-COUNTED = ("-O1", "-fno-peel-loops", "-fsanitize=thread")
+# In counted code, an access to a vector such as float4 stays one access, as on a GPU.
+COUNTED = ("-fno-tree-sra",)
+# The function that counted code calls before each access is compiled into the candidate's library, and must not call
+# itself.
+COUNTS = ("-fno-sanitize=thread", "-fvisibility=hidden")
 # Code that casts pointers calls the runtime at an access through a misaligned pointer. The flag makes kernels slower,
 # so code without such casts is compiled without it.
 CHECKS_ALIGNMENT = ("-fsanitize=alignment",)
@@ -56,9 +59,9 @@ FULL_HEADERS = ("-I", str(CUDA_HEADERS), "-I", str(INCLUDE), "-I", str(bindings.
 LIGHT_HEADERS = ("-I", str(INCLUDE / "light"), *FULL_HEADERS)
 
 
-def for_candidates(*, sanitized: bool) -> tuple[str, ...]:
+def for_candidates(*, reporting: bool) -> tuple[str, ...]:
     """Returns the g++ flags for a candidate's code and for the precompiled header that it includes.
 
-    If `sanitized`, the flags make the code report each memory access to the sanitizer.
+    If `reporting`, the flags make the code call a function before each memory access.
     """
-    return (*(SANITIZED if sanitized else PLAIN), *_TORCH_DEFINITIONS)
+    return (*(REPORTING if reporting else PLAIN), *_TORCH_DEFINITIONS)

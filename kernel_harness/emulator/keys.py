@@ -42,7 +42,7 @@ def part_key(name: str, *code: Path) -> str:
 
     `name` is the name of the part. `code` are the harness's files and folders that the part is compiled from.
     """
-    words = [flags.for_candidates(sanitized=sanitized) for sanitized in (False, True)]
+    words = [flags.for_candidates(reporting=reporting) for reporting in (False, True)]
     return cache.key(what=name, machine=host_compiler.identity(), flags=words, code=cache.digest_of(*code))
 
 

@@ -41,15 +41,15 @@ def runtime() -> Path:
     return cache.get_or_build("emulator", key, build)[0] / "libemulator.so"
 
 
-def prelude(sanitized: bool = False) -> Path:
+def prelude(reporting: bool = False) -> Path:
     """Returns the path of the header that every candidate's source includes first.
 
     The same folder has a precompiled form of the header, which g++ uses instead. The first call on a machine builds it.
-    If `sanitized`, it is the form for code that the sanitizer checks. Raises BuildFailed, or NoCompiler if this machine
-    lacks a tool for the build.
+    If `reporting`, it is the form for code that reports its memory accesses. Raises BuildFailed, or NoCompiler if this
+    machine lacks a tool for the build.
     """
-    words = [*flags.for_candidates(sanitized=sanitized), *flags.LIGHT_HEADERS]
-    key = part_key("prelude" + "-sanitized" * sanitized, flags.INCLUDE, bindings.INCLUDE)
+    words = [*flags.for_candidates(reporting=reporting), *flags.LIGHT_HEADERS]
+    key = part_key("prelude" + "-reporting" * reporting, flags.INCLUDE, bindings.INCLUDE)
     return cache.get_or_build("emulator", key, lambda folder: _precompile(words, folder))[0] / "prelude.h"
 
 
@@ -65,7 +65,7 @@ def full_prelude() -> Path:
     def build(folder: Path) -> None:
         # g++ needs 2 GiB of memory for this. Without the precompiled form, g++ reads the header itself.
         with suppress(BuildFailed):
-            _precompile([*flags.for_candidates(sanitized=False), *flags.FULL_HEADERS], folder)
+            _precompile([*flags.for_candidates(reporting=False), *flags.FULL_HEADERS], folder)
 
     return cache.get_or_build("emulator", _full_prelude_key(), build)[0] / "prelude.h"
 
@@ -85,17 +85,17 @@ def _precompile(words: Sequence[str], folder: Path) -> None:
     host_compiler.run([*torchs, *words, "-x", "c++-header", header, "-o", "prelude.h.gch"], folder)
 
 
-def prepare(sanitized: bool = False) -> None:
+def prepare(reporting: bool = False) -> None:
     """Builds the parts of the emulator that all candidates share. Leaves out the parts that the build cache has.
 
-    The builds run in parallel.
+    The builds run in parallel. If `reporting`, the candidates' code reports its memory accesses.
 
     If the user interrupts the builds, this function first ends the compilers that it started, so that the harness does
     not wait for them. Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.
     """
     cache.mark_used("emulator", _full_prelude_key())  # so that it is not evicted while workers need it
     with ThreadPoolExecutor() as pool:
-        builds = [pool.submit(prelude, sanitized), pool.submit(runtime), pool.submit(bindings.library)]
+        builds = [pool.submit(prelude, reporting), pool.submit(runtime), pool.submit(bindings.library)]
         try:
             until_done(builds)
         except BaseException:

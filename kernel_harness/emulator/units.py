@@ -73,27 +73,28 @@ def translation_units(sources: Sources, headers: Headers, instrumentation: Instr
     Raises BuildFailed if a kernel launch cannot be parsed or the precompiled header cannot be built, and NoCompiler if
     this machine lacks a tool for the build.
     """
-    units = _source_units(sources, headers, sanitized=instrumentation is Instrumentation.SANITIZED)
+    units = _source_units(sources, headers, reporting=instrumentation is not Instrumentation.NONE)
     if _CASTS_POINTERS.search(code_only(sources.cuda)):
         units = [replace(unit, flags=[*unit.flags, *flags.CHECKS_ALIGNMENT]) for unit in units]
     if instrumentation is not Instrumentation.COUNTED:
         return units
     units = [replace(unit, flags=[*unit.flags, *flags.COUNTED]) for unit in units]
     # The counting functions are hidden, so that a library calls its own and not those of another library.
-    counting = [*flags.FULL_HEADERS, "-fvisibility=hidden"]
+    counting = [*flags.FULL_HEADERS, *flags.COUNTS]
     return [*units, Unit("counting", flags.COUNTING.read_text(), counting, includes_torch=False)]
 
 
-def compile_unit(unit: Unit, sources: Sources, folder: Path, *, sanitized: bool) -> None:
+def compile_unit(unit: Unit, sources: Sources, folder: Path, instrumentation: Instrumentation) -> None:
     """Compiles one translation unit of a candidate to the object file `<name of the unit>.o` in `folder`.
 
-    `sources` gives the include paths. If `sanitized`, unused bytes are put behind each `__shared__` variable, so that
-    an access behind its end does not reach the next variable. Raises BuildFailed, or NoCompiler if this machine lacks a
-    tool for the build.
+    `sources` gives the include paths. For the sanitizer, unused bytes are put behind each `__shared__` variable, so
+    that an access behind its end does not reach the next variable. Raises BuildFailed, or NoCompiler if this machine
+    lacks a tool for the build.
     """
     (folder / f"{unit.name}.cpp").write_text(unit.text, encoding="utf-8")
-    words = [*_words(unit, sources, sanitized), "-MD", "-MF", f"{unit.name}.d"]
-    if not sanitized:
+    reporting = instrumentation is not Instrumentation.NONE
+    words = [*_words(unit, sources, reporting=reporting), "-MD", "-MF", f"{unit.name}.d"]
+    if instrumentation is not Instrumentation.SANITIZED:
         host_compiler.run([*words, "-c", f"{unit.name}.cpp", "-o", f"{unit.name}.o"], folder)
         return
     assembly = folder / f"{unit.name}.s"
@@ -110,7 +111,7 @@ def refuse_errors(unit: Unit, sources: Sources, folder: Path) -> None:
     so it may miss an error, and never finds a wrong one. `sources` gives the include paths.
     """
     (folder / f"{unit.name}.cpp").write_text(unit.text + _STOP, encoding="utf-8")
-    words = [*_words(unit, sources, sanitized=False), "-fsyntax-only", f"{unit.name}.cpp"]
+    words = [*_words(unit, sources, reporting=False), "-fsyntax-only", f"{unit.name}.cpp"]
     try:
         host_compiler.run(words, folder)
     except BuildFailed as failure:
@@ -127,19 +128,19 @@ def rewritten(sources: Sources) -> str:
         raise BuildFailed(f"{sources.cuda_file}:{error.line}: error: {error.problem}", final=True) from None
 
 
-def _words(unit: Unit, sources: Sources, sanitized: bool) -> list[str | Path]:
+def _words(unit: Unit, sources: Sources, *, reporting: bool) -> list[str | Path]:
     paths = [word for path in sources.include_paths for word in ("-I", path)]
-    return [*host_compiler.torch_flags(), *flags.for_candidates(sanitized=sanitized), *unit.flags, *paths]
+    return [*host_compiler.torch_flags(), *flags.for_candidates(reporting=reporting), *unit.flags, *paths]
 
 
-def _source_units(sources: Sources, headers: Headers, *, sanitized: bool) -> list[Unit]:
+def _source_units(sources: Sources, headers: Headers, *, reporting: bool) -> list[Unit]:
     """Returns the translation units of a candidate: one for its C++ source, one for its CUDA source, or one for both.
 
     If the C++ source only declares functions, one unit has both sources, which saves a compiler call. In this unit, the
     C++ source and the code that exports its functions to Python come first, so that they do not see the CUDA source.
     With two units, the CUDA source is compiled without torch's headers if it includes none of them.
     """
-    start = _first_includes(headers, sanitized)
+    start = _first_includes(headers, reporting)
     bound = headers is Headers.LIGHT and bindings.serve(code_only(sources.cpp) + code_only(sources.cuda))
     module = bindings.definition(sources) if bound else sources.bindings
     # A #define instead of a flag: torch's headers test the name, so with the flag g++ would reject the precompiled
@@ -163,15 +164,15 @@ def _source_units(sources: Sources, headers: Headers, *, sanitized: bool) -> lis
     return [Unit("main", cpp, [*host, *cpp_flags]), Unit("cuda", name + cuda, [*start, *ptx, *cuda_flags], needs_torch)]
 
 
-def _first_includes(headers: Headers, sanitized: bool) -> list[str | Path]:
+def _first_includes(headers: Headers, reporting: bool) -> list[str | Path]:
     """Returns the compiler flags for the include paths, and for the header that is included before the source.
 
     This header replaces those that torch's load_inline puts before every source.
     """
     if headers is Headers.LIGHT:
-        return [*flags.LIGHT_HEADERS, "-include", shared_parts.prelude(sanitized)]
+        return [*flags.LIGHT_HEADERS, "-include", shared_parts.prelude(reporting)]
     # A precompiled header serves only sources that are compiled with the flags of this header.
-    return [*flags.FULL_HEADERS, "-include", flags.PRELUDE if sanitized else _full_prelude()]
+    return [*flags.FULL_HEADERS, "-include", flags.PRELUDE if reporting else _full_prelude()]
 
 
 def _extra_includes(headers: Headers, *code: str) -> list[str | Path]:

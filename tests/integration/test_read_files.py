@@ -19,6 +19,7 @@ from support.product import PROBLEM_FILE
 from kernel_harness.compile import cache, read_files
 from kernel_harness.compile.sources import from_arguments
 from kernel_harness.emulator import strict, units
+from kernel_harness.emulator.flags import Instrumentation
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on the PATH")
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
@@ -118,7 +119,7 @@ def test_gpp_lists_the_headers_of_the_user_and_no_others(tmp_path):
         extra_include_paths=[str(own)], no_implicit_headers=True,
     )  # fmt: skip
     unit = units.Unit("main", sources.cuda, ["-Wall", f"@{own}/options"], includes_torch=False)
-    units.compile_unit(unit, sources, folder, sanitized=False)
+    units.compile_unit(unit, sources, folder, Instrumentation.NONE)
     assert read_files.of(sources, folder) == [f"{own}/one.h", f"{own}/two.h"]
 
 

@@ -27,15 +27,15 @@ def base_name(kernel: str) -> str:
     return re.split(r"[<(]", plain, maxsplit=1)[0].split("::")[-1].strip()
 
 
-def _number(value: Any, least: int = 0) -> int:
+def number(value: Any, least: int = 0) -> int:
     """Returns `value` as an integer of at least `least` and below 2^63.
 
     Raises TypeError or ValueError if Python cannot convert `value`, and ValueError if the integer is out of range.
     """
-    number = int(value)
-    if not least <= number < 1 << 63:
+    found = int(value)
+    if not least <= found < 1 << 63:
         raise ValueError("the number is out of range")
-    return number
+    return found
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,17 @@ class Launched:
         `message` is a mapping from a worker. Its keys should be the names of this class's fields, but the candidate may
         have changed it. Raises KeyError if a field is missing, and TypeError or ValueError if a value is malformed.
         """
-        sizes = {name: tuple(_number(n, least=1) for n in message[name]) for name in ("grid", "block")}
+        sizes = {name: tuple(number(n, least=1) for n in message[name]) for name in ("grid", "block")}
         if any(len(size) != 3 for size in sizes.values()):
             raise ValueError("a size must have three numbers")
         names = (name for name in Launched.__dataclass_fields__ if name not in (*sizes, "kernel"))
         kernel = printable(str(message["kernel"])).replace("\n", " ")[:_LONGEST_NAME]
-        return Launched(kernel=kernel, **sizes, **{name: _number(message[name]) for name in names})  # type: ignore[arg-type]
+        return Launched(kernel=kernel, **sizes, **{name: number(message[name]) for name in names})  # type: ignore[arg-type]
+
+    @property
+    def configuration(self) -> tuple[Any, ...]:
+        """Returns the kernel and the sizes of the launch, which are equal for equal launches."""
+        return (self.kernel, self.grid, self.block, self.dynamic_shared_bytes)
 
     @property
     def blocks(self) -> int:

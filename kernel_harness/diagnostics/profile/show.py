@@ -43,7 +43,7 @@ def launches(launched: Sequence[Launched]) -> str:
     sums.
     """
     rows = []
-    for _, equal in groupby(launched, key=lambda one: (one.kernel, one.grid, one.block, one.dynamic_shared_bytes)):
+    for _, equal in groupby(launched, key=lambda one: one.configuration):
         same = list(equal)
         first = same[0]
         counts = [

@@ -1,6 +1,4 @@
-// Counts the memory accesses of a candidate's library. This file is compiled into the library. An atomic exchange
-// counts as a read and a write. A compare-and-swap counts as a write only, because an atomic load before it counts as
-// the read.
+// Counts the memory accesses of a candidate's library. This file is compiled into the library.
 #include "emulator/access_hooks.h"
 
 #include "emulator/profile.h"
@@ -8,9 +6,24 @@
 namespace emulator {
 namespace {
 
-inline void accessed(const void* address, std::size_t bytes, AccessKind kind, const void*) {
-  if (only_reads(kind) || kind == AccessKind::kAtomicExchange) profile::touched(address, bytes, false);
-  if (!only_reads(kind)) profile::touched(address, bytes, true);
+profile::Access access_of(AccessKind kind) {
+  switch (kind) {
+    case AccessKind::kRead:
+    case AccessKind::kVolatileRead:
+      return profile::Access::kLoad;
+    case AccessKind::kAtomicLoad:
+      return profile::Access::kAtomicLoad;
+    case AccessKind::kAtomicExchange:
+      return profile::Access::kAtomicUpdate;
+    case AccessKind::kAtomicCompare:
+      return profile::Access::kAtomicCompare;
+    default:
+      return profile::Access::kStore;
+  }
+}
+
+inline void accessed(const void* address, std::size_t bytes, AccessKind kind, const void* caller) {
+  if (profile::on) profile::touched(address, bytes, access_of(kind), caller);
 }
 
 inline void fenced() {}

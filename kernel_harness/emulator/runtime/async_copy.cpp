@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "emulator/block_barrier.h"
+#include "emulator/profile.h"
 #include "emulator/sanitize.h"
 #include "emulator/scheduler.h"
 
@@ -58,9 +59,18 @@ Block& running_block() {
 
 Queue& mine() { return running_block().threads[threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)]; }
 
+void report(const Copy& copy, const void* site) {
+  if (!profile::on) return;
+  if (copy.bytes > copy.zeros) profile::touched(copy.from, copy.bytes - copy.zeros, profile::Access::kLoad, site);
+  profile::touched(copy.to, copy.bytes, profile::Access::kStore, site);
+}
+
 }  // namespace
 
-void async_copy(void* to, const void* from, std::size_t bytes, std::size_t zeros) { mine().open.push_back({to, from, bytes, zeros}); }
+void async_copy(void* to, const void* from, std::size_t bytes, std::size_t zeros) {
+  mine().open.push_back({to, from, bytes, zeros});
+  report(mine().open.back(), __builtin_return_address(0));
+}
 
 void async_commit() {
   Queue& queue = mine();
@@ -77,7 +87,9 @@ void async_wait(unsigned newest_left) {
 }
 
 void async_copy(ArrivalBarrier& barrier, void* to, const void* from, std::size_t bytes) {
-  running_block().bound[&barrier].push_back({to, from, bytes, 0});
+  Batch& batch = running_block().bound[&barrier];
+  batch.push_back({to, from, bytes, 0});
+  report(batch.back(), __builtin_return_address(0));
 }
 
 unsigned arrive(ArrivalBarrier& barrier, int arrivals) {

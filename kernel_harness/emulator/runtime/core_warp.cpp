@@ -12,7 +12,7 @@ namespace emulator {
 void Core::release(Gathering& gathering, unsigned first) {
   std::memcpy(gathering.values, gathering.given, sizeof gathering.given);
   gathering.lanes = gathering.arrived;
-  if (profile::on) profile::met_in_warp();
+  if (profile::on) profile::met_in_warp(first, gathering.lanes);
   if (sanitize::on) sanitize::release_warp(first, gathering.lanes);
   gathering.arrived = 0;
   for (unsigned i = 0; i < kWarpSize; ++i)

@@ -10,9 +10,12 @@ namespace emulator::profile {
 
 extern bool on;
 
-void launched(const Launch& launch);  // a launch begins; no other launch runs until it ends
-void met_at_barrier();                // all threads of a block met at a barrier
-void met_in_warp();                   // lanes met in a warp operation
-void touched(const void* address, std::size_t bytes, bool write);
+enum class Access : std::uint8_t { kLoad, kStore, kAtomicLoad, kAtomicUpdate, kAtomicCompare };
+
+void launched(const Launch& launch);                       // a launch begins; no other launch runs until it ends
+void met_at_barrier();                                     // all threads of the running block met at a barrier
+void met_in_warp(unsigned first, std::uint32_t lanes);     // lanes of the warp whose first thread is `first` met in a warp operation
+// The running thread accesses memory. `site` is the return address of the call that reports the access.
+void touched(const void* address, std::size_t bytes, Access access, const void* site);
 
 }  // namespace emulator::profile

@@ -195,9 +195,10 @@ inline unsigned lanemask_le() { return lanemask_lt() | lanemask_eq(); }
 inline unsigned lanemask_ge() { return ~lanemask_lt(); }
 inline unsigned lanemask_gt() { return ~lanemask_le(); }
 
-// cp.async. `source` is the number of bytes to read, the rest are zeros; or, as a predicate, whether to read none.
+// cp.async. `source` is the number of bytes to read, the rest are zeros; or, as a predicate, whether to read none. It is
+// inlined, so that a profile knows the kernel's line.
 template <class Size, class Source>
-void copy(Address to, Address from, Size bytes, Source source) {
+__attribute__((always_inline)) inline void copy(Address to, Address from, Size bytes, Source source) {
   const auto size = static_cast<std::size_t>(bytes);
   const std::size_t wanted = std::is_same_v<Source, bool> ? (source ? 0 : size) : static_cast<std::size_t>(source);
   if (to.aligned(size) && from.aligned(size)) async_copy(to.at, from.at, size, size - (wanted < size ? wanted : size));

@@ -1,0 +1,154 @@
+"""What each line of a candidate's file does to memory in the recorded warps: requests, sectors and bank conflicts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from kernel_harness.compile.candidate_file import CandidateFile
+from kernel_harness.core.terminal import printable
+from kernel_harness.diagnostics.profile.expressions import Kind, expression
+from kernel_harness.diagnostics.profile.resources import Launched, base_name, number
+
+SECTOR_BYTES, WAVEFRONT_BYTES = 32, 128
+_LONGEST_TEXT = 300
+_LEAST = {"requests": 1}
+# Headers of the emulator whose accesses are not those of a GPU, which has instructions for a whole warp or other
+# algorithms there.
+_NOT_AS_ON_A_GPU = re.compile(r"wmma\.h|ptx\.h|cub_\w+\.h|thrust_\w+\.h")
+# But these functions copy as a GPU does: `copy` of ptx.h is cp.async.
+_AS_ON_A_GPU = {("ptx.h", "copy")}
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Sums over requests. A request is one memory access of a warp, which is those of its threads together.
+
+    `asked_bytes` is what the threads ask for. In global memory, `sectors` counts the pieces of 32 bytes that are moved;
+    `least_sectors` would hold the different bytes of each request, and `aligned_sectors` would be moved if each
+    contiguous run of addresses began at a multiple of 32 bytes. In shared memory, `wavefronts` counts the accesses to
+    the 32 banks, `least_wavefronts` those without a bank conflict, and `ways` is the degree of the worst conflict.
+    `repeated` counts atomic updates in global memory that wait for another update of the same request and address.
+    """
+
+    requests: int
+    asked_bytes: int
+    sectors: int
+    least_sectors: int
+    aligned_sectors: int
+    wavefronts: int
+    least_wavefronts: int
+    repeated: int
+    ways: int
+
+    def __add__(self, other: Traffic) -> Traffic:
+        summed = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        return Traffic(**{**summed, "ways": max(self.ways, other.ways)})
+
+    @property
+    def moved_bytes(self) -> int:
+        """Returns the bytes that are moved: 32 for a sector. A wavefront counts as the 128 bytes that it can move."""
+        return SECTOR_BYTES * self.sectors + WAVEFRONT_BYTES * self.wavefronts
+
+    @property
+    def excess_bytes(self) -> int:
+        """Returns the bytes moved beyond the least possible. A repeated atomic update counts as one more sector."""
+        sectors = self.sectors - self.least_sectors + self.repeated
+        return SECTOR_BYTES * sectors + WAVEFRONT_BYTES * (self.wavefronts - self.least_wavefronts)
+
+
+@dataclass(frozen=True)
+class Access:
+    """The accesses of one kind at one place of the candidate's file.
+
+    `line` is the line, counted from 1, and `text` the accessed expression, or the whole line if that is not known.
+    `shared` is true for shared memory and false for global memory.
+    """
+
+    line: int
+    text: str
+    kind: Kind
+    shared: bool
+    traffic: Traffic
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The recorded accesses of one launch, of `blocks` of its blocks and `warps` warps in each of them.
+
+    `launches` is how often the call launched this kernel with these sizes. Only the first such launch is recorded.
+
+    `accesses` are in the order of the lines. `left_out` counts accesses of threads that were not recorded because too
+    many came before. `elsewhere` counts requests that belong to no line of the candidate's file, or to functions that a
+    GPU runs in another way.
+    """
+
+    launch: Launched
+    launches: int
+    blocks: int
+    warps: int
+    left_out: int
+    elsewhere: int
+    accesses: tuple[Access, ...]
+
+    @property
+    def warps_per_block(self) -> int:
+        """Returns the number of warps in a block of the launch."""
+        return -(-self.launch.threads_per_block // 32)
+
+    @property
+    def complete(self) -> bool:
+        """Returns whether all accesses of the launch were recorded."""
+        return (self.blocks, self.warps, self.left_out) == (self.launch.blocks, self.warps_per_block, 0)
+
+    @property
+    def weight(self) -> float:
+        """Returns how many times as many warps all equal launches have as were recorded."""
+        return self.launches * self.launch.blocks * self.warps_per_block / (self.blocks * self.warps)
+
+
+def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Recorded | None:
+    """Returns the recorded accesses of the launch that `message`, a mapping from a worker, describes.
+
+    Returns None if the launch was not recorded, as with a second launch of the same kernel and size. `launches` is how
+    often the call made such a launch, and `file` is the candidate's file. Raises KeyError, TypeError or ValueError if
+    the message is malformed.
+    """
+    blocks, warps = number(message["sampled_blocks"]), number(message["sampled_warps"])
+    if not blocks or not warps:
+        return None
+    sums: dict[tuple[int, str, Kind, bool], Traffic] = {}
+    elsewhere = 0
+    for each in message["instructions"]:
+        traffic = Traffic(**{f.name: number(each[f.name], least=_LEAST.get(f.name, 0)) for f in fields(Traffic)})
+        kind = Kind(each["kind"])
+        place = _place(each["frames"], each["column"], kind, file)
+        if place is None:
+            elsewhere += traffic.requests
+            continue
+        key = (*place, kind, bool(each["shared"]))
+        sums[key] = sums[key] + traffic if key in sums else traffic
+    accesses = tuple(Access(*key, traffic) for key, traffic in sorted(sums.items()))
+    launch, left_out = Launched.parse(message), number(message["left_out"])
+    return Recorded(launch, launches, blocks, warps, left_out, elsewhere, accesses)
+
+
+def _place(frames: Sequence[Any], column: Any, kind: Kind, file: CandidateFile) -> tuple[int, str] | None:
+    """Returns the line in the candidate's file that an instruction comes from, and the accessed expression.
+
+    `frames` have a file, a line and a function: those of the instruction, then of the calls around it that were
+    inlined. Returns None if none of them is in the candidate's file, or if a GPU does something else there.
+    """
+    for depth, (source, at, function) in enumerate(frames):
+        name = str(source)
+        if _NOT_AS_ON_A_GPU.fullmatch(name) and (name, base_name(str(function))) not in _AS_ON_A_GPU:
+            return None
+        found, line = file.place(name, number(at))
+        if found == file.name:
+            text = file.line(line)
+            known = column is not None and depth == 0
+            accessed = expression(text, number(column), kind) if known else None
+            return line, printable(accessed or text.strip())[:_LONGEST_TEXT]
+    return None

@@ -1,0 +1,76 @@
+"""Finds the expression of a memory access in its line, by the column that g++ gives to the access."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+_OBJECT = r"[\w:]+(?:(?:\.|->)\w+)*"
+_OPENING, _CLOSING = "[(", "])"
+
+
+class Kind(StrEnum):
+    """What an instruction does to memory. An atomic operation both reads and writes."""
+
+    LOAD = "load"
+    STORE = "store"
+    ATOMIC = "atomic"
+
+
+def expression(text: str, column: int, kind: Kind) -> str | None:
+    """Returns the subscript expression at a column of a line, such as `B[n * K + k]`, or None if it is not clear.
+
+    `column` counts bytes from 1. g++ gives a load the column of the last `]` of its expression (in a template that of
+    the `[`), and a store that of its assignment operator. A load has the column of an assignment that copies a
+    structure, of the `?` of a condition, or of the `(` of a call. Then its expression is clear only if one follows.
+    """
+    head = text.encode()[:column].decode(errors="ignore")
+    if head.endswith("["):
+        closing = _match(text, len(head) - 1, step=1)
+        return None if closing is None else _before(text[: closing + 1])
+    if kind is Kind.LOAD and head.endswith(("=", "?", "(")):
+        following = _subscripts(text[len(head) :])
+        return following[0] if len(following) == 1 else None
+    return _before(re.sub(r"\s*(?:<<?|>>?|[-+*/%&|^])?=?$", "", head))
+
+
+def _before(head: str) -> str | None:
+    """Returns the subscript expression at the end of `head`, or None if `head` ends otherwise."""
+    start = len(head)
+    while head[:start].rstrip().endswith(tuple(_CLOSING)):
+        opening = _match(head, len(head[:start].rstrip()) - 1, step=-1)
+        if opening is None:
+            return None
+        start = opening
+    word = re.search(rf"{_OBJECT}(?:<[\w\s*:]+>)?\s*$", head[:start])
+    return head[word.start() :] if head.endswith("]") and word else None
+
+
+def _subscripts(text: str) -> list[str]:
+    """Returns the subscript expressions in `text` that are not a part of another."""
+    found, end = [], 0
+    for match in re.finditer(rf"{_OBJECT}\s*(?=\[)", text):
+        if match.start() < end:
+            continue
+        end = match.end()
+        while text[end : end + 1] == "[":
+            closing = _match(text, end, step=1)
+            if closing is None:
+                return []
+            end = closing + 1
+        found.append(text[match.start() : end])
+    return found
+
+
+def _match(text: str, start: int, *, step: int) -> int | None:
+    """Returns the index of the bracket that matches the one at index `start`, or None if there is none.
+
+    `step` is the direction to search: 1 or -1.
+    """
+    depth, at = 0, start
+    while 0 <= at < len(text):
+        depth += (text[at] in _OPENING) - (text[at] in _CLOSING)
+        if not depth:
+            return at
+        at += step
+    return None

@@ -1,0 +1,453 @@
+"""The verb `profile` by source line: sectors and bank conflicts worked out by hand, and the causes that it names."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.command import ROOT, Harness
+
+from kernel_harness.compile.candidate_file import CandidateFile
+from kernel_harness.core.terminal import Terminal
+from kernel_harness.diagnostics import profile
+from kernel_harness.diagnostics.profile import accesses, lines
+from kernel_harness.diagnostics.profile.accesses import Recorded, Traffic
+from kernel_harness.diagnostics.profile.causes import NOTHING_WRONG, Cause, largest
+from kernel_harness.diagnostics.profile.expressions import Kind, expression
+from kernel_harness.problem import lookup
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.sandbox.fork_server import ForkServer
+
+needs_binutils = pytest.mark.skipif(not shutil.which("addr2line"), reason="needs binutils beside g++")
+PROBLEM = ROOT / "tests" / "support" / "candidates" / "new" / "softmax.py"
+# Blocks of one warp, if the launch says nothing else. x and y begin at a multiple of 256 bytes.
+PLANTED = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CUDA = r'''
+__global__ void copy(const float* x, float* y) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    y[i] = x[i];
+}
+
+__global__ void strided(const float* x, float* y) {
+    y[threadIdx.x] = x[threadIdx.x * 32] + x[threadIdx.x];
+}
+
+template <int STRIDE>
+__global__ void conflict(const float* x, float* y) {
+    __shared__ float tile[32 * STRIDE];
+    tile[threadIdx.x * STRIDE] = x[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = tile[threadIdx.x];
+}
+
+__global__ void rows(const float* x, float* y) {
+    const float4 four = *reinterpret_cast<const float4*>(x + threadIdx.x / 8 * 36 + threadIdx.x % 8 * 4);
+    reinterpret_cast<float4*>(y)[threadIdx.x] = four;
+}
+
+__global__ void shifted(const float* x, float* y) {
+    y[threadIdx.x] = x[threadIdx.x + 1];
+}
+
+__global__ void broadcast(const float* x, float* y) {
+    __shared__ float one[1];
+    if (threadIdx.x == 0) one[0] = x[7];
+    __syncthreads();
+    y[threadIdx.x] = one[0] * x[5];
+}
+
+__global__ void total(const float* x, float* y) {
+    atomicAdd(y, x[threadIdx.x]);
+}
+
+__global__ void histogram(const int* bin, float* y) {
+    __shared__ int bins[64];
+    bins[threadIdx.x] = 0;
+    __syncthreads();
+    atomicAdd(&bins[bin[threadIdx.x]], 1);
+    __syncthreads();
+    y[threadIdx.x] = bins[threadIdx.x];
+}
+
+__global__ void wide(const double* x, float4* y, double* z) {
+    __shared__ double two[64];
+    __shared__ float4 four[64];
+    two[threadIdx.x] = x[threadIdx.x];
+    two[threadIdx.x * 2] = 1;
+    four[threadIdx.x] = y[threadIdx.x];
+    four[threadIdx.x * 2] = y[threadIdx.x];
+    __syncthreads();
+    y[threadIdx.x] = four[threadIdx.x];
+    z[threadIdx.x] = two[threadIdx.x];
+}
+
+__global__ void ragged(const float* x, float* y) {
+    float sum = 0;
+    for (int i = 0; i < 4; ++i) {
+        if (i || threadIdx.x % 2 == 0) sum += x[i * 32 + threadIdx.x];
+        __syncwarp();
+    }
+    y[threadIdx.x] = sum;
+}
+
+torch::Tensor run(torch::Tensor input) {
+    auto from = torch::zeros({200000}, input.options()), to = torch::zeros({200000}, input.options());
+    const float* x = from.data_ptr<float>();
+    float* y = to.data_ptr<float>();
+    copy<<<100, 1024>>>(x, y);
+    strided<<<1, 32>>>(x, y);
+    conflict<2><<<1, 32>>>(x, y);
+    conflict<8><<<1, 32>>>(x, y);
+    conflict<32><<<1, 32>>>(x, y);
+    rows<<<1, 32>>>(x, y);
+    shifted<<<1, 32>>>(x, y);
+    broadcast<<<1, 32>>>(x, y);
+    total<<<1, 32>>>(x, y);
+    histogram<<<1, 32>>>(reinterpret_cast<const int*>(x), y);
+    wide<<<1, 32>>>(reinterpret_cast<const double*>(x), reinterpret_cast<float4*>(y),
+                    reinterpret_cast<double*>(y) + 512);
+    ragged<<<1, 32>>>(x, y);
+    copy<<<100, 1024>>>(x, y);
+    return to;
+}
+'''
+ops = load_inline("planted", "torch::Tensor run(torch::Tensor x);", CUDA, functions=["run"])
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return ops.run(x)
+"""
+# In these matrices every tile of each kernel is whole, and every row begins at a sector.
+SHAPE = {"M": 128, "K": 64, "N": 128}
+
+pytestmark = needs_binutils
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def planted(fork_server: ForkServer) -> dict[str, Recorded]:
+    """The recorded launches of PLANTED by kernel. Only one of two equal launches is recorded."""
+    candidate = Candidate("planted", Path("planted.py"), PLANTED)
+    found = profile.counted(lookup.problem(str(PROBLEM), ROOT), candidate, fork_server, lambda text: None)[2]
+    assert len(found) == len({each.launch.kernel for each in found}) == 12
+    return {each.launch.kernel: each for each in found}
+
+
+@pytest.fixture(scope="module")
+def shipped(fork_server: ForkServer) -> Callable[[str], Recorded]:
+    """The recorded launch of a shipped kernel that multiplies."""
+    problem = lookup.problem("matmul_tt", ROOT).sized(SHAPE, emulated=True)
+
+    def recorded(name: str) -> Recorded:
+        candidate = lookup.kernel(name, problem.name, ROOT)
+        (only,) = profile.counted(problem, candidate, fork_server, lambda text: None)[2]
+        return only
+
+    return recorded
+
+
+def sums(recorded: Recorded, text: str, kind: Kind) -> Traffic:
+    """The accesses whose text begins with `text`, on all lines."""
+    found = [each.traffic for each in recorded.accesses if each.text.startswith(text) and each.kind is kind]
+    assert found, [(each.text, each.kind) for each in recorded.accesses]
+    return sum(found[1:], start=found[0])
+
+
+def sectors(recorded: Recorded, text: str, kind: Kind = Kind.LOAD) -> tuple[float, float]:
+    """The sectors of a request and the least possible."""
+    traffic = sums(recorded, text, kind)
+    return traffic.sectors / traffic.requests, traffic.least_sectors / traffic.requests
+
+
+def wavefronts(recorded: Recorded, text: str, kind: Kind = Kind.LOAD) -> tuple[float, float]:
+    """The wavefronts of a request and the least possible."""
+    traffic = sums(recorded, text, kind)
+    return traffic.wavefronts / traffic.requests, traffic.least_wavefronts / traffic.requests
+
+
+def first_cause(recorded: Recorded) -> Cause:
+    return largest([recorded])[0]
+
+
+def line_of(text: str) -> int:
+    (line,) = [i for i, each in enumerate(PLANTED.split("\n"), 1) if text in each]
+    return line
+
+
+# ------------------------------------------------------------------------------------- the kernels of matmul_tt
+# A is 64 x 128, B is 128 x 64 and C is 128 x 128, in float32: 32 neighbouring floats are 128 bytes or 4 sectors.
+
+
+@pytest.mark.slow
+def test_naive_reads_a_in_rows_and_writes_c_in_columns(shipped: Callable[[str], Recorded]) -> None:
+    """The lanes of a warp have m = 0 to 31 and one n."""
+    naive = shipped("naive")
+    assert sectors(naive, "A[k * M + m]") == (4, 4)  # k * 512 + m * 4: 128 contiguous bytes
+    assert sectors(naive, "B[n * K + k]") == (1, 1)  # one address
+    assert sectors(naive, "C[m * N + n]", Kind.STORE) == (32, 4)  # m * 512 bytes apart: a sector for each lane
+    # 8 of 64 blocks are recorded. Each has 8 warps, and each warp reads both elements for 64 k.
+    assert sums(naive, "A", Kind.LOAD).requests == sums(naive, "B", Kind.LOAD).requests == 8 * 8 * 64
+    assert sums(naive, "C", Kind.STORE).requests == 8 * 8
+    assert sums(naive, "C", Kind.STORE).asked_bytes == 8 * 8 * 128
+
+
+@pytest.mark.slow
+def test_coalesced_reads_and_writes_rows(shipped: Callable[[str], Recorded]) -> None:
+    """The lanes have x = 0 to 31 and one y. A row of `turned` has 33 floats: column y is in 32 different banks."""
+    coalesced = shipped("coalesced")
+    assert sectors(coalesced, "column[") == (4, 4)  # column is A + m, and m = first_m + x
+    assert sectors(coalesced, "const float4 b") == (1, 1)  # 16 bytes at one address
+    assert sectors(coalesced, "C[", Kind.STORE) == (4, 4)
+    assert wavefronts(coalesced, "turned[x][y]", Kind.STORE) == (1, 1)
+    assert wavefronts(coalesced, "turned[y][x]") == (1, 1)
+    # 8 of 16 blocks, 8 of the 32 warps of each. A warp reads 16 float4 of B and 64 floats of A for each lane.
+    assert sums(coalesced, "const float4 b", Kind.LOAD).requests == 8 * 8 * 16
+    assert sums(coalesced, "column[", Kind.LOAD).requests == 8 * 8 * 64
+    assert largest([coalesced]) == []
+
+
+@pytest.mark.slow
+def test_tiled_is_without_conflicts(shipped: Callable[[str], Recorded]) -> None:
+    """In the sums, a warp has 2 rows and 16 columns. C: 2 rows of 16 floats, which are 2 sectors each."""
+    tiled = shipped("tiled")
+    assert sectors(tiled, "A[k * M + m]") == (4, 4)  # 32 neighbouring m
+    assert sectors(tiled, "B[n * K + k]") == (4, 4)  # 32 neighbouring k
+    assert sectors(tiled, "C[m * N + n]", Kind.STORE) == (4, 4)
+    assert wavefronts(tiled, "tile_A[i / TILE_M]", Kind.STORE) == (1, 1)
+    assert wavefronts(tiled, "tile_B[i % TILE_K]", Kind.STORE) == (1, 1)  # rows of 129 floats: k * 129 % 32 = k
+    assert wavefronts(tiled, "tile_A[k]") == (1, 1)  # two words
+    assert wavefronts(tiled, "tile_B[k]") == (1, 1)  # 16 neighbouring words
+    # 1 block of 8 warps, and 2 steps of 32 k. A warp loads 32 * 128 / 256 = 16 times from each matrix in a step.
+    assert tiled.complete
+    assert sums(tiled, "A[", Kind.LOAD).requests == sums(tiled, "B[", Kind.LOAD).requests == 8 * 2 * 16
+    assert sums(tiled, "tile_A[k]", Kind.LOAD).requests == 8 * 64 * 8  # 8 rows for each k
+    assert largest([tiled]) == []
+
+
+@pytest.mark.slow
+def test_tiled_pretransposed_reads_rows_of_both_copies(shipped: Callable[[str], Recorded]) -> None:
+    product = shipped("tiled_pretransposed")
+    assert sectors(product, "P[") == sectors(product, "Q[") == sectors(product, "C[", Kind.STORE) == (4, 4)
+    assert wavefronts(product, "tile_P[y][k]") == (1, 1)  # one word
+    assert wavefronts(product, "tile_Q[k][x]") == (1, 1)  # 32 neighbouring words
+    # 8 of 16 blocks, 8 of the 32 warps of each, and 2 steps of 32 k.
+    assert sums(product, "P[", Kind.LOAD).requests == 8 * 8 * 2
+    assert sums(product, "tile_P[y][k]", Kind.LOAD).requests == 8 * 8 * 64
+
+
+@pytest.mark.slow
+def test_register_tile_writes_c_with_gaps(shipped: Callable[[str], Recorded]) -> None:
+    tile = shipped("register_tile")
+    # A: 32 lanes with 16 neighbouring bytes each are 512 bytes. B: 16 rows, of which two lanes read 32 bytes together.
+    assert sectors(tile, "if (aligned && count >= 4) return") == (16, 16)
+    # 1 block of 8 warps and 4 steps of 16 k. In a step each thread loads two float4 of A and two of B.
+    assert sums(tile, "if (aligned && count >= 4) return", Kind.LOAD).requests == 8 * 4 * 4
+    # b.x: 16 neighbouring n of one k, and of k + 4, whose row begins 4 * 132 floats later: 16 banks further.
+    for row in ("k", "k + 1", "k + 2", "k + 3"):
+        assert wavefronts(tile, f"tile[{row}][n]", Kind.STORE) == (1, 1)
+    # Quarter warps read 16 bytes a lane: one address of A each, 8 neighbouring float4 of B each.
+    for matrix in "AB":
+        assert wavefronts(tile, f"*reinterpret_cast<const float4*>(&tile_{matrix}[k]") == (4, 4)
+    # A lane has every fourth float of a row: 16 lanes touch 256 bytes or 8 sectors of each of two rows.
+    assert sectors(tile, "C[m * N + n]", Kind.STORE) == (16, 4)
+    assert first_cause(tile).access.text == "C[m * N + n]"
+
+
+@pytest.mark.slow
+def test_an_asynchronous_copy_is_a_load_and_a_store(shipped: Callable[[str], Recorded]) -> None:
+    """A warp copies 512 bytes of a row of A. 1 block of 8 warps copies 64 rows, and a warp one row at once."""
+    double_buffered = shipped("double_buffered")
+    assert sectors(double_buffered, "asm volatile") == (16, 16)
+    assert wavefronts(double_buffered, "asm volatile", Kind.STORE) == (4, 4)
+    assert sums(double_buffered, "asm volatile", Kind.LOAD).requests == 64
+
+
+# --------------------------------------------------------------------------------------------- planted causes
+
+
+@pytest.mark.slow
+def test_strided_loads_come_first_with_their_expression(planted: dict[str, Recorded]) -> None:
+    strided = planted["strided"]
+    assert sectors(strided, "x[threadIdx.x * 32]") == (32, 4)  # 128 bytes apart
+    assert sectors(strided, "x[threadIdx.x]") == (4, 4)  # on the same line
+    assert [cause.sentence for cause in largest([strided])] == [
+        f"line {line_of('x[threadIdx.x * 32]')}: `x[threadIdx.x * 32]`: each warp reads 32 sectors of 32 bytes for 128 "
+        "bytes; let neighbouring threads read neighbouring addresses (8 times fewer sectors)."
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ways", [2, 8, 32])
+def test_bank_conflicts_are_counted_in_ways(planted: dict[str, Recorded], ways: int) -> None:
+    """With a stride of 2, 8 or 32 words, 32 words lie in 16, 4 or 1 banks."""
+    conflict = planted[f"conflict<{ways}>"]
+    assert wavefronts(conflict, "tile[threadIdx.x * STRIDE]", Kind.STORE) == (ways, 1)
+    assert wavefronts(conflict, "tile[threadIdx.x]") == (1, 1)
+    (cause,) = largest([conflict])
+    assert cause.access.line == line_of("tile[threadIdx.x * STRIDE] =")
+    assert f"{ways}-way bank conflicts" in cause.sentence and f"{ways} wavefronts instead of 1" in cause.sentence
+
+
+@pytest.mark.slow
+def test_misaligned_rows_are_told_from_strided_ones(planted: dict[str, Recorded]) -> None:
+    """Rows of 8 float4 begin 144 bytes apart, so every other row begins inside a sector: 4 + 5 + 4 + 5 sectors."""
+    assert sectors(planted["rows"], "const float4 four") == (18, 16)
+    cause = first_cause(planted["rows"])
+    assert cause.access.line == line_of("const float4 four = *reinterpret")
+    assert "begin inside a sector; align them to 32 bytes (1.1 times fewer sectors)" in cause.sentence
+    assert sectors(planted["shifted"], "x[threadIdx.x + 1]") == (5, 4)  # bytes 4 to 132
+    assert "begin inside a sector" in first_cause(planted["shifted"]).sentence
+
+
+@pytest.mark.slow
+def test_a_broadcast_is_no_conflict_and_a_fine_kernel_gets_no_blame(planted: dict[str, Recorded]) -> None:
+    broadcast = planted["broadcast"]
+    assert wavefronts(broadcast, "one[0]") == sectors(broadcast, "x[5]") == (1, 1)
+    assert largest([broadcast]) == largest([planted["copy"]]) == []
+    assert lines.paragraphs([planted["copy"]], Terminal())[-1] == NOTHING_WRONG
+
+
+@pytest.mark.slow
+def test_atomics_on_one_address_wait_for_each_other(planted: dict[str, Recorded]) -> None:
+    """One request, and no loads of the emulator's own compare-and-swap."""
+    updates = sums(planted["total"], "atomicAdd(y", Kind.ATOMIC)
+    assert (updates.requests, updates.sectors, updates.least_sectors, updates.repeated) == (1, 1, 1, 31)
+    assert sums(planted["total"], "x[threadIdx.x]", Kind.LOAD).requests == 1
+    assert len(planted["total"].accesses) == 2
+    assert "32 threads of each warp update the same address" in first_cause(planted["total"]).sentence
+    assert wavefronts(planted["histogram"], "atomicAdd(&bins", Kind.ATOMIC) == (32, 1)
+    assert first_cause(planted["histogram"]).access.line == line_of("atomicAdd(&bins")
+
+
+@pytest.mark.slow
+def test_wide_accesses_go_in_half_and_quarter_warps(planted: dict[str, Recorded]) -> None:
+    wide = planted["wide"]
+    assert wavefronts(wide, "two[threadIdx.x]", Kind.STORE) == (2, 2)
+    assert wavefronts(wide, "two[threadIdx.x * 2]", Kind.STORE) == (4, 2)  # 16 lanes, 4 words apart: 2 words a bank
+    assert wavefronts(wide, "four[threadIdx.x]", Kind.STORE) == (4, 4)
+    assert wavefronts(wide, "four[threadIdx.x * 2]", Kind.STORE) == (8, 4)  # 8 lanes, 8 words apart: 2 words a bank
+    assert sectors(wide, "x[threadIdx.x]") == (8, 8)
+    assert sectors(wide, "y[threadIdx.x]", Kind.STORE) == (16, 16)
+
+
+@pytest.mark.slow
+def test_lanes_that_skip_an_access_are_together_again_after_a_warp_operation(planted: dict[str, Recorded]) -> None:
+    """The odd lanes skip the first of four loads: 16 + 3 * 32 floats in 4 requests of 4 sectors. 16 floats fit in 2."""
+    traffic = sums(planted["ragged"], "x[i * 32 + threadIdx.x]", Kind.LOAD)
+    assert (traffic.requests, traffic.asked_bytes, traffic.sectors) == (4, (16 + 3 * 32) * 4, 16)
+    assert traffic.least_sectors == 2 + 3 * 4
+
+
+@pytest.mark.slow
+def test_a_large_launch_is_sampled_and_says_so(planted: dict[str, Recorded]) -> None:
+    copy = planted["copy"]
+    assert (copy.blocks, copy.warps, copy.left_out) == (8, 8, 0)
+    assert (copy.launches, copy.weight) == (2, 2 * 50)
+    assert sums(copy, "x[i]", Kind.LOAD).requests == sums(copy, "y[i]", Kind.STORE).requests == 64
+    assert "sampled, 8 of 100 blocks and 8 of 32 warps of each" in lines.paragraphs([copy], Terminal())[0]
+    assert "all accesses were recorded" in lines.paragraphs([planted["strided"]], Terminal())[0]
+
+
+@pytest.mark.slow
+def test_the_command_prints_the_lines_and_the_causes(harness: Harness, tmp_path: Path) -> None:
+    path = tmp_path / "planted.py"
+    path.write_text(PLANTED.replace("copy<<<100, 1024>>>", "copy<<<1, 32>>>"))
+    finished = harness.run("profile", PROBLEM, path, "--device", "cpu")
+
+    assert finished.code == 0, finished.stderr
+    line = line_of("x[threadIdx.x * 32]")
+    row = rf"^line {line}: x\[threadIdx.x \* 32\] +load +1 +32 +4 +128 +1024 +12%"
+    assert re.search(row, finished.stdout, re.MULTILINE), finished.stdout
+    assert f"1. line {line_of('tile[threadIdx.x * STRIDE] =')}" in finished.stdout
+    assert "(conflict<32>)." in finished.stdout
+
+
+# --------------------------------------------------------------------------------------------------- no emulator
+
+
+@pytest.mark.parametrize(
+    ("text", "marked", "found"),
+    [
+        ("    sum += A[k * M + m] * B[n * K + k];", "] *", "A[k * M + m]"),
+        ("    sum += A[k * M + m] * B[n * K + k];", "];", "B[n * K + k]"),
+        ("    if (m < M) C[m * N + n] = sum;", "= sum", "C[m * N + n]"),
+        ("    tile[i / 4][i % 4] += v;", "+=", "tile[i / 4][i % 4]"),
+        ("    v = a[b[i]];", "];", "a[b[i]]"),
+        ("    v = here->rows[i].x;", "].", "here->rows[i]"),
+        ("    reinterpret_cast<float4*>(y)[i] = v;", "= v", "reinterpret_cast<float4*>(y)[i]"),
+        ("    const float4 b = *p;", "b = ", None),
+        ("    i]", "]", None),
+        ("    é[i] = 1;", "= 1", "é[i]"),
+    ],
+)
+def test_the_expression_is_found_at_its_column(text: str, marked: str, found: str | None) -> None:
+    column = len(text[: text.index(marked)].encode()) + 1
+    assert expression(text, column, Kind.STORE) == found
+
+
+def test_a_load_at_an_assignment_is_not_that_of_its_left_side() -> None:
+    assert expression("a[i] = b[j];", 6, Kind.STORE) == "a[i]"
+    assert expression("a[i] = b[c[j]][2];", 6, Kind.LOAD) == "b[c[j]][2]"
+    assert expression("a[i] = b[j] + c[j];", 6, Kind.LOAD) is None
+    assert expression("a[i] = i < n ? b[j] : 0;", 14, Kind.LOAD) == "b[j]"
+    assert expression("a[i] += b[j];", 6, Kind.LOAD) == "a[i]"
+    assert expression("f(a[i]);", 2, Kind.LOAD) == "a[i]"
+    assert expression("v = a[b[i]] + 1;", 6, Kind.LOAD) == "a[b[i]]"
+
+
+def described(**changes: object) -> dict[str, object]:
+    """A launch as a worker describes it."""
+    return {
+        "kernel": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "dynamic_shared_bytes": 0, "barriers": 0,
+        "warp_operations": 0, "global_read": 0, "global_written": 0, "shared_read": 0, "shared_written": 0,
+        "sampled_blocks": 1, "sampled_warps": 1, "left_out": 0, "instructions": [], **changes,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("frames", "lines_found"),
+    [
+        ([["k.cu", 2, "k"]], [2]),
+        ([["intrinsics.h", 9, "__ldg"], ["k.cu", 1, "k"]], [1]),
+        ([["ptx.h", 9, "void emulator::ptx::copy<int>(int)"], ["k.cu", 1, "k"]], [1]),
+        ([["ptx.h", 9, "load_matrices<true>"], ["k.cu", 1, "k"]], []),
+        ([["wmma.h", 9, "load_matrix_sync"], ["k.cu", 1, "k"]], []),
+        ([["mine.h", 1, "f"]], []),
+        ([], []),
+    ],
+    ids=str,
+)
+def test_an_access_belongs_to_the_innermost_line_of_the_candidate(frames: list[object], lines_found: list[int]) -> None:
+    traffic = {**dict.fromkeys(Traffic.__dataclass_fields__, 4), "ways": 1}
+    one = {"kind": "load", "shared": False, "frames": frames, "column": None, **traffic}
+    found = accesses.parse(described(instructions=[one, one]), 1, CandidateFile("k.cu", "first\nsecond"))
+    assert found
+    assert [each.line for each in found.accesses] == lines_found
+    assert found.elsewhere == (0 if lines_found else 8)
+    for each in found.accesses:  # of the same line: one row
+        assert (each.text, each.traffic.requests, each.traffic.ways) == (["first", "second"][each.line - 1], 8, 1)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"sampled_blocks": -1}, {"instructions": 3}, {"instructions": [{}]}, {"sampled_warps": "x"}, {"left_out": None}],
+    ids=str,
+)
+def test_a_forged_record_is_malformed(forged: dict[str, object]) -> None:
+    file = CandidateFile("k.cu", "")
+    assert accesses.parse(described(), 1, file) is not None
+    assert accesses.parse(described(sampled_blocks=0), 1, file) is None
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        accesses.parse(described(**forged), 1, file)
