@@ -90,6 +90,32 @@ def add_results(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    """Declares the argument `--precision` on `parser`: the coarser number format that kernels may compute in."""
+    parser.add_argument(
+        "--precision", metavar="FORMAT",
+        help="allow kernels to compute in this coarser number format: tf32, float16 or bfloat16",
+    )  # fmt: skip
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments `--timeout` and `--build-timeout` on `parser`: the limits of a call and of a build."""
+    parser.add_argument(
+        "--timeout", type=positive, default=60.0, metavar="S", help="time limit of one call in seconds (default: 60)"
+    )
+    parser.add_argument(
+        "--build-timeout", type=positive, default=300.0, metavar="S",
+        help="time limit of one build in seconds (default: 300)",
+    )  # fmt: skip
+
+
+def add_quick(parser: argparse.ArgumentParser) -> None:
+    """Declares the argument `--quick` on `parser`: fewer checks and less timing."""
+    parser.add_argument(
+        "--quick", action="store_true", help="check fewer shapes and spend a quarter of the time on timing"
+    )
+
+
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Declares two arguments on `parser`: `--device`, and `--shape` for the size constants (`M`, `N`, ...)."""
     parser.add_argument(

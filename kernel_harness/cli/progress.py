@@ -10,9 +10,11 @@ import logging
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from types import TracebackType
+from typing import Self
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
@@ -26,25 +28,22 @@ _LOG = logging.getLogger(__name__)
 _QUIET_S = 30.0
 
 
-class Progress:
-    """Shows a line on stderr for each candidate that is being judged: its name, its current step, and the seconds.
+class Shown(ABC):
+    """A context manager that shows what `_shown` returns on stderr within its block, if stderr is a terminal.
 
-    The session that judges calls `stage` and `settled`. Progress is a context manager: the lines are shown inside its
-    block and erased at the end. If stderr is no terminal, a plain line is printed when a step begins, unless the steps
-    are logged anyway (`-v`).
+    `_live` is None if stderr is no terminal.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, refresh_per_second: int) -> None:
         self._console = Console(stderr=True)
-        self._lock = threading.Lock()
-        self._began: dict[str, float] = {}
-        self._stages: dict[str, str] = {}
         self._live: Live | None = None
-        self._printed = 0.0
         if self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=8, transient=True, get_renderable=self._table)
+            self._live = Live(
+                console=self._console, refresh_per_second=refresh_per_second, transient=True,
+                get_renderable=self._shown,
+            )  # fmt: skip
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self._live:
             self._live.start()
         return self
@@ -54,6 +53,26 @@ class Progress:
     ) -> None:
         if self._live:
             self._live.stop()
+
+    @abstractmethod
+    def _shown(self) -> RenderableType:
+        """Returns what is shown now. Another thread calls this method."""
+
+
+class Progress(Shown):
+    """Shows a line on stderr for each candidate that is being judged: its name, its current step, and the seconds.
+
+    The session that judges calls `stage` and `settled`. Progress is a context manager: the lines are shown inside its
+    block and erased at the end. If stderr is no terminal, a plain line is printed when a step begins, unless the steps
+    are logged anyway (`-v`).
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._began: dict[str, float] = {}
+        self._stages: dict[str, str] = {}
+        self._printed = 0.0
+        super().__init__(refresh_per_second=8)
 
     def stage(self, kernel: str, text: str) -> None:
         """Shows that the candidate named `kernel` has begun the step `text`, such as building.
@@ -92,7 +111,7 @@ class Progress:
             print(f"{kernel or 'harness'}: {text}", file=sys.stderr, flush=True)
             self._printed = time.monotonic()
 
-    def _table(self) -> Table:
+    def _shown(self) -> Table:
         table = Table.grid(padding=(0, 2))
         with self._lock:
             for kernel, text in self._stages.items():

@@ -16,7 +16,10 @@ from kernel_harness.cli.arguments import (
     SOME_FAILED,
     add_device,
     add_kernel,
+    add_limits,
+    add_precision,
     add_problem,
+    add_quick,
     add_results,
     count,
     positive,
@@ -82,17 +85,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "(default: all)",
     )  # fmt: skip
     add_device(parser)
-    parser.add_argument(
-        "--precision", metavar="FORMAT",
-        help="allow kernels to compute in this coarser number format: tf32, float16 or bfloat16",
-    )  # fmt: skip
-    parser.add_argument(
-        "--timeout", type=positive, default=60.0, metavar="S", help="time limit of one call in seconds (default: 60)"
-    )
-    parser.add_argument(
-        "--build-timeout", type=positive, default=300.0, metavar="S",
-        help="time limit of one build in seconds (default: 300)",
-    )  # fmt: skip
+    add_precision(parser)
+    add_limits(parser)
     parser.add_argument(
         "--budget", type=positive, metavar="S",
         help="the most seconds to spend on timing all kernels, except that each is timed in 8 rounds at least "
@@ -125,9 +119,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="under emulation: require that nvcc, too, compiles each kernel"
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="check fewer shapes and spend a quarter of the time on timing"
-    )
+    add_quick(parser)
 
 
 def main(parsed: argparse.Namespace) -> int:

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_harness.cli.arguments import OK, SOME_FAILED, add_results, count, positive
+from kernel_harness.cli.arguments import (
+    OK,
+    SOME_FAILED,
+    add_limits,
+    add_precision,
+    add_quick,
+    add_results,
+    count,
+    positive,
+)
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import shown
@@ -81,9 +90,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="the number of processor cores to use: with GPUs they build candidates, without one each judges "
         "candidates (default: all)",
     )  # fmt: skip
-    parser.add_argument(
-        "--quick", action="store_true", help="check fewer shapes and spend a quarter of the time on timing"
-    )
+    add_quick(parser)
     parser.add_argument("--resume", action="store_true", help="go on with this suite; nothing finished is repeated")
     parser.add_argument(
         "--name", metavar="NAME", help="the suite's name: results go to <results>/suites/NAME (default: of --kernels)"
@@ -92,21 +99,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline", default=BASELINE, metavar="NAME",
         help=f"what speedups are relative to: torch, torch.compile or torch.compile:max-autotune (default: {BASELINE})",
     )  # fmt: skip
-    parser.add_argument(
-        "--precision", metavar="FORMAT",
-        help="allow kernels to compute in this coarser number format: tf32, float16 or bfloat16",
-    )  # fmt: skip
+    add_precision(parser)
     parser.add_argument(
         "--budget", type=positive, metavar="S",
         help="the most seconds to spend on timing one candidate (default: 10 on a GPU, 0.3 under emulation)",
     )  # fmt: skip
-    parser.add_argument(
-        "--timeout", type=positive, default=60.0, metavar="S", help="time limit of one call in seconds (default: 60)"
-    )
-    parser.add_argument(
-        "--build-timeout", type=positive, default=300.0, metavar="S",
-        help="time limit of one build in seconds (default: 300)",
-    )  # fmt: skip
+    add_limits(parser)
     parser.add_argument(
         "--ray", metavar="ADDRESS",
         help="judge on this Ray cluster, with an evaluator for each GPU; local: a new one of this machine (needs ray)",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
+from kernel_harness.cli.progress import Shown
 from kernel_harness.suite.entry import Entry
 from kernel_harness.suite.tally import Tally
 
@@ -19,27 +18,13 @@ from kernel_harness.suite.tally import Tally
 _QUIET_S = 10.0
 
 
-class SuiteProgress:
+class SuiteProgress(Shown):
     """The Observer of a suite's driver that shows a bar and the counts of `tally`. A context manager."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
-        self._console = Console(stderr=True)
         self._printed_s = float("-inf")
-        self._live: Live | None = None
-        if self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._shown)
-
-    def __enter__(self) -> SuiteProgress:
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live:
-            self._live.stop()
+        super().__init__(refresh_per_second=4)
 
     def began(self, done: Sequence[Entry]) -> None:
         """Counts the verdicts of earlier runs, and shows how many there are."""

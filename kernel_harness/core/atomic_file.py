@@ -8,14 +8,19 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replaces the content of the file at `path` by `text`, and syncs the new content to the disk.
+    """Replaces the content of the file at `path` by `text` in UTF-8, as `replace_bytes` does. Raises OSError."""
+    replace_bytes(path, text.encode())
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Replaces the content of the file at `path`, and syncs the new content to the disk.
 
     Raises OSError if the write fails. The old content is then intact.
     """
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         Path(name).chmod(0o644)

@@ -125,12 +125,17 @@ def source(given: str | Path) -> Candidate:
         if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises OSError for a name that is too long
             raise NotFound(f"there is no file {path}")
         candidate = candidates.read(path)
-        if candidate.name in RESERVED:
-            raise UserError(f"{path}: the name {candidate.name!r} is reserved; rename the file")
+        check_not_reserved(candidate.name, path)
         return candidate
     text = given.encode(errors="replace").decode()  # a text from JSON may have halves of characters
     suffix = ".cu" if text.lstrip().startswith(_CUDA_BEGINNINGS) else ".py"
     return Candidate("candidate", Path(f"candidate{suffix}"), text)
+
+
+def check_not_reserved(name: str, path: Path) -> None:
+    """Raises NotFound if a kernel, whose file is at `path`, has the name of a baseline or of the sentinel."""
+    if name in RESERVED:
+        raise NotFound(f"{path}: the name {name!r} is reserved for an arm of the harness; rename the file")
 
 
 def _names_a_file(given: str) -> bool:
@@ -153,8 +158,7 @@ def _read(paths: Sequence[Path]) -> list[Candidate]:
     read: dict[str, Candidate] = {}
     for path in paths:
         one = candidates.read(path)
-        if one.name in RESERVED:
-            raise NotFound(f"{path}: the name {one.name!r} is reserved for an arm of the harness; rename the file")
+        check_not_reserved(one.name, path)
         if one.name in read:
             raise NotFound(f"two kernels are named {one.name!r}: {read[one.name].path} and {path}; rename one")
         read[one.name] = one

@@ -85,11 +85,6 @@ class Row:
     ratio: Interval | None
     note: str = ""
 
-    @property
-    def slower_percent(self) -> float:
-        """How many percent longer a call takes on side B than on side A; 0 unless `change` is SLOWER."""
-        return 100 * (1 / self.ratio.estimate - 1) if self.change is Change.SLOWER and self.ratio else 0.0
-
 
 @dataclass(frozen=True)
 class Outcome:
@@ -111,7 +106,16 @@ class Outcome:
         A kernel is slower only if the whole confidence interval of its time ratio says so. `percent` is compared with
         the estimate of the ratio, not with a bound of the interval.
         """
-        return [r for r in self.rows if r.change is Change.BROKEN or r.slower_percent > percent]
+        return [r for r in self.rows if is_regression(r.change, r.ratio, percent)]
+
+
+def is_regression(change: Change, ratio: Interval | None, percent: float) -> bool:
+    """Returns whether a kernel broke, or is slower on side B by more than `percent`.
+
+    `ratio` is the time on side A divided by the time on side B; None if it is not known.
+    """
+    slower_percent = 100 * (1 / ratio.estimate - 1) if change is Change.SLOWER and ratio else 0.0
+    return change is Change.BROKEN or slower_percent > percent
 
 
 def device_of(result: Result) -> str:

@@ -253,18 +253,26 @@ def from_line(line: str) -> Result:
 
     Raises NotARecord if the line is not a result in JSON of the current schema version.
     """
+    found: Result = parsed(line, Result, Result.schema_version)
+    return found
+
+
+def parsed(line: str, kind: type, schema_version: int) -> Any:
+    """Returns the value of the dataclass `kind` in a line of JSON that also has its `schema_version`.
+
+    Raises NotARecord for any other line.
+    """
     try:
         fields = json.loads(line)
     except ValueError:
         raise NotARecord("cut short, or not JSON") from None
     version = fields.pop("schema_version", None) if isinstance(fields, dict) else None
-    if version != Result.schema_version:
-        raise NotARecord(f"not of schema version {Result.schema_version}")
+    if version != schema_version:
+        raise NotARecord(f"not of schema version {schema_version}")
     try:
-        found: Result = codec.decoder(Result)(fields)
+        return codec.decoder(kind)(fields)
     except codec.Undecodable as error:
         raise NotARecord(str(error)) from None
-    return found
 
 
 def _strict(value: Any) -> Any:

@@ -21,6 +21,7 @@ from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session.checks import Checked
 from kernel_harness.session.companions import CompanionMissing, Companions
 from kernel_harness.session.run import RunContext
+from kernel_harness.session.settings import QUICK_SHARE
 from kernel_harness.session.summary import failed, left_untimed, of_baseline, of_candidate, timed, untimed
 from kernel_harness.timing.baselines import ModelSource, reference_source
 from kernel_harness.timing.interference import convict
@@ -202,7 +203,7 @@ def even_groups(names: list[str], size: int) -> list[list[str]]:
 
 def _stop(run: RunContext, groups: int) -> Stop:
     settings = run.settings
-    default = run.device.budget_s / 4 if settings.quick else run.device.budget_s
+    default = run.device.budget_s * (QUICK_SHARE if settings.quick else 1)
     return Stop((settings.budget_s or default) / groups, run.device.half_width, settings.rounds, settings.baseline)
 
 

@@ -12,6 +12,9 @@ from kernel_harness.core.errors import UserError
 from kernel_harness.core.precision import Precision
 from kernel_harness.sandbox.process import Limits
 
+QUICK_SHARE = 0.25
+"""The share of the default time for timing that `quick` spends."""
+
 
 @dataclass(frozen=True)
 class Settings:

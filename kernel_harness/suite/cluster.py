@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -21,8 +21,8 @@ from kernel_harness.session.settings import Settings
 from kernel_harness.suite import evaluator
 from kernel_harness.suite.backlog import Backlog
 from kernel_harness.suite.collection import SuiteProblem, Task
-from kernel_harness.suite.desk import Desk
-from kernel_harness.suite.dispatcher import Broken, DeviceKnown, Event, NoVerdict, Staff, Verdict
+from kernel_harness.suite.desk import Desk, Outcome
+from kernel_harness.suite.dispatcher import Broken, DeviceKnown, Event, Staff
 
 LOCAL = "local"
 """The address that stands for a new cluster of this machine alone."""
@@ -88,7 +88,7 @@ class Actor:
         known = self._desk.device.result()
         return known.label, known.device
 
-    def judge(self, problem: str, text: str, candidate: Candidate) -> Event:
+    def judge(self, problem: str, text: str, candidate: Candidate) -> Outcome:
         """Judges one candidate of the problem with the file `text` and returns the outcome, whose task has no value."""
         path = self._desk.folder / f"{problem}.py"
         if not path.exists() or path.read_text() != text:
@@ -190,17 +190,10 @@ class RayDispatcher:
             return DeviceKnown(*self._got(done))
         _, task = self._calls.pop(done)
         try:
-            outcome = self._got(done)
+            outcome: Outcome = self._got(done)
         except self._ray.exceptions.RayActorError as error:
             return Broken(task, f"The actor ended {_RETRIES + 1} times while it had this candidate. {error}")
-        match outcome:
-            case Verdict(_, lines, seconds):
-                return Verdict(task, lines, seconds)
-            case NoVerdict(_, reason):
-                return NoVerdict(task, reason)
-            case Broken(_, reason):
-                return Broken(task, reason)
-        raise TypeError(f"an actor returned {outcome!r:.100}")
+        return replace(outcome, task=task)
 
     def _got(self, done: Any) -> Any:
         try:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_harness.core.arms import RESERVED
 from kernel_harness.core.errors import UserError
 from kernel_harness.problem import candidate as candidates
 from kernel_harness.problem import lookup
@@ -93,7 +92,7 @@ def _problems(words: Sequence[str], root: Path) -> list[SuiteProblem]:
         if not found:
             raise UserError(f"{word!r} selects no problem file; name a folder, a glob, a file or a problem")
         paths.update((path.resolve(), None) for path in found)
-    ordered = sorted(paths, key=_natural)
+    ordered = sorted(paths, key=_by_folder)
     stems = Counter(path.stem for path in ordered)
     problems = [SuiteProblem(_name(path, stems), path, _sha256(path)) for path in ordered]
     twice = [name for name, count in Counter(problem.name for problem in problems).items() if count > 1]
@@ -115,10 +114,13 @@ def _files_of(word: str, root: Path) -> Iterator[Path]:
         yield found
 
 
-def _natural(path: Path) -> tuple[str, list[tuple[int, str]]]:
-    """Returns a key that sorts `2_x` before `10_x`."""
-    parts = re.findall(r"\d+|\D+", path.name)
-    return str(path.parent), [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+def natural(name: str) -> list[tuple[int, str]]:
+    """Returns a key that sorts `sample_2` before `sample_10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.findall(r"\d+|\D+", name)]
+
+
+def _by_folder(path: Path) -> tuple[str, list[tuple[int, str]]]:
+    return str(path.parent), natural(path.name)
 
 
 def _name(path: Path, stems: Counter[str]) -> str:
@@ -157,14 +159,13 @@ def _kernel_files(kernels: Path) -> Iterable[Path]:
         kernels,
         *(path for path in kernels.rglob("*") if path.is_dir() and not path.name.startswith(("_", "."))),
     ]
-    return sorted((file for folder in folders for file in candidates.files(folder)), key=_natural)
+    return sorted((file for folder in folders for file in candidates.files(folder)), key=_by_folder)
 
 
 def _add(named: dict[str, Candidate], path: Path, name: str) -> None:
     read = candidates.read(path)
     one = Candidate(name if path.stem != name else read.name, path, read.source)
-    if one.name in RESERVED:
-        raise UserError(f"{path}: the name {one.name!r} is reserved for an arm of the harness; rename the file")
+    lookup.check_not_reserved(one.name, path)
     if one.name in named:
         raise UserError(f"two candidates have the name {one.name!r}: {named[one.name].path} and {path}; rename one")
     named[one.name] = one

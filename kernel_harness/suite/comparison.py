@@ -10,7 +10,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from kernel_harness.core.errors import UserError
-from kernel_harness.results.comparison import Change, Incomparable
+from kernel_harness.results.comparison import Change, Incomparable, is_regression
 from kernel_harness.suite import figures
 from kernel_harness.suite.entry import Entry
 from kernel_harness.suite.journal import Facts, SuiteJournal
@@ -64,11 +64,6 @@ class CandidateChange:
     ratio: Interval | None
     note: str = ""
 
-    @property
-    def slower_percent(self) -> float:
-        """How many percent longer a call takes in B than in A; 0 unless that is certain."""
-        return 100 * (1 / self.ratio.estimate - 1) if self.change is Change.SLOWER and self.ratio else 0.0
-
 
 @dataclass(frozen=True)
 class SuiteOutcome:
@@ -84,7 +79,7 @@ class SuiteOutcome:
 
         These are the candidates that broke, and those that are certainly slower, by more than `percent`.
         """
-        worse = [c for c in self.candidates if c.change is Change.BROKEN or c.slower_percent > percent]
+        worse = [c for c in self.candidates if is_regression(c.change, c.ratio, percent)]
         return [*(f.name for f in self.figures if f.worse), *(f"{c.problem}/{c.candidate}" for c in worse)]
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernel_harness.core.status import Status
-from kernel_harness.results import codec, record
+from kernel_harness.results import record
 from kernel_harness.results.record import Result
 from kernel_harness.suite.collection import Task
 from kernel_harness.timing.statistics import Interval
@@ -86,15 +86,5 @@ def to_line(entry: Entry) -> str:
 
 def from_line(line: str) -> Entry:
     """Returns the entry in a line that `to_line` wrote. Raises record.NotARecord for any other line."""
-    try:
-        fields = json.loads(line)
-    except ValueError:
-        raise record.NotARecord("cut short, or not JSON") from None
-    version = fields.pop("schema_version", None) if isinstance(fields, dict) else None
-    if version != SCHEMA_VERSION:
-        raise record.NotARecord(f"not of schema version {SCHEMA_VERSION}")
-    try:
-        found: Entry = codec.decoder(Entry)(fields)
-    except codec.Undecodable as error:
-        raise record.NotARecord(str(error)) from None
+    found: Entry = record.parsed(line, Entry, SCHEMA_VERSION)
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.report.templating import TEMPLATES, rendered
 from kernel_harness.results.journal import writing
 from kernel_harness.suite import figures
+from kernel_harness.suite.collection import natural
 from kernel_harness.suite.entry import Entry
 from kernel_harness.suite.summary import EMULATED_NOTE, Summary
 
@@ -106,7 +106,7 @@ def told_facts(summary: Summary) -> list[str]:
 def column_names(entries: Sequence[Entry]) -> list[str]:
     """Returns the names of the columns: those of the candidates, or numbers if the problems share too few names."""
     problems = figures.by_problem(entries)
-    names = sorted({one.candidate for one in entries}, key=_natural)
+    names = sorted({one.candidate for one in entries}, key=natural)
     if len(entries) >= _LEAST_FILLED * len(names) * len(problems):
         return names
     return [str(number) for number in range(1, max(map(len, problems.values())) + 1)]
@@ -116,7 +116,7 @@ def rows(folder: Path, summary: Summary, columns: Sequence[str]) -> list[Row]:
     """Returns a row for each problem, in the order of the suite."""
     found = []
     for number, (name, entries) in enumerate(figures.by_problem(summary.entries).items()):
-        ordered = sorted(entries, key=lambda one: _natural(one.candidate))
+        ordered = sorted(entries, key=lambda one: natural(one.candidate))
         places = {one.candidate: one for one in ordered}
         if not places.keys() <= set(columns):
             places = {str(place): one for place, one in enumerate(ordered, 1)}
@@ -156,8 +156,3 @@ def _speed_meanings() -> dict[str, str]:
 def _cell(one: Entry) -> Cell:
     speedup = "" if one.speedup is None else f", {one.speedup.estimate:.3g}x"
     return Cell(kind(one), f"{one.candidate}: {one.status}{speedup}", one.passed)
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    """Returns a key that sorts `sample_2` before `sample_10`."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.findall(r"\d+|\D+", name)]

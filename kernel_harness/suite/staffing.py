@@ -12,6 +12,7 @@ import torch
 
 from kernel_harness.core.errors import UserError
 from kernel_harness.device import selection
+from kernel_harness.session.settings import QUICK_SHARE
 from kernel_harness.suite.cluster import Cluster
 from kernel_harness.suite.dispatcher import Staff
 
@@ -23,7 +24,6 @@ _CPU_BYTES = 2 << 30
 # The seconds of timing for one candidate, by whether the device is emulated. Timing ends earlier if the speedup is
 # known precisely enough.
 _BUDGET_S = {True: 0.3, False: 10.0}
-_QUICK_SHARE = 0.25
 
 
 S = TypeVar("S", Staff, Cluster)
@@ -39,7 +39,7 @@ class Staffing(Generic[S]):
 
     def budget_s(self, wanted: float | None, *, quick: bool) -> float:
         """Returns the seconds of timing for one candidate: `wanted`, or the default of the device."""
-        return wanted or _BUDGET_S[self.emulated] * (_QUICK_SHARE if quick else 1)
+        return wanted or _BUDGET_S[self.emulated] * (QUICK_SHARE if quick else 1)
 
 
 def staffing(device: str = "auto", gpus: Sequence[int] | None = None, jobs: int | None = None) -> Staffing[Staff]:

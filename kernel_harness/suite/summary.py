@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from tabulate import tabulate
 
-from kernel_harness.core.atomic_file import replace_text
+from kernel_harness.core.atomic_file import replace_bytes, replace_text
 from kernel_harness.core.errors import UserError
 from kernel_harness.results.journal import writing
 from kernel_harness.results.leaderboard import csv, markdown
@@ -81,9 +81,7 @@ def save_parquet(folder: Path, summary: Summary) -> Path:
     table = candidate_rows(summary).astype(numbers).assign(**facts)
     path = folder / "candidates.parquet"
     with writing(path):
-        unfinished = folder / ".candidates.parquet-new"
-        table.to_parquet(unfinished, engine="pyarrow", index=False)
-        unfinished.replace(path)
+        replace_bytes(path, table.to_parquet(None, engine="pyarrow", index=False))
     return path
 
 
@@ -95,8 +93,8 @@ def text(summary: Summary, *, with_problems: bool = True) -> str:
     counts = Counter(str(one.status) for one in summary.entries)
     judged = sum(one.same_as is None for one in summary.entries)
     lines = [
-        f"# {len(summary.entries)} candidates of {len(figures.by_problem(summary.entries))} problems on "
-        f"{summary.facts.device}",
+        f"# {_counted(len(summary.entries), 'candidate')} of "
+        f"{_counted(len(figures.by_problem(summary.entries)), 'problem')} on {summary.facts.device}",
         "",
         f"{', '.join(f'{status} {count}' for status, count in counts.most_common())}. {judged} different candidates "
         f"were judged{_settings_text(summary.facts.settings)}.",
@@ -155,6 +153,10 @@ def _candidate_row(one: Entry) -> dict[str, Any]:
         "measured_at": one.measured_at,
         "reason": one.reason,
     }
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _settings_text(settings: Mapping[str, Any]) -> str:
