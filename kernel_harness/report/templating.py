@@ -14,12 +14,12 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def rendered(name: str, style: str = "", **values: Any) -> str:
-    """Returns the page of the template `<name>.html` with the script `<name>.js`, as HTML text.
+    """Returns the page of the template `<name>.html` with the scripts `shared.js` and `<name>.js`, as HTML text.
 
     The security policy of the page forbids a browser to run another script or to load other files for it. `style` is
     added to the style of all pages. `values` are the variables of the template.
     """
-    script = (TEMPLATES / f"{name}.js").read_text(encoding="utf-8")
+    script = "".join((TEMPLATES / f"{part}.js").read_text(encoding="utf-8") for part in ("shared", name))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
