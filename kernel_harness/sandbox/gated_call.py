@@ -23,7 +23,7 @@ class Timed:
 
 
 class GatedCall:
-    """One timed call that begins when the judge opens the gate. `Subject` calls this object once it has asked for it.
+    """One timed call that begins when the judge opens the gate. The object is called after the request for the call.
 
     The inputs are `packed`, and the judge copies the first `size` bytes of the memory for outputs to `copy`.
     `bracket_ms` is the time from the moment at which the inputs are there to the end of the copy, and `fill_ms` the

@@ -214,12 +214,7 @@ class WorkerProcess:
         Raises TimeoutError at `deadline` (in the time of `time.monotonic`), and WorkerMisbehaved for an exceeded limit.
         """
         while True:
-            wait = min(_TICK_S, max(0.0, deadline - time.monotonic()))
-            watched = [self._channel.fileno(), self._output] if self._may_print else [self._channel.fileno()]
-            readable, _, _ = select.select(watched, [], [], wait)
-            if self._output in readable:
-                self._drain()
-            if self._channel.fileno() in readable:
+            if self._replies(min(_TICK_S, max(0.0, deadline - time.monotonic()))):
                 return
             if time.monotonic() >= deadline:
                 raise TimeoutError
@@ -239,7 +234,7 @@ class WorkerProcess:
             now = time.monotonic()
             if now < min(next_check, end):
                 continue
-            if now >= end or self._replies():
+            if now >= end or self._replies(0):
                 return condition()
             if now >= deadline:
                 raise TimeoutError
@@ -247,10 +242,13 @@ class WorkerProcess:
             next_check = time.monotonic() + _TICK_S
         return True
 
-    def _replies(self) -> bool:
-        """Returns whether the channel can be read. Reads what the worker has printed."""
+    def _replies(self, wait_s: float) -> bool:
+        """Waits for at most `wait_s` seconds, and returns whether the channel can be read.
+
+        Reads what the worker has printed, which also ends the wait.
+        """
         watched = [self._channel.fileno(), self._output] if self._may_print else [self._channel.fileno()]
-        readable, _, _ = select.select(watched, [], [], 0)
+        readable, _, _ = select.select(watched, [], [], wait_s)
         if self._output in readable:
             self._drain()
         return self._channel.fileno() in readable

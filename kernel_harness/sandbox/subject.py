@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -174,35 +174,34 @@ class Subject:
             self._exchange.reserve(Purpose.OUTPUTS, self._output_bytes)
             gated = GatedCall(self._exchange, packed, timed, self._output_bytes)
             reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s, meanwhile=gated)
-            return self._answer(reply, gated)
+            outputs, clocked = self._outputs(reply, gated.copy), _clocked(reply.time)
+            exposed = gated.exposed or clocked.exposed
+            return Answer(
+                reply.structure, outputs, clocked, gated.bracket_ms, reply.launches, exposed, gated.fill_ms
+            )  # fmt: skip
         start = time.perf_counter()
         self._exchange.fill(packed, surround=write_back)
         reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s)
-        answer = self._answer(reply, None)
-        return replace(answer, bracket_ms=(time.perf_counter() - start) * 1e3)
+        outputs, clocked = self._outputs(reply), _clocked(reply.time)
+        bracket_ms = (time.perf_counter() - start) * 1e3
+        return Answer(reply.structure, outputs, clocked, bracket_ms, reply.launches, clocked.exposed)
 
-    def _answer(self, reply: messages.Called, gated: GatedCall | None) -> Answer:
-        """Returns the answer to a call from the worker's reply.
+    def _outputs(self, reply: messages.Called, copy: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
+        """Returns the outputs of a call, in memory that the worker cannot reach.
 
-        A gated call has copied the outputs already, unless they take more memory than those of the call before. Raises
-        Fault if the reply is malformed.
+        `copy` is a copy of the first bytes of the memory for outputs, or None. If it is too small, the outputs are
+        copied now. Raises Fault if the worker's `reply` is malformed.
         """
         with _readable():
             self._output_bytes = self._exchange.needed(reply.leaves)
-        if gated is not None and gated.copy.numel() >= self._output_bytes:
-            copy = gated.copy
-        else:
+        if copy is None or copy.numel() < self._output_bytes:
             if self._exchange.reserve(Purpose.OUTPUTS, self._output_bytes):  # the outputs did not fit before
                 self._ask(messages.Fetch(), Done)
             copy = self._exchange.copied_outputs(self._output_bytes)
         outputs = tuple(leaf.of(leaf.bytes(copy)) for leaf in reply.leaves)
         with _readable():
             tensors.unflatten(reply.structure, outputs)
-        clocked = _clocked(reply.time)
-        if gated is None:
-            return Answer(reply.structure, outputs, clocked, math.nan, reply.launches, clocked.exposed)
-        exposed = gated.exposed or clocked.exposed
-        return Answer(reply.structure, outputs, clocked, gated.bracket_ms, reply.launches, exposed, gated.fill_ms)
+        return outputs
 
     def _opening(self, timed: Timed | None) -> Opening:
         """Returns when the inputs of a call are in the shared memory. `timed` is None for an untimed call."""

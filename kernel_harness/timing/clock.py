@@ -97,7 +97,7 @@ def resolution_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: 
     return max(least, STREAMS_MS) if later and float(np.median(later)) > _SLOW_FILL_MS else least
 
 
-def bracket_ms(bracket_ms: float, fill_ms: float, baseline_fill_ms: float) -> float:
+def counted_ms(bracket_ms: float, fill_ms: float, baseline_fill_ms: float) -> float:
     """Returns the time of a call by the judge's clock.
 
     `bracket_ms` begins when the inputs are there, `fill_ms` is the time in which they were written, and

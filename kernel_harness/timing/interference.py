@@ -197,8 +197,8 @@ class _Bench:
         slow at first.
         """
         try:
-            tried = name if beside else BASELINE
-            arm = Arm(tried, self.start(tried), unordered=tried in self.arms and self.arms[tried].unordered)
+            called = name if beside else BASELINE
+            arm = Arm(called, self.start(called), unordered=called in self.arms and self.arms[called].unordered)
         except (Fault, Refused):
             return math.nan
         pause_s = 0.0 if beside else max(0.0, self._typical_s(name) - self._typical_s(BASELINE))

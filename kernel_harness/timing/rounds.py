@@ -276,7 +276,7 @@ def _around_on_host_ms(cohort: Cohort, running: Mapping[str, Arm], drawn: DrawnI
         return None
     with asking(torch_arm):
         on_host = replace(torch_arm.timed, on_host=True)
-        torch_arm.subject.call(drawn.packed, timed=on_host)
+        torch_arm.subject.call(drawn.packed, timed=on_host)  # the first call after a stop is slow on the host
         answer = torch_arm.subject.call(drawn.packed, timed=on_host)
         return answer.bracket_ms - (answer.clocked.device_ms or 0.0)
     return None
@@ -312,8 +312,8 @@ def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
     reported = {name: answer.clocked.device_ms or 0.0 for name, answer in answers.items()}
     clocked = {n: a for n, a in answers.items() if reported[n] >= clock.LEAST_MS and not cohort.device.emulated}
     samples = {n: reported[n] if n in clocked else a.bracket_ms for n, a in answers.items()}
-    least_fill_ms = clocked[BASELINE].fill_ms if BASELINE in clocked else 0.0
-    brackets = {n: clock.bracket_ms(a.bracket_ms, a.fill_ms, least_fill_ms) for n, a in clocked.items()}
+    baseline_fill_ms = clocked[BASELINE].fill_ms if BASELINE in clocked else 0.0
+    brackets = {n: clock.counted_ms(a.bracket_ms, a.fill_ms, baseline_fill_ms) for n, a in clocked.items()}
     leaking = [
         arm.name for arm in cohort.arms if arm.name in answers and arm.patience.update(answers[arm.name].exposed)
     ]

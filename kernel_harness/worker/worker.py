@@ -84,9 +84,9 @@ class Worker:
         self._prepared: messages.Prepare | None = None
         self._input_count = 0  # of the last call
         self._shared: dict[messages.Purpose, torch.Tensor] = {}
-        self._described: tuple[Any, tuple[tensors.Leaf, ...]] = None, ()  # structure and leaves of these outputs
         self._gate: Gate | None = None
         self._hold: device.Hold | None = None  # that the gate ends
+        self._described: tuple[Any, tuple[tensors.Leaf, ...]] = None, ()  # structure and leaves of the last outputs
         self._outputs: tuple[list[torch.Tensor], list[tensors.Leaf]] = ([], [])  # of the last call, if not yet copied
 
     def ping(self, request: messages.Ping, descriptors: list[int]) -> Done:
@@ -223,8 +223,9 @@ class Worker:
         """
         assert self._prepared is not None
         prepared, self._prepared = self._prepared, None
-        if prepared.opening is Opening.HOST and self._gate is not None:
-            self._gate.pass_through()
+        gate = self._gate if prepared.opening is Opening.HOST else None
+        if gate is not None:
+            gate.pass_through()
         placed, inputs = self._place(prepared.inputs)
         with torch.no_grad(), self._device.memory(poisoned=prepared.poison):
             output, clocked = self._timed(lambda: self._model(*inputs), prepared)
@@ -232,8 +233,8 @@ class Worker:
         if prepared.opening is not Opening.STREAM:
             self._deliver(output)
             self._device.synchronize()
-        if prepared.opening is Opening.HOST and self._gate is not None:
-            self._gate.say_done()
+        if gate is not None:
+            gate.say_done()
         if prepared.write_back:
             placed.write_back()
         return messages.Called(*self._described, _device_time(clocked), self._launches_since())
