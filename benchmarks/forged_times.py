@@ -107,13 +107,13 @@ HONEST = {
     "another copy": PLAIN,
     "busy host before the launch": BUSY + PLAIN,
     "two spins": TWICE,
-    "a stream that is joined": FORKED + "        torch.cuda.current_stream().wait_stream(self.stream)",
-    "a call that waits": PLAIN + "        torch.cuda.synchronize()",
+    "a joined side stream": FORKED + "        torch.cuda.current_stream().wait_stream(self.stream)",
+    "a call that synchronizes": PLAIN + "        torch.cuda.synchronize()",
 }
 HIDING = {
-    "a stream that nobody waits for": FORKED,
-    "a stream without order": FORKED.replace("self.stream.wait_stream(torch.cuda.current_stream())", "pass"),
-    "a thread": """
+    "a side stream that is not joined": FORKED,
+    "a side stream that does not wait for the inputs": FORKED.replace("self.stream.wait_stream(torch.cuda.current_stream())", "pass"),
+    "work in a thread": """
         self.stream.wait_stream(torch.cuda.current_stream())
         def work():
             with torch.no_grad(), torch.cuda.stream(self.stream):

@@ -64,7 +64,7 @@ SOURCES = {
     "waits": MODEL.format(body=PLAIN + "\n        torch.cuda.synchronize()"),
     "scaled": MODEL.format(body=PLAIN) + SCALED,
     "not joined": MODEL.format(body=WAITING),
-    "without order": MODEL.format(body=IN_STREAM),
+    "does not wait for the inputs": MODEL.format(body=IN_STREAM),
 }
 
 
@@ -102,7 +102,7 @@ def test_a_call_that_waits_for_the_device_is_known_as_such(results: dict[str, Re
     assert 0.99 < told(results["waits"]) < 1.1
 
 
-@pytest.mark.parametrize("name", ["not joined", "without order"])
+@pytest.mark.parametrize("name", ["not joined", "does not wait for the inputs"])
 def test_kernels_in_a_stream_of_their_own_are_timed_by_the_judge(name: str, results: dict[str, Result]) -> None:
     measurement = results[name].measurement
     assert measurement is not None and measurement.unordered
