@@ -15,14 +15,16 @@ _NARROW = re.compile(
     r"torch\.(?:b?float16|half)|(?:__)?floats?2half2?\w*|mma\.sync[\w.]*(?:tf32|f16|bf16)[\w.]*)|"
     r"\.half\(\)|\.bfloat16\(\)"
 )
+_TRITON_DOT = re.compile(r"\btl\.dot\((?!.*input_precision)")
 _COMMENT = re.compile(r"//.*|#(?!\s*(?:define|include|if|pragma)).*")
 
 
 def advised(check: Check, source: str) -> Check:
     """Returns the check with advice, if its status is REDUCED_PRECISION. `source` is the text of the candidate's file.
 
-    The advice names the first line that names a number format narrower than float32, except in a comment. Without such
-    a line, it says that a wrong formula may cause an error of this size.
+    The advice names the first line that names a number format narrower than float32, or that uses one without a name as
+    Triton's `dot` does, except in a comment. Without such a line, it says that a wrong formula may cause an error of
+    this size.
     """
     if check.status is not Status.REDUCED_PRECISION or check.advice:
         return check
@@ -30,6 +32,9 @@ def advised(check: Check, source: str) -> Check:
         found = _NARROW.search(_COMMENT.sub("", line))
         if found:
             return replace(check, advice=f"line {number} uses {found[0]}: keep products and sums in float32")
+        if _TRITON_DOT.search(_COMMENT.sub("", line)):
+            told = f"line {number}: tl.dot multiplies float32 numbers as TF32"
+            return replace(check, advice=f'{told}: write tl.dot(..., input_precision="ieee")')
     return replace(
         check,
         advice="no line of the source names a narrower format. A formula that is slightly wrong gives an error of this "

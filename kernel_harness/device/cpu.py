@@ -15,7 +15,7 @@ from kernel_harness.compile.sources import Sources
 from kernel_harness.device.hold import Hold
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.device.protocol import Clocked, Placed, Steady
-from kernel_harness.emulator import extension, shared_parts, strict, torch_cuda
+from kernel_harness.emulator import extension, shared_parts, strict, torch_cuda, triton_interpreter
 from kernel_harness.emulator.keys import extension_key
 from kernel_harness.ipc.channel import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf
@@ -72,6 +72,7 @@ class Emulated:
         The fork server calls this method before it forks a worker, so that the workers inherit the device.
         """
         torch_cuda.install(shared_parts.runtime())
+        triton_interpreter.install()
 
     def open(self) -> None:
         """Does nothing: a worker inherits the emulated CUDA device from the fork server."""
@@ -146,11 +147,12 @@ class Emulated:
 
     def launches(self) -> int:
         """Returns the number of kernels that this process has launched so far."""
-        return torch_cuda.launches()
+        return torch_cuda.launches() + triton_interpreter.launches()
 
     def skip_kernels(self, skip: bool) -> None:
         """If `skip`, later kernel launches of this process succeed and run nothing. Otherwise they run their kernel."""
         torch_cuda.skip_kernels(skip)
+        triton_interpreter.skip_kernels(skip)
 
     def synchronize(self) -> None:
         """Raises RuntimeError if a kernel of this process has failed."""

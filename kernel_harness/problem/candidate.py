@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from kernel_harness.core.terminal import printable
 _LONGEST_TITLE = 300
 # A worker accepts a file of 1 MB. The rest of a longer one is not read, so that no file fills the memory.
 _MOST_CHARACTERS = 1 << 24
+_IMPORTS_TRITON = re.compile(r"^[ \t]*(?:import|from)[ \t]+triton\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ class Candidate:
         and empty if the file does not start with a docstring or comment.
         """
         return printable(self._first_line)[:_LONGEST_TITLE]
+
+    @property
+    def imports_triton(self) -> bool:
+        """Returns whether the file imports Triton. The emulated device runs such kernels in Triton's interpreter."""
+        return _IMPORTS_TRITON.search(self.source) is not None
 
     @property
     def _first_line(self) -> str:

@@ -151,6 +151,11 @@ def _remarks(context: Context, candidate: Candidate, outcome: CheckOutcome) -> s
         return ""
     emulated = context.device.emulated
     found = remarks.on(candidate.source, outcome.launches, outcome.own_share, emulated=emulated)
+    if emulated and candidate.imports_triton:
+        found.append(
+            "Remark: Triton's interpreter ran the kernels, one program after the other, so it cannot find a race "
+            "between programs or a kernel that Triton does not compile."
+        )
     checked = context.problem.parameters if any(c.distribution == PARAMETERS for c in outcome.checks) else ()
     neutral = {name: value for name, value in context.problem.neutral_state.items() if name not in checked}
     if neutral:

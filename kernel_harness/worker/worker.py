@@ -41,6 +41,8 @@ from kernel_harness.worker import parameters
 # character can take six bytes of a message.
 _LONGEST_LOG = 120_000
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+# Packages in which kernels are written. A machine without one of them says nothing about a candidate that needs it.
+_KERNEL_LANGUAGES = ("cuda", "cupy", "cutlass", "numba", "pycuda", "tilelang", "triton", "warp")
 _STAGES_WITHOUT_DEVICE = (Stage.START, Stage.BUILD)
 
 
@@ -387,8 +389,8 @@ class Worker:
         The message calls the exception a refusal (the model declines this shape) only if the device still works and no
         kernel was launched.
         """
-        if isinstance(error, (UnsupportedConstruct, NoCompiler)):  # neither is a mistake of the candidate
-            stage = Stage.UNSUPPORTED
+        if isinstance(error, (UnsupportedConstruct, NoCompiler)) or _lacks_kernel_language(error):
+            stage = Stage.UNSUPPORTED  # this is no mistake of the candidate
         elif isinstance(error, FullHeadersMissing):
             stage = Stage.FULL_HEADERS
         elif isinstance(error, BuildFailed):
@@ -458,6 +460,11 @@ _HANDLERS: Mapping[type[Message], Callable[[Worker, Any, list[int]], Message]] =
     messages.SanitizeNextCall: Worker.sanitize_next_call,
     messages.GetFindings: Worker.findings,
 }
+
+
+def _lacks_kernel_language(error: BaseException) -> bool:
+    """Returns whether the error is the import of a package for writing kernels that is not installed."""
+    return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _KERNEL_LANGUAGES
 
 
 def _device_time(clocked: device.Clocked) -> messages.DeviceTime:

@@ -69,7 +69,8 @@ def test_tensor_cores_are_reduced_precision():
     assert result.status is Status.REDUCED_PRECISION, result.reason
 
 
-# Its kernel goes on for seconds after the call, on a side stream that is not joined: stopping its process stops nothing.
+# Its kernel goes on for seconds after the call, on a side stream that is not joined. Stopping its process stops
+# nothing.
 LEAVES_A_KERNEL = '''
 import torch
 from torch.utils.cpp_extension import load_inline

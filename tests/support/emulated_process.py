@@ -121,10 +121,11 @@ def load_inline(file: Path, **keywords: Any) -> ModuleType:
 
 
 def _serve() -> None:
-    from kernel_harness.emulator import shared_parts, torch_cuda
+    from kernel_harness.device.cpu import Emulated
+    from kernel_harness.emulator import shared_parts
 
     shared_parts.prepare()
-    torch_cuda.install(shared_parts.runtime())
+    Emulated().prepare_worker()
     _import_what_children_need()
     gc.freeze()  # else the collections of each child would copy the pages of all objects
     modules: dict[str, ModuleType] = {}

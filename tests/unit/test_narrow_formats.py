@@ -33,6 +33,13 @@ def test_the_line_with_a_narrow_format_is_named(line: str, name: str) -> None:
     assert advised(REDUCED, source).advice == f"line 4 uses {name}: keep products and sums in float32"
 
 
+def test_a_product_of_triton_without_a_precision_is_named() -> None:
+    right = 'acc += tl.dot(x, y, input_precision="ieee")  # not tl.dot(x, y)'
+    advice = advised(REDUCED, f"{right}\nacc += tl.dot(x, y)\n").advice
+    told = "line 2: tl.dot multiplies float32 numbers as TF32"
+    assert advice == f'{told}: write tl.dot(..., input_precision="ieee")'
+
+
 def test_without_such_a_line_a_wrong_formula_is_suggested() -> None:
     advice = advised(REDUCED, "int half = n / 2; x = half * x;  // torch.half\n#define N 4\n").advice
     assert "no line of the source names a narrower format" in advice

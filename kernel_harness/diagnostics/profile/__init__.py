@@ -49,6 +49,11 @@ def profile(
     """
     head = f"{problem.name}, {candidate.name}, {shape_text(problem.shape)}".rstrip(", ")
     if device.emulated:
+        if candidate.imports_triton:
+            raise UserError(
+                f"{candidate.name} imports Triton, whose interpreter counts nothing. Without a GPU, only kernels in "
+                "CUDA C++ can be profiled"
+            )
         launched, assembled, recorded = counted(problem, candidate, fork_server, tell)
         tables = [*show.tables(launched, assembled, screen), *lines.paragraphs(recorded, screen)]
         return "\n\n".join([f"{head}: one call on the emulated device", *tables])

@@ -113,6 +113,11 @@ def run(request: Request, fork_server: ForkServer, tell: Tell) -> Report:
         raise UserError(
             "--tool names a tool of compute-sanitizer and needs a GPU. The emulator always looks for all mistakes"
         )
+    if device.emulated and candidate.imports_triton:
+        raise UserError(
+            f"{candidate.name} imports Triton, whose interpreter runs one program after the other and checks no "
+            "access. Without a GPU, only kernels in CUDA C++ can be sanitized"
+        )
     # A GPU gets the small shape of the CPU, too, because compute-sanitizer makes calls much slower.
     shape = request.shape and {**request.problem.cpu_shape, **request.shape}
     problem = request.problem.sized(request.problem.cpu_shape if shape == {} else shape, emulated=device.emulated)

@@ -1,0 +1,216 @@
+"""Runs the Triton kernels of a worker process in Triton's own interpreter, on the memory of the emulated device.
+
+The interpreter computes each program of a kernel's grid with numpy, one program after the other. Where its results
+would differ from those of a GPU, this module corrects them: products of float32 matrices use TF32 unless the kernel
+asks for another format, arithmetic on bfloat16 is done on bfloat16 numbers, and the functions of CUDA's libdevice have
+their values.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernel_harness.compile.errors import UnsupportedConstruct
+from kernel_harness.emulator import triton_bfloat16, triton_functions
+
+_NOT_EMULATED = ("cuda.bindings", "cuda.core", "cupy", "cutlass", "numba.cuda", "pycuda", "tilelang", "warp")
+"""Modules that compile or load kernels for a real GPU by themselves."""
+
+_TF32_MASK = np.uint32(0xFFFFE000)
+_CACHE_BYTES = 2**20  # of the buffer with which a candidate's own benchmark clears the L2 cache, which is not emulated
+_state = SimpleNamespace(launches=0, skip=False)
+
+
+def install() -> None:
+    """Prepares this process for candidates that import Triton. The first import of Triton then sets up its interpreter.
+
+    An import of another module that compiles kernels for a real GPU, such as CuPy, raises NotEmulated.
+    """
+    os.environ["TRITON_INTERPRET"] = "1"
+    sys.meta_path.insert(0, _Finder())
+
+
+def launches() -> int:
+    """Returns the number of Triton kernels that this process has launched so far."""
+    return int(_state.launches)
+
+
+def skip_kernels(skip: bool) -> None:
+    """If `skip`, later launches of Triton kernels run nothing. Otherwise they run their kernel again."""
+    _state.skip = skip
+
+
+class NotEmulated(UnsupportedConstruct, ImportError):
+    """The error raised by the import of a module whose kernels need a real GPU.
+
+    It is also an ImportError, so a candidate that can do without the module catches it as on any other machine.
+    """
+
+
+class _Finder(MetaPathFinder):
+    """Sets up the interpreter when a candidate imports Triton, and refuses imports of `_NOT_EMULATED`."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname in _NOT_EMULATED:
+            return ModuleSpec(fullname, _Refused())
+        if fullname != "triton":
+            return None
+        sys.meta_path.remove(self)
+        try:
+            spec = importlib.util.find_spec("triton")
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (execute(module), _set_up())  # type: ignore
+        return spec
+
+
+class _Refused(Loader):
+    def exec_module(self, module: ModuleType) -> None:
+        raise NotEmulated(f"{module.__name__} needs a real GPU; the emulated device runs CUDA C++ and Triton only")
+
+
+def _set_up() -> None:
+    interpreter = importlib.import_module("triton.runtime.interpreter")
+    language = importlib.import_module("triton.language")
+    compiler = importlib.import_module("triton.backends.nvidia.compiler")
+    importlib.import_module("triton.runtime").driver.set_active(_driver())
+    builder = interpreter.InterpreterBuilder
+    interpreter.GridExecutor.__call__ = _launch(interpreter.GridExecutor.__call__)
+    interpreter.InterpretedFunction.run = _run(interpreter.InterpretedFunction.run)
+    interpreter.interpreter_builder.codegen_fns["min_dot_size"] = compiler.min_dot_size(_target())
+    triton_bfloat16.install(interpreter, language)
+    builder.create_dot = _dot(builder.create_dot, interpreter, language)
+    builder.create_extern_elementwise = triton_functions.extern_elementwise(interpreter.TensorHandle)
+    triton_functions.install(interpreter.interpreter_semantic)
+
+
+def _launch(interpret: Callable[..., None]) -> Callable[..., None]:
+    """Returns what launches a kernel in the interpreter by calling `interpret`, the interpreter's own function.
+
+    The kernel works on the memory of the emulated device itself, so the judge sees each write outside of a tensor.
+    An exception inside the kernel is raised as it is, with the kernel's own line, not as the interpreter's.
+    """
+
+    @functools.wraps(interpret)
+    def launch(self: Any, *arguments: Any, **keywords: Any) -> None:
+        _state.launches += 1
+        if _state.skip:
+            return
+        copied = torch.UntypedStorage.cpu
+        torch.UntypedStorage.cpu = _same_memory
+        try:
+            interpret(self, *arguments, **keywords)
+        except Exception as error:
+            cause: BaseException = error
+            while type(cause).__name__ == "InterpreterError" and cause.__cause__ is not None:
+                cause = cause.__cause__
+            if isinstance(cause, NotImplementedError):
+                raise UnsupportedConstruct(f"Triton's interpreter cannot run this kernel: {cause}") from cause
+            raise cause from None
+        finally:
+            torch.UntypedStorage.cpu = copied
+
+    return launch
+
+
+def _same_memory(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """Returns a storage of the host over the memory of `storage`, which is on the emulated device."""
+    memory: torch.UntypedStorage = torch._C._construct_storage_from_data_pointer(
+        storage.data_ptr(), torch.device("cpu"), storage.nbytes()
+    )
+    return memory
+
+
+def _run(run: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(run)
+    def checked(self: Any, *arguments: Any, grid: Any, warmup: bool, **keywords: Any) -> Any:
+        if warmup:
+            raise UnsupportedConstruct("`warmup` compiles a Triton kernel, but the interpreter compiles nothing")
+        return run(self, *arguments, grid=grid, warmup=warmup, **keywords)
+
+    return checked
+
+
+def _dot(product: Callable[..., Any], interpreter: Any, language: Any) -> Callable[..., Any]:
+    """Returns the interpreter's matrix product with a GPU's number formats.
+
+    A tensor core multiplies float32 numbers as TF32: it ignores the last 13 of their 23 fraction bits. TF32 is Triton's
+    default; `input_precision="ieee"` and `"tf32x3"` keep all bits, or nearly all.
+    """
+    handle, formats = interpreter.TensorHandle, interpreter._ir.INPUT_PRECISION
+
+    def dot(self: Any, a: Any, b: Any, c: Any, input_precision: Any, *others: Any) -> Any:
+        if input_precision == formats.TF32:
+            a, b = (_as_tf32(each, handle, language) for each in (a, b))
+        return product(self, a, b, c, input_precision, *others)
+
+    return dot
+
+
+def _as_tf32(value: Any, handle: Any, language: Any) -> Any:
+    if value.dtype.scalar != language.float32:
+        return value
+    return handle((value.data.view(np.uint32) & _TF32_MASK).view(np.float32), language.float32)
+
+
+def _target() -> Any:
+    return importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
+
+
+def _driver() -> Any:
+    """Returns a driver for Triton that describes the emulated device.
+
+    A kernel that Triton tunes is run once with each configuration. Emulated times do not predict the times of a GPU, so
+    the first configuration that runs is taken.
+    """
+    base = importlib.import_module("triton.backends.driver").GPUDriver
+    properties = {"multiprocessor_count": 4, "max_shared_mem": 227 * 1024, "warpSize": 32, "max_num_regs": 65536}
+
+    class Driver(base):  # type: ignore[misc,valid-type]
+        utils = SimpleNamespace(get_device_properties=lambda device: {**properties})
+
+        @classmethod
+        def is_active(cls) -> bool:
+            return True
+
+        def map_python_to_cpp_type(self, ty: str) -> str:
+            raise UnsupportedConstruct("Triton's interpreter does not call C++ code")
+
+        def get_current_target(self) -> Any:
+            return _target()
+
+        def get_active_torch_device(self) -> torch.device:
+            return torch.device("cuda", 0)
+
+        def get_device_interface(self) -> Any:
+            return torch.cuda
+
+        def get_benchmarker(self) -> Callable[..., Any]:
+            return _measured_as_equal
+
+        def get_empty_cache_for_benchmark(self) -> torch.Tensor:
+            return torch.empty(_CACHE_BYTES, dtype=torch.uint8, device="cuda")
+
+        def clear_cache(self, cache: torch.Tensor) -> None:
+            cache.zero_()
+
+    return Driver()
+
+
+def _measured_as_equal(call: Callable[[], Any], *, quantiles: Sequence[float] = (0.5,), **_: Any) -> list[float]:
+    call()
+    return [1.0] * len(quantiles)

@@ -1,0 +1,220 @@
+"""Triton candidates on the emulated device: the interpreter's results, where a GPU's differ from plain numpy's."""
+
+import importlib
+import importlib.util
+
+import pytest
+from support.emulated_process import emulated, inside  # noqa: F401 - a fixture
+
+from kernel_harness import device as devices
+from kernel_harness.api import Evaluator
+from kernel_harness.core.errors import UserError
+from kernel_harness.core.status import Status
+from kernel_harness.diagnostics.profile import profile
+from kernel_harness.diagnostics.sanitizer import sanitize
+from kernel_harness.problem.candidate import read
+from kernel_harness.problem.problem import load
+
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+
+PRODUCT = """
+import torch
+
+M = 40
+K = 48
+N = 36
+
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return a @ b
+
+
+def get_inputs():
+    return [torch.rand(M, K), torch.rand(K, N)]
+
+
+def get_init_inputs():
+    return []
+"""
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def product(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    j = tl.program_id(1) * BN + tl.arange(0, BN)
+    total = tl.zeros((BM, BN), dtype=tl.float32)
+    for start in range(0, K, BK):
+        k = start + tl.arange(0, BK)
+        x = tl.load(a + i[:, None] * K + k[None, :], mask=(i[:, None] < M) & (k[None, :] < K), other=0.0)
+        y = tl.load(b + k[:, None] * N + j[None, :], mask=(k[:, None] < K) & (j[None, :] < N), other=0.0)
+        total += tl.dot(x, y, input_precision="ieee")
+    tl.store(c + i[:, None] * N + j[None, :], total, mask=(i[:, None] < M) & (j[None, :] < N))
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        (M, K), N = a.shape, b.shape[1]
+        c = torch.empty(M, N, device=a.device, dtype=a.dtype)
+        product[triton.cdiv(M, 16), triton.cdiv(N, 16)](a, b, c, M, N, K, BM=16, BN=16, BK=16)
+        return c
+"""
+ASM = 'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [i], dtype=tl.int32, is_pure=True, pack=1)'
+
+
+@pytest.fixture(scope="module")
+def evaluator(tmp_path_factory):
+    problem = tmp_path_factory.mktemp("triton") / "product.py"
+    problem.write_text(PRODUCT)
+    with Evaluator(problem, device="cpu", budget_s=0.1) as evaluator:
+        yield evaluator
+
+
+@needs_triton
+def test_a_right_kernel_passes_with_a_remark_on_what_the_interpreter_cannot_see(evaluator):
+    result = evaluator.evaluate(KERNEL)
+    assert result.status is Status.PASSED
+    assert "a library" not in result.reason
+    assert "Triton's interpreter ran the kernels, one program after the other" in result.reason
+
+
+CHANGED = {
+    "tf32 by default": ((', input_precision="ieee"', ""), Status.REDUCED_PRECISION, "tf32"),
+    "a mask is missing": ((" & (j[None, :] < N))", ")"), Status.WRONG_VALUES, ""),
+    "an unknown name": (("range(0, K, BK)", "range(0, K, BQ)"), Status.RUNTIME_ERROR, ":12: NameError: name 'BQ'"),
+    "inline PTX": (("    total =", f"    i = {ASM}\n    total ="), Status.UNSUPPORTED, "inline_asm"),
+    "a block that no GPU multiplies": (
+        ("BM=16, BN=16, BK=16", "BM=16, BN=16, BK=4"), Status.RUNTIME_ERROR, "K >= 8"),
+    "a warm-up": (("product[triton.cdiv", "product.warmup(grid=(1,))\n        product[triton.cdiv"),
+        Status.UNSUPPORTED, "warmup"),
+    "writes behind an input": (("    total =", "    tl.store(a + M * K, 1.0)\n    total ="),
+        Status.MUTATED_INPUT, ""),
+}  # fmt: skip
+
+
+@needs_triton
+@pytest.mark.parametrize("name", list(CHANGED))
+def test_a_mistake_is_judged_as_on_a_gpu(evaluator, name):
+    (old, new), status, text = CHANGED[name]
+    assert old in KERNEL
+    result = evaluator.evaluate(KERNEL.replace(old, new, 1))
+    assert result.status is status, result.reason
+    assert text in result.reason
+
+
+@needs_triton
+def test_a_kernel_for_show_is_remarked(evaluator):
+    source = KERNEL.replace("        return c", "        return a @ b")
+    assert "100.00% of the output is the same without" in evaluator.evaluate(source).reason
+
+
+@needs_triton
+@pytest.mark.parametrize("verb", ["sanitize", "profile"])
+def test_a_verb_that_sees_only_cuda_says_so(verb, tmp_path):
+    for name, text in (("product", PRODUCT), ("tiled", KERNEL)):
+        (tmp_path / f"{name}.py").write_text(text)
+    device = devices.named("cpu")
+    problem, candidate = load("product", tmp_path / "product.py"), read(tmp_path / "tiled.py")
+    with pytest.raises(UserError, match="tiled imports Triton, whose interpreter"):
+        if verb == "sanitize":
+            sanitize.run(sanitize.Request(problem, candidate, "cpu", {}, 0), None, lambda text: None)
+        else:
+            profile(problem, candidate, device, tmp_path, None, None, lambda text: None)
+
+
+@pytest.mark.parametrize("module", ["cupy", "tilelang", "numba.cuda", "cuda.no_such_module"])
+def test_another_way_to_write_kernels_is_unsupported(evaluator, module):
+    result = evaluator.evaluate(f"import {module}\n{KERNEL}")
+    assert result.status is Status.UNSUPPORTED
+    assert module.partition(".")[0] in result.reason
+
+
+def test_a_module_that_exists_nowhere_is_the_candidates_fault(evaluator):
+    assert evaluator.evaluate(f"import tirton\n{KERNEL}").status is Status.LOAD_ERROR
+
+
+def _kernels():
+    return importlib.import_module("emulator.triton_kernels")
+
+
+@needs_triton
+@emulated
+def test_arithmetic_on_bfloat16_is_that_of_bfloat16():
+    import torch
+
+    x, y = torch.randn(2, 200, device="cuda").bfloat16()
+    out = torch.empty_like(x)
+    _kernels().bfloat16_arithmetic[(4,)](x, y, out, 200, BLOCK=64)
+    expected = torch.where(x > y, x * y, x + y) - 0.5 * torch.maximum(x, y)
+    assert torch.equal(out, expected)
+    _kernels().bfloat16_functions[(4,)](x, out, 200, BLOCK=64)
+    assert torch.equal(out, x.float().exp().bfloat16())
+
+
+@needs_triton
+@emulated
+def test_sums_and_products_of_bfloat16_have_its_precision():
+    import torch
+
+    x = torch.randn(4, 100, device="cuda").bfloat16()
+    out = torch.empty(4, device="cuda", dtype=torch.bfloat16)
+    _kernels().row_sums[(4,)](x, out, 100, BLOCK=128)
+    torch.testing.assert_close(out, x.float().sum(1).bfloat16(), rtol=2**-7, atol=0)
+    a, b = torch.randn(2, 32, 32, device="cuda").bfloat16()
+    product = torch.empty(32, 32, device="cuda")
+    _kernels().product[(1,)](a, b, product, N=32, PRECISION="ieee")
+    torch.testing.assert_close(product, a.float() @ b.float(), rtol=1e-5, atol=1e-5)
+
+
+@needs_triton
+@emulated
+def test_products_of_float32_have_the_precision_that_the_kernel_asks_for():
+    import torch
+
+    a, b = torch.randn(2, 32, 32, device="cuda")
+    exact, out = a.double() @ b.double(), torch.empty(32, 32, device="cuda")
+
+    def error(precision):
+        _kernels().product[(1,)](a, b, out, N=32, PRECISION=precision)
+        return float((out - exact).norm() / exact.norm())
+
+    assert error("ieee") < 1e-6 and error("tf32x3") < 1e-5
+    assert 1e-4 < error("tf32") < 2e-3
+
+
+@needs_triton
+@emulated
+def test_functions_of_libdevice_have_their_values():
+    import torch
+
+    x = torch.linspace(-3, 3, 50, device="cuda")
+    out = torch.empty_like(x)
+    _kernels().library_functions[(1,)](x, out, 50, BLOCK=64)
+    torch.testing.assert_close(out, x.tanh() + x.abs() ** 1.5 + x.round())
+    with pytest.raises(Exception, match="__nv_j0f is not emulated"):
+        _kernels().unknown_function[(1,)](x, out, BLOCK=32)
+
+
+@needs_triton
+@emulated
+def test_a_tuned_kernel_runs_with_its_first_configuration():
+    import torch
+
+    x = torch.randn(100, device="cuda")
+    out = torch.empty_like(x)
+    _kernels().tuned[lambda meta: (-(-100 // meta["BLOCK"]),)](x, out, 100)
+    assert torch.equal(out, x + 1) and _kernels().tuned.best_config.kwargs == {"BLOCK": 32}
+    assert _kernels().active_device() == x.device
+
+
+@needs_triton
+@emulated
+def test_an_exception_in_a_kernel_is_raised_as_it_is():
+    import torch
+
+    with pytest.raises(NameError, match="missing"):
+        _kernels().fails_inside[(1,)](torch.zeros(32, device="cuda"), BLOCK=32)
