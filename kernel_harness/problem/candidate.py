@@ -14,7 +14,7 @@ from kernel_harness.core.terminal import printable
 _LONGEST_TITLE = 300
 # A worker accepts a file of 1 MB. The rest of a longer one is not read, so that no file fills the memory.
 _MOST_CHARACTERS = 1 << 24
-_IMPORTS_TRITON = re.compile(r"^[ \t]*(?:import|from)[ \t]+triton\b", re.MULTILINE)
+_IMPORTS_TRITON = re.compile(r"^[ \t]*(?:import\b.*|from[ \t]+)\btriton\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)

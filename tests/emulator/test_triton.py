@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+from pathlib import Path
 
 import pytest
 from support.emulated_process import emulated, inside  # noqa: F401 - a fixture
@@ -12,7 +13,7 @@ from kernel_harness.core.errors import UserError
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.profile import profile
 from kernel_harness.diagnostics.sanitizer import sanitize
-from kernel_harness.problem.candidate import read
+from kernel_harness.problem.candidate import Candidate, read
 from kernel_harness.problem.problem import load
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -124,6 +125,15 @@ def test_a_verb_that_sees_only_cuda_says_so(verb, tmp_path):
             sanitize.run(sanitize.Request(problem, candidate, "cpu", {}, 0), None, lambda text: None)
         else:
             profile(problem, candidate, device, tmp_path, None, None, lambda text: None)
+
+
+@pytest.mark.parametrize("line", ["import triton", "    from triton import jit", "import torch, triton.language as tl"])
+def test_an_import_of_triton_is_seen_in_the_source(line):
+    assert Candidate("k", Path("k.py"), f"import torch\n{line}\n").imports_triton
+
+
+def test_another_name_is_no_import_of_triton():
+    assert not Candidate("k", Path("k.py"), "import tritonclient\n# import triton\ntriton = 1\n").imports_triton
 
 
 @pytest.mark.parametrize("module", ["cupy", "tilelang", "numba.cuda", "cuda.no_such_module"])
