@@ -5,6 +5,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+import torch
 from support.emulated_process import emulated, inside  # noqa: F401 - a fixture
 
 from kernel_harness import device as devices
@@ -16,6 +17,9 @@ from kernel_harness.diagnostics.sanitizer import sanitize
 from kernel_harness.problem.candidate import Candidate, read
 from kernel_harness.problem.problem import load
 
+pytestmark = pytest.mark.slow
+
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU on this machine")
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 PRODUCT = """
@@ -64,34 +68,38 @@ class ModelNew(torch.nn.Module):
         product[triton.cdiv(M, 16), triton.cdiv(N, 16)](a, b, c, M, N, K, BM=16, BN=16, BK=16)
         return c
 """
+WARMUP = "product.warmup(a, b, c, M, N, K, BM=16, BN=16, BK=16, grid=(1,))"
 ASM = 'tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [i], dtype=tl.int32, is_pure=True, pack=1)'
 
 
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])])
+def device(request):
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def evaluator(tmp_path_factory):
+def evaluator(device, tmp_path_factory):
     problem = tmp_path_factory.mktemp("triton") / "product.py"
     problem.write_text(PRODUCT)
-    with Evaluator(problem, device="cpu", budget_s=0.1) as evaluator:
+    with Evaluator(problem, device=device, budget_s=0.1) as evaluator:
         yield evaluator
 
 
 @needs_triton
-def test_a_right_kernel_passes_with_a_remark_on_what_the_interpreter_cannot_see(evaluator):
+def test_a_right_kernel_passes_with_a_remark_on_what_the_interpreter_cannot_see(evaluator, device):
     result = evaluator.evaluate(KERNEL)
     assert result.status is Status.PASSED
     assert "a library" not in result.reason
-    assert "Triton's interpreter ran the kernels, one program after the other" in result.reason
+    remarked = "Triton's interpreter ran the kernels, one program after the other" in result.reason
+    assert remarked is (device == "cpu")
 
 
 CHANGED = {
     "tf32 by default": ((', input_precision="ieee"', ""), Status.REDUCED_PRECISION, "tf32"),
     "a mask is missing": ((" & (j[None, :] < N))", ")"), Status.WRONG_VALUES, ""),
     "an unknown name": (("range(0, K, BK)", "range(0, K, BQ)"), Status.RUNTIME_ERROR, ":12: NameError: name 'BQ'"),
-    "inline PTX": (("    total =", f"    i = {ASM}\n    total ="), Status.UNSUPPORTED, "inline_asm"),
     "a block that no GPU multiplies": (
         ("BM=16, BN=16, BK=16", "BM=16, BN=16, BK=4"), Status.RUNTIME_ERROR, "K >= 8"),
-    "a warm-up": (("product[triton.cdiv", "product.warmup(grid=(1,))\n        product[triton.cdiv"),
-        Status.UNSUPPORTED, "warmup"),
     "writes behind an input": (("    total =", "    tl.store(a + M * K, 1.0)\n    total ="),
         Status.MUTATED_INPUT, ""),
 }  # fmt: skip
@@ -107,10 +115,28 @@ def test_a_mistake_is_judged_as_on_a_gpu(evaluator, name):
     assert text in result.reason
 
 
+COMPILED = {
+    "inline PTX": (("    total =", f"    i = {ASM}\n    total ="), "inline_asm"),
+    "a warm-up": (("product[triton.cdiv", f"{WARMUP}\n        product[triton.cdiv"), "warmup"),
+}
+
+
 @needs_triton
-def test_a_kernel_for_show_is_remarked(evaluator):
+@pytest.mark.parametrize("name", list(COMPILED))
+def test_what_only_a_compiler_can_do_is_unsupported_without_a_gpu(evaluator, device, name):
+    (old, new), text = COMPILED[name]
+    result = evaluator.evaluate(KERNEL.replace(old, new, 1))
+    if device == "cpu":
+        assert result.status is Status.UNSUPPORTED and text in result.reason
+    else:
+        assert result.status is Status.PASSED
+
+
+@needs_triton
+def test_a_kernel_for_show_is_remarked(evaluator, device):
     source = KERNEL.replace("        return c", "        return a @ b")
-    assert "100.00% of the output is the same without" in evaluator.evaluate(source).reason
+    reason = evaluator.evaluate(source).reason
+    assert ("100.00% of the output is the same without" if device == "cpu" else "a library") in reason
 
 
 @needs_triton
@@ -137,7 +163,9 @@ def test_another_name_is_no_import_of_triton():
 
 
 @pytest.mark.parametrize("module", ["cupy", "tilelang", "numba.cuda", "cuda.no_such_module"])
-def test_another_way_to_write_kernels_is_unsupported(evaluator, module):
+def test_another_way_to_write_kernels_is_unsupported(evaluator, device, module):
+    if device != "cpu":
+        pytest.skip("the module may be installed on a machine with a GPU")
     result = evaluator.evaluate(f"import {module}\n{KERNEL}")
     assert result.status is Status.UNSUPPORTED
     assert module.partition(".")[0] in result.reason
@@ -154,8 +182,6 @@ def _kernels():
 @needs_triton
 @emulated
 def test_arithmetic_on_bfloat16_is_that_of_bfloat16():
-    import torch
-
     x, y = torch.randn(2, 200, device="cuda").bfloat16()
     out = torch.empty_like(x)
     _kernels().bfloat16_arithmetic[(4,)](x, y, out, 200, BLOCK=64)
@@ -168,8 +194,6 @@ def test_arithmetic_on_bfloat16_is_that_of_bfloat16():
 @needs_triton
 @emulated
 def test_sums_and_products_of_bfloat16_have_its_precision():
-    import torch
-
     x = torch.randn(4, 100, device="cuda").bfloat16()
     out = torch.empty(4, device="cuda", dtype=torch.bfloat16)
     _kernels().row_sums[(4,)](x, out, 100, BLOCK=128)
@@ -183,8 +207,6 @@ def test_sums_and_products_of_bfloat16_have_its_precision():
 @needs_triton
 @emulated
 def test_products_of_float32_have_the_precision_that_the_kernel_asks_for():
-    import torch
-
     a, b = torch.randn(2, 32, 32, device="cuda")
     exact, out = a.double() @ b.double(), torch.empty(32, 32, device="cuda")
 
@@ -199,8 +221,6 @@ def test_products_of_float32_have_the_precision_that_the_kernel_asks_for():
 @needs_triton
 @emulated
 def test_functions_of_libdevice_have_their_values():
-    import torch
-
     x = torch.linspace(-3, 3, 50, device="cuda")
     out = torch.empty_like(x)
     _kernels().library_functions[(1,)](x, out, 50, BLOCK=64)
@@ -212,8 +232,6 @@ def test_functions_of_libdevice_have_their_values():
 @needs_triton
 @emulated
 def test_a_tuned_kernel_runs_with_its_first_configuration():
-    import torch
-
     x = torch.randn(100, device="cuda")
     out = torch.empty_like(x)
     _kernels().tuned[lambda meta: (-(-100 // meta["BLOCK"]),)](x, out, 100)
@@ -224,7 +242,5 @@ def test_a_tuned_kernel_runs_with_its_first_configuration():
 @needs_triton
 @emulated
 def test_an_exception_in_a_kernel_is_raised_as_it_is():
-    import torch
-
     with pytest.raises(NameError, match="missing"):
         _kernels().fails_inside[(1,)](torch.zeros(32, device="cuda"), BLOCK=32)
