@@ -89,8 +89,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_limits(parser)
     parser.add_argument(
         "--budget", type=positive, metavar="S",
-        help="the most seconds to spend on timing all kernels, except that each is timed in 8 rounds at least "
-        "(default: 60 on a GPU, 2 under emulation)",
+        help="the most seconds to spend on timing all kernels, except that each is timed in 8 rounds at least, "
+        "3 under emulation (default: 60 on a GPU, 2 under emulation)",
     )  # fmt: skip
     parser.add_argument(
         "--rounds", type=count, metavar="N",
@@ -256,14 +256,15 @@ def _phases(finished: Sequence[Result]) -> str:
 
 def _over_budget(finished: Sequence[Result]) -> str:
     """Returns a line that says why timing took longer than `--budget` allows; empty if it did not."""
-    from kernel_harness.timing.stopping import LEAST_ROUNDS
+    from kernel_harness.timing.stopping import LEAST_EMULATED_ROUNDS, LEAST_ROUNDS
 
     timed = max((r for r in finished if "timing" in r.phases_s), key=lambda r: r.phases_s["timing"], default=None)
     if timed is None or timed.settings.budget_s is None or timed.settings.rounds is not None:
         return ""
     if timed.phases_s["timing"] <= timed.settings.budget_s:
         return ""
+    least = LEAST_EMULATED_ROUNDS if timed.emulated else LEAST_ROUNDS
     return (
         f"\nTiming took longer than --budget {timed.settings.budget_s:g}: the budget does not limit the first "
-        f"{LEAST_ROUNDS} rounds, warm-up and the start of processes."
+        f"{least} rounds, warm-up and the start of processes."
     )

@@ -28,7 +28,7 @@ from kernel_harness.timing.interference import convict
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.rounds import Arm, Cohort, time_rounds
 from kernel_harness.timing.statistics import summarize
-from kernel_harness.timing.stopping import Stop
+from kernel_harness.timing.stopping import LEAST_EMULATED_ROUNDS, LEAST_ROUNDS, Stop
 
 _NO_MEMORY = (
     "beside the candidates of its cohort, the device had too little memory to compute the right answer. Run the kernel "
@@ -204,7 +204,9 @@ def even_groups(names: list[str], size: int) -> list[list[str]]:
 def _stop(run: RunContext, groups: int) -> Stop:
     settings = run.settings
     default = run.device.budget_s * (QUICK_SHARE if settings.quick else 1)
-    return Stop((settings.budget_s or default) / groups, run.device.half_width, settings.rounds, settings.baseline)
+    budget_s = (settings.budget_s or default) / groups
+    least = LEAST_EMULATED_ROUNDS if run.device.emulated else LEAST_ROUNDS
+    return Stop(budget_s, run.device.half_width, settings.rounds, settings.baseline, least)
 
 
 def _teller(run: RunContext, names: Collection[str]) -> Callable[[str], None]:

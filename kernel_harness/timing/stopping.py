@@ -15,7 +15,7 @@ LEAST_WARMUP, MOST_WARMUP = 2, 24  # warm-up rounds
 # for about a second.
 _FLAT = 0.02
 _WARMUP_SHARE = 0.25  # warm-up takes at most this share of the budget
-LEAST_ROUNDS = 8
+LEAST_ROUNDS, LEAST_EMULATED_ROUNDS = 8, 3  # emulated times have no rank, so they need no interval
 # The times of two processes with the same kernel differ by the device's resolution, however long they are timed. If
 # that difference is more than _RESOLUTION_SHARE of the wanted precision, each worker process is replaced after
 # ROUNDS_OF_A_PROCESS rounds, and timing waits for at most MOST_PROCESSES processes.
@@ -28,7 +28,7 @@ class Stop:
     """The condition that ends the timing of a cohort.
 
     Timing ends when the speedup of each candidate over `baseline` has a half width below `half_width` (relative), or
-    after `budget_s` seconds and LEAST_ROUNDS rounds. If `rounds` is not None, timing instead ends after exactly that
+    after `budget_s` seconds and `least_rounds` rounds. If `rounds` is not None, timing instead ends after exactly that
     number of rounds.
     """
 
@@ -36,6 +36,7 @@ class Stop:
     half_width: float
     rounds: int | None = None
     baseline: str = BASELINE
+    least_rounds: int = LEAST_ROUNDS
 
 
 def warmed_up(measured: Measurements, spent: float, *, emulated: bool) -> bool:
@@ -66,7 +67,7 @@ def done(measured: Measurements, stop: Stop, elapsed_s: float) -> bool:
     count = len(measured.rounds)
     if stop.rounds is not None:
         return count >= stop.rounds
-    if elapsed_s >= stop.budget_s and count >= LEAST_ROUNDS:
+    if elapsed_s >= stop.budget_s and count >= stop.least_rounds:
         return True
     waiting = {name for name in measured.running if not measured.arms[name].settled} - {_baseline(measured, stop)}
     return count in LOOKS and waiting <= settled(measured, stop)
