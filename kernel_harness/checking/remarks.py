@@ -1,4 +1,4 @@
-"""Writes remarks on a kernel that passed. A remark advises a reviewer to read the source; it changes no verdict."""
+"""Composes remarks on a kernel that passed. A remark advises a reviewer to read the source and changes no verdict."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ class Verb(Protocol):
     def main(self, parsed: argparse.Namespace, /) -> int:
         """Runs the verb with the parsed arguments and returns the exit code.
 
-        Raises UserError for mistakes of the user, and KeyboardInterrupt for Ctrl-C, with a sentence on what was done by
-        then if there is something to say.
+        Raises UserError for a mistake of the user. Raises KeyboardInterrupt for Ctrl-C; its message may say what was
+        done before.
         """
 
 

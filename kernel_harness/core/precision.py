@@ -33,7 +33,7 @@ class Precision(StrEnum):
 
     @property
     def largest_error(self) -> float:
-        """Returns the largest relative error, in the Frobenius norm, that rounding to this format explains."""
+        """Returns the largest relative error, in the Frobenius norm, that rounding to this format can cause."""
         return _SIZES[self][1]
 
     @staticmethod

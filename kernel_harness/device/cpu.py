@@ -95,7 +95,7 @@ class Emulated:
         """Returns the inputs as tensors over the shared buffer `memory` itself, without a copy.
 
         The judge therefore sees every write to an input. `leaves` describe the inputs: dtype, shape, strides and
-        offset. The storage of each tensor begins with the tensor, as that of a tensor of its own does.
+        offset. Each tensor has a storage of its own, which begins at the tensor's first element.
         """
         alone = (leaf.of(torch.from_numpy(leaf.bytes(memory).numpy())) for leaf in leaves)
         return Placed([torch_cuda.as_cuda(tensor) for tensor in alone], lambda: None)

@@ -1,4 +1,4 @@
-"""Checks, if the user passes `--strict`, that nvcc compiles a candidate's source. The emulator runs it only then.
+"""Checks, if the user passes `--strict`, that nvcc compiles a candidate's source, before the emulator runs it.
 
 The machine code from nvcc is thrown away.
 """

@@ -247,7 +247,7 @@ class Repeat(Message):
 
 @dataclass(frozen=True)
 class Replay(Message):
-    """A request to a worker: capture the last call, which had `keep` set, as a CUDA graph, and time this graph.
+    """A request to a worker: capture the last call, which must have had `keep` set, as a CUDA graph, and time it.
 
     The reply is ReplayTimes.
     """

@@ -222,7 +222,7 @@ def write(memory: torch.Tensor, leaves: Sequence[Leaf], tensors: Iterable[torch.
 
 
 def surround(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> None:
-    """Fills the bytes of `memory` around the tensors with known values, which reveal later writes outside a tensor.
+    """Fills each byte of `memory` that belongs to no tensor with a known value, to find later writes outside a tensor.
 
     `leaves` describes the place of each tensor in the first `size` bytes of `memory`.
     """

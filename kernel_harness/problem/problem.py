@@ -95,7 +95,8 @@ class Problem:
     def at(self, shape: Mapping[str, Any]) -> Problem:
         """Returns the problem with the size constants in `shape` replaced. Raises ProblemError for an unknown constant.
 
-        The value of a constant that is a tuple or a list is a tuple; its elements can also be given one by one.
+        For a constant that is a tuple or a list in the file, `shape` has a tuple, or a value for each element, as
+        `NAME[0]`.
         """
         if not shape:
             return self

@@ -172,7 +172,7 @@ class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow to
 
 
 class _ToMeta(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow torch
-    """A context within which every device that torch's functions are given is the device `meta`."""
+    """Within this context, torch's functions use the device `meta` in place of a device that a caller names."""
 
     def __torch_function__(
         self,
@@ -181,7 +181,7 @@ class _ToMeta(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow 
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Calls `func`, a torch function called within the context, with the device `meta`."""
+        """Calls the torch function `func`. If its arguments name a device, the device becomes `meta`."""
         if func in (torch.Tensor.cuda, torch.Tensor.cpu):
             return args[0]
         return func(*map(_on_meta, args), **{name: _on_meta(value) for name, value in (kwargs or {}).items()})

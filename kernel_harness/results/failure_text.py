@@ -47,7 +47,9 @@ _FOUND = re.compile(
 
 
 def advice(result: Result, check: Check) -> str:
-    """Returns what to try for a failed check, or an empty text: evidence of the sanitizer comes before patterns."""
+    """Returns what to try for a failed check, or an empty text.
+
+    The advice follows the sanitizer's findings if there are any, and otherwise the pattern of the wrong elements."""
     found = _FOUND.match(result.remark)
     return f"fix the {found[1]} at {found[2]} first: it explains the wrong elements" if found else check.advice
 
@@ -129,7 +131,8 @@ def picture(errors: ErrorMap, terminal: Terminal) -> str:
 def _is_informative(errors: ErrorMap) -> bool:
     """Returns whether a picture of the map helps a reader.
 
-    It does if the map has at least 8 cells and in at least one cell fewer than half of the elements are wrong.
+    The result is true if the map has at least 8 cells, and fewer than half of the elements of at least one cell are
+    wrong.
     """
     cells = [cell for row in errors.cells for cell in row]
     return len(cells) >= 8 and any(cell < 0.5 for cell in cells)

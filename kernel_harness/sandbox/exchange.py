@@ -62,9 +62,9 @@ class Exchange:
         return True
 
     def fill(self, packed: Packed, *, surround: bool) -> None:
-        """Writes inputs to the memory for inputs, and waits until they are there.
+        """Writes inputs to the memory for inputs, and waits until the copy is complete.
 
-        If `surround`, also writes known bytes around each tensor, which reveal later writes outside it (`damaged`).
+        If `surround`, also writes known bytes around each tensor. `damaged` looks for changes of these bytes.
         """
         memory = self._pieces[Purpose.INPUTS].bytes
         if surround:

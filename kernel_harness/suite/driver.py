@@ -134,7 +134,7 @@ class Driver:
             )
 
     def _store(self, task: Task, lines: Sequence[str], seconds: float) -> None:
-        """Stores the full results, and then the entries of the candidate and of those with the same source."""
+        """Stores the full results, and then a line in the suite's journal for each candidate with this source."""
         assert self._facts is not None
         own, *baselines = (replace(record.from_line(line), run=self._run) for line in lines)
         details = self._journal.details(task.problem.name, self._facts.label)

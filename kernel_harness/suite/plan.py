@@ -36,7 +36,7 @@ def recorded_settings(settings: Settings) -> dict[str, Any]:
 
 
 def check_settings(facts: Facts, settings: Settings, journal: SuiteJournal) -> None:
-    """Raises UserError if stored verdicts are of other settings: their figures could not be mixed."""
+    """Raises UserError if stored verdicts were made with other settings, because such figures are not comparable."""
     now = recorded_settings(settings)
     told = [f"{name} was {was} and is {now.get(name)}" for name, was in facts.settings.items() if now.get(name) != was]
     if told:

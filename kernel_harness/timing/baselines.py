@@ -46,7 +46,8 @@ class Sentinel(torch.nn.Module):
 def reference_source(problem: Problem, compile_mode: str | None = None) -> ModelSource:
     """Returns the source of the problem's reference model.
 
-    The worker process compiles the model in the mode `compile_mode` of torch.compile; None runs it eagerly.
+    A worker process executes the source, and compiles the model in the mode `compile_mode` of torch.compile. If it is
+    None, the model runs eagerly.
     """
     return ModelSource(str(problem.path), problem.text, "Model", compile_mode)
 

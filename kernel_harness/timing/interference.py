@@ -5,7 +5,7 @@ all its work, so this module does nothing there. The sentinel does the same work
 right after a candidate's call shows that the candidate left work running.
 
 Words used here: a suspect is a candidate that may leave work running. A reading is one measurement of the sentinel's
-time. A reading beside a process is taken right after calls of that process, while the process is alive and paused.
+time. A reading beside a process is taken right after calls of that process, while the process is alive and stopped.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ bool Watch::known_elsewhere(const char* p) const {
   return dladdr(p, &info) != 0;
 }
 
-// Reports an access outside every buffer. If the access would touch other memory of this process, ends the thread.
+// Reports an access outside every buffer. If other data of this process is at the address, ends the emulated thread.
 void Watch::miss(const char* p, std::size_t bytes, bool write, const void* caller) {
   Finding found = finding(write ? Kind::kOutOfBoundsWrite : Kind::kOutOfBoundsRead, caller);
   const Region* near = memory().nearest(p);
@@ -98,8 +98,8 @@ void Watch::end_thread() {
 void Watch::grain(Region& region, std::size_t index, std::uint8_t bytes, bool write, Manner manner, const void* caller) {
   Grain& g = region.grains[index];
   const char* p = region.base + index * kGrain;
-  // A volatile access to device memory counts as atomic. A volatile access to shared memory without a barrier is a
-  // race.
+  // A volatile access to device memory counts as atomic. One to shared memory is like any other: two threads need a
+  // barrier between their accesses.
   const bool local = shared(region), atomic = manner == Manner::kAtomic || (manner == Manner::kVolatile && !local);
   if (conflicts(g.write, bytes, atomic, local)) {
     race(p, write, atomic, g.write, true, region, caller);

@@ -120,7 +120,7 @@ inline cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t la
 }
 inline cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* out) { *out = new cublasLtMatmulPreferenceOpaque_t; return CUBLAS_STATUS_SUCCESS; }
 inline cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) { delete preference; return CUBLAS_STATUS_SUCCESS; }
-// A preference has no effect, because there is one algorithm, which needs no workspace.
+// A cublasLtMatmulPreference_t has no effect, because there is one algorithm, which needs no workspace.
 inline cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t, const void*, std::size_t) {
   return preference ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }

@@ -1,3 +1,3 @@
-// Replaces the header of torch's C++ front end. Extensions include it, but use only tensors.
+// Takes the place of the header of torch's C++ front end. Most extensions that include that header use only tensors.
 #pragma once
 #include <torch/extension.h>
