@@ -24,6 +24,9 @@ from kernel_harness.emulator.units import (
 )
 from kernel_harness.emulator.unsupported import find_in_log
 
+# In the output of the linker, GNU ld.
+_MISSING_LIBRARY = re.compile(r"\bld(?:\.\w+)?: cannot find (-l[^\s:]\S*?)(?::? |$)", re.MULTILINE)
+
 
 def get_or_build(sources: Sources, instrumentation: Instrumentation = Instrumentation.NONE) -> tuple[Path, bool]:
     """Returns the path of the candidate's library, and whether the build cache already had the library.
@@ -97,7 +100,12 @@ def _link(units: list[Unit], sources: Sources, folder: Path) -> None:
     shared = [f"-L{runtime}", f"-Wl,-rpath,{runtime}", "-lemulator", *bindings.link_flags()]
     needed = ["-Wl,--push-state,--no-as-needed", *shared, "-Wl,--pop-state"]
     search = host_compiler.torch_folder_flags()
-    host_compiler.run(["-shared", *objects, "-o", f"{sources.name}.so", *needed, *search, *own], folder)
+    try:
+        host_compiler.run(["-shared", *objects, "-o", f"{sources.name}.so", *needed, *search, *own], folder)
+    except BuildFailed as failure:
+        # The candidate's own flags name the missing library, so other headers of torch cannot help.
+        failure.final = any(flag in own for flag in _MISSING_LIBRARY.findall(failure.log))
+        raise
     for name in objects:
         (folder / name).unlink()
 

@@ -741,6 +741,16 @@ def test_an_error_in_device_code_without_torch_headers_is_reported_after_one_com
     assert sorted(compiled) == ["cuda.cpp", "main.cpp"]
 
 
+@emulated
+@pytest.mark.slow
+def test_a_library_that_does_not_exist_is_reported_without_a_build_with_torch_s_own_headers():
+    from kernel_harness.emulator import extension
+
+    extension._build_with_full_headers = lambda *arguments: pytest.fail("built with torch's own headers")
+    with pytest.raises(BuildFailed, match="cannot find -lno_such_library"):
+        load_inline_of(cpp_sources=ADDED, functions=["forward"], extra_ldflags=["-lno_such_library"])
+
+
 WITH_FLAGS = """
 #include <torch/extension.h>
 

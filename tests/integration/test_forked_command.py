@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -84,11 +85,20 @@ def test_a_variable_that_is_read_at_the_start_needs_a_new_process(variable: str)
     assert not forked_command.fits({**environment, variable: "another"})
 
 
+def descriptors(pid: int) -> dict[str, str]:
+    """The kind or path of each open file of a process, except the list of its children, which it opens for moments."""
+    links = {}
+    for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+        with suppress(FileNotFoundError):  # closed meanwhile
+            links[number] = os.readlink(f"/proc/{pid}/fd/{number}").split(":")[0]  # noqa: PTH115
+    return {number: link for number, link in links.items() if not link.startswith("/proc/")}
+
+
 def about(fork_server: ForkServer) -> dict[str, object]:
     """What a fork server's process has, once it answers."""
     fork_server.prepare("cpu")
     pid = fork_server._process.pid
-    links = {fd: os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{pid}/fd")}  # noqa: PTH115, PTH208
+    links = descriptors(pid)
     return {
         "session": os.getsid(pid) == pid, "folder": psutil.Process(pid).cwd(), "wall": fork_server.isolation,
         "threads": psutil.Process(pid).num_threads(), "sockets": [fd for fd, link in links.items() if link == "socket"],

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,8 +30,10 @@ from kernel_harness.compile.hints import hint, missing_symbol
 GOLDEN = ROOT / "tests" / "integration" / "golden" / "compile"
 # The compilers that wrote the golden texts. With other compilers, the compiler's own words are not compared.
 GPP, NVCC = "12", "13.0"
-OF_THE_LOADER = ("declared_otherwise.py",)  # compiles with any headers, and its library lacks a symbol
-# nvcc takes ten seconds for each. These are an error of its front end, of its device compiler and of its assembler. The
+# What finds these mistakes comes after the compiler: the loader (the library lacks a symbol), the limit of shared
+# memory, and the linker. Their sources compile with any headers.
+AFTER_THE_COMPILER = ("declared_otherwise.py", "old_abi.py", "shared_memory.cu", "missing_library.py")
+# nvcc takes seconds for each. These are an error of its front end, of its device compiler and of its assembler. The
 # other mistakes are tested with nvcc's logs.
 COMPILED = ("missing_semicolon.cu", "host_function.cu", "shared_memory.cu")
 
@@ -67,8 +69,8 @@ def emulated_messages(folder: Path, names: list[str]) -> dict[str, str]:
     said = {}
     for headers in ("full", "light"):
         # Torch's own headers give a compiler's message in the end (test_order, test_build), so light headers are not
-        # tried first. The loader's message is the same with both, and a whole build takes ten times as long with full.
-        chosen = [name for name in names if (name in OF_THE_LOADER) == (headers == "light")]
+        # tried first. Other messages are the same with both, and a whole build takes ten times as long with full.
+        chosen = [name for name in names if (name in AFTER_THE_COMPILER) == (headers == "light")]
         kernels = [word for name in chosen for word in ("--kernel", (GOLDEN / name).relative_to(ROOT))]
         (folder / headers).mkdir()
         words = ("--problem", PROBLEM_FILE, "--device", "cpu", *kernels, "--json")
@@ -114,23 +116,26 @@ from kernel_harness.compile import nvcc
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.errors import BuildFailed
 nvcc.use_toolkit()
-path = Path(sys.argv[1])
+if sys.argv[1] == "cuda":
+    both_halves = nvcc._call
+    nvcc._call = lambda sources, folder, cpp, cuda, **more: both_halves(sources, folder, "", cuda, **more)
 def builder(sources):
     with tempfile.TemporaryDirectory() as folder:
         nvcc.build_light(sources, Path(folder))
-build.install(builder, CandidateFile(path.name, path.read_text()))
-try:
-    exec(compile(build.as_module(path.name, path.read_text()), path.name, "exec"), {"__name__": "candidate"})
-except BuildFailed as failure:
-    print(failure, "\\0", failure.log, sep="")
+for path in map(Path, sys.argv[2:]):
+    build.install(builder, CandidateFile(path.name, path.read_text()))
+    try:
+        exec(compile(build.as_module(path.name, path.read_text()), path.name, "exec"), {"__name__": "candidate"})
+    except BuildFailed as failure:
+        print(path.name, failure, failure.log, sep="\\0", end="\\0")
 """
 
 
-def nvcc_says(name: str, folder: Path) -> tuple[str, str]:
-    """The message and the log of a build for sm_90 with light headers.
+def nvcc_says(names: Sequence[str], folder: Path, halves: str = "both") -> dict[str, tuple[str, str]]:
+    """The message and the log of builds for sm_90 with light headers, by file.
 
-    Errors in the candidate's own lines are the same with torch's own headers, which take a minute. A CPU build of torch
-    lacks one header, so this writes it.
+    Errors in the candidate's own lines are the same with torch's own headers, which take a minute. If `halves` is
+    "cuda", an empty source takes the place of the C++ source. A CPU build of torch lacks one header, so this writes it.
     """
     stand_in = folder / "c10" / "cuda" / "impl" / "cuda_cmake_macros.h"
     stand_in.parent.mkdir(parents=True, exist_ok=True)
@@ -138,18 +143,18 @@ def nvcc_says(name: str, folder: Path) -> tuple[str, str]:
     environment = {
         **os.environ, "PYTHONPATH": str(ROOT), "TORCH_CUDA_ARCH_LIST": "9.0", "CPATH": str(folder), "LC_ALL": "C.UTF-8",
     }  # fmt: skip
-    command = [sys.executable, "-c", NVCC_CHILD, GOLDEN / name]
+    command = [sys.executable, "-c", NVCC_CHILD, halves, *(GOLDEN / name for name in names)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert "\0" in done.stdout, done.stdout + done.stderr
-    message, log = done.stdout.split("\0")
-    return message, log
+    texts = done.stdout.split("\0")[:-1]
+    said = {name: (message, log) for name, message, log in zip(texts[::3], texts[1::3], texts[2::3], strict=True)}
+    assert list(said) == list(names), done.stdout + done.stderr
+    return said
 
 
 @pytest.fixture(scope="module")
 def nvcc(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    with ThreadPoolExecutor(2) as pool:
-        said = pool.map(lambda name: nvcc_says(name, tmp_path_factory.mktemp("nvcc")), COMPILED)
-        return {name: message for name, (message, _) in zip(COMPILED, said, strict=True)}
+    said = nvcc_says(COMPILED, tmp_path_factory.mktemp("nvcc"), "cuda")  # the mistakes are in this half
+    return {name: message for name, (message, _) in said.items()}
 
 
 def nvcc_is_torchs() -> bool:
@@ -281,8 +286,8 @@ def _write() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name, message in emulated_messages(Path(folder), mistakes(".emulated.txt")).items():
             (GOLDEN / f"{name}.emulated.txt").write_text(f"{message}\n")
-        for name in mistakes(".nvcc.txt") if nvcc_release() else []:
-            message, log = nvcc_says(name, Path(folder))
+        said = nvcc_says(mistakes(".nvcc.txt"), Path(folder)) if nvcc_release() else {}
+        for name, (message, log) in said.items():
             (GOLDEN / f"{Path(name).stem}.nvcc.txt").write_text(f"{message}\n")
             (GOLDEN / f"{Path(name).stem}.nvcc.log").write_text(f"{_portable(log).strip()}\n")
 

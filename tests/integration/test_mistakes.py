@@ -6,6 +6,7 @@ import re
 
 import pytest
 from support.command import Finished, Harness
+from support.nvcc_compile import in_one_unit
 
 pytestmark = pytest.mark.slow
 # C = A' B' of A (K, M) and B (N, K), in tiles of 16.
@@ -59,12 +60,33 @@ SAID = {
 }
 
 
+# All kernels are built together, because most of a build's time does not depend on the source's length.
+TOGETHER = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+ops = load_inline("products", {cpp!r}, {cuda!r}, functions={names!r})
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        return ops.{name}(A, B)
+"""
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """One run with all kernels, at sizes that are no multiples of the tile."""
     folder = tmp_path_factory.mktemp("kernels")
-    for name, (right, wrong) in {"right": ("", ""), **MISTAKES}.items():
-        (folder / f"{name}.cu").write_text(RIGHT.replace(right, wrong) if right else RIGHT)
+    sources = {"right": RIGHT} | {name: RIGHT.replace(*mistake) for name, mistake in MISTAKES.items()}
+    cuda = in_one_unit({name: source.replace("forward(", f"{name}(") for name, source in sources.items()})
+    cuda += "".join(f"\nusing of_{name}::{name};" for name in sources)
+    cpp = "".join(
+        f"namespace of_{name} {{ torch::Tensor {name}(torch::Tensor A, torch::Tensor B); }}\n" for name in sources
+    )
+    cpp += "".join(f"using of_{name}::{name};\n" for name in sources)
+    for name in sources:
+        (folder / f"{name}.py").write_text(TOGETHER.format(cpp=cpp, cuda=cuda, names=[*sources], name=name))
     kernels = [word for path in sorted(folder.iterdir()) for word in ("--kernel", path)]
     harness = Harness(tmp_path_factory.mktemp("run"))
     words = ("--problem", "matmul_tt", "--shape", "M=40,K=250,N=72", "--device", "cpu", "--rounds", "1")
