@@ -70,8 +70,8 @@ class Session:
         self._hidden = [problem.path.absolute(), *hidden_from_workers(), *hidden]
 
     def __enter__(self) -> Session:
-        self.observer.stage("", "preparing the device (the first time takes half a minute)")
-        self.device.prepare()
+        self.observer.stage("", "preparing the device")
+        self.device.prepare(lambda text: self.observer.stage("", text))
         environment = {**self.device.environment(), **host_environment()}
         self.fork_server.prepare(self.device.name, self._hidden)
         common = Context(self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation)

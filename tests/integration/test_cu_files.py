@@ -9,7 +9,8 @@ import pytest
 import torch
 from support.command import CANDIDATES, Harness
 
-from kernel_harness.compile.cu_file import arguments, forward_of
+from kernel_harness.compile.cu_file import arguments, forward_of, module_text
+from kernel_harness.compile.errors import BuildFailed
 
 # y = activation(x W' + bias) + offset, with 5 rows of 7 numbers, and 3 outputs.
 LINEAR = CANDIDATES / "new" / "linear.py"
@@ -36,6 +37,7 @@ SOURCES = {
     "right": RIGHT,
     "bad_launch": RIGHT.replace("<<<x.size(0), linear_bias.size(0)>>>", "<<<x.size(0), 4096>>>"),
     "raises": RIGHT.replace("    return y;", "    return y.view({-1, 1000});"),
+    "pointers": RIGHT[: RIGHT.index("torch::Tensor forward")] + "void forward(const float* x, float* y, int n) {\n}\n",
     "wrong_signature": RIGHT.replace(", torch::Tensor offset,", ",").replace("offset.data_ptr<float>()", "nullptr"),
 }
 
@@ -97,6 +99,39 @@ def test_a_wrong_signature_is_named_with_what_forward_gets(results: dict[str, di
     )
 
 
+@pytest.mark.slow
+def test_a_forward_that_takes_pointers_is_shown_with_the_right_one(results: dict[str, dict[str, Any]]) -> None:
+    said = beginning(results, "pointers")
+    line = line_of("torch::Tensor forward")
+    assert results["pointers"]["status"] == "BUILD_ERROR"
+    assert said.startswith(f"pointers.cu:{line}: error: forward takes pointers\n  {line} | void forward(const float* x")
+    assert "torch::Tensor forward(torch::Tensor a, ...)" in said and "`new PROBLEM NAME --cu`" in said
+
+
+@pytest.mark.parametrize(
+    ("definition", "what", "hint"),
+    [
+        ("torch::Tensor product(torch::Tensor a)", "no 'torch::Tensor forward", "give the function 'product' the name"),
+        (
+            'extern "C" void solve(const float* a, float* b)',
+            "no 'torch::Tensor",
+            "forward that calls 'solve'. forward ",
+        ),
+        (
+            "std::vector<at::Tensor> forward(at::Tensor a)",
+            "forward returns 'std::vector<at::Tensor>', not",
+            "torch::empt",
+        ),
+        ("__global__ void __launch_bounds__(64)\nadd(float* a)", "no 'torch::Tensor forward", "hint: forward gets the"),
+        ("// forward (\n__global__ void add(float* a)", "k.cu: error: no 'torch::Tensor forward", "hint: forward gets"),
+    ],
+)
+def test_a_file_without_forward_is_told_what_it_has_instead(definition: str, what: str, hint: str) -> None:
+    with pytest.raises(BuildFailed) as raised:
+        module_text("k.cu", f"#include <x.h>\n{definition} {{\n    if (a) {{ }} else if (b) {{ }}\n}}\n")
+    assert what in str(raised.value) and hint in str(raised.value)
+
+
 # ------------------------------------------------------------------------------------------- arguments
 
 
@@ -124,6 +159,8 @@ def test_weights_are_passed_only_to_a_forward_that_names_them_all() -> None:
         given("torch::Tensor x, torch::Tensor w", STATE)
     with pytest.raises(TypeError, match=re.escape("in order (2x3); the reference has no parameters.")):
         given("torch::Tensor x, torch::Tensor w", {})
+    with pytest.raises(TypeError, match="forward takes 0 arguments, but the problem has 1 input"):
+        given("", {})
 
 
 def test_weights_that_are_named_in_another_order_are_refused() -> None:

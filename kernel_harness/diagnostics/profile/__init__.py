@@ -68,8 +68,8 @@ def counted(
     candidate fails, and NoCompiler if this machine lacks a tool for the build.
     """
     device = devices.named("cpu-profiled")
-    tell("preparing the device (the first time takes half a minute)")
-    device.prepare()
+    tell("preparing the device")
+    device.prepare(tell)
     fork_server.prepare(device.name)
     tell("building")
     file = file_name(candidate)
