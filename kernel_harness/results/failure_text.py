@@ -50,8 +50,8 @@ _FIXES = {
     "such as i <= n for i < n in a guard or a loop",
     r"out-of-bounds|use after free": ": guard the access with the sizes at this shape",
     r"uninitialised": ": write the memory in every branch, with 0 where a tile reaches past the input",
-    r"race: .* of (?:the shared array|static shared|dynamic shared)": ": put __syncthreads() between the two accesses, or, "
-    "if no thread should touch the other's element, correct the index",
+    r"race: .* of (?:the shared array|static shared|dynamic shared)": ": put __syncthreads() between the two accesses, "
+    "or, if no thread should touch the other's element, correct the index",
     r"race": ": order the two accesses, or use an atomic operation",
 }
 
