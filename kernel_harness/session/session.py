@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -214,5 +215,8 @@ def _chosen(cases: list[Case], wanted: str | None) -> list[Case]:
         return cases
     chosen = [case for case in cases if case.name == wanted]
     if not chosen:
-        raise UserError(f"there is no case {wanted!r}; this run has the cases " + ", ".join(c.name for c in cases))
+        names = [case.name for case in cases]
+        close = difflib.get_close_matches(wanted, names, n=1, cutoff=0.8)
+        hint = f"did you mean {close[0]!r}?" if close else f"this run has the cases {', '.join(names)}"
+        raise UserError(f"there is no case {wanted!r}; {hint}")
     return chosen

@@ -47,6 +47,7 @@ def profile(
     the width to which text is wrapped. `tell` is called with a text before each step. Raises UserError, or its subclass
     CannotProfile if the candidate fails.
     """
+    problem.check_inputs()
     head = f"{problem.name}, {candidate.name}, {shape_text(problem.shape)}".rstrip(", ")
     if device.emulated:
         launched, assembled, recorded = counted(problem, candidate, fork_server, tell)

@@ -114,6 +114,7 @@ def run(request: Request, fork_server: ForkServer, tell: Tell) -> Report:
     # A GPU gets the small shape of the CPU, too, because compute-sanitizer makes calls much slower.
     shape = request.shape and {**request.problem.cpu_shape, **request.shape}
     problem = request.problem.sized(request.problem.cpu_shape if shape == {} else shape, emulated=device.emulated)
+    problem.check_inputs()
     job = Job(problem, candidate, one_per_shape(plan(problem, request.seed), only=shape != {}))
     tell("preparing the device")
     device.prepare(tell)
