@@ -56,7 +56,7 @@ def profile(
     tell("building and profiling, which takes a minute or more")
     call = ncu.Call(problem.path.absolute(), candidate.path.absolute(), device.name, dict(problem.shape))
     report, assembled = ncu.profiled(call, reports, candidate.name)
-    return "\n\n".join([f"{head}: one call on {device.name}", report, *show.tables([], assembled, screen)])
+    return "\n\n".join([f"{head}: one call on {device.name}", report, *show.tables(None, assembled, screen)])
 
 
 def counted(
