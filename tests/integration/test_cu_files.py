@@ -36,6 +36,9 @@ torch::Tensor forward(torch::Tensor x, torch::Tensor offset, torch::Tensor linea
 SOURCES = {
     "right": RIGHT,
     "bad_launch": RIGHT.replace("<<<x.size(0), linear_bias.size(0)>>>", "<<<x.size(0), 4096>>>"),
+    "unchecked_launch": RIGHT.replace("<<<x.size(0), linear_bias.size(0)>>>", "<<<x.size(0), 4096>>>").replace(
+        "    C10_CUDA_KERNEL_LAUNCH_CHECK();\n", ""
+    ),
     "raises": RIGHT.replace("    return y;", "    return y.view({-1, 1000});"),
     "pointers": RIGHT[: RIGHT.index("torch::Tensor forward")] + "void forward(const float* x, float* y, int n) {\n}\n",
     "wrong_signature": RIGHT.replace(", torch::Tensor offset,", ",").replace("offset.data_ptr<float>()", "nullptr"),
@@ -83,6 +86,15 @@ def test_a_failed_launch_names_the_line_of_the_check_that_found_it(results: dict
     assert said.startswith(f"bad_launch.cu:{line}: RuntimeError: CUDA error: invalid configuration argument")
     assert "(the block is 4096x1x1: at least 1x1x1 and at most 1024x1024x64 is possible)" in said
     assert "raised at" not in said
+
+
+@pytest.mark.slow
+def test_a_failed_launch_without_a_check_names_the_limit_too(results: dict[str, dict[str, Any]]) -> None:
+    said = results["unchecked_launch"]["reason"]
+    assert (
+        "fails (invalid configuration argument: the block is 4096x1x1: at least 1x1x1 and at most 1024x1024x64" in said
+    )
+    assert f"unchecked_launch.cu:{line_of('linear<<<')}" in said
 
 
 @pytest.mark.slow
