@@ -29,6 +29,7 @@ _RANDOM_PARAMETERS = (
     "The parameters of the model are random in this case. With those that the constructor sets, the output was right. "
     "Check that the kernel reads every parameter in every call."
 )
+_CU_PARAMETERS = "The forward of a .cu file gets the parameters if it names all of them after its inputs."
 # The most cases in which a candidate with wrong values is called again to find its mistake.
 _MOST_FURTHER_CASES = 4
 
@@ -187,7 +188,7 @@ class Examination:
             self._checks += [replace(c, shape=dict(case.shape), distribution=case.distribution) for c in checks]
             failed = next((check for check in checks if not check.passed), None)
             if failed:
-                advice = f"\n{_RANDOM_PARAMETERS}" if case.random_parameters else ""
+                advice = f"\n{_parameter_advice(self.candidate)}" if case.random_parameters else ""
                 raise Fault(failed.status, f"{failed.case}: {failed.detail}{advice}")
         if not self._checks and not self._refused:
             raise Fault(Status.UNSUPPORTED, "No case could be checked: for the candidate, none of them is applicable.")
@@ -264,6 +265,11 @@ class Examination:
         self._reference.expectation(self._case)
         reason = f"The kernel leaves too little of the device's memory to compute the answer: {_first_line(error)}"
         return Fault(Status.RUNTIME_ERROR, reason)
+
+
+def _parameter_advice(candidate: Candidate) -> str:
+    in_cuda = file_name(candidate).endswith(".cu")
+    return f"{_RANDOM_PARAMETERS} {_CU_PARAMETERS}" if in_cuda else _RANDOM_PARAMETERS
 
 
 def _first_line(error: Exception) -> str:

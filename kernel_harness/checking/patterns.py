@@ -17,6 +17,8 @@ import torch
 
 MIN_WRONG = 4
 """The least number of wrong elements that can form a pattern. Fewer elements would form one by chance."""
+MIN_LAST = 64
+"""The least number of elements of an output whose last element alone is a pattern. Any other element is as likely."""
 MOST_OF_ALL = 0.9
 """The largest share of an output that a frame, a block or a run may take. A larger one shows nothing."""
 MOST_DESCRIBED = 1 << 26
@@ -244,6 +246,14 @@ def _lines(wrong: Wrong) -> str | None:
     return None
 
 
+def _last_line(wrong: Wrong) -> str | None:
+    """Recognises that only the last row, column or element is wrong: `the last of 48 rows`."""
+    if wrong.count == 1 and wrong.mask.numel() >= MIN_LAST and bool(wrong.mask.reshape(-1)[-1]):
+        return "only the last element is wrong"
+    text = _lines(wrong)
+    return text if text is not None and "fill the last of" in text else None
+
+
 def _last_lines(wrong: Wrong) -> str | None:
     """Recognises that the last rows or columns are wrong: `the last 13 of 45 columns`."""
     text = _lines(wrong)
@@ -316,6 +326,8 @@ def _stride(wrong: Wrong) -> str | None:
 
 _TAIL = "round the grid up, (size + tile - 1) / tile, and guard loads and stores of the last, partial tile"
 _PLACES: Recognisers = {
+    _last_line: "look for a bound that is one too small in a guard or a loop, such as i < n - 1 for i < n; or round "
+    "the grid up, (size + tile - 1) / tile",
     _last_lines: _TAIL,
     _lines: "check how a thread's index becomes a row or a column, and what these rows or columns have in common",
     _tail_frame: _TAIL,
@@ -367,7 +379,7 @@ def _span(hit: list[int], size: int, unit: str) -> str | None:
     """
     first, last, steps = hit[0], hit[-1], {b - a for a, b in pairwise(hit)}
     if len(hit) == 1:
-        return f"{unit} {first} of {size}{_tile_hint(first) if first == size - 1 else ''}"
+        return f"the last of {size} {unit}s{_tile_hint(first)}" if first == size - 1 else f"{unit} {first} of {size}"
     if steps == {1}:
         if last == size - 1:
             return f"the last {len(hit)} of {size} {unit}s, from {first} on{_tile_hint(first)}"

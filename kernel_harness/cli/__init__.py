@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import io
 import logging
 import os
@@ -57,13 +58,16 @@ def main(words: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name may have a letter that the terminal cannot show
-    parsed = parser().parse_args(with_verb(list(sys.argv[1:] if words is None else words)))
+    typed = list(sys.argv[1:] if words is None else words)
+    parsed, unknown = parser().parse_known_args(with_verb(typed))
     _log_to_stderr(parsed.verbose)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
+        if unknown:
+            raise UserError(_unknown(unknown[0], with_verb(typed)[0]))
         return int(parsed.main(parsed))
     except UserError as error:
-        return _complain(str(error), error.exit_code)
+        return _complain(str(error) + _similar_verb(typed, str(error)), error.exit_code)
     except BrokenPipeError:
         # Python flushes stdout once more at exit, which would fail and print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -79,6 +83,23 @@ def with_verb(words: list[str]) -> list[str]:
     """
     complete = words and (words[0] in VERBS or words[0] in ("-h", "--help", "--version"))
     return words if complete else ["run", *words]
+
+
+def _unknown(word: str, verb: str) -> str:
+    """Returns the message for the argument `word`, which the verb `verb` does not take."""
+    one = argparse.ArgumentParser()
+    _declare(one, VERBS[verb])
+    close = difflib.get_close_matches(word.split("=")[0], one._option_string_actions, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"`{' '.join(command())} {verb} --help` shows the arguments"
+    return f"{verb} does not take {word!r}; {hint}"
+
+
+def _similar_verb(typed: Sequence[str], message: str) -> str:
+    """Returns a suggestion if the first word, taken for a problem that does not exist, resembles a verb."""
+    close = difflib.get_close_matches(typed[0], VERBS, n=1) if typed else []
+    return (
+        f". Or did you mean the verb {close[0]!r}?" if close and message.startswith(f"no problem {typed[0]!r}") else ""
+    )
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -73,4 +73,4 @@ def _print_kinds(entries: Iterable[build_cache.Entry]) -> None:
     for entry in entries:
         kinds.setdefault(entry.kind, []).append(entry.bytes)
     for kind, sizes in kinds.items():
-        print(f"  {kind:12} {len(sizes):5} entries {sum(sizes) / 2**20:9.1f} MiB")
+        print(f"  {kind:{max(map(len, kinds))}} {len(sizes):5} entries {sum(sizes) / 2**20:9.1f} MiB")

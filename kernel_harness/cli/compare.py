@@ -207,7 +207,7 @@ def _judged(versions: Sequence[Candidate], problem: str, options: Options) -> li
         device = selection.selected(options.device)
         timed = lookup.problem(problem, Path.cwd()).sized(options.shape, emulated=device.emulated)
         settings, screen = Settings(budget_s=options.budget_s, rounds=options.rounds), Progress()
-        with Session(timed, device, settings, screen, fork_server, [options.results]) as session, screen:
+        with screen, Session(timed, device, settings, screen, fork_server, [options.results]) as session:
             return session.judge(versions, lambda result: None)
 
 

@@ -47,6 +47,7 @@ def main(parsed: argparse.Namespace) -> int:
 
     options = Options(parsed.problem, parsed.kernel, parsed.device, parsed.shape, parsed.results)
     with ForkServer() as fork_server:
+        from kernel_harness.cli.progress import Steps
         from kernel_harness.device import selection
         from kernel_harness.diagnostics.profile import profile
         from kernel_harness.problem import lookup
@@ -58,9 +59,7 @@ def main(parsed: argparse.Namespace) -> int:
         timed = problem.sized(options.shape, emulated=device.emulated)
         reports = results_folder(options.results, timed, device) / "profiles"
         screen = terminal(sys.stdout)
-
-        def tell(text: str) -> None:
-            print(f"{candidate.name}: {text}", file=sys.stderr, flush=True)
-
-        print(profile(timed, candidate, device, reports, fork_server, screen, tell))
+        with Steps(f"{candidate.name}: ") as steps:
+            text = profile(timed, candidate, device, reports, fork_server, screen, steps.tell)
+        print(text)
     return OK

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -24,8 +25,66 @@ from kernel_harness.results.record import Result, to_line
 from kernel_harness.session.run import WAITING
 
 _LOG = logging.getLogger(__name__)
-# Without a terminal, a long step is named again after so many seconds, with its new number of the case or round.
+# Without a terminal, a long step is named again after so many seconds without a line.
 _QUIET_S = 30.0
+
+
+class Reminder:
+    """A context manager that calls `remind` after each 30 s without a call of `put_off`, so that no step is silent.
+
+    `remind` is called in another thread.
+    """
+
+    def __init__(self, remind: Callable[[], None]) -> None:
+        self._remind = remind
+        self._ended = threading.Event()
+        self._last = time.monotonic()
+
+    def put_off(self) -> None:
+        """Counts the time until the next call of `remind` from now on."""
+        self._last = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self.put_off()
+        self._ended.clear()
+        threading.Thread(target=self._run, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.wait(max(0.0, self._last + _QUIET_S - time.monotonic())):
+            if time.monotonic() >= self._last + _QUIET_S:
+                self._remind()
+                self.put_off()
+
+
+class Steps:
+    """A context manager that prints plain lines on stderr, for the steps of a verb that has one thing to do.
+
+    Each line begins with `prefix`. A step that takes long is printed again, with its seconds.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix, self._text, self._began = prefix, "", time.monotonic()
+        self._reminder = Reminder(lambda: self._print(f"{self._text}, {time.monotonic() - self._began:.0f} s"))
+
+    def __enter__(self) -> Self:
+        self._reminder.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reminder.__exit__()
+
+    def tell(self, text: str) -> None:
+        """Prints the line of a step that begins."""
+        self._text, self._began = text, time.monotonic()
+        self._print(text)
+        self._reminder.put_off()
+
+    def _print(self, text: str) -> None:
+        print(f"{self._prefix}{text}", file=sys.stderr, flush=True)
 
 
 class Shown(ABC):
@@ -63,16 +122,27 @@ class Progress(Shown):
     """Shows a line on stderr for each candidate that is being judged: its name, its current step, and the seconds.
 
     The session that judges calls `stage` and `settled`. Progress is a context manager: the lines are shown inside its
-    block and erased at the end. If stderr is no terminal, a plain line is printed when a step begins, unless the steps
-    are logged anyway (`-v`).
+    block and erased at the end. If stderr is no terminal, a plain line is printed when a step begins, and again after
+    each 30 s without a line, unless the steps are logged anyway (`-v`).
     """
 
     def __init__(self) -> None:
+        self._reminder = Reminder(self._remind)
         self._lock = threading.Lock()
         self._began: dict[str, float] = {}
         self._stages: dict[str, str] = {}
         self._printed = 0.0
         super().__init__(refresh_per_second=8)
+
+    def __enter__(self) -> Self:
+        self._reminder.__enter__()
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self._reminder.__exit__()
 
     def stage(self, kernel: str, text: str) -> None:
         """Shows that the candidate named `kernel` has begun the step `text`, such as building.
@@ -110,6 +180,15 @@ class Progress(Shown):
         if self._live is None and not _LOG.isEnabledFor(logging.INFO):
             print(f"{kernel or 'harness'}: {text}", file=sys.stderr, flush=True)
             self._printed = time.monotonic()
+            self._reminder.put_off()
+
+    def _remind(self) -> None:
+        """Prints the step that has taken longest, with its seconds."""
+        with self._lock:
+            began = {kernel: self._began[kernel] for kernel, text in self._stages.items() if text != WAITING}
+            if began:
+                kernel = min(began, key=lambda each: began[each])
+                self._print(kernel, f"{self._stages[kernel]}, {time.monotonic() - began[kernel]:.0f} s")
 
     def _shown(self) -> Table:
         table = Table.grid(padding=(0, 2))

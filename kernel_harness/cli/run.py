@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence, Set
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -141,7 +142,10 @@ def main(parsed: argparse.Namespace) -> int:
             _settings(options),
         )  # fmt: skip
         progress = RunProgress(as_json=options.json)
-        with StoredRun(request, progress, fork_server) as run:
+        run = StoredRun(request, progress, fork_server)
+        with ExitStack() as ended_last:
+            with progress:
+                ended_last.enter_context(run)
             results = _judge(run, run.candidates, progress, options)
             while options.watch:
                 results = _judge(run, run.wait_for_change(), progress, options)
@@ -227,7 +231,8 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], options: Options)
     _print_failures(run, finished, out)
     path = run.save(table)  # last, because the disk may be full: the table is then already printed
     if not options.json:
-        print(f"\n{_phases(finished)}{_over_budget(finished)}\n{shown(path)}")
+        said = [line for line in (_phases(finished), _over_budget(finished), shown(path)) if line]
+        print("", *said, sep="\n")
 
 
 def _print_failures(run: StoredRun, finished: Sequence[Result], out: TextIO) -> None:
@@ -265,6 +270,6 @@ def _over_budget(finished: Sequence[Result]) -> str:
         return ""
     least = LEAST_EMULATED_ROUNDS if timed.emulated else LEAST_ROUNDS
     return (
-        f"\nTiming took longer than --budget {timed.settings.budget_s:g}: the budget does not limit the first "
+        f"Timing took longer than --budget {timed.settings.budget_s:g}: the budget does not limit the first "
         f"{least} rounds, warm-up and the start of processes."
     )

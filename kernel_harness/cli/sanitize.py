@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,6 +63,7 @@ def main(parsed: argparse.Namespace) -> int:
         parsed.problem, parsed.kernel, parsed.device, parsed.shape, tuple(parsed.tool or ()), parsed.seed, parsed.json
     )
     with ForkServer() as fork_server:
+        from kernel_harness.cli.progress import Steps
         from kernel_harness.device import selection
         from kernel_harness.diagnostics.sanitizer import sanitize
         from kernel_harness.problem import lookup
@@ -73,7 +73,8 @@ def main(parsed: argparse.Namespace) -> int:
         device = selection.selected(options.device).name
         seed = options.seed if options.seed is not None else secrets.randbits(32)
         request = sanitize.Request(problem, candidate, device, options.shape, seed, options.tools)
-        report = sanitize.run(request, fork_server, lambda text: print(text, file=sys.stderr))
+        with Steps() as steps:
+            report = sanitize.run(request, fork_server, steps.tell)
     if options.json:
         for finding in report.findings:
             print(json.dumps({**asdict(finding), "sentence": finding.sentence}))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kernel_harness.compile import cache, host_compiler
 from kernel_harness.compile.sources import Sources
+from kernel_harness.core.tell import Tell, silent
 
 INCLUDE = Path(__file__).parent / "native"
 HEADER = "kernel_harness/bindings.h"
@@ -41,13 +42,20 @@ def definition(sources: Sources) -> str:
     return f"HARNESS_MODULE({', '.join(entries)})"
 
 
-def library() -> Path:
+def first_build(what: str) -> str:
+    """Returns the text for the progress display before `what`, a part that all candidates share, is built."""
+    return f"building {what}, which takes half a minute or more; later runs find it in the build cache"
+
+
+def library(tell: Tell = silent) -> Path:
     """Returns the path of the bindings library that all candidates share. Builds it if it is not in the build cache.
 
-    Raises BuildFailed if the library cannot be built, and NoCompiler if this machine has no C++ compiler.
+    `tell` is called with a text before the build. Raises BuildFailed if the library cannot be built, and NoCompiler if
+    this machine has no C++ compiler.
     """
 
     def build(folder: Path) -> None:
+        tell(first_build("the library that binds C++ functions"))
         flags = [*host_compiler.torch_flags(), "-O2", "-w", f"-I{INCLUDE}", str(INCLUDE / "bindings.cpp")]
         link = ["-shared", "-o", f"lib{_NAME}.so", f"-Wl,-soname,lib{_NAME}.so", *host_compiler.torch_link_flags()]
         host_compiler.run([*flags, *link], folder)

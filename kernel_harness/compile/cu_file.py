@@ -12,6 +12,14 @@ from typing import Any
 from kernel_harness.compile.errors import BuildFailed
 
 _FORWARD = re.compile(r"^[ \t]*((?:torch|at)::Tensor\s+forward\s*\(([^)]*)\))\s*\{", re.MULTILINE)
+# The definition of a function: what stands before its name, the name, and the parameters. None of it is in a comment.
+_FUNCTION = re.compile(r"^[ \t]*(\w[^\n;{}()#/]*?)\b(\w+)\s*\(([^(){};]*)\)\s*\{", re.MULTILINE)
+_ON_DEVICE = re.compile(r"__(?:global|device)__[^;{}]*$")
+_EXAMPLE = (
+    "forward gets the problem's inputs as tensors and returns the output: torch::Tensor forward(torch::Tensor a, ...) "
+    "{ auto out = torch::empty(...); kernel<<<...>>>(a.data_ptr<float>(), ..., out.data_ptr<float>()); return out; }. "
+    "The command `new PROBLEM NAME --cu` writes a file to start from"
+)
 
 
 @dataclass(frozen=True)
@@ -49,9 +57,7 @@ def module_text(file: str, source: str) -> str:
     forward = forward_of(source)
     binds_itself = "PYBIND11_MODULE" in source
     if forward is None and not binds_itself:
-        raise BuildFailed(
-            f"{file}: error: no 'torch::Tensor forward(...)' is defined. Give the function the name 'forward'."
-        )
+        raise BuildFailed(_no_forward(file, source))
     declaration = "" if binds_itself or forward is None else f"{forward.declaration};"
     name = re.sub(r"\W", "_", Path(file).stem, flags=re.ASCII)  # Python loads a library of another name differently
     return (
@@ -74,6 +80,28 @@ def module_text(file: str, source: str) -> str:
     )
 
 
+def _no_forward(file: str, source: str) -> str:
+    """Returns the message for a `.cu` file without `torch::Tensor forward(...)`: what is there instead, and a hint."""
+    missing = "no 'torch::Tensor forward(...)' is defined"
+    on_host = [f for f in _FUNCTION.finditer(source) if not _ON_DEVICE.search(source, 0, f.end(1)) and f[1] != "else "]
+    if not on_host:
+        return f"{file}: error: {missing}\n  hint: {_EXAMPLE}"
+    place = next((f for f in on_host if f[2] == "forward"), on_host[-1])
+    takes_pointers = "*" in place[3]
+    what, hint = missing, _EXAMPLE
+    if place[2] == "forward":
+        what = (
+            "forward takes pointers" if takes_pointers else f"forward returns '{place[1].strip()}', not torch::Tensor"
+        )
+    elif takes_pointers or "Tensor" not in place[1]:
+        hint = f"write a function forward that calls '{place[2]}'. {_EXAMPLE}"
+    else:
+        hint = f"give the function '{place[2]}' the name 'forward'"
+    line = source.count("\n", 0, place.start(1)) + 1
+    text = source.split("\n")[line - 1]
+    return f"{file}:{line}: error: {what}\n  {line} | {text}\n  hint: {hint}"
+
+
 def arguments(
     file: str, forward: Forward | None, inputs: Sequence[Any], state: Mapping[str, Any], known: bool
 ) -> Sequence[Any]:
@@ -89,11 +117,12 @@ def arguments(
         return inputs
     names = [cpp_name(name) for name in state]
     own = forward.parameters[len(inputs) :]
-    if len(own) != len(names):
+    if len(forward.parameters) != len(inputs) + len(names):
         if not known:
             return inputs
         inputs_of = f"{len(inputs)} input{'' if len(inputs) == 1 else 's'}"
-        problem = f"forward takes {len(forward.parameters)} arguments, but the problem has {inputs_of}"
+        takes = f"{len(forward.parameters)} argument{'' if len(forward.parameters) == 1 else 's'}"
+        problem = f"forward takes {takes}, but the problem has {inputs_of}"
     elif any(mine != name and mine in names for mine, name in zip(own, names, strict=True)):
         problem = f"forward takes {', '.join(own)} in this order after the inputs"
     else:

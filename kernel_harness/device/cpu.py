@@ -12,6 +12,7 @@ import torch
 
 from kernel_harness.compile import host_compiler
 from kernel_harness.compile.sources import Sources
+from kernel_harness.core.tell import Tell, silent
 from kernel_harness.device.hold import Hold
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.device.protocol import Clocked, Placed, Steady
@@ -52,12 +53,12 @@ class Emulated:
     def built(self, library: Path) -> None:
         """Does nothing: this device makes no preparation before a library is loaded."""
 
-    def prepare(self) -> None:
+    def prepare(self, tell: Tell = silent) -> None:
         """Builds the parts of the emulator that all candidates share.
 
         Raises BuildFailed if a part cannot be built, and NoCompiler if this machine lacks a tool for the build.
         """
-        shared_parts.prepare()
+        shared_parts.prepare(tell=tell)
 
     def prepare_full_headers(self) -> None:
         """Builds the precompiled form of torch's full headers.
@@ -181,10 +182,10 @@ class Strict(Emulated):
         strict.check(sources, folder)
         super().build(sources, folder)
 
-    def prepare(self) -> None:
+    def prepare(self, tell: Tell = silent) -> None:
         """Builds the parts of the emulator that all candidates share.
 
         Raises BuildFailed if a part cannot be built, and NoCompiler if there is no nvcc or no C++ compiler.
         """
         strict.require()
-        super().prepare()
+        super().prepare(tell)

@@ -22,6 +22,7 @@ from torch.autograd.profiler import profile
 
 from kernel_harness.compile import bindings, host_compiler, nvcc
 from kernel_harness.compile.sources import Sources
+from kernel_harness.core.tell import Tell, silent
 from kernel_harness.device import ceilings, device_memory, nvml
 from kernel_harness.device.hold import AtGate, Hold, Sleep
 from kernel_harness.device.peaks import Peaks, of
@@ -61,7 +62,7 @@ class Cuda:
     def built(self, library: Path) -> None:
         """Does nothing: this device makes no preparation before a library is loaded."""
 
-    def prepare(self) -> None:
+    def prepare(self, tell: Tell = silent) -> None:
         """Selects the CUDA toolkit, and builds the library that makes C++ functions of candidates callable from Python.
 
         Also uses the device, because the first use creates some of the device's files in /dev, which workers need.
@@ -71,7 +72,7 @@ class Cuda:
         torch.cuda.synchronize(self.torch_device)
         host_compiler.path()
         nvcc.use_toolkit()
-        bindings.library()
+        bindings.library(tell)
 
     def prepare_full_headers(self) -> None:
         """Does nothing: nvcc cannot use precompiled headers."""

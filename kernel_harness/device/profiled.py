@@ -14,6 +14,7 @@ from typing import Any
 from kernel_harness.compile import cache, nvcc
 from kernel_harness.compile.errors import BuildFailed, NoCompiler
 from kernel_harness.compile.sources import Sources
+from kernel_harness.core.tell import Tell, silent
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.emulator import extension, shared_parts, source_lines, torch_cuda
 from kernel_harness.emulator.flags import Instrumentation
@@ -28,12 +29,12 @@ class Profiled(Emulated):
 
     name = "cpu-profiled"
 
-    def prepare(self) -> None:
+    def prepare(self, tell: Tell = silent) -> None:
         """Builds the emulator, and the precompiled header for code that reports its memory accesses.
 
         Raises BuildFailed if a part cannot be built, and NoCompiler if this machine lacks a tool for the build.
         """
-        shared_parts.prepare(reporting=True)
+        shared_parts.prepare(reporting=True, tell=tell)
 
     def build_key(self, sources: Sources, /) -> str:
         """Returns the build cache's key of the candidate's library with counters. nvcc's path is a part of the key."""

@@ -12,6 +12,7 @@ import torch
 
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.sources import Sources
+from kernel_harness.core.tell import Tell, silent
 from kernel_harness.device.hold import Hold
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.ipc.gate import Gate
@@ -86,9 +87,10 @@ class JudgeDevice(Protocol):
     def label(self) -> str:
         """Returns the name of the folder for results from this device, such as `nvidia-h200`."""
 
-    def prepare(self) -> None:
+    def prepare(self, tell: Tell = silent) -> None:
         """Builds the parts that all candidates share. The judge calls it before any worker starts.
 
+        `tell` is called with a text before each part is built, and not for parts that the build cache has.
         Raises BuildFailed if a part cannot be built, and EnvironmentLacking if this machine lacks something for it.
         """
 

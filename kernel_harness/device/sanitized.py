@@ -15,6 +15,7 @@ import torch
 from kernel_harness.compile import cache
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.sources import Sources
+from kernel_harness.core.tell import Tell, silent
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.cuda import Cuda
 from kernel_harness.device.protocol import Placed, SharedMemory
@@ -35,12 +36,12 @@ class Sanitized(Emulated):
         self._sanitizer: Sanitizer | None = None
         self._outputs: list[torch.Tensor] = []
 
-    def prepare(self) -> None:
+    def prepare(self, tell: Tell = silent) -> None:
         """Builds the emulator, and the precompiled header for code with calls of the sanitizer.
 
         Raises BuildFailed if a part cannot be built, and NoCompiler if this machine lacks a tool for the build.
         """
-        shared_parts.prepare(reporting=True)
+        shared_parts.prepare(reporting=True, tell=tell)
 
     def begin_sanitizing(self, file: CandidateFile) -> None:
         """Switches the sanitizer on, in a worker. `file` is the candidate's file, which reports refer to."""

@@ -13,6 +13,7 @@ import psutil
 from kernel_harness.compile import bindings, cache, host_compiler
 from kernel_harness.compile.errors import BuildFailed
 from kernel_harness.core import process_tree
+from kernel_harness.core.tell import Tell, silent
 from kernel_harness.core.waiting import until_done
 from kernel_harness.emulator import flags
 from kernel_harness.emulator.keys import part_key
@@ -21,13 +22,15 @@ _TICK_S = 0.05
 _OF_TORCH = "of_torch.cpp"
 
 
-def runtime() -> Path:
+def runtime(tell: Tell = silent) -> Path:
     """Returns the path of the emulator's runtime library. The first call on a machine builds the library.
 
-    Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.
+    `tell` is called with a text before the build. Raises BuildFailed, or NoCompiler if this machine lacks a tool for
+    the build.
     """
 
     def build(folder: Path) -> None:
+        tell(bindings.first_build("the emulator's runtime library"))
         words = [*host_compiler.torch_flags(), *flags.PLAIN, *flags.FULL_HEADERS]
         units = _runtime_units(folder)
         with ThreadPoolExecutor() as pool:
@@ -55,16 +58,20 @@ def _runtime_units(folder: Path) -> list[Path]:
     return [unit, *(source for source in sources if source not in of_torch)]
 
 
-def prelude(reporting: bool = False) -> Path:
+def prelude(reporting: bool = False, tell: Tell = silent) -> Path:
     """Returns the path of the header that every candidate's source includes first.
 
     The same folder has a precompiled form of the header, which g++ uses instead. The first call on a machine builds it.
-    If `reporting`, it is the form for code that reports its memory accesses. Raises BuildFailed, or NoCompiler if this
-    machine lacks a tool for the build.
+    If `reporting`, it is the form for code that reports its memory accesses. `tell` is called with a text before the
+    build. Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.
     """
-    words = [*flags.for_candidates(reporting=reporting), *flags.LIGHT_HEADERS]
+
+    def build(folder: Path) -> None:
+        tell(bindings.first_build("the emulator's precompiled header"))
+        _precompile([*flags.for_candidates(reporting=reporting), *flags.LIGHT_HEADERS], folder)
+
     key = part_key("prelude" + "-reporting" * reporting, flags.INCLUDE, bindings.INCLUDE)
-    return cache.get_or_build("emulator", key, lambda folder: _precompile(words, folder))[0] / "prelude.h"
+    return cache.get_or_build("emulator", key, build)[0] / "prelude.h"
 
 
 def full_prelude() -> Path:
@@ -99,17 +106,20 @@ def _precompile(words: Sequence[str], folder: Path) -> None:
     host_compiler.run([*torchs, *words, "-x", "c++-header", header, "-o", "prelude.h.gch"], folder)
 
 
-def prepare(reporting: bool = False) -> None:
+def prepare(reporting: bool = False, tell: Tell = silent) -> None:
     """Builds the parts of the emulator that all candidates share. Leaves out the parts that the build cache has.
 
-    The builds run in parallel. If `reporting`, the candidates' code reports its memory accesses.
+    The builds run in parallel. If `reporting`, the candidates' code reports its memory accesses. `tell` is called with
+    a text before each build, from the thread of the build.
 
     If the user interrupts the builds, this function first ends the compilers that it started, so that the harness does
     not wait for them. Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.
     """
     cache.mark_used("emulator", _full_prelude_key())  # so that it is not evicted while workers need it
     with ThreadPoolExecutor() as pool:
-        builds = [pool.submit(prelude, reporting), pool.submit(runtime), pool.submit(bindings.library)]
+        builds = [
+            pool.submit(prelude, reporting, tell), pool.submit(runtime, tell), pool.submit(bindings.library, tell),
+        ]  # fmt: skip
         try:
             until_done(builds)
         except BaseException:

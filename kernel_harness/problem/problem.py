@@ -12,7 +12,7 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.precision import Tolerance, default_tolerance
@@ -184,6 +185,17 @@ class Problem:
         parameters = self.stress[distribution]
         change = _redraw if self.states_stress else _varied
         return [change(value, distribution, parameters, generator) for value in inputs]
+
+    def check_inputs(self) -> None:
+        """Raises ProblemError if get_inputs() raises an exception, so that a run says so before it builds anything.
+
+        The inputs are torch's fake tensors, which need no memory. Where fake tensors are not enough, real inputs are
+        drawn.
+        """
+        with suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True):
+            self.inputs(0)
+            return
+        self.inputs(0)
 
     def _drawn(self, seed: int, device: str) -> Any:
         if device not in {"cpu", *self._fails_on}:

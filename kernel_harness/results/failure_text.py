@@ -26,7 +26,7 @@ _TIPS = {
     "start and the row length, and read single numbers where they do not fit",
     r"mask does not include": "each thread that calls a warp operation must be in its mask: pass 0xffffffff, or let "
     "only the threads of the mask call it",
-    r"illegal memory access|SIGSEGV|SIGBUS|malloc\(\)|free\(\)|corrupted": "a thread reads or "
+    r"illegal memory access|SIGSEGV|SIGBUS|malloc\(\)|free\(\)|corrupt": "a thread reads or "
     "writes beyond an array: guard it with if (row < rows && column < columns), and print the sizes at this shape",
     r"unspecified launch failure|waits at a barrier|waits in a warp": "every thread of the block must reach each "
     "__syncthreads(): no thread may return before it or skip it in a branch",
@@ -39,19 +39,34 @@ _SHADES = {True: " ░▒▓█", False: ".-+*#"}
 _FRAME = {True: tuple("┌─┐│└┘"), False: tuple("+-+|++")}
 
 
-# A finding of the sanitizer, as `Result.remark` has it, of a kind that explains wrong elements: its kind and its place.
+# A finding of the sanitizer, as `Result.remark` has it, of a kind that explains a failure: its kind and its place.
 _FOUND = re.compile(
     r"(out-of-bounds \w+|use after free|uninitialised read|race|divergent \w+|write to an input|failed launch)"
     r": (.+?:\d+): "
 )
+# From a regular expression for a finding to how the mistake is usually fixed.
+_FIXES = {
+    r"out-of-bounds .* begin 0 bytes past": ". It is just past the end: look for an index that can equal the size, "
+    "such as i <= n for i < n in a guard or a loop",
+    r"out-of-bounds|use after free": ": guard the access with the sizes at this shape",
+    r"uninitialised": ": write the memory in every branch, with 0 where a tile reaches past the input",
+    r"race: .* of (?:the shared array|static shared|dynamic shared)": ": put __syncthreads() between the two accesses, "
+    "or, if no thread should touch the other's element, correct the index",
+    r"race": ": order the two accesses, or use an atomic operation",
+}
 
 
-def advice(result: Result, check: Check) -> str:
-    """Returns what to try for a failed check, or an empty text.
+def advice(result: Result, check: Check | None) -> str:
+    """Returns what to try for a failed result, or an empty text.
 
-    The advice follows the sanitizer's findings if there are any, and otherwise the pattern of the wrong elements."""
+    The advice follows the sanitizer's finding if there is one, and otherwise the pattern of the wrong elements.
+    `check` is the check that failed; None if the failure was not in the comparison of an output.
+    """
     found = _FOUND.match(result.remark)
-    return f"fix the {found[1]} at {found[2]} first: it explains the wrong elements" if found else check.advice
+    if found:
+        fix = next((text for finding, text in _FIXES.items() if re.match(finding, result.remark)), "")
+        return f"fix the {found[1]} at {found[2]} first, which explains the failure{fix}"
+    return check.advice if check else next((tip for said, tip in _TIPS.items() if re.search(said, result.reason)), "")
 
 
 def failure(result: Result, terminal: Terminal, log: str = "") -> str:
@@ -65,8 +80,8 @@ def failure(result: Result, terminal: Terminal, log: str = "") -> str:
     )]  # fmt: skip
     parts += [_line(line, terminal) for line in result.reason.split("\n")]
     check = next((c for c in reversed(result.checks) if not c.passed), None)
-    parts += wrong_answer(check, advice(result, check), terminal) if check else []
-    tip = "" if check else next((tip for said, tip in _TIPS.items() if re.search(said, result.reason)), "")
+    parts += wrong_answer(check, terminal) if check else []
+    tip = advice(result, check)
     if tip:
         parts.append(terminal.wrapped(f"try: {tip}", "  "))
     if log:
@@ -85,8 +100,8 @@ def _line(text: str, terminal: Terminal) -> str:
     return f"  {text}" if quoted else terminal.wrapped(text, "  ")
 
 
-def wrong_answer(check: Check, advice: str, terminal: Terminal) -> list[str]:
-    """Returns the texts that explain a failed check: a table and a map of the wrong elements, and `advice`.
+def wrong_answer(check: Check, terminal: Terminal) -> list[str]:
+    """Returns the texts that explain a failed check: a table and a map of the wrong elements.
 
     Each is left out if there is no such information. The table is also left out if it had only one row.
     """
@@ -95,8 +110,6 @@ def wrong_answer(check: Check, advice: str, terminal: Terminal) -> list[str]:
         parts.append(_indented(mismatches(check.first_mismatches)))
     if check.error_map is not None and _is_informative(check.error_map):
         parts.append(_indented(picture(check.error_map, terminal)))
-    if advice:
-        parts.append(terminal.wrapped(f"try: {advice}", "  "))
     return parts
 
 

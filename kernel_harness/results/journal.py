@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -34,9 +35,10 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise Unwritable(
-            f"{path} cannot be written: {error.strerror or error}. Its former content is unchanged. "
-            "Free some space, or name another folder with --results."
+            f"{path} cannot be written: {error.strerror or error}. What it contained is unchanged. "
+            f"{'Free some space, or name' if full else 'Name'} another folder with --results."
         ) from None
 
 

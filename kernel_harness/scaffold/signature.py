@@ -29,10 +29,14 @@ _CPP_TYPES = ((torch.Tensor, "torch::Tensor"), (bool, "bool"), (int, "int64_t"),
 
 @dataclass(frozen=True)
 class Input:
-    """One argument of the `forward` of a problem's reference, with an example value."""
+    """One argument of the `forward` of a problem's reference, with an example value.
+
+    `emulated` is the argument's value at the problem's usual sizes on the emulated device.
+    """
 
     name: str
     value: Any
+    emulated: Any
 
     @property
     def is_tensor(self) -> bool:
@@ -51,10 +55,16 @@ class Input:
 
     @property
     def note(self) -> str:
-        """Returns the text of a comment on the argument, such as `A: (8192, 2048) float32`."""
+        """Returns the text of a comment on the argument.
+
+        It is like `A: (8192, 2048) float32, without a GPU (256, 48)`. The second part is left out if the sizes on the
+        emulated device are the same.
+        """
         if not self.is_tensor:
             return f"{self.name}: {self.value!r}"
-        return f"{self.name}: {tuple(self.value.shape)} {str(self.value.dtype).removeprefix('torch.')}"
+        here, there = (tuple(each.shape) for each in (self.value, self.emulated))
+        smaller = f", without a GPU {there}" if there != here else ""
+        return f"{self.name}: {here} {str(self.value.dtype).removeprefix('torch.')}{smaller}"
 
 
 @dataclass(frozen=True)
@@ -77,19 +87,23 @@ def signature(problem: Problem) -> Signature:
     A reference that depends on the values of its inputs cannot run on fake tensors. Its signature has real inputs, in
     the small sizes that the problem gives for the emulated device, and None as the output.
     """
-    names = _names(problem.module.Model)
+    small = problem.on(emulated=True)
     try:
         with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
             inputs, model = problem.inputs(0), problem.model("cpu")
             output = problem.forward(model, inputs)
+            reduced, reduced_model = small.inputs(0), small.model("cpu")
     except Exception:  # a reference that depends on values cannot run on fake tensors
-        small = problem.at(problem.cpu_shape)
-        inputs, model, output = small.inputs(0), small.model("cpu"), None
-    names = _enough(names, inputs)
-    state = {cpp_name(name): value for name, value in model.state_dict().items()}
+        reduced, reduced_model = inputs, model = small.inputs(0), small.model("cpu")
+        output = None
+    names = _enough(_names(problem.module.Model), inputs)
+    state, reduced_state = model.state_dict(), reduced_model.state_dict()
     return Signature(
-        tuple(Input(name, value) for name, value in zip(names, inputs, strict=True)),
-        tuple(Input(f"{name}_" if name in names else name, value) for name, value in state.items()),
+        tuple(map(Input, names, inputs, reduced)),
+        tuple(
+            Input(f"{cpp}_" if cpp in names else cpp, value, reduced_state.get(name, value))
+            for cpp, (name, value) in zip(map(cpp_name, state), state.items(), strict=True)
+        ),
         output,
     )
 

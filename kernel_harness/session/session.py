@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -70,8 +71,8 @@ class Session:
         self._hidden = [problem.path.absolute(), *hidden_from_workers(), *hidden]
 
     def __enter__(self) -> Session:
-        self.observer.stage("", "preparing the device (the first time takes half a minute)")
-        self.device.prepare()
+        self.observer.stage("", "preparing the device")
+        self.device.prepare(lambda text: self.observer.stage("", text))
         environment = {**self.device.environment(), **host_environment()}
         self.fork_server.prepare(self.device.name, self._hidden)
         common = Context(self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation)
@@ -214,5 +215,8 @@ def _chosen(cases: list[Case], wanted: str | None) -> list[Case]:
         return cases
     chosen = [case for case in cases if case.name == wanted]
     if not chosen:
-        raise UserError(f"there is no case {wanted!r}; this run has the cases " + ", ".join(c.name for c in cases))
+        names = [case.name for case in cases]
+        close = difflib.get_close_matches(wanted, names, n=1, cutoff=0.8)
+        hint = f"did you mean {close[0]!r}?" if close else f"this run has the cases {', '.join(names)}"
+        raise UserError(f"there is no case {wanted!r}; {hint}")
     return chosen

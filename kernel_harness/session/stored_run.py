@@ -67,6 +67,7 @@ class StoredRun:
         names = [candidate.name for candidate in self.candidates]
         check_baseline(request.settings.baseline, emulated=device.emulated, kernels=names)
         self.shape = problem.shape
+        problem.check_inputs()
         self.journal = Journal(results_folder(request.results, problem, device))
         self.journal.check_writable()
         self.stored: set[str] = set()

@@ -19,7 +19,7 @@ from support.command import ROOT
 from support.emulated_process import emulated, extension, inside  # noqa: F401 - a fixture
 from torch.utils import cpp_extension
 
-from kernel_harness.compile import cache, host_compiler, light_headers, load_inline, nvcc
+from kernel_harness.compile import bindings, cache, host_compiler, light_headers, load_inline, nvcc
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.compiler_log import first_error, undefined_symbol
 from kernel_harness.compile.errors import BuildFailed
@@ -849,3 +849,14 @@ def test_the_module_for_a_cu_file_contains_its_source_unchanged():
     exec("class Kept:\n    def load_inline(self, **given): return given\n" + head, kept)
     assert kept["_extension"]["cuda_sources"] == source
     assert json.dumps(kept["_extension"]["functions"]) == '["forward"]'
+
+
+@pytest.mark.slow
+def test_a_part_that_all_candidates_share_is_announced_only_if_it_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path))
+    told: list[str] = []
+    first = bindings.library(told.append)
+    assert len(told) == 1 and told[0].startswith("building the library that binds C++ functions")
+    assert bindings.library(told.append) == first and len(told) == 1

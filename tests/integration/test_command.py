@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from support.product import PROBLEM_FILE
 
 from kernel_harness import cli
 from kernel_harness.cli import VERBS
+from kernel_harness.cli.progress import Progress, Steps
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.problem import lookup
 from kernel_harness.results import overview
 from kernel_harness.results.record import Result, to_line
+from kernel_harness.session.run import WAITING
 
 GOOD = ROOT / "tests" / "support" / "candidates" / "bad" / "good.py"
 
@@ -207,6 +210,37 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_terminal_gets_progress(shown: str) -> None:
     # A step is shown only if it takes long enough.
     assert re.search(r"good +(building|checking case|timing|warming up|waiting)", shown)
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_the_preparation_too(shown: str) -> None:
+    """In a first run it takes half a minute or more."""
+    assert "preparing the device" in shown
+
+
+def test_a_pipe_gets_a_long_step_again(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernel_harness.cli.progress._QUIET_S", 0.02)
+    said = ""
+    with Progress() as progress:
+        progress.stage("waits", WAITING)
+        progress.stage("works", "building")
+        while "works: building, 0 s\n" not in said:
+            said += capsys.readouterr().err
+            time.sleep(0.01)
+    assert said.startswith("works: building\n") and "waits" not in said
+
+
+def test_a_verb_with_one_kernel_tells_a_long_step_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernel_harness.cli.progress._QUIET_S", 0.02)
+    said = ""
+    with Steps("k: ") as steps:
+        steps.tell("building")
+        while "k: building, 0 s\n" not in said:
+            said += capsys.readouterr().err
+            time.sleep(0.01)
+    assert said.startswith("k: building\n")
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ import pytest
 import torch
 from support.command import CANDIDATES, Harness
 
-from kernel_harness.compile.cu_file import arguments, forward_of
+from kernel_harness.compile.cu_file import arguments, forward_of, module_text
+from kernel_harness.compile.errors import BuildFailed
 
 # y = activation(x W' + bias) + offset, with 5 rows of 7 numbers, and 3 outputs.
 LINEAR = CANDIDATES / "new" / "linear.py"
@@ -35,7 +36,11 @@ torch::Tensor forward(torch::Tensor x, torch::Tensor offset, torch::Tensor linea
 SOURCES = {
     "right": RIGHT,
     "bad_launch": RIGHT.replace("<<<x.size(0), linear_bias.size(0)>>>", "<<<x.size(0), 4096>>>"),
+    "unchecked_launch": RIGHT.replace("<<<x.size(0), linear_bias.size(0)>>>", "<<<x.size(0), 4096>>>").replace(
+        "    C10_CUDA_KERNEL_LAUNCH_CHECK();\n", ""
+    ),
     "raises": RIGHT.replace("    return y;", "    return y.view({-1, 1000});"),
+    "pointers": RIGHT[: RIGHT.index("torch::Tensor forward")] + "void forward(const float* x, float* y, int n) {\n}\n",
     "wrong_signature": RIGHT.replace(", torch::Tensor offset,", ",").replace("offset.data_ptr<float>()", "nullptr"),
 }
 
@@ -84,6 +89,15 @@ def test_a_failed_launch_names_the_line_of_the_check_that_found_it(results: dict
 
 
 @pytest.mark.slow
+def test_a_failed_launch_without_a_check_names_the_limit_too(results: dict[str, dict[str, Any]]) -> None:
+    said = results["unchecked_launch"]["reason"]
+    assert (
+        "fails (invalid configuration argument: the block is 4096x1x1: at least 1x1x1 and at most 1024x1024x64" in said
+    )
+    assert f"unchecked_launch.cu:{line_of('linear<<<')}" in said
+
+
+@pytest.mark.slow
 def test_an_error_of_torch_names_the_line_of_forward(results: dict[str, dict[str, Any]]) -> None:
     assert beginning(results, "raises").startswith(f"raises.cu:{line_of('torch::Tensor forward')}: RuntimeError: shape")
 
@@ -95,6 +109,39 @@ def test_a_wrong_signature_is_named_with_what_forward_gets(results: dict[str, di
         "has 1 input. A .cu file's forward gets the problem's inputs in order (5x7), and then either nothing or all "
         "parameters of the reference in this order: offset (3), linear_weight (3x7), linear_bias (3)."
     )
+
+
+@pytest.mark.slow
+def test_a_forward_that_takes_pointers_is_shown_with_the_right_one(results: dict[str, dict[str, Any]]) -> None:
+    said = beginning(results, "pointers")
+    line = line_of("torch::Tensor forward")
+    assert results["pointers"]["status"] == "BUILD_ERROR"
+    assert said.startswith(f"pointers.cu:{line}: error: forward takes pointers\n  {line} | void forward(const float* x")
+    assert "torch::Tensor forward(torch::Tensor a, ...)" in said and "`new PROBLEM NAME --cu`" in said
+
+
+@pytest.mark.parametrize(
+    ("definition", "what", "hint"),
+    [
+        ("torch::Tensor product(torch::Tensor a)", "no 'torch::Tensor forward", "give the function 'product' the name"),
+        (
+            'extern "C" void solve(const float* a, float* b)',
+            "no 'torch::Tensor",
+            "forward that calls 'solve'. forward ",
+        ),
+        (
+            "std::vector<at::Tensor> forward(at::Tensor a)",
+            "forward returns 'std::vector<at::Tensor>', not",
+            "torch::empt",
+        ),
+        ("__global__ void __launch_bounds__(64)\nadd(float* a)", "no 'torch::Tensor forward", "hint: forward gets the"),
+        ("// forward (\n__global__ void add(float* a)", "k.cu: error: no 'torch::Tensor forward", "hint: forward gets"),
+    ],
+)
+def test_a_file_without_forward_is_told_what_it_has_instead(definition: str, what: str, hint: str) -> None:
+    with pytest.raises(BuildFailed) as raised:
+        module_text("k.cu", f"#include <x.h>\n{definition} {{\n    if (a) {{ }} else if (b) {{ }}\n}}\n")
+    assert what in str(raised.value) and hint in str(raised.value)
 
 
 # ------------------------------------------------------------------------------------------- arguments
@@ -124,6 +171,8 @@ def test_weights_are_passed_only_to_a_forward_that_names_them_all() -> None:
         given("torch::Tensor x, torch::Tensor w", STATE)
     with pytest.raises(TypeError, match=re.escape("in order (2x3); the reference has no parameters.")):
         given("torch::Tensor x, torch::Tensor w", {})
+    with pytest.raises(TypeError, match="forward takes 0 arguments, but the problem has 1 input"):
+        given("", {})
 
 
 def test_weights_that_are_named_in_another_order_are_refused() -> None:

@@ -114,12 +114,20 @@ def test_further_lines_of_the_reason_are_shown() -> None:
     assert "\n  mine.cu:7: race on tile[3]\n" in failure(more, Terminal(width=100))
 
 
-@pytest.mark.parametrize("kind", ["out-of-bounds write", "race", "uninitialised read"])
+FIXES = {
+    "out-of-bounds write": "guard the access with the sizes at this shape",
+    "race": "order the two accesses",
+    "uninitialised read": "write the memory in every branch",
+}
+
+
+@pytest.mark.parametrize("kind", FIXES)
 def test_what_the_sanitizer_found_is_the_advice(kind: str) -> None:
     found = result(MISTAKES["tail_tile_missing"])
     more = Result(**{**vars(found), "remark": f"{kind}: my kernels/mine.cu:7: `tile[i] = x;`: thread 3 does so."})
     said = failure(more, Terminal())
     assert f"  try: fix the {kind} at my kernels/mine.cu:7 first" in said and "round the grid up" not in said
+    assert FIXES[kind] in said
     never = Result(**{**vars(found), "remark": "never written: mine.cu:7: `y`: 16 elements are never written."})
     assert "round the grid up" in failure(never, Terminal())
 
@@ -138,6 +146,7 @@ def test_prose_beside_an_excerpt_is_folded() -> None:
         ("k.py:3: RuntimeError: CUDA error: invalid configuration argument", "no dimension may be 0"),
         ("The process was ended by SIGSEGV.", "beyond an array"),
         ("The process was ended by SIGABRT. Last line of its output: malloc(): invalid size", "beyond an array"),
+        ("The process was ended by SIGABRT. Last line of its output: double free or corruption", "beyond an array"),
         ("CUDA error: an illegal memory access was encountered", "beyond an array"),
         ("thread (0, 0, 0) waits at a barrier that 3 threads of its block never reach", "each __syncthreads()"),
         ("No answer within 60 s.", "never ends"),
@@ -146,6 +155,28 @@ def test_prose_beside_an_excerpt_is_folded() -> None:
 def test_a_failure_at_run_time_comes_with_advice(reason: str, fragment: str) -> None:
     failed = Result(kernel="k", status=Status.CRASHED, reason=reason, shape={}, source_sha256="")
     assert re.search(rf"  try: .*{re.escape(fragment)}", failure(failed, Terminal()))
+
+
+@pytest.mark.parametrize(
+    ("remark", "fragment"),
+    [
+        (
+            "race: a.cu:7: `x`: thread 3 reads byte 4 of the shared array As, 2048 bytes",
+            "put __syncthreads() between",
+        ),
+        ("race: a.cu:7: `x`: thread 3 reads byte 4 of input 1, 2048 bytes", "an atomic operation"),
+        ("out-of-bounds write: a.cu:7: `x`: thread 3 writes 4 bytes that begin 0 bytes past the end of C", "i <= n"),
+        (
+            "out-of-bounds write: a.cu:7: `x`: thread 3 writes 4 bytes that begin 40 bytes past the end of C",
+            "the sizes",
+        ),
+    ],
+)
+def test_a_crash_is_explained_by_what_the_sanitizer_found(remark: str, fragment: str) -> None:
+    failed = Result(
+        kernel="k", status=Status.CRASHED, reason="SIGABRT", shape={}, source_sha256="", remark=f"{remark} (case M=1)."
+    )
+    assert re.search(rf"  try: fix the .* at a.cu:7 first.*{re.escape(fragment)}", failure(failed, Terminal()))
 
 
 def test_a_failed_launch_is_not_blamed_on_the_line_of_the_check_that_found_it() -> None:

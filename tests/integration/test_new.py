@@ -67,6 +67,15 @@ def test_the_inputs_have_the_names_that_the_problem_gives_them(tmp_path: Path) -
     assert "// left: (6, 40) float32" in text
 
 
+@pytest.mark.parametrize("cu", [False, True])
+def test_the_sizes_with_and_without_a_gpu_are_given(cu: bool, tmp_path: Path) -> None:
+    """A run without a GPU takes the reduced sizes, so the file must not suggest that only the full ones are judged."""
+    text = new(lookup.problem("matmul_tt", ROOT), "mine", tmp_path, cu=cu).read_text()
+
+    assert "// A: (8192, 2048) float32, without a GPU (256, 48)\n" in text
+    assert "// B: (4096, 8192) float32, without a GPU (64, 256)\n" in text
+
+
 def test_reserved_names_of_cpp_get_an_underscore(tmp_path: Path) -> None:
     assert "torch::Tensor new_, " in new(problem("nested"), "mine", tmp_path).read_text()
 

@@ -192,8 +192,16 @@ def test_the_output_of_ptxas_is_parsed() -> None:
     assert (copy.registers, copy.shared_bytes, copy.spill_store_bytes) == (10, 0, 0)
 
 
+def test_a_call_without_a_kernel_of_its_own_says_so() -> None:
+    """For example a call of cuBLAS only. On a GPU, where launches are not counted, nothing is said of them."""
+    assert tables([], [Assembled(())], Terminal()) == [
+        "The call launched no kernel of its own. A library that did the work is not profiled."
+    ]
+    assert tables(None, [Assembled(())], Terminal()) == []
+
+
 def test_spills_come_with_advice() -> None:
-    said = "\n".join(tables([], [Assembled(tuple(ptxas(PTXAS)))], Terminal()))
+    said = "\n".join(tables(None, [Assembled(tuple(ptxas(PTXAS)))], Terminal()))
     assert "tile: registers spill to memory" in said and "copy: " not in said
 
 

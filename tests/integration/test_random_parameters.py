@@ -85,6 +85,35 @@ def test_a_kernel_that_ignores_its_parameters_has_wrong_values(evaluator: Evalua
     assert [check.distribution for check in result.checks if not check.passed] == [PARAMETERS]
 
 
+IGNORES = """
+#include <torch/extension.h>
+__global__ void normalise(const float* x, float* y, int columns) {
+    const float* row = x + blockIdx.x * columns;
+    float sum = 0, squares = 0;
+    for (int i = 0; i < columns; ++i) sum += row[i];
+    for (int i = 0; i < columns; ++i) squares += (row[i] - sum / columns) * (row[i] - sum / columns);
+    const float scale = rsqrtf(squares / columns + 1e-5f);
+    for (int i = 0; i < columns; ++i) y[blockIdx.x * columns + i] = (row[i] - sum / columns) * scale;
+}
+
+torch::Tensor forward(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    normalise<<<x.size(0), 1>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.size(1));
+    return y;
+}
+"""
+
+
+def test_a_cu_file_that_ignores_the_parameters_is_told_how_to_get_them(tmp_path: Path) -> None:
+    linear = "        self.linear = nn.Linear(32, 32)\n"
+    (tmp_path / "p.py").write_text(PROBLEM.replace(linear, "").replace("self.norm(self.linear(x))", "self.norm(x)"))
+    (tmp_path / "k.cu").write_text(IGNORES)
+    with Evaluator(tmp_path / "p.py", device="cpu", budget_s=0.1) as evaluator:
+        result = evaluator.evaluate(tmp_path / "k.cu")
+    assert result.status is Status.WRONG_VALUES
+    assert "forward of a .cu file gets the parameters if it names all of them after its inputs" in result.reason
+
+
 def test_a_kernel_that_declines_other_parameters_fails(evaluator: Evaluator) -> None:
     declines = "if (self.norm.weight != 1).any(): raise ValueError('only for a weight of 1')\n        "
     result = evaluator.evaluate(candidate(forward=f"{declines}return super().forward(x)"))

@@ -17,11 +17,17 @@ GOOD = BAD / "good.py"
     [
         (["--problem", "matmul_t"], "did you mean 'matmul_tt'?"),
         (["--problem", "matmul_tt", "--kernel", "tild"], "did you mean 'tiled'?"),
+        (["--problem", "matmul_tt", "--kernal", "tiled"], "run does not take '--kernal'; did you mean '--kernel'?"),
+        (
+            ["--problem", "matmul_tt", "another", "third"],
+            "run does not take 'third'; `python harness.py run --help` sh",
+        ),
+        (["--problem", "matmul_tt", "--case", "M=48,K=256,N=64:norml"], "did you mean 'M=48,K=256,N=64:normal'?"),
         (["--problem", "matmul_tt", "--device", "cdua"], "there are auto, cpu, cuda and cuda:N"),
         (["--problem", "matmul_tt", "--device", "cuda:99"], "--device cpu emulates one"),
         (["--problem", "matmul_tt", "--shape", "MM=3"], "did you mean M?"),
         (["--problem", "matmul_tt", "--shape", "M:3"], "M=64,K=128,N=96"),
-        pytest.param(["--problem", "matmul_tt", "--shape", "M=-3"], "M=-3", marks=pytest.mark.slow),
+        (["--problem", "matmul_tt", "--shape", "M=-3"], "get_inputs() at M=-3"),
         (["--problem", "matmul_tt", "--precision", "fp8"], "bfloat16"),
         (["--problem", "matmul_tt", "--timeout", "0"], "positive"),
         (["--problem", "matmul_tt", "--kernel", str(BAD)], "no kernel"),
@@ -34,6 +40,23 @@ def test_what_does_not_exist_is_a_usage_error_with_a_suggestion(
 
     assert finished.code == 2, finished.stderr
     assert suggestion in finished.stderr
+    assert "preparing" not in finished.stderr
+
+
+@pytest.mark.parametrize("verb", ["sanitize", "profile"])
+def test_inputs_that_cannot_be_drawn_are_reported_before_anything_is_built(
+    verb: str, typed: Callable[..., Finished], tmp_path: Path
+) -> None:
+    finished = typed(verb, "matmul_tt", "naive", "--device", "cpu", "--shape", "M=-3")
+
+    assert finished.code == 2 and "get_inputs() at M=-3" in finished.stderr and "preparing" not in finished.stderr
+
+
+def test_a_misspelt_verb_is_suggested(typed: Callable[..., Finished]) -> None:
+    finished = typed("reprot")
+
+    assert finished.code == 2, finished.stderr
+    assert "no problem 'reprot'" in finished.stderr and "Or did you mean the verb 'report'?" in finished.stderr
 
 
 def test_a_usage_error_leaves_no_results_behind(typed: Callable[..., Finished], tmp_path: Path) -> None:
@@ -51,11 +74,7 @@ def test_a_usage_error_leaves_no_results_behind(typed: Callable[..., Finished], 
         ("import torch\n", "defines no Model"),
         ("TOLERENCE = {}\n", "broken_problem.py:1: TOLERENCE means nothing to the harness; did you mean TOLERANCE?"),
         ("class Model:\n    pass\n\ndef get_input():\n    pass\n", "py:4: get_input means nothing to the harness;"),
-        pytest.param(
-            "class Model:\n    pass\n\ndef get_inputs():\n    return [1 / 0]\n",
-            "ZeroDivisionError",
-            marks=pytest.mark.slow,
-        ),
+        ("class Model:\n    pass\n\ndef get_inputs():\n    return [1 / 0]\n", "ZeroDivisionError"),
     ],
 )
 def test_a_problem_that_cannot_be_used_is_a_usage_error(

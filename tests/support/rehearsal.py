@@ -13,6 +13,7 @@ import torch
 from torch.autograd.profiler import profile
 
 from kernel_harness.compile.sources import Sources
+from kernel_harness.core.tell import Tell, silent
 from kernel_harness.device import Clocked, Hold
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.cuda import Cuda, times_on
@@ -33,9 +34,9 @@ class Rehearsal(Cuda):
         """The name of the folder of results."""
         return "rehearsal"
 
-    def prepare(self) -> None:
+    def prepare(self, tell: Tell = silent) -> None:
         """Builds the emulator and installs it in this process. Raises NoCompiler."""
-        shared_parts.prepare()
+        shared_parts.prepare(tell=tell)
         self.prepare_worker()
 
     def prepare_full_headers(self) -> None:

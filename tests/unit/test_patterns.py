@@ -100,6 +100,19 @@ def test_one_column() -> None:
     assert edited(lambda t: t[:, 7].add_(answer(67, seed=1))) == "The wrong elements fill column 7 of 45."
 
 
+def test_the_last_row_alone() -> None:
+    assert edited(lambda t: t[66].add_(answer(45, seed=1))) == "The wrong elements fill the last of 67 rows."
+
+
+def test_the_last_column_alone_after_whole_tiles() -> None:
+    tail = "The wrong elements fill the last of 45 columns: the tail after whole tiles of 4."
+    assert edited(lambda t: t[:, 44].add_(answer(67, seed=1))) == tail
+
+
+def test_the_last_element_alone() -> None:
+    assert edited(lambda t: t[66, 44].add_(1)) == "Only the last element is wrong."
+
+
 def test_some_rows() -> None:
     assert edited(lambda t: t[5:12].add_(answer(7, 45, seed=1))) == "The wrong elements fill rows 5 to 11 of 67."
 
@@ -227,6 +240,8 @@ def advised(edit: Callable[[torch.Tensor], object]) -> str:
         (lambda t: t.copy_(t.roll(1, 1)), "off by one"),
         (lambda t: t.copy_(t[:1].repeat(67, 1)), "an index is missing"),
         (lambda t: t[:, 32:].zero_(), "round the grid up"),
+        (lambda t: t[66].fill_(torch.nan), "one too small in a guard"),
+        (lambda t: t[66, 44].fill_(torch.nan), "one too small in a guard"),
         (lambda t: t[:, 3::4].add_(1), "how a thread's index becomes"),
         (lambda t: t[16:32, 16:32].add_(answer(16, 16, seed=1)), "barriers around its shared memory"),
         (lambda t: t.view(-1)[1030:].zero_(), "launch more threads"),

@@ -47,6 +47,7 @@ def profile(
     the width to which text is wrapped. `tell` is called with a text before each step. Raises UserError, or its subclass
     CannotProfile if the candidate fails.
     """
+    problem.check_inputs()
     head = f"{problem.name}, {candidate.name}, {shape_text(problem.shape)}".rstrip(", ")
     if device.emulated:
         if candidate.imports_triton:
@@ -60,7 +61,7 @@ def profile(
     tell("building and profiling, which takes a minute or more")
     call = ncu.Call(problem.path.absolute(), candidate.path.absolute(), device.name, dict(problem.shape))
     report, assembled = ncu.profiled(call, reports, candidate.name)
-    return "\n\n".join([f"{head}: one call on {device.name}", report, *show.tables([], assembled, screen)])
+    return "\n\n".join([f"{head}: one call on {device.name}", report, *show.tables(None, assembled, screen)])
 
 
 def counted(
@@ -73,8 +74,8 @@ def counted(
     candidate fails, and NoCompiler if this machine lacks a tool for the build.
     """
     device = devices.named("cpu-profiled")
-    tell("preparing the device (the first time takes half a minute)")
-    device.prepare()
+    tell("preparing the device")
+    device.prepare(tell)
     fork_server.prepare(device.name)
     tell("building")
     file = file_name(candidate)

@@ -14,11 +14,11 @@ from kernel_harness.diagnostics.profile.resources import Assembled, Launched, Re
 _USUAL_THREADS = (128, 256, 512, 1024)
 
 
-def tables(launched: Sequence[Launched], assembled: Sequence[Assembled], screen: Terminal) -> list[str]:
+def tables(launched: Sequence[Launched] | None, assembled: Sequence[Assembled], screen: Terminal) -> list[str]:
     """Returns the paragraphs of a profile: tables of launches and of the kernels' resources, with remarks.
 
-    `launched` has the kernel launches of the profiled call. It is empty on a GPU, where the harness does not count
-    launches, and if the call launched no kernel. `assembled` has nvcc's reports about the kernels. `screen` gives the
+    `launched` has the kernel launches of the profiled call. It is None on a GPU, where the harness does not count
+    launches. `assembled` has nvcc's reports about the kernels. `screen` gives the
     width to which text is wrapped.
     """
     parts = []
@@ -27,11 +27,11 @@ def tables(launched: Sequence[Launched], assembled: Sequence[Assembled], screen:
             launches(launched),
             "The bytes are those that loads and stores request. A GPU's caches are not emulated.",
         ]
-    elif not assembled:
-        parts.append("The call launched no kernel of its own.")
+    elif launched is not None:
+        parts.append("The call launched no kernel of its own. A library that did the work is not profiled.")
     found = [kernel for each in assembled for kernel in each.kernels]
     if found:
-        parts += [resources(found, launched), _advice(found)]
+        parts += [resources(found, launched or ()), _advice(found)]
     parts += [f"Registers, shared memory and occupancy are not known: {a.missing}" for a in assembled if a.missing]
     return [screen.wrapped(part) if "\n" not in part else part for part in parts if part]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kernel_harness import device as devices
@@ -12,6 +12,7 @@ from kernel_harness.checking.verify import same
 from kernel_harness.compile.errors import BuildFailed, NoCompiler
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.status import Status
+from kernel_harness.core.tell import Tell
 from kernel_harness.diagnostics.sanitizer import TOOLS, compute_sanitizer
 from kernel_harness.diagnostics.sanitizer.findings import Finding, Kind, causes_first, read
 from kernel_harness.ipc.packed import Packed
@@ -30,9 +31,6 @@ _LIMITS = Limits(call_s=300.0)
 _REMARK_S = 20.0  # a remark is part of a run that judges other candidates, too
 # After a finding of these kinds, further findings are unreliable: threads were ended early, or memory is corrupt.
 _DAMAGE = {Kind.OUT_OF_BOUNDS_READ, Kind.OUT_OF_BOUNDS_WRITE, Kind.USE_AFTER_FREE, Kind.DIVERGENT_WARP, Kind.MISALIGNED}
-
-Tell = Callable[[str], None]
-"""A function that a progress display provides. The sanitizer calls it with a description of each step."""
 
 
 @dataclass
@@ -121,9 +119,10 @@ def run(request: Request, fork_server: ForkServer, tell: Tell) -> Report:
     # A GPU gets the small shape of the CPU, too, because compute-sanitizer makes calls much slower.
     shape = request.shape and {**request.problem.cpu_shape, **request.shape}
     problem = request.problem.sized(request.problem.cpu_shape if shape == {} else shape, emulated=device.emulated)
+    problem.check_inputs()
     job = Job(problem, candidate, one_per_shape(plan(problem, request.seed), only=shape != {}))
-    tell("preparing the device (the first time takes half a minute)")
-    device.prepare()
+    tell("preparing the device")
+    device.prepare(tell)
     fork_server.prepare(device.name)
     if device.emulated:
         report = sanitize(fork_server, job, request.seed, tell)

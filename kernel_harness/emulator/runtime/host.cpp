@@ -84,7 +84,7 @@ cudaError_t give(cudaError_t error) {
 
 namespace {
 bool refuse(const Launch& launch, cudaError_t error, const std::string& exceeded) {
-  if (sanitize::on) sanitize::refused(launch, describe(error).text);
+  if (sanitize::on) sanitize::refused(launch, (describe(error).text + (exceeded.empty() ? exceeded : ": " + exceeded)).c_str());
   give(error);
   std::lock_guard lock(mutex);
   refused_as = error;

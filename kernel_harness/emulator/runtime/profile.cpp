@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "emulator/memory.h"
+#include "json_text.h"
 #include "profile_accesses.h"
 
 namespace emulator {
@@ -100,15 +101,6 @@ void put(std::string& text, const char* name, const dim3& size) {
   text += std::string(", \"") + name + "\": [" + std::to_string(size.x) + ", " + std::to_string(size.y) + ", " + std::to_string(size.z) + "]";
 }
 
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-  }
-  return out + '"';
-}
-
 void put(std::string& text, const Instruction& instruction, const Traffic& traffic) {
   constexpr const char* kinds[] = {"load", "store", "atomic"};
   Dl_info info{};
@@ -195,6 +187,7 @@ extern "C" void emulator_profile_begin() {
 // text.
 extern "C" const char* emulator_profile_end() {
   using namespace emulator::profile;
+  using emulator::quoted;
   static std::string text;
   settle();
   text = "[";

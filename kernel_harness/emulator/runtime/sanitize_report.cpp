@@ -4,11 +4,13 @@
 
 #include <sstream>
 
+#include "json_text.h"
 #include "sanitize_watch.h"
 
 namespace {
 
 namespace sanitize = emulator::sanitize;
+using emulator::quoted;
 
 constexpr const char* kKinds[] = {
     "out-of-bounds read", "out-of-bounds write", "use after free",      "uninitialised read", "race",         "divergent barrier",
@@ -26,15 +28,6 @@ struct RoomyAllocator final : c10::Allocator {
   c10::DeleterFnPtr raw_deleter() const override { return &sanitize::free_for_host; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { std::memcpy(to, from, bytes); }
 };
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
-  }
-  return out + '"';
-}
 
 void put(std::ostream& out, const dim3& v) { out << '[' << v.x << ',' << v.y << ',' << v.z << ']'; }
 

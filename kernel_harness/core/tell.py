@@ -1,0 +1,11 @@
+"""How a long step says what it does: it calls a function with a text for the progress display."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+Tell = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    """Ignores the text: a Tell for steps that show no progress."""
