@@ -6,6 +6,7 @@ If nvcc is installed, the device also records what ptxas reports about each kern
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -76,14 +77,14 @@ def _add_kinds(steps: Sequence[dict[str, Any]]) -> None:
 
     Without binutils, there are none.
     """
-    known: dict[str, dict[int, dict[str, int]]] = {}
+    known: dict[str, dict[int, Counter[str]]] = {}
     for each in steps:
         library = each["library"]
         if library not in known:
             known[library] = {}
             with suppress(OSError):
                 known[library] = basic_blocks.kinds(Path(library))
-        each["kinds"] = known[library].get(each["site"], {})
+        each["kinds"] = known[library].get(each["site"], Counter())
 
 
 def _add_places(instructions: Sequence[dict[str, Any]]) -> None:

@@ -22,13 +22,14 @@ _INTEGER = re.compile(
     r"set\w+|cmov\w+|popcnt|tzcnt|lzcnt|bsf|bsr|andn|bextr|shlx|shrx|sarx|rorx|mulx)[bwlq]?"
 )
 # Functions of the C library that a GPU computes with its special function units, without the ending for float.
-_FUNCTIONS = (
-    "exp exp2 exp10 expm1 log log2 log10 log1p sin cos sincos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh "
-    "pow sqrt rsqrt cbrt hypot erf erfc tgamma lgamma"
-).split()
+_FUNCTIONS = frozenset(
+    ("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "sincos", "tan", "asin", "acos",
+     "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "sqrt", "rsqrt", "cbrt", "hypot", "erf",
+     "erfc", "tgamma", "lgamma")
+)  # fmt: skip
 
 
-def kinds(library: Path) -> dict[int, dict[str, int]]:
+def kinds(library: Path) -> dict[int, Counter[str]]:
     """Returns the kinds of the instructions in each basic block of the file `library`, and how many there are of each.
 
     The key of a basic block is the address behind the call that counts it. The kinds are `mul32`, `add32` and `other32`
@@ -37,9 +38,9 @@ def kinds(library: Path) -> dict[int, dict[str, int]]:
     multiplication and an addition. Moves and accesses to memory are not counted. Raises OSError if binutils are not
     installed.
     """
-    command = ["objdump", "-d", "--no-show-raw-insn", library]
+    command: list[str | Path] = ["objdump", "-d", "--no-show-raw-insn", library]
     text = subprocess.run(command, capture_output=True, text=True).stdout
-    found: dict[int, dict[str, int]] = {}
+    found: dict[int, Counter[str]] = {}
     current: Counter[str] | None = None
     begins = False
     for line in text.splitlines():

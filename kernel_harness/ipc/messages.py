@@ -432,7 +432,8 @@ class LaunchCounts(Message):
     """The reply to EndProfile: what the device counted in each kernel launch, in the order of the launches.
 
     `launches` is a list of JSON objects. Each has the sizes of grid and block, the numbers of bytes accessed, barriers
-    and warp operations, and what the recorded warps did by machine instruction and by basic block. The package `diagnostics.profile` checks this JSON.
+    and warp operations, and what the recorded warps did by machine instruction and by basic block. The package
+    `diagnostics.profile` checks this JSON.
     """
 
     launches: Any

@@ -30,7 +30,7 @@ namespace {
 struct Sample {
   std::uint64_t blocks, warps;
 };
-constexpr Sample kOfAll{8, 8}, kOnlyRun{4, 32};  // if all blocks run, and if no others run
+constexpr Sample kOfAll{8, 8}, kOnlyRun{3, 32};  // if all blocks run, and if no others run
 constexpr std::uint64_t kMostLaunches = 32;
 // The instructions of one launch that are reported: those that move the most bytes.
 constexpr std::size_t kMostInstructions = 100;
@@ -159,6 +159,8 @@ void put(std::string& text, const Instruction& instruction, const Traffic& traff
   put(text, "least_wavefronts", traffic.least_wavefronts);
   put(text, "repeated", traffic.repeated);
   put(text, "l1_sectors", traffic.l1_sectors);
+  put(text, "threads", traffic.threads);
+  put(text, "left_out", traffic.left_out);
   put(text, "ways", traffic.ways);
   text += "}";
 }

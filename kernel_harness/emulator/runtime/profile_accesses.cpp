@@ -99,6 +99,7 @@ Kind kind_of(Access access) {
 
 void Traffic::add(const Request& request, Space space, Kind kind) {
   ++requests;
+  threads += static_cast<std::uint64_t>(std::popcount(request.lanes));
   asked_bytes += static_cast<std::uint64_t>(std::popcount(request.lanes)) * request.bytes;
   const bool atomic = kind == Kind::kAtomic;
   if (space == Space::kShared) return count_wavefronts(request, atomic, *this);
@@ -117,6 +118,8 @@ void Traffic::add(const Traffic& other) {
   least_wavefronts += other.least_wavefronts;
   repeated += other.repeated;
   l1_sectors += other.l1_sectors;
+  threads += other.threads;
+  left_out += other.left_out;
   ways = std::max(ways, other.ways);
 }
 
@@ -148,6 +151,7 @@ void BlockRecord::put(Warp& warp, unsigned lane, unsigned stream, std::uintptr_t
   const std::uint32_t k = to.next[lane]++;
   if (k >= kMostRequests) {
     ++left_out;
+    ++to.left_out;
     return;
   }
   if (k >= to.requests.size()) to.requests.resize(k + 1);
@@ -232,7 +236,10 @@ void BlockRecord::settle() {
         if (k < stream.requests.size() && stream.requests[k].lanes) add_request(instructions_[i], stream.requests[k]);
       }
   for (Warp& warp : warps_)
-    for (Stream& stream : warp.streams) {
+    for (std::size_t i = 0; i < warp.streams.size(); ++i) {
+      Stream& stream = warp.streams[i];
+      if (stream.left_out) sums[instructions_[i]].left_out += stream.left_out;
+      stream.left_out = 0;
       stream.requests.clear();
       stream.next.fill(0);
     }

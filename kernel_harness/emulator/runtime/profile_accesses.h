@@ -37,6 +37,7 @@ struct Traffic {
   std::uint64_t wavefronts = 0, least_wavefronts = 0;  // shared memory: accesses to its 32 banks
   std::uint64_t repeated = 0;                          // atomics: further updates of the address that most threads update
   std::uint64_t l1_sectors = 0;                        // global loads: sectors that the model of the L1 cache has
+  std::uint64_t threads = 0, left_out = 0;             // accesses of threads in the requests, and those not recorded
   std::uint64_t ways = 0;                              // shared memory: the most wavefronts that one part of a request needs
 
   void add(const Request& request, Space space, Kind kind);
@@ -85,6 +86,7 @@ class BlockRecord {
  private:
   struct Stream {  // the requests of a warp at one instruction
     std::vector<Request> requests;
+    std::uint64_t left_out = 0;                   // accesses of threads that were not recorded
     std::array<std::uint32_t, kWarpSize> next{};  // for each lane, the k of its next access
   };
   struct Last {  // the last access of a thread

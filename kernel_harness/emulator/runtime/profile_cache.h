@@ -18,7 +18,8 @@ class Cache {
     if (sets_.empty()) return false;
     const std::uintptr_t number = sector / kSectors + 1;  // 0 is an empty line
     const auto bit = static_cast<std::uint8_t>(1u << sector % kSectors);
-    Set& set = sets_[number % sets_.size()];
+    // Caches spread lines over their sets by a hash. Else the rows of a matrix could all have the same set.
+    Set& set = sets_[(number * 0x9E3779B97F4A7C15u >> 32) % sets_.size()];
     auto line = std::find_if(set.begin(), set.end(), [&](const Line& each) { return each.number == number; });
     if (line == set.end()) *--line = {number, 0};
     const bool hit = line->sectors & bit;
