@@ -98,7 +98,7 @@ def parse(steps: Sequence[Mapping[str, Any]], file: CandidateFile) -> tuple[Work
     sums: dict[int | None, Executed] = {}
     for step in steps:
         warps, threads = number(step["warps"]), number(step["threads"])
-        kinds = {str(kind): number(count) for kind, count in step["kinds"].items()}
+        kinds = {str(kind): number(count) for kind, count in dict(step["kinds"]).items()}
         line = _line(step["frames"], file)
         executed = _by_tensor_cores(kinds, threads) if _is_tensor(step["frames"]) else _executed(kinds, warps, threads)
         sums[line] = sums.get(line, Executed()) + executed
