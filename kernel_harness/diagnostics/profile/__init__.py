@@ -30,6 +30,9 @@ from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.sandbox.process import Limits
 from kernel_harness.sandbox.subject import Subject
 
+# Few blocks run, but a block of a full size takes long on the emulated device.
+_SAMPLED_CALL_S = 600.0
+
 
 class CannotProfile(UserError):
     """The error raised if a kernel fails before or during the profiled call. There is no profile then."""
@@ -91,7 +94,7 @@ def counted(
     fork_server.prepare(device.name)
     tell("building")
     file = file_name(candidate)
-    subject = Subject(fork_server, device.name, Limits())
+    subject = Subject(fork_server, device.name, Limits(call_s=_SAMPLED_CALL_S) if target else Limits())
     try:
         subject.load(file, candidate.source, "ModelNew")
         subject.make(problem)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, Access, Traffic
+from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, WAVEFRONT_BYTES, Access, Traffic
 from kernel_harness.diagnostics.profile.estimate import LOADS_TOGETHER, SCHEDULERS, Estimate, waiting_s
 from kernel_harness.diagnostics.profile.expressions import Kind
-from kernel_harness.diagnostics.profile.targets import Target
+from kernel_harness.diagnostics.profile.targets import L2_BYTES_PER_CLOCK_SM, Target
 from kernel_harness.diagnostics.profile.work import LANES, Work
 
 _MOST_CAUSES = 3
@@ -92,7 +92,7 @@ def _cost_s(access: Access, target: Target, per_s: float) -> float:
         return traffic.repeated / target.clock_hz
     missed = 1 - traffic.l1_sectors / max(traffic.sectors, 1)
     excess = SECTOR_BYTES * (traffic.sectors - traffic.least_sectors)
-    return max(missed * excess / target.l2_bytes_per_s, excess / 128 / per_s)
+    return max(missed * excess / L2_BYTES_PER_CLOCK_SM, excess / WAVEFRONT_BYTES) / per_s
 
 
 def _repeats(access: Access) -> bool:
