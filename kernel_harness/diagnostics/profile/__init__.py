@@ -17,7 +17,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.device import Device
 from kernel_harness.device.profiled import note_of
-from kernel_harness.diagnostics.profile import accesses, lines, ncu, show, timing_table
+from kernel_harness.diagnostics.profile import accesses, lines, ncu, show, stored, timing_table
 from kernel_harness.diagnostics.profile.accesses import Recorded
 from kernel_harness.diagnostics.profile.estimate import Estimate, estimated
 from kernel_harness.diagnostics.profile.resources import Assembled, Launched, number
@@ -48,15 +48,18 @@ def profile(
 
     On the emulated device, the text has tables of the kernel launches, of the kernels' resources and of what each line
     does to memory, and the largest causes of wasted memory traffic. On a GPU, it is the report of Nsight Compute and
-    the table of resources. `reports` is the folder where the report files of Nsight Compute are kept. `screen` gives
-    the width to which text is wrapped. `tell` is called with a text before each step. With a `target`, the emulated
-    device runs only a few blocks of each launch, and the text estimates the time on that GPU. Raises UserError, or its
-    subclass CannotProfile if the candidate fails.
+    the table of resources. `reports` is the folder where the report files of Nsight Compute are kept, and the profile
+    by line that `report` shows. `screen` gives the width to which text is wrapped. `tell` is called with a text before
+    each step. With a `target`, the emulated device runs only a few blocks of each launch, and the text estimates the
+    time on that GPU. Raises UserError, or its subclass CannotProfile if the candidate fails.
     """
     head = f"{problem.name}, {candidate.name}, {shape_text(problem.shape)}".rstrip(", ")
     if device.emulated:
         launched, assembled, recorded = counted(problem, candidate, fork_server, tell, target)
         estimates, for_target = estimates_of(recorded, assembled, target), target or DEFAULT
+        if estimates:
+            record = stored.of(candidate.name, candidate.sha256, problem.shape, estimates, for_target)
+            record.write(reports)
         tables = [
             *show.tables(launched, assembled, screen, for_target),
             *timing_table.paragraphs(estimates, for_target, screen, timed=target is not None),
