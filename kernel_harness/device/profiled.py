@@ -6,6 +6,7 @@ If nvcc is installed, the device also records what ptxas reports about each kern
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ from kernel_harness.compile.errors import BuildFailed, NoCompiler
 from kernel_harness.compile.sources import Sources
 from kernel_harness.core.tell import Tell, silent
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.emulator import extension, shared_parts, source_lines, torch_cuda
+from kernel_harness.emulator import basic_blocks, extension, shared_parts, source_lines, torch_cuda
 from kernel_harness.emulator.flags import Instrumentation
 from kernel_harness.emulator.keys import extension_key
 
@@ -50,19 +51,41 @@ class Profiled(Emulated):
         with (folder / f"{sources.name}.so").open("ab") as library:
             library.write(_NOTE + json.dumps(assembled(sources)).encode())
 
-    def begin_profile(self) -> None:
-        """Starts to count the memory accesses and barriers of kernels."""
-        torch_cuda.profile_begin()
+    def begin_profile(self, only_sample: bool, l1_bytes: int) -> None:
+        """Starts to count the memory accesses, basic blocks and barriers of kernels.
+
+        If `only_sample`, a few blocks of each launch run and no others. `l1_bytes` is the size of the L1 cache to
+        model.
+        """
+        torch_cuda.profile_begin(only_sample, l1_bytes)
 
     def end_profile(self) -> list[dict[str, Any]]:
         """Stops counting. Returns one dict for each kernel launched since `begin_profile`, in order.
 
         A dict holds the sizes of the launch, the numbers of memory accesses and barriers, and for each instruction that
-        accessed memory in the sampled blocks, what it did and from which lines of the sources it comes.
+        accessed memory in the sampled blocks, what it did and from which lines of the sources it comes. For each basic
+        block that ran there, it holds how often it ran, its lines, and the kinds of its machine instructions.
         """
         launched = torch_cuda.profile_end()
-        _add_places([instruction for launch in launched for instruction in launch["instructions"]])
+        steps = [step for launch in launched for step in launch["steps"]]
+        _add_kinds(steps)
+        _add_places([instruction for launch in launched for instruction in launch["instructions"]] + steps)
         return launched
+
+
+def _add_kinds(steps: Sequence[dict[str, Any]]) -> None:
+    """Adds to each basic block how many machine instructions of each kind it has, the dict `kinds`.
+
+    Without binutils, there are none.
+    """
+    known: dict[str, dict[int, Counter[str]]] = {}
+    for each in steps:
+        library = each["library"]
+        if library not in known:
+            known[library] = {}
+            with suppress(OSError):
+                known[library] = basic_blocks.kinds(Path(library))
+        each["kinds"] = known[library].get(each["site"], Counter())
 
 
 def _add_places(instructions: Sequence[dict[str, Any]]) -> None:

@@ -252,14 +252,18 @@ class SkipsKernels(Protocol):
 class Profiles(Protocol):
     """A device that counts the memory accesses and barriers of kernels, for the command `profile`."""
 
-    def begin_profile(self) -> None:
-        """Starts to count the memory accesses and barriers of kernels."""
+    def begin_profile(self, only_sample: bool, l1_bytes: int) -> None:
+        """Starts to count the memory accesses, basic blocks and barriers of kernels.
+
+        If `only_sample`, a few blocks of each launch run and no others. `l1_bytes` is the size of the L1 cache to
+        model.
+        """
 
     def end_profile(self) -> list[dict[str, Any]]:
         """Stops counting. Returns one dict for each kernel launched since `begin_profile`, in order.
 
-        A dict holds the sizes of the launch, the numbers of memory accesses and barriers, and what the instructions of
-        some blocks did.
+        A dict holds the sizes of the launch, the numbers of memory accesses and barriers, and what the instructions and
+        basic blocks of some blocks did.
         """
 
 

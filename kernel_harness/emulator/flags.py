@@ -41,8 +41,9 @@ REPORTING = (
     *(flag for flag in PLAIN if flag not in _OPTIMISED), "-O1", "-g1", "-gdwarf-4", "-fsanitize=thread",
     "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
-# In counted code, an access to a vector such as float4 stays one access, as on a GPU.
-COUNTED = ("-fno-tree-sra",)
+# In counted code, an access to a vector such as float4 stays one access, as on a GPU. Each basic block begins with a
+# call of a function that counts it.
+COUNTED = ("-fno-tree-sra", "-fsanitize-coverage=trace-pc")
 # The function that counted code calls before each access is compiled into the candidate's library, and must not call
 # itself.
 COUNTS = ("-fno-sanitize=thread", "-fvisibility=hidden")

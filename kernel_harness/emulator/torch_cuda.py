@@ -38,6 +38,7 @@ def install(library: Path) -> None:
     _runtime.emulator_launches.restype = ctypes.c_uint64
     _runtime.emulator_profile_end.restype = ctypes.c_char_p
     _runtime.emulator_skip_kernels.argtypes = [ctypes.c_bool]
+    _runtime.emulator_profile_begin.argtypes = [ctypes.c_bool, ctypes.c_uint64]
     _runtime.emulator_install()
     cuda_operators.register()
     for name, value in _replacements().items():
@@ -85,17 +86,21 @@ def skip_kernels(skip: bool) -> None:
     _runtime.emulator_skip_kernels(skip)
 
 
-def profile_begin() -> None:
-    """Starts to count what each kernel launch does: its memory accesses, barriers and warp operations."""
+def profile_begin(only_sample: bool, l1_bytes: int) -> None:
+    """Starts to count what each kernel launch does: its memory accesses, basic blocks, barriers and warp operations.
+
+    If `only_sample`, only a few blocks of each launch run, so the outputs are wrong. `l1_bytes` is the size of the L1
+    cache to model.
+    """
     assert _runtime is not None
-    _runtime.emulator_profile_begin()
+    _runtime.emulator_profile_begin(only_sample, l1_bytes)
 
 
 def profile_end() -> list[dict[str, Any]]:
     """Stops counting. Returns one mapping for each kernel launch since `profile_begin`, in order.
 
-    Each mapping has the kernel's name, the sizes of grid and block, and the numbers of bytes accessed, barriers and
-    warp operations.
+    Each mapping has the kernel's name, the sizes of grid and block, the numbers of bytes accessed, barriers and warp
+    operations, and what the recorded warps did by machine instruction and by basic block.
     """
     assert _runtime is not None
     launched: list[dict[str, Any]] = json.loads(_runtime.emulator_profile_end().decode())

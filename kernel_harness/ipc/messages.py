@@ -277,7 +277,14 @@ class SkipKernels(Message):
 
 @dataclass(frozen=True)
 class BeginProfile(Message):
-    """A request to a worker: start to record what each kernel launch does (`LaunchCounts`). The reply is Done."""
+    """A request to a worker: start to record what each kernel launch does (`LaunchCounts`). The reply is Done.
+
+    If `only_sample`, a few blocks of each launch run and no others, so the outputs of later calls are wrong. `l1_bytes`
+    is the size of the L1 cache to model.
+    """
+
+    only_sample: bool
+    l1_bytes: int
 
 
 @dataclass(frozen=True)
@@ -424,8 +431,9 @@ class KernelTimes(Message):
 class LaunchCounts(Message):
     """The reply to EndProfile: what the device counted in each kernel launch, in the order of the launches.
 
-    `launches` is a list of JSON objects. Each has the sizes of grid and block, and the numbers of bytes accessed,
-    barriers and warp operations. The package `diagnostics.profile` checks this JSON.
+    `launches` is a list of JSON objects. Each has the sizes of grid and block, the numbers of bytes accessed, barriers
+    and warp operations, and what the recorded warps did by machine instruction and by basic block. The package
+    `diagnostics.profile` checks this JSON.
     """
 
     launches: Any

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from kernel_harness.core.atomic_file import replace_text
@@ -17,8 +18,9 @@ from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.report import highlight, page, readme
 from kernel_harness.report.page import Page
 from kernel_harness.report.templating import rendered
-from kernel_harness.results import failure_text, leaderboard
+from kernel_harness.results import failure_text, leaderboard, line_profile
 from kernel_harness.results.journal import Journal, writing
+from kernel_harness.results.line_profile import StoredProfile
 from kernel_harness.results.record import Result
 
 MOST_SOURCES = 100  # a page lists at most so many kernel sources: each listing takes 30 kB
@@ -62,10 +64,11 @@ def write(problem: Problem, folder: Path, root: Path) -> list[Path]:
     shapes = list({tuple(r.shape.items()): r.shape for r in results}.values())
     stems = {_stem(shape, usual.shape): shape for shape in shapes}
     sources = {c.name: c for c in map(read, lookup.kernel_files(problem.name, root))}
+    profiles = line_profile.stored(folder.parent / leaderboard.EMULATED / "profiles")
     written = []
     for stem, shape in sorted(stems.items()):
         others = [(shape_text(s), f"{name}.html") for name, s in sorted(stems.items()) if name != stem]
-        html = render(Page(results, shape), problem, folder.name, sources, others)
+        html = render(Page(results, shape), problem, folder.name, sources, others, profiles)
         with writing(folder / f"{stem}.html"):
             replace_text(folder / f"{stem}.html", html)
         written.append(folder / f"{stem}.html")
@@ -73,13 +76,14 @@ def write(problem: Problem, folder: Path, root: Path) -> list[Path]:
 
 
 def render(
-    one: Page, problem: Problem, device: str, sources: Mapping[str, Candidate], others: Sequence[tuple[str, str]]
-) -> str:
+    one: Page, problem: Problem, device: str, sources: Mapping[str, Candidate], others: Sequence[tuple[str, str]],
+    profiles: Mapping[str, StoredProfile] = MappingProxyType({}),
+) -> str:  # fmt: skip
     """Returns the page `one` as HTML text, with a security policy that forbids a browser to load other files for it.
 
     `device` is the name of the folder with the device's results. `sources` has the kernel files by kernel name, as
-    these files are now. `others` has a link text and a file name for each page of another shape. Raises
-    EnvironmentLacking if matplotlib is not installed.
+    these files are now. `others` has a link text and a file name for each page of another shape. `profiles`
+    has stored profiles by kernel name. Raises EnvironmentLacking if matplotlib is not installed.
     """
     from kernel_harness.report import pictures
 
@@ -100,7 +104,7 @@ def render(
         },
         failures=page.failures(one), failed_checks=page.failed_checks, advice=failure_text.advice,
         map_spans=page.map_spans,
-        kernels=_kernels(one, sources), runs=page.runs(one), environment=page.environment(one),
+        kernels=_kernels(one, sources, profiles), runs=page.runs(one), environment=page.environment(one),
     )  # fmt: skip
 
 
@@ -137,7 +141,9 @@ def _device_name(one: Page) -> str:
     return " and ".join(sorted({result.device for result in one.latest.values()}))
 
 
-def _kernels(one: Page, sources: Mapping[str, Candidate]) -> list[dict[str, Any]]:
+def _kernels(
+    one: Page, sources: Mapping[str, Candidate], profiles: Mapping[str, StoredProfile]
+) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for name, result in one.latest.items():
         if result.is_baseline:
@@ -152,5 +158,6 @@ def _kernels(one: Page, sources: Mapping[str, Candidate]) -> list[dict[str, Any]
         found.append({
             "result": result, "facts": page.facts(result), "remark": result.reason if result.passed else "",
             "source_note": note, "listing": highlight.html(source.source, source.path.suffix) if source else "",
+            "profile": page.profile_of(result, profiles),
         })  # fmt: skip
     return found

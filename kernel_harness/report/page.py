@@ -17,6 +17,7 @@ from kernel_harness.checking.verify import Check
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
 from kernel_harness.results import leaderboard, roofline
+from kernel_harness.results.line_profile import StoredProfile
 from kernel_harness.results.record import Measurement, Result
 from kernel_harness.timing import statistics
 from kernel_harness.timing.statistics import Comparison
@@ -177,6 +178,12 @@ def facts(result: Result) -> list[tuple[str, str]]:
         ("relative error", result.relative_error, "{:.2g}"),
     )
     return [(name, form.format(value)) for name, value, form in figures if value is not None]
+
+
+def profile_of(result: Result, profiles: Mapping[str, StoredProfile]) -> StoredProfile | None:
+    """Returns the stored profile of a kernel, or None if there is none or if it is of another source."""
+    found = profiles.get(result.kernel)
+    return found if found and found.source_sha256 == result.source_sha256 else None
 
 
 def failures(page: Page) -> list[Result]:

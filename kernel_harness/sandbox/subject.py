@@ -256,12 +256,13 @@ class Subject:
             return None
         return Steady(times.interval_ms, times.overhead_ms)
 
-    def begin_profile(self) -> None:
+    def begin_profile(self, *, only_sample: bool, l1_bytes: int) -> None:
         """Starts to record what each kernel launch does. The device must be one that profiles.
 
-        Raises Fault if the candidate fails.
+        If `only_sample`, a few blocks of each launch run and no others, so outputs are wrong from then on. `l1_bytes`
+        is the size of the L1 cache to model. Raises Fault if the candidate fails.
         """
-        self._ask(messages.BeginProfile(), Done)
+        self._ask(messages.BeginProfile(only_sample, l1_bytes), Done)
 
     def end_profile(self) -> Any:
         """Stops recording. Returns the sizes, memory accesses and barriers of each kernel launch since `begin_profile`.

@@ -14,6 +14,7 @@ from support.pages import HOSTILE, SHAPE, board, keep, result, timed
 from kernel_harness import report
 from kernel_harness.core.status import Status
 from kernel_harness.problem import lookup
+from kernel_harness.results.line_profile import LineCosts, StoredProfile
 
 pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium import webdriver
@@ -226,3 +227,19 @@ def test_dark_is_dark_and_paper_is_white(opened):
 def test_it_prints(opened):
     printed = opened.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
     assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+
+
+def test_the_lines_of_a_profile_are_sorted_by_their_cost(browser, tmp_path):
+    sectors = {1: 90.0, 2: 1000.0, 3: 5.0}
+    lines = tuple(LineCosts(line, f"line {line}", count, 0.0, 0.0, 0.0) for line, count in sectors.items())
+    kernel = timed("fast", 2.5)
+    folder = keep(tmp_path / "nvidia-h200", kernel)
+    profile = StoredProfile("fast", kernel.source_sha256, {"M": 48}, "h200", False, (), lines)
+    profile.write(tmp_path / "cpu-emulated" / "profiles")
+    (written,) = report.write(lookup.problem("matmul_tt", ROOT), folder, ROOT)
+    browser.get(written.as_uri())
+    browser.execute_script("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    for wanted in ("312", "213"):
+        browser.execute_script("document.querySelectorAll('.profile th button')[2].click()")
+        rows = "[...document.querySelectorAll('.profile tbody tr')].map((row) => row.cells[0].innerText)"
+        assert "".join(browser.execute_script(f"return {rows}")) == wanted

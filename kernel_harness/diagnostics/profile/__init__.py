@@ -17,9 +17,11 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.device import Device
 from kernel_harness.device.profiled import note_of
-from kernel_harness.diagnostics.profile import accesses, lines, ncu, show
+from kernel_harness.diagnostics.profile import accesses, lines, ncu, show, stored, timing_table
 from kernel_harness.diagnostics.profile.accesses import Recorded
-from kernel_harness.diagnostics.profile.resources import Assembled, Launched
+from kernel_harness.diagnostics.profile.estimate import Estimate, estimated
+from kernel_harness.diagnostics.profile.resources import Assembled, Launched, number
+from kernel_harness.diagnostics.profile.targets import DEFAULT, Target
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem, shape_text
@@ -27,6 +29,9 @@ from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.sandbox.process import Limits
 from kernel_harness.sandbox.subject import Subject
+
+# Few blocks run, but a block of a full size takes long on the emulated device.
+_SAMPLED_CALL_S = 600.0
 
 
 class CannotProfile(UserError):
@@ -37,15 +42,16 @@ class CannotProfile(UserError):
 
 def profile(
     problem: Problem, candidate: Candidate, device: Device, reports: Path, fork_server: ForkServer, screen: Terminal,
-    tell: Callable[[str], None],
+    tell: Callable[[str], None], target: Target | None = None,
 ) -> str:  # fmt: skip
     """Profiles one call of `candidate` at the problem's sizes. Returns the profile as text for the user.
 
     On the emulated device, the text has tables of the kernel launches, of the kernels' resources and of what each line
     does to memory, and the largest causes of wasted memory traffic. On a GPU, it is the report of Nsight Compute and
-    the table of resources. `reports` is the folder where the report files of Nsight Compute are kept. `screen` gives
-    the width to which text is wrapped. `tell` is called with a text before each step. Raises UserError, or its subclass
-    CannotProfile if the candidate fails.
+    the table of resources. `reports` is the folder where the report files of Nsight Compute are kept, and the profile
+    by line that `report` shows. `screen` gives the width to which text is wrapped. `tell` is called with a text before
+    each step. With a `target`, the emulated device runs only a few blocks of each launch, and the text estimates the
+    time on that GPU. Raises UserError, or its subclass CannotProfile if the candidate fails.
     """
     problem.check_inputs()
     head = f"{problem.name}, {candidate.name}, {shape_text(problem.shape)}".rstrip(", ")
@@ -55,8 +61,16 @@ def profile(
                 f"{candidate.name} imports Triton, whose interpreter counts nothing. Without a GPU, only kernels in "
                 "CUDA C++ can be profiled"
             )
-        launched, assembled, recorded = counted(problem, candidate, fork_server, tell)
-        tables = [*show.tables(launched, assembled, screen), *lines.paragraphs(recorded, screen)]
+        launched, assembled, recorded = counted(problem, candidate, fork_server, tell, target)
+        estimates, for_target = estimates_of(recorded, assembled, target), target or DEFAULT
+        if estimates:
+            record = stored.of(candidate.name, candidate.sha256, problem.shape, estimates, for_target)
+            record.write(reports)
+        tables = [
+            *show.tables(launched, assembled, screen, for_target),
+            *timing_table.paragraphs(estimates, for_target, screen, timed=target is not None),
+            *lines.paragraphs(estimates, for_target, screen),
+        ]
         return "\n\n".join([f"{head}: one call on the emulated device", *tables])
     tell("building and profiling, which takes a minute or more")
     call = ncu.Call(problem.path.absolute(), candidate.path.absolute(), device.name, dict(problem.shape))
@@ -64,12 +78,22 @@ def profile(
     return "\n\n".join([f"{head}: one call on {device.name}", report, *show.tables(None, assembled, screen)])
 
 
+def estimates_of(
+    recorded: Sequence[Recorded], assembled: Sequence[Assembled], target: Target | None = None
+) -> list[Estimate]:
+    """Returns the estimated times of the recorded launches on `target`, or on an H200 if that is None."""
+    kernels = [kernel for each in assembled for kernel in each.kernels]
+    return [estimated(each, kernels, target or DEFAULT) for each in recorded]
+
+
 def counted(
-    problem: Problem, candidate: Candidate, fork_server: ForkServer, tell: Callable[[str], None]
-) -> tuple[list[Launched], list[Assembled], list[Recorded]]:
+    problem: Problem, candidate: Candidate, fork_server: ForkServer, tell: Callable[[str], None],
+    target: Target | None = None,
+) -> tuple[list[Launched], list[Assembled], list[Recorded]]:  # fmt: skip
     """Calls the candidate twice on the emulated device and profiles the second call.
 
-    Returns the kernel launches of the second call, what nvcc reports about the kernels of each library that the
+    With a `target`, it calls the candidate only once, and only a few blocks of each launch run. Returns the kernel
+    launches of the profiled call, what nvcc reports about the kernels of each library that the
     candidate built, and the recorded accesses of one launch of each kernel and size. Raises CannotProfile if the
     candidate fails, and NoCompiler if this machine lacks a tool for the build.
     """
@@ -79,14 +103,15 @@ def counted(
     fork_server.prepare(device.name)
     tell("building")
     file = file_name(candidate)
-    subject = Subject(fork_server, device.name, Limits())
+    subject = Subject(fork_server, device.name, Limits(call_s=_SAMPLED_CALL_S) if target else Limits())
     try:
         subject.load(file, candidate.source, "ModelNew")
         subject.make(problem)
-        tell("calling the kernel twice")
+        tell("calling the kernel: a few blocks of each launch" if target else "calling the kernel twice")
         packed = pack(problem.inputs(plan(problem, 0)[0].seed))
-        subject.call(packed)
-        subject.begin_profile()
+        if not target:
+            subject.call(packed)
+        subject.begin_profile(only_sample=target is not None, l1_bytes=(target or DEFAULT).l1_sm_bytes)
         subject.call(packed)
         described = subject.end_profile()
         launched = _parsed(described)
@@ -106,9 +131,20 @@ def counted(
 
 
 def _parsed(launches: Any) -> list[Launched]:
-    """Returns the kernel launches that a worker reports. Raises Fault for a malformed report."""
+    """Returns the kernel launches that a worker reports. Raises Fault for a malformed report.
+
+    The counts of a launch of which only some blocks ran are in proportion to all blocks. A launch of which no block ran
+    has the counts of the first equal one.
+    """
+    found: dict[tuple[Any, ...], Launched] = {}
+    all_launches = []
     try:
-        return [Launched.parse(launch) for launch in launches]
+        for message in launches:
+            launch, ran = Launched.parse(message), number(message["ran_blocks"])
+            if ran:
+                found[launch.configuration] = launch.scaled(launch.blocks / ran)
+            all_launches.append(found.get(launch.configuration, launch))
+        return all_launches
     except (KeyError, TypeError, ValueError):
         raise _malformed() from None
 

@@ -11,10 +11,12 @@ from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.core.terminal import printable
 from kernel_harness.diagnostics.profile.expressions import Kind, expression
 from kernel_harness.diagnostics.profile.resources import Launched, base_name, number
+from kernel_harness.diagnostics.profile.work import Executed, Work
+from kernel_harness.diagnostics.profile.work import parse as parse_work
 
 SECTOR_BYTES, WAVEFRONT_BYTES = 32, 128
 _LONGEST_TEXT = 300
-_LEAST = {"requests": 1}
+_TOTALS = ("left_out", "waited", "waitable", "touched_bytes", "unique_sectors", "block_sectors")
 # Headers of the emulator whose accesses are not those of a GPU, which has instructions for a whole warp or other
 # algorithms there.
 _NOT_AS_ON_A_GPU = re.compile(r"wmma\.h|ptx\.h|cub_\w+\.h|thrust_\w+\.h")
@@ -31,6 +33,8 @@ class Traffic:
     contiguous run of addresses began at a multiple of 32 bytes. In shared memory, `wavefronts` counts the accesses to
     the 32 banks, `least_wavefronts` those without a bank conflict, and `ways` is the degree of the worst conflict.
     `repeated` counts atomic updates in global memory that wait for another update of the same request and address.
+    `l1_sectors` are sectors of loads that a model of the L1 cache has. `threads` counts the accesses of threads, and
+    `left_out` those that were not recorded.
     """
 
     requests: int
@@ -41,11 +45,19 @@ class Traffic:
     wavefronts: int
     least_wavefronts: int
     repeated: int
+    l1_sectors: int
+    threads: int
+    left_out: int
     ways: int
 
     def __add__(self, other: Traffic) -> Traffic:
         summed = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
         return Traffic(**{**summed, "ways": max(self.ways, other.ways)})
+
+    @property
+    def unrecorded(self) -> float:
+        """Returns how many times as many accesses there were as were recorded."""
+        return 1 + self.left_out / max(self.threads, 1)
 
     @property
     def moved_bytes(self) -> int:
@@ -76,13 +88,19 @@ class Access:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The recorded accesses of one launch, of `blocks` of its blocks and `warps` warps in each of them.
+    """The recorded accesses and instructions of a launch, of `blocks` of its blocks and `warps` warps in each of them.
 
     `launches` is how often the call launched this kernel with these sizes. Only the first such launch is recorded.
 
     `accesses` are in the order of the lines. `left_out` counts accesses of threads that were not recorded because too
     many came before. `elsewhere` counts requests that belong to no line of the candidate's file, or to functions that a
-    GPU runs in another way.
+    GPU runs in another way. `work` is what the lines execute.
+
+    `waited` of `waitable` basic blocks are those that warps could have executed while they waited at a barrier, or at
+    the end of their block, for the slowest recorded warp of the block. `touched_bytes` is the size of the device memory
+    (whole allocations) that the launch accesses. `unique_sectors` counts the different sectors in all recorded
+    requests, and `block_sectors` the sum of those of each block. `launched_at` is the line that launches the kernel,
+    and its text, or None if it is not clear.
     """
 
     launch: Launched
@@ -92,6 +110,13 @@ class Recorded:
     left_out: int
     elsewhere: int
     accesses: tuple[Access, ...]
+    work: tuple[Work, ...]
+    waited: int
+    waitable: int
+    touched_bytes: int
+    unique_sectors: int
+    block_sectors: int
+    launched_at: tuple[int, str] | None = None
 
     @property
     def warps_per_block(self) -> int:
@@ -108,6 +133,11 @@ class Recorded:
         """Returns how many times as many warps all equal launches have as were recorded."""
         return self.launches * self.launch.blocks * self.warps_per_block / (self.blocks * self.warps)
 
+    @property
+    def executed(self) -> Executed:
+        """Returns the sum of what the lines execute."""
+        return sum((each.executed for each in self.work), Executed())
+
 
 def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Recorded | None:
     """Returns the recorded accesses of the launch that `message`, a mapping from a worker, describes.
@@ -122,8 +152,10 @@ def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Rec
     sums: dict[tuple[int, str, Kind, bool], Traffic] = {}
     elsewhere = 0
     for each in message["instructions"]:
-        traffic = Traffic(**{f.name: number(each[f.name], least=_LEAST.get(f.name, 0)) for f in fields(Traffic)})
+        traffic = Traffic(**{f.name: number(each[f.name]) for f in fields(Traffic)})
         kind = Kind(each["kind"])
+        if not traffic.requests:  # an atomic load that became a part of an atomic update
+            continue
         place = _place(each["frames"], each["column"], kind, file)
         if place is None:
             elsewhere += traffic.requests
@@ -131,8 +163,18 @@ def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Rec
         key = (*place, kind, bool(each["shared"]))
         sums[key] = sums[key] + traffic if key in sums else traffic
     accesses = tuple(Access(*key, traffic) for key, traffic in sorted(sums.items()))
-    launch, left_out = Launched.parse(message), number(message["left_out"])
-    return Recorded(launch, launches, blocks, warps, left_out, elsewhere, accesses)
+    totals = {name: number(message[name]) for name in _TOTALS}
+    work = parse_work(message["steps"], file)
+    launch = Launched.parse(message)
+    return Recorded(
+        launch, launches, blocks, warps, elsewhere=elsewhere, accesses=accesses, work=work,
+        launched_at=_launched_at(launch.kernel, file), **totals,
+    )  # fmt: skip
+
+
+def _launched_at(kernel: str, file: CandidateFile) -> tuple[int, str] | None:
+    line = file.find(rf"\b{re.escape(base_name(kernel))}\s*(?:<[^;{{}}]*>)?\s*<<<")
+    return (line, printable(file.line(line).strip())[:_LONGEST_TEXT]) if line else None
 
 
 def _place(frames: Sequence[Any], column: Any, kind: Kind, file: CandidateFile) -> tuple[int, str] | None:

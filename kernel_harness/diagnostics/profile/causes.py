@@ -1,16 +1,22 @@
-"""The largest causes of wasted memory traffic in the recorded accesses of a profile, each as a sentence."""
+"""The largest causes of a kernel's time that its author can change, each as a sentence with its line and its share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernel_harness.diagnostics.profile.accesses import Access, Recorded, Traffic
+from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, WAVEFRONT_BYTES, Access, Traffic
+from kernel_harness.diagnostics.profile.estimate import LOADS_TOGETHER, SCHEDULERS, Estimate, waiting_s
 from kernel_harness.diagnostics.profile.expressions import Kind
+from kernel_harness.diagnostics.profile.targets import L2_BYTES_PER_CLOCK_SM, Target
+from kernel_harness.diagnostics.profile.work import LANES, Work
 
 _MOST_CAUSES = 3
-# An access is a cause if it moves this much more than the least possible, and this much of all bytes that are moved.
+# An access is a cause if it moves this much more than the least possible. Any cause costs this much of the time.
 _LEAST_RATIO, _LEAST_SHARE = 1.1, 0.01
+# A line is divergent if fewer threads take part, and it costs this much of the time. A guard such as `if (i < n)` is
+# not.
+_FEW_THREADS, _LEAST_DIVERGENT_SHARE = 0.75, 0.05
 NOTHING_WRONG = (
     "No line wastes much memory traffic: the accesses of the warps take about as few sectors of global memory and "
     "wavefronts of shared memory as their bytes need."
@@ -19,35 +25,57 @@ NOTHING_WRONG = (
 
 @dataclass(frozen=True)
 class Cause:
-    """An access that moves more bytes than it needs, and its kernel.
+    """What makes a kernel slower than it needs to be: a line, its text or expression, and what is wrong there.
 
-    `excess_bytes` is an estimate for the whole launch, in proportion to the recorded warps.
+    `cost_s` is the time that it takes at published rates, in all equal launches. `share` is its part of the estimated
+    time of the whole call if the GPU's parts worked one after the other, from 0 to 1.
     """
 
     kernel: str
-    access: Access
-    excess_bytes: float
+    line: int
+    text: str
+    problem: str
+    cost_s: float
+    share: float
 
     @property
     def sentence(self) -> str:
         """Returns the line, its text, what is wrong there and what to do."""
-        return f"line {self.access.line}: `{self.access.text}`: {_problem(self.access)}."
+        return f"line {self.line}: `{self.text}`: {self.problem}."
 
 
-def largest(recorded: Sequence[Recorded]) -> list[Cause]:
-    """Returns up to three causes, those that move most bytes beyond the least possible first.
+def largest(estimates: Sequence[Estimate], target: Target) -> list[Cause]:
+    """Returns up to three causes in the launches of one call, those that cost most time first.
 
-    Accesses within 10% of the least possible, and those whose excess is less than 1% of all bytes, are no causes.
+    `estimates` are those for `target`. An access within 10% of the least possible is no cause, nor is anything that
+    costs less than 1% of the time.
     """
-    all_bytes = sum(each.weight * access.traffic.moved_bytes for each in recorded for access in each.accesses)
+    whole_s = sum(each.in_turn_s for each in estimates)
     causes = [
-        Cause(each.launch.kernel, access, each.weight * access.traffic.excess_bytes)
-        for each in recorded
-        for access in each.accesses
-        if _wastes(access.traffic)
+        Cause(each.recorded.launch.kernel, line, text, problem, cost_s, min(1.0, cost_s / whole_s))
+        for each in estimates
+        for line, text, problem, cost_s in _found(each, target)
+        if cost_s >= _LEAST_SHARE * whole_s
     ]
-    causes = [cause for cause in causes if cause.excess_bytes >= _LEAST_SHARE * all_bytes]
-    return sorted(causes, key=lambda cause: -cause.excess_bytes)[:_MOST_CAUSES]
+    return sorted(causes, key=lambda cause: -cause.cost_s)[:_MOST_CAUSES]
+
+
+def _found(estimate: Estimate, target: Target) -> Iterator[tuple[int, str, str, float]]:
+    recorded = estimate.recorded
+    per_s = min(target.multiprocessors, recorded.launch.blocks) * target.clock_hz
+    for access in recorded.accesses:
+        if _wastes(access.traffic):
+            cost_s = _cost_s(access, target, per_s)
+            yield access.line, access.text, _problem(access), recorded.weight * access.traffic.unrecorded * cost_s
+    small = _small_blocks(estimate, target, per_s)
+    if small:
+        yield small
+    full = recorded.launch.threads_per_block / (LANES * recorded.warps_per_block)
+    for work in recorded.work:
+        cost_s = recorded.weight * (full - work.executed.efficiency) * work.executed.instructions / SCHEDULERS / per_s
+        few = work.executed.efficiency < _FEW_THREADS * full
+        if work.line and few and cost_s >= _LEAST_DIVERGENT_SHARE * estimate.in_turn_s:
+            yield work.line, work.text, _divergence(work), cost_s
 
 
 def _wastes(traffic: Traffic) -> bool:
@@ -55,11 +83,28 @@ def _wastes(traffic: Traffic) -> bool:
     return traffic.excess_bytes > 0 and traffic.moved_bytes >= _LEAST_RATIO * needed
 
 
+def _cost_s(access: Access, target: Target, per_s: float) -> float:
+    """Returns the time that the excess of the recorded requests takes: in L2, at the banks, or one after the other."""
+    traffic = access.traffic
+    if access.shared:
+        return (traffic.wavefronts - traffic.least_wavefronts) / per_s
+    if _repeats(access):
+        return traffic.repeated / target.clock_hz
+    missed = 1 - traffic.l1_sectors / max(traffic.sectors, 1)
+    excess = SECTOR_BYTES * (traffic.sectors - traffic.least_sectors)
+    return max(missed * excess / L2_BYTES_PER_CLOCK_SM, excess / WAVEFRONT_BYTES) / per_s
+
+
+def _repeats(access: Access) -> bool:
+    traffic = access.traffic
+    return access.kind is Kind.ATOMIC and traffic.repeated > traffic.sectors - traffic.least_sectors
+
+
 def _problem(access: Access) -> str:
     traffic = access.traffic
     if access.shared:
         return _bank_conflict(access)
-    if access.kind is Kind.ATOMIC and traffic.repeated > traffic.sectors - traffic.least_sectors:
+    if _repeats(access):
         threads = _number(1 + traffic.repeated / traffic.requests)
         return (
             f"{threads} threads of each warp update the same address, one after the other; combine the values of the "
@@ -84,6 +129,34 @@ def _bank_conflict(access: Access) -> str:
     if access.kind is Kind.ATOMIC:
         return f"{what}; let the threads of a warp update different addresses, in different banks"
     return f"{what}; let the threads of a warp access different banks, for example by one more column in each row"
+
+
+def _divergence(work: Work) -> str:
+    return (
+        f"only {_number(LANES * work.executed.efficiency)} of the 32 threads of a warp take part here, on average, and "
+        "the others wait; let all threads of a warp take the same branch"
+    )
+
+
+def _small_blocks(estimate: Estimate, target: Target, per_s: float) -> tuple[int, str, str, float] | None:
+    """Returns the launch, the problem and its cost, if blocks are so small that threads or multiprocessors idle."""
+    recorded, fits = estimate.recorded, estimate.placed.occupancy
+    threads, warps = recorded.launch.threads_per_block, recorded.warps_per_block
+    idle = 1 - threads / (LANES * warps)
+    crowded = fits.limit == "blocks" and recorded.launch.blocks > target.multiprocessors
+    if not recorded.launched_at or not (crowded or idle > 1 - _FEW_THREADS):
+        return None
+    counts = estimate.counts
+    instructions = counts.executed.instructions + counts.global_requests + counts.shared_requests
+    cost_s = idle * (instructions / SCHEDULERS + counts.global_requests + counts.wavefronts) / per_s
+    if crowded:
+        waiting = waiting_s(recorded, counts, estimate.placed, target) / LOADS_TOGETHER
+        cost_s += (1 - fits.share) * waiting
+    line, text = recorded.launched_at
+    return line, text, (
+        f"each block has {threads} threads, so {_number(100 * fits.share * threads / (LANES * warps))}% of the threads "
+        "that a multiprocessor has room for can run at the same time; launch blocks of 128 to 256 threads"
+    ), cost_s  # fmt: skip
 
 
 def _number(value: float) -> str:

@@ -9,6 +9,9 @@ from tabulate import tabulate
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, Access, Recorded
 from kernel_harness.diagnostics.profile.causes import NOTHING_WRONG, largest
+from kernel_harness.diagnostics.profile.estimate import Estimate
+from kernel_harness.diagnostics.profile.targets import Target
+from kernel_harness.diagnostics.profile.work import LANES, Work
 
 _LONGEST_TEXT = 48
 _GLOBAL = (
@@ -19,24 +22,61 @@ _SHARED = (
 )  # fmt: skip
 
 
-def paragraphs(recorded: Sequence[Recorded], screen: Terminal) -> list[str]:
+_WORK = ("executed", "instructions", "FMA", "other float", "special", "convert", "integer", "control", "active threads")
+_MOST_WORK = 12  # lines of the table of instructions
+
+
+def paragraphs(estimates: Sequence[Estimate], target: Target, screen: Terminal) -> list[str]:
     """Returns the paragraphs of a profile about lines: tables for each recorded launch, then the largest causes.
 
-    Returns no paragraph if no access was recorded. `screen` gives the width to which text is wrapped.
+    `estimates` are those of the recorded launches for `target`. Returns no paragraph if nothing was recorded. `screen`
+    gives the width to which text is wrapped.
     """
     parts = []
+    recorded = [each.recorded for each in estimates]
     for each in recorded:
-        parts += [screen.wrapped(_sampling(each)), *_tables(each.accesses)]
+        parts += [screen.wrapped(_sampling(each)), *_tables(each.accesses), *_instructions(each, screen)]
     if not any(each.accesses for each in recorded):
         return parts
     several = len({each.launch.kernel for each in recorded}) > 1
     causes = [
-        f"{i}. {cause.sentence[:-1]} ({cause.kernel})." if several else f"{i}. {cause.sentence}"
-        for i, cause in enumerate(largest(recorded), 1)
+        f"{i}. {cause.sentence[:-1]} ({f'{cause.kernel}; ' if several else ''}about {100 * cause.share:.0f}% of the "
+        "estimated time)."
+        for i, cause in enumerate(largest(estimates, target), 1)
     ]
-    said = ["Largest causes of memory traffic beyond the least possible:", *causes] if causes else [NOTHING_WRONG]
+    said = ["Largest causes:", *causes] if causes else [NOTHING_WRONG]
     parts.append(screen.wrapped("\n".join(said)))
     return parts
+
+
+def _instructions(recorded: Recorded, screen: Terminal) -> list[str]:
+    """Returns a table of what the lines execute, and a sentence about waits and branches."""
+    busiest = sorted((each for each in recorded.work if each.line), key=lambda each: -each.executed.instructions)
+    chosen = sorted(busiest[:_MOST_WORK], key=lambda each: each.line or 0)
+    if not chosen:
+        return []
+    align = ("left", *["right"] * (len(_WORK) - 1))
+    table = tabulate([_work_row(each) for each in chosen], _WORK, colalign=align, disable_numparse=True)
+    waited = 100 * recorded.waited / max(recorded.waitable, 1)
+    text = (
+        f"On average {LANES * recorded.executed.efficiency:.1f} of the 32 threads of a warp take part in an "
+        f"instruction. Warps wait for the slowest warp of their block in {waited:.0f}% of "
+        "the basic blocks. Integer and control instructions are those of g++; nvcc unrolls loops and makes fewer."
+    )
+    return [table, screen.wrapped(text)]
+
+
+def _work_row(work: Work) -> list[str]:
+    did = work.executed
+    floats = did.add32 + did.other32 + did.add64 + did.other64
+    numbers = (
+        did.instructions, did.fma32 + did.fma64, floats, did.special, did.convert, did.integer, did.control,
+    )  # fmt: skip
+    return [_short(work.line, work.text), *map(str, numbers), f"{LANES * did.efficiency:.1f}"]
+
+
+def _short(line: int | None, text: str) -> str:
+    return f"line {line}: {text if len(text) <= _LONGEST_TEXT else f'{text[: _LONGEST_TEXT - 3]}...'}"
 
 
 def _sampling(recorded: Recorded) -> str:
@@ -69,8 +109,7 @@ def _tables(accesses: Sequence[Access]) -> list[str]:
 
 
 def _place(access: Access) -> list[str]:
-    text = access.text if len(access.text) <= _LONGEST_TEXT else f"{access.text[: _LONGEST_TEXT - 3]}..."
-    return [f"line {access.line}: {text}", str(access.kind)]
+    return [_short(access.line, access.text), str(access.kind)]
 
 
 def _global_row(access: Access) -> list[str]:

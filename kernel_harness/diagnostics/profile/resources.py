@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_harness.compile.compiler_log import demangled
 from kernel_harness.core.terminal import printable
+from kernel_harness.diagnostics.profile.targets import DEFAULT, Target
 
 _FUNCTION = re.compile(
     r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>\w+)'"
@@ -71,6 +72,11 @@ class Launched:
         names = (name for name in Launched.__dataclass_fields__ if name not in (*sizes, "kernel"))
         kernel = printable(str(message["kernel"])).replace("\n", " ")[:_LONGEST_NAME]
         return Launched(kernel=kernel, **sizes, **{name: number(message[name]) for name in names})  # type: ignore[arg-type]
+
+    def scaled(self, factor: float) -> Launched:
+        """Returns this launch with counts `factor` times as large, rounded to integers."""
+        counts = ("barriers", "warp_operations", "global_read", "global_written", "shared_read", "shared_written")
+        return replace(self, **{name: round(factor * getattr(self, name)) for name in counts})
 
     @property
     def configuration(self) -> tuple[Any, ...]:
@@ -151,14 +157,14 @@ class Occupancy:
     share: float
 
 
-# The limits of a multiprocessor of compute capability 9.0. Sources: CUDA C++ Programming Guide, "Technical
-# Specifications per Compute Capability", and the allocation rules in the toolkit's cuda_occupancy.h.
-_WARPS, _BLOCKS, _REGISTER_FILE, _PARTITIONS, _REGISTER_UNIT = 64, 32, 65536, 4, 256
-_SHARED_BYTES, _SHARED_UNIT, _RESERVED_BYTES = 233472, 128, 1024
+# What is the same for a multiprocessor of compute capability 8.0, 8.9 and 9.0. Sources: CUDA C++ Programming Guide,
+# "Technical Specifications per Compute Capability", and the allocation rules in the toolkit's cuda_occupancy.h.
+_REGISTER_FILE, _PARTITIONS, _REGISTER_UNIT = 65536, 4, 256
+_SHARED_UNIT, _RESERVED_BYTES = 128, 1024
 
 
-def occupancy(registers: int, shared_bytes: int, threads_per_block: int) -> Occupancy:
-    """Returns the theoretical occupancy of a kernel on a GPU of compute capability 9.0 (sm_90).
+def occupancy(registers: int, shared_bytes: int, threads_per_block: int, target: Target = DEFAULT) -> Occupancy:
+    """Returns the theoretical occupancy of a kernel on a GPU.
 
     `registers` is the number of registers per thread. `shared_bytes` is the static plus dynamic shared memory of a
     block.
@@ -168,10 +174,10 @@ def occupancy(registers: int, shared_bytes: int, threads_per_block: int) -> Occu
     by_registers = _REGISTER_FILE // _PARTITIONS // per_warp * _PARTITIONS // warps
     per_block = -(-(shared_bytes + _RESERVED_BYTES) // _SHARED_UNIT) * _SHARED_UNIT
     limits = {
-        "warps": _WARPS // warps,
-        "blocks": _BLOCKS,
+        "warps": target.warps_sm // warps,
+        "blocks": target.blocks_sm,
         "registers": by_registers,
-        "shared memory": _SHARED_BYTES // per_block,
+        "shared memory": target.shared_sm_bytes // per_block,
     }
     limit = min(limits, key=lambda name: limits[name])
-    return Occupancy(limits[limit], limit, limits[limit] * warps / _WARPS)
+    return Occupancy(limits[limit], limit, limits[limit] * warps / target.warps_sm)

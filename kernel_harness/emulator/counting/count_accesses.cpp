@@ -1,4 +1,4 @@
-// Counts the memory accesses of a candidate's library. This file is compiled into the library.
+// Counts the memory accesses and the basic blocks of a candidate's library. This file is compiled into the library.
 #include "emulator/access_hooks.h"
 
 #include "emulator/profile.h"
@@ -30,3 +30,8 @@ inline void fenced() {}
 
 }  // namespace
 }  // namespace emulator
+
+// Code compiled with -fsanitize-coverage=trace-pc calls this function at the start of each basic block.
+extern "C" void __sanitizer_cov_trace_pc() {
+  if (emulator::profile::on) emulator::profile::stepped(__builtin_return_address(0));
+}

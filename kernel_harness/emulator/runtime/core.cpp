@@ -113,10 +113,13 @@ void Core::reset_records() {
   lockstep_ = false;
 }
 
+// Begins the n-th block to run. The sanitizer runs the blocks in another order, and a profile may run only some.
+void Core::start_block(std::uint64_t n) { begin_block(sanitize::on ? sanitize::nth_block(n) : profile::on ? profile::nth_block(n) : n); }
+
 void Core::run_blocks(std::uint64_t first, std::uint64_t end) {
   end_ = end;
   for (number_ = first; number_ < end_ && !(sanitize::on && sanitize::launch_aborted()); ++number_) {
-    begin_block(sanitize::on ? sanitize::nth_block(number_) : number_);
+    start_block(number_);
     run_until_blocked();
     if (abandoned_) return drop_threads();
     if (alive_) report_deadlock();
@@ -241,7 +244,7 @@ void Core::run_threads(Fiber* fiber) {
       if (row_end) {
         next_ = static_cast<unsigned>(threads_.size());
         alive_ = 0;
-        if (number_ + 1 < end_) begin_block(++number_);  // no thread waited, so this stack runs the next block
+        if (number_ + 1 < end_) start_block(++number_);  // no thread waited, so this stack runs the next block
       } else {
         finish(self());
       }

@@ -77,6 +77,7 @@ class Core {
 
   // For a cooperative launch, in which the blocks take turns.
   void begin_block(std::uint64_t number);
+  void start_block(std::uint64_t n);
   bool advance();
   void leave();
   void release_grid();

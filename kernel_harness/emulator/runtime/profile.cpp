@@ -1,5 +1,6 @@
-// Keeps the counts of each launch for a profile, and writes them as JSON. Counted code reports its accesses: see
-// counting/count_accesses.cpp. The accesses of a few blocks are recorded by warp: see profile_accesses.h.
+// Keeps the counts of each launch for a profile, and writes them as JSON. Counted code reports its accesses and basic
+// blocks: see counting/count_accesses.cpp. Those of a few blocks are recorded by warp: see profile_accesses.h and
+// profile_steps.h.
 #include "emulator/profile.h"
 
 #include <dlfcn.h>
@@ -27,9 +28,16 @@ bool on = false;
 namespace {
 
 // Recorded are this many blocks of a launch, warps of a block, and different launches of a profile.
-constexpr std::uint64_t kMostBlocks = 8, kMostWarps = 8, kMostLaunches = 32;
+struct Sample {
+  std::uint64_t blocks, warps;
+};
+constexpr Sample kOfAll{8, 8}, kOnlyRun{3, 32};  // if all blocks run, and if no others run
+constexpr std::uint64_t kMostLaunches = 32;
 // The instructions of one launch that are reported: those that move the most bytes.
 constexpr std::size_t kMostInstructions = 100;
+// The basic blocks of one launch that are reported: those that warps execute most often.
+constexpr std::size_t kMostSteps = 400;
+constexpr std::uint64_t kThreadsOfMultiprocessor = 2048, kBlocksOfMultiprocessor = 32;
 
 using Count = std::atomic<std::uint64_t>;
 using Records = std::vector<std::unique_ptr<BlockRecord>>;
@@ -41,11 +49,16 @@ struct Counts {
   Count barriers{0}, warp_operations{0}, global_read{0}, global_written{0}, shared_read{0}, shared_written{0};
   Records records;
   Instructions instructions;
-  std::uint64_t sampled_blocks = 0, sampled_warps = 0, left_out = 0;
+  std::uint64_t sampled_blocks = 0, sampled_warps = 0, left_out = 0, ran_blocks = 0;
+  std::uint64_t waited = 0, waitable = 0, touched_bytes = 0, sectors = 0, block_sectors = 0;
+  std::vector<std::uint64_t> only;  // the numbers of the blocks that run, if only a sample runs
+  std::map<const void*, Executed> steps;
 };
 
 std::deque<Counts> counted;  // a deque, because atomics cannot move
 std::uint64_t launch_number = 0;
+bool only_sample = false;
+std::size_t l1_bytes = 0;
 
 void add(Count& count, std::uint64_t more = 1) { count.fetch_add(more, std::memory_order_relaxed); }
 
@@ -81,16 +94,31 @@ BlockRecord* running_record() {
   return known.record;
 }
 
+unsigned running_thread() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+
 // Ends the recording of the newest launch, whose blocks have all ended.
 void settle() {
   if (counted.empty()) return;
   Counts& last = counted.back();
+  Sectors sectors;
+  std::map<const void*, std::size_t> allocations;
   for (const auto& block : last.records) {
     block->settle();
     last.left_out += block->left_out;
+    last.waited += block->steps.waited;
+    last.waitable += block->steps.waitable;
+    last.block_sectors += block->sectors.size();
+    sectors.merge(block->sectors);
+    allocations.merge(block->allocations);
+    for (const auto& [site, executed] : block->steps.sums()) {
+      last.steps[site].warps += executed.warps;
+      last.steps[site].threads += executed.threads;
+    }
     for (const auto& [instruction, traffic] : block->sums) last.instructions[instruction].add(traffic);
   }
   last.records.clear();
+  last.sectors += sectors.size();
+  for (const auto& [start, bytes] : allocations) last.touched_bytes += bytes;
 }
 
 void put(std::string& text, const char* name, std::uint64_t value) {
@@ -101,14 +129,19 @@ void put(std::string& text, const char* name, const dim3& size) {
   text += std::string(", \"") + name + "\": [" + std::to_string(size.x) + ", " + std::to_string(size.y) + ", " + std::to_string(size.z) + "]";
 }
 
+// Writes the library of a machine instruction and its address in that file.
+void put_site(std::string& text, const void* site) {
+  Dl_info info{};
+  dladdr(site, &info);
+  text += "{\"library\": " + quoted(info.dli_fname ? info.dli_fname : "");
+  put(text, "site", static_cast<std::uint64_t>(static_cast<const char*>(site) - static_cast<const char*>(info.dli_fbase)));
+}
+
 void put(std::string& text, const Instruction& instruction, const Traffic& traffic) {
   constexpr const char* kinds[] = {"load", "store", "atomic"};
-  Dl_info info{};
-  dladdr(instruction.site, &info);
-  text += "{\"library\": " + quoted(info.dli_fname ? info.dli_fname : "");
+  put_site(text, instruction.site);
   text += std::string(", \"kind\": \"") + kinds[static_cast<int>(instruction.kind)] + "\"";
   put(text, "shared", instruction.space == Space::kShared);
-  put(text, "site", static_cast<std::uint64_t>(static_cast<const char*>(instruction.site) - static_cast<const char*>(info.dli_fbase)));
   put(text, "requests", traffic.requests);
   put(text, "asked_bytes", traffic.asked_bytes);
   put(text, "sectors", traffic.sectors);
@@ -117,6 +150,9 @@ void put(std::string& text, const Instruction& instruction, const Traffic& traff
   put(text, "wavefronts", traffic.wavefronts);
   put(text, "least_wavefronts", traffic.least_wavefronts);
   put(text, "repeated", traffic.repeated);
+  put(text, "l1_sectors", traffic.l1_sectors);
+  put(text, "threads", traffic.threads);
+  put(text, "left_out", traffic.left_out);
   put(text, "ways", traffic.ways);
   text += "}";
 }
@@ -134,17 +170,46 @@ void put_instructions(std::string& text, const Counts& counts) {
   text += "]";
 }
 
+void put_steps(std::string& text, const Counts& counts) {
+  std::vector<std::map<const void*, Executed>::const_pointer> all;
+  for (const auto& each : counts.steps) all.push_back(&each);
+  std::stable_sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->second.warps > b->second.warps; });
+  text += ", \"steps\": [";
+  for (std::size_t i = 0; i < std::min(all.size(), kMostSteps); ++i) {
+    if (i) text += ", ";
+    put_site(text, all[i]->first);
+    put(text, "warps", all[i]->second.warps);
+    put(text, "threads", all[i]->second.threads);
+    text += "}";
+  }
+  text += "]";
+}
+
+// Returns how much of the L1 cache a block has, if the blocks that run at the same time share it equally. Shared memory
+// is not subtracted.
+std::size_t l1_of_block(std::uint64_t threads) {
+  return l1_bytes / std::clamp<std::uint64_t>(kThreadsOfMultiprocessor / std::max<std::uint64_t>(threads, 1), 1, kBlocksOfMultiprocessor);
+}
+
 }  // namespace
+
+std::uint64_t blocks_to_run(std::uint64_t blocks) { return only_sample ? counted.back().only.size() : blocks; }
+std::uint64_t nth_block(std::uint64_t n) { return only_sample ? counted.back().only[n] : n; }
 
 void launched(const Launch& launch) {
   settle();
   counted.emplace_back(launch.kernel, launch.grid, launch.block, launch.shared_bytes);
   ++launch_number;
-  if (!wants_records()) return;
   Counts& now = counted.back();
-  const std::uint64_t warps = (volume(launch.block) + kWarpSize - 1) / kWarpSize;
-  const std::vector<std::uint64_t> sampled = spread(warps, kMostWarps);
-  for (const std::uint64_t number : spread(volume(launch.grid), kMostBlocks)) now.records.push_back(std::make_unique<BlockRecord>(number, warps, sampled));
+  now.ran_blocks = only_sample ? 0 : volume(launch.grid);
+  if (!wants_records()) return;
+  const bool alone = only_sample && !launch.cooperative;  // the blocks of a cooperative launch wait for each other
+  const Sample& most = alone ? kOnlyRun : kOfAll;
+  const std::uint64_t threads = volume(launch.block), warps = (threads + kWarpSize - 1) / kWarpSize;
+  const std::vector<std::uint64_t> sampled = spread(warps, most.warps), blocks = spread(volume(launch.grid), most.blocks);
+  for (const std::uint64_t number : blocks) now.records.push_back(std::make_unique<BlockRecord>(number, warps, sampled, l1_of_block(threads)));
+  now.only = alone ? blocks : spread(volume(launch.grid), volume(launch.grid));
+  now.ran_blocks = now.only.size();
   now.sampled_blocks = now.records.size();
   now.sampled_warps = sampled.size();
 }
@@ -164,22 +229,32 @@ void met_in_warp(unsigned first, std::uint32_t lanes) {
 void touched(const void* address, std::size_t bytes, Access access, const void* site) {
   if (counted.empty() || !in_kernel()) return;
   const bool shared = is_shared(address);
-  if (!shared && !is_device(address)) return;
+  const Allocation held = shared ? Allocation{} : allocation_of(address);
+  if (!shared && !held.start) return;
   Counts& now = counted.back();
   const bool reads = access != Access::kStore && access != Access::kAtomicCompare, writes = access != Access::kLoad && access != Access::kAtomicLoad;
   if (reads) add(shared ? now.shared_read : now.global_read, bytes);
   if (writes) add(shared ? now.shared_written : now.global_written, bytes);
   BlockRecord* record = running_record();
   if (!record) return;
-  const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-  record->record(thread, reinterpret_cast<std::uintptr_t>(address), bytes, shared ? Space::kShared : Space::kGlobal, access, site);
+  if (!shared) record->touch(held);
+  record->record(running_thread(), reinterpret_cast<std::uintptr_t>(address), bytes, shared ? Space::kShared : Space::kGlobal, access, site);
+}
+
+void stepped(const void* site) {
+  if (counted.empty() || !in_kernel()) return;
+  if (BlockRecord* record = running_record()) record->step(running_thread(), site);
 }
 
 }  // namespace profile
 }  // namespace emulator
 
-extern "C" void emulator_profile_begin() {
+// Begins a profile. `only_sample` says that of each launch only the blocks that are recorded run, and that launches equal
+// to an earlier one run no block. `l1_bytes` is the size of the L1 cache to model.
+extern "C" void emulator_profile_begin(bool only_sample, std::uint64_t l1_bytes) {
   emulator::profile::counted.clear();
+  emulator::profile::only_sample = only_sample;
+  emulator::profile::l1_bytes = l1_bytes;
   emulator::profile::on = true;
 }
 
@@ -206,7 +281,14 @@ extern "C" const char* emulator_profile_end() {
     put(text, "sampled_blocks", each.sampled_blocks);
     put(text, "sampled_warps", each.sampled_warps);
     put(text, "left_out", each.left_out);
+    put(text, "ran_blocks", each.ran_blocks);
+    put(text, "waited", each.waited);
+    put(text, "waitable", each.waitable);
+    put(text, "touched_bytes", each.touched_bytes);
+    put(text, "unique_sectors", each.sectors);
+    put(text, "block_sectors", each.block_sectors);
     put_instructions(text, each);
+    put_steps(text, each);
     text += "}";
   }
   text += "]";

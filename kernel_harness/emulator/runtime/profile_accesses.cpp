@@ -99,6 +99,7 @@ Kind kind_of(Access access) {
 
 void Traffic::add(const Request& request, Space space, Kind kind) {
   ++requests;
+  threads += static_cast<std::uint64_t>(std::popcount(request.lanes));
   asked_bytes += static_cast<std::uint64_t>(std::popcount(request.lanes)) * request.bytes;
   const bool atomic = kind == Kind::kAtomic;
   if (space == Space::kShared) return count_wavefronts(request, atomic, *this);
@@ -116,6 +117,9 @@ void Traffic::add(const Traffic& other) {
   wavefronts += other.wavefronts;
   least_wavefronts += other.least_wavefronts;
   repeated += other.repeated;
+  l1_sectors += other.l1_sectors;
+  threads += other.threads;
+  left_out += other.left_out;
   ways = std::max(ways, other.ways);
 }
 
@@ -126,8 +130,8 @@ std::vector<std::uint64_t> spread(std::uint64_t count, std::uint64_t most) {
   return all;
 }
 
-BlockRecord::BlockRecord(std::uint64_t number, std::uint64_t warps_of_block, const std::vector<std::uint64_t>& warps)
-    : number(number), slot_of_(warps_of_block, -1), warps_(warps.size()) {
+BlockRecord::BlockRecord(std::uint64_t number, std::uint64_t warps_of_block, const std::vector<std::uint64_t>& warps, std::size_t l1_bytes)
+    : number(number), steps(warps.size()), slot_of_(warps_of_block, -1), warps_(warps.size()), l1_(l1_bytes) {
   for (std::size_t i = 0; i < warps.size(); ++i) slot_of_[warps[i]] = static_cast<int>(i);
 }
 
@@ -147,6 +151,7 @@ void BlockRecord::put(Warp& warp, unsigned lane, unsigned stream, std::uintptr_t
   const std::uint32_t k = to.next[lane]++;
   if (k >= kMostRequests) {
     ++left_out;
+    ++to.left_out;
     return;
   }
   if (k >= to.requests.size()) to.requests.resize(k + 1);
@@ -178,9 +183,20 @@ void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t by
   last = {address, access, stream};
 }
 
+void BlockRecord::step(unsigned thread, const void* site) {
+  const int slot = slot_of_[thread / kWarpSize];
+  if (slot >= 0) steps.add(static_cast<std::size_t>(slot), thread % kWarpSize, site);
+}
+
+void BlockRecord::touch(const Allocation& held) {
+  if (held.start != last_start_) allocations[held.start] = held.bytes;
+  last_start_ = held.start;
+}
+
 void BlockRecord::meet(unsigned first, std::uint32_t lanes) {
   const int slot = slot_of_[first / kWarpSize];
   if (slot < 0) return;
+  if (lanes == ~0u) steps.meet(static_cast<std::size_t>(slot));
   for (Stream& stream : warps_[static_cast<std::size_t>(slot)].streams) {
     std::uint32_t most = 0;
     for_lanes(lanes, [&](unsigned lane) { most = std::max(most, stream.next[lane]); });
@@ -188,17 +204,45 @@ void BlockRecord::meet(unsigned first, std::uint32_t lanes) {
   }
 }
 
+void BlockRecord::add_request(const Instruction& instruction, const Request& request) {
+  Traffic& to = sums[instruction];
+  to.add(request, instruction.space, instruction.kind);
+  if (instruction.space == Space::kShared) return;
+  std::uintptr_t before = 0;
+  for (const std::uintptr_t address : sorted(request)) {
+    for (std::uintptr_t sector = address / kSectorBytes; sector <= (address + request.bytes - 1) / kSectorBytes; ++sector) {
+      if (sector == before) continue;
+      before = sector;
+      if (instruction.kind == Kind::kLoad && l1_.read(sector)) {
+        ++to.l1_sectors;
+      } else {
+        sectors.insert(sector);
+      }
+    }
+  }
+}
+
+// The k-th requests of all warps and instructions go through the cache before those behind them, as the warps of a GPU
+// take turns.
 void BlockRecord::settle() {
-  for (Warp& warp : warps_) {
+  steps.settle();
+  std::size_t most = 0;
+  for (const Warp& warp : warps_)
+    for (const Stream& stream : warp.streams) most = std::max(most, stream.requests.size());
+  for (std::size_t k = 0; k < most; ++k)
+    for (const Warp& warp : warps_)
+      for (std::size_t i = 0; i < warp.streams.size(); ++i) {
+        const Stream& stream = warp.streams[i];
+        if (k < stream.requests.size() && stream.requests[k].lanes) add_request(instructions_[i], stream.requests[k]);
+      }
+  for (Warp& warp : warps_)
     for (std::size_t i = 0; i < warp.streams.size(); ++i) {
       Stream& stream = warp.streams[i];
-      if (stream.requests.empty()) continue;
-      for (const Request& request : stream.requests)
-        if (request.lanes) sums[instructions_[i]].add(request, instructions_[i].space, instructions_[i].kind);
+      if (stream.left_out) sums[instructions_[i]].left_out += stream.left_out;
+      stream.left_out = 0;
       stream.requests.clear();
       stream.next.fill(0);
     }
-  }
 }
 
 }  // namespace emulator::profile

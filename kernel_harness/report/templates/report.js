@@ -1,7 +1,5 @@
 (() => {
-  const table = document.getElementById("table");
-  const body = table.tBodies[0];
-  const headers = [...table.tHead.rows[0].cells];
+  const leaderboard = document.getElementById("table");
 
   const key = (row, index, numeric) => {
     const value = row.cells[index].dataset.v;
@@ -15,7 +13,7 @@
     return sign * (a < b ? -1 : a > b ? 1 : 0);
   };
 
-  const sort = (header) => {
+  const sort = (header, headers, body) => {
     const index = headers.indexOf(header);
     const numeric = header.dataset.kind === "number";
     const sign = header.getAttribute("aria-sort") === "ascending" ? -1 : 1;
@@ -26,8 +24,13 @@
       .forEach((row) => body.append(row));
   };
 
-  headers.forEach((header) => header.querySelector("button").addEventListener("click", () => sort(header)));
-  filterRows([...body.rows], "status", "rows");
+  for (const table of [leaderboard, ...document.querySelectorAll("table.sortable")]) {
+    const headers = [...table.tHead.rows[0].cells];
+    headers.forEach((header) =>
+      header.querySelector("button").addEventListener("click", () => sort(header, headers, table.tBodies[0])),
+    );
+  }
+  filterRows([...leaderboard.tBodies[0].rows], "status", "rows");
   openLinked();
   // Before printing, the details of every failure are opened.
   addEventListener("beforeprint", () => document.querySelectorAll(".failure").forEach((each) => (each.open = true)));

@@ -1,4 +1,4 @@
-// Counts barriers, warp operations and memory accesses of kernels for the command `profile`. Outside a
+// Counts barriers, warp operations, memory accesses and basic blocks of kernels for the command `profile`. Outside a
 // profile, each report costs one test of `on`.
 #pragma once
 #include <cstddef>
@@ -13,9 +13,13 @@ extern bool on;
 enum class Access : std::uint8_t { kLoad, kStore, kAtomicLoad, kAtomicUpdate, kAtomicCompare };
 
 void launched(const Launch& launch);                       // a launch begins; no other launch runs until it ends
+std::uint64_t blocks_to_run(std::uint64_t blocks);         // how many of the newest launch's blocks run: fewer if only a sample runs
+std::uint64_t nth_block(std::uint64_t n);                  // the number of the n-th block that runs
 void met_at_barrier();                                     // all threads of the running block met at a barrier
 void met_in_warp(unsigned first, std::uint32_t lanes);     // lanes of the warp whose first thread is `first` met in a warp operation
 // The running thread accesses memory. `site` is the return address of the call that reports the access.
 void touched(const void* address, std::size_t bytes, Access access, const void* site);
+// The running thread begins a basic block. `site` is the return address of the call that reports it.
+void stepped(const void* site);
 
 }  // namespace emulator::profile

@@ -1,0 +1,236 @@
+"""Estimates the time of a profiled call on a GPU, as a range, from the counts of the emulated device.
+
+The lower end assumes that the GPU's parts work at their published rates and all at the same time: it is the longest of
+their times (the roofline model: Williams, Waterman and Patterson, CACM 52(4), 2009). The upper end assumes that they
+work one after the other, or that each warp waits for every load. docs/profile.md lists the formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import ceil, sqrt
+
+from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, WAVEFRONT_BYTES, Access, Recorded
+from kernel_harness.diagnostics.profile.expressions import Kind
+from kernel_harness.diagnostics.profile.resources import Occupancy, Resources, base_name, occupancy
+from kernel_harness.diagnostics.profile.targets import (
+    ARITHMETIC_CLOCKS,
+    DRAM_CLOCKS,
+    L1_CLOCKS,
+    L2_CLOCKS,
+    SHARED_CLOCKS,
+    Target,
+)
+from kernel_harness.diagnostics.profile.work import Executed
+
+# Assumptions of the model. DRAM reaches this share of its published bandwidth at the upper end.
+DRAM_SHARE = 0.8
+# Loads of a warp that wait at the same time at the lower end; at the upper end it is one.
+LOADS_TOGETHER = 8
+SCHEDULERS = 4  # of a multiprocessor: each issues an instruction of a warp for each clock
+_LAUNCH_S = (2e-6, 5e-6)  # from one kernel to the next
+# An atomic update that this share of a warp's threads repeats is taken to update one address in all warps.
+_ONE_ADDRESS = 0.5
+_UNKNOWN_REGISTERS = 32  # without nvcc: the most with which any block size can use all warps
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What all launches of one kernel and size do, in proportion to the recorded warps.
+
+    Sectors and wavefronts are of all blocks. `l2_sectors` are those that the L1 cache does not have. `dram_bytes` is
+    the least and the most that the L2 cache leaves to DRAM. `updates` are atomic updates of one address: by warps, and
+    by threads.
+    """
+
+    executed: Executed
+    global_requests: float
+    sectors: float
+    l2_sectors: float
+    shared_requests: float
+    wavefronts: float
+    dram_bytes: tuple[float, float]
+    updates: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Range:
+    """A time between `low_s` and `high_s` seconds."""
+
+    low_s: float
+    high_s: float
+
+    @property
+    def middle_s(self) -> float:
+        """Returns the geometric mean of the ends."""
+        return sqrt(self.low_s * self.high_s)
+
+    def __add__(self, other: Range) -> Range:
+        return Range(self.low_s + other.low_s, self.high_s + other.high_s)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """How the blocks of a launch share a GPU: the occupancy, and in how many waves the blocks run.
+
+    `tail` is the share of the places for blocks that stay empty, from 0 to 1, because the last wave is not full.
+    """
+
+    occupancy: Occupancy
+    known: bool
+    waves: float
+    tail: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The estimated time of all launches of one kernel and size.
+
+    `parts` are the times of the GPU's parts at the lower end, such as "DRAM", in seconds. `in_turn_s` is the time if
+    the parts worked one after the other, of which each cause has a share.
+    """
+
+    recorded: Recorded
+    counts: Counts
+    placed: Placed
+    parts: Mapping[str, float]
+    in_turn_s: float
+    time: Range
+
+    @property
+    def limit(self) -> str:
+        """Returns the part that takes longest at the lower end."""
+        return max(self.parts, key=lambda name: self.parts[name])
+
+
+def estimated(recorded: Recorded, kernels: Sequence[Resources], target: Target) -> Estimate:
+    """Returns the estimated time on `target` of all launches that are equal to a recorded one.
+
+    `kernels` are the resources that nvcc reports. A kernel without one is taken to need 32 registers and no static
+    shared memory.
+    """
+    placed = place(recorded, kernels, target)
+    counts = counted(recorded, placed, target)
+    return timed(recorded, counts, placed, target)
+
+
+def place(recorded: Recorded, kernels: Sequence[Resources], target: Target) -> Placed:
+    """Returns how the blocks of a launch share the multiprocessors of `target`."""
+    launch = recorded.launch
+    own = next((k for k in kernels if base_name(k.kernel) == base_name(launch.kernel)), None)
+    registers = own.registers if own else _UNKNOWN_REGISTERS
+    shared = launch.dynamic_shared_bytes + (own.shared_bytes if own else 0)
+    fits = occupancy(registers, shared, launch.threads_per_block, target)
+    at_once = max(fits.blocks, 1) * target.multiprocessors
+    waves = launch.blocks / at_once
+    return Placed(fits, own is not None, waves, 1 - waves / ceil(waves))
+
+
+def counted(recorded: Recorded, placed: Placed, target: Target) -> Counts:
+    """Returns what all equal launches do, in proportion to the recorded warps and accesses."""
+    weight = recorded.weight
+    in_global = [(each, weight * each.traffic.unrecorded) for each in recorded.accesses if not each.shared]
+    shared = [(each, weight * each.traffic.unrecorded) for each in recorded.accesses if each.shared]
+    one_address = [(each, times) for each, times in in_global if _is_one_address(each)]
+    return Counts(
+        executed=_times(recorded.executed, weight),
+        global_requests=sum(times * each.traffic.requests for each, times in in_global),
+        sectors=sum(times * each.traffic.sectors for each, times in in_global),
+        l2_sectors=sum(times * (each.traffic.sectors - each.traffic.l1_sectors) for each, times in in_global),
+        shared_requests=sum(times * each.traffic.requests for each, times in shared),
+        wavefronts=sum(times * each.traffic.wavefronts for each, times in shared),
+        dram_bytes=_dram_bytes(recorded, placed, target, in_global),
+        updates=(
+            sum(times * each.traffic.requests for each, times in one_address),
+            sum(times * each.traffic.threads for each, times in one_address),
+        ),
+    )
+
+
+def _is_one_address(access: Access) -> bool:
+    traffic = access.traffic
+    return access.kind is Kind.ATOMIC and traffic.repeated >= _ONE_ADDRESS * traffic.threads
+
+
+def _times(executed: Executed, weight: float) -> Executed:
+    return Executed(*(weight * getattr(executed, f.name) for f in fields(Executed)))
+
+
+def _dram_bytes(
+    recorded: Recorded, placed: Placed, target: Target, accesses: Sequence[tuple[Access, float]]
+) -> tuple[float, float]:
+    """Returns the least and the most bytes that equal launches move between DRAM and the L2 cache.
+
+    The least is each byte once: the different sectors of the recorded blocks, in proportion to all blocks, but at most
+    the size of the memory. If that fits into L2, it is also the most. Otherwise each wave of blocks moves its bytes.
+    """
+    blocks, beyond = (
+        recorded.launch.blocks,
+        sum(times for _, times in accesses) / max(len(accesses), 1) / recorded.weight,
+    )
+    warps = recorded.warps_per_block / recorded.warps
+    of_block = SECTOR_BYTES * recorded.block_sectors / recorded.blocks * warps * max(beyond, 1)
+    unique = (
+        SECTOR_BYTES * recorded.unique_sectors if recorded.complete else min(of_block * blocks, recorded.touched_bytes)
+    )
+    passed = sum(SECTOR_BYTES * times * (each.traffic.sectors - each.traffic.l1_sectors) for each, times in accesses)
+    of_wave = min(unique, of_block * blocks / max(placed.waves, 1))
+    most = (
+        unique
+        if unique <= target.l2_bytes
+        else max(unique, min(ceil(placed.waves) * of_wave, passed / recorded.launches))
+    )
+    return recorded.launches * unique, recorded.launches * most
+
+
+def timed(recorded: Recorded, counts: Counts, placed: Placed, target: Target) -> Estimate:
+    """Returns the estimated time of launches that do `counts` on `target`."""
+    launch, clock = recorded.launch, target.clock_hz
+    used = min(target.multiprocessors, launch.blocks)  # fewer blocks than multiprocessors leave some idle
+    per_s = used * clock
+    executed = counts.executed
+    accesses = counts.global_requests + counts.shared_requests
+    pipes = {
+        "float32": executed.float32 * 32 / target.float32_lanes / per_s,
+        "float64": executed.float64 * 32 / target.float64_lanes / per_s,
+        "special functions": executed.special * 32 / target.special_lanes / per_s,
+        "conversions": executed.convert * 32 / target.convert_lanes / per_s,
+        "tensor cores": _tensor_s(executed, target) * target.multiprocessors / used,
+    }
+    through_l1 = max(counts.global_requests, SECTOR_BYTES * counts.sectors / WAVEFRONT_BYTES)
+    memory = {
+        "DRAM": counts.dram_bytes[0] / target.dram_bytes_per_s,
+        "L2": SECTOR_BYTES * counts.l2_sectors / target.l2_bytes_per_s * target.multiprocessors / used,
+        "L1 and shared memory": (counts.wavefronts + through_l1) / per_s,
+        "atomics": counts.updates[0] / clock,
+    }
+    issue = {"issue": (executed.arithmetic + accesses) / SCHEDULERS / per_s}
+    alone_s = waiting_s(recorded, counts, placed, target)
+    parts = {**memory, **pipes, **issue, "latency": alone_s / LOADS_TOGETHER}
+    full_issue = (executed.instructions + accesses) / SCHEDULERS / per_s
+    slowest = max(full_issue, *pipes.values())
+    slow_memory = {**memory, "DRAM": counts.dram_bytes[1] / DRAM_SHARE / target.dram_bytes_per_s}
+    slow_memory["atomics"] = counts.updates[1] / clock
+    in_turn = (sum(slow_memory.values()) + slowest) / (1 - placed.tail if placed.waves > 1 else 1)
+    launched = Range(*(recorded.launches * each for each in _LAUNCH_S))
+    low = max(parts.values())
+    time = Range(low, max(low, in_turn, alone_s)) + launched
+    return Estimate(recorded, counts, placed, {**parts, "launch": launched.low_s}, in_turn, time)
+
+
+def _tensor_s(executed: Executed, target: Target) -> float:
+    """Returns the time of the tensor cores. Those of half precision are twice as fast as TF32, which is the bound."""
+    slow = executed.tensor64_flops / (target.tensor64_flops_per_s or target.float32_flops_per_s / 64)
+    return executed.tensor32_flops / (2 * target.tensor32_flops_per_s) + slow
+
+
+def waiting_s(recorded: Recorded, counts: Counts, placed: Placed, target: Target) -> float:
+    """Returns the time of all waves if each warp waits for each load and each arithmetic result in turn."""
+    warps = recorded.launches * recorded.launch.blocks * recorded.warps_per_block
+    missed = counts.l2_sectors / max(counts.sectors, 1)
+    beyond_l2 = min(1.0, counts.dram_bytes[0] / max(SECTOR_BYTES * counts.l2_sectors, 1))
+    of_load = L1_CLOCKS + missed * ((1 - beyond_l2) * L2_CLOCKS + beyond_l2 * DRAM_CLOCKS - L1_CLOCKS)
+    clocks = counts.global_requests * of_load + counts.shared_requests * SHARED_CLOCKS
+    clocks += counts.executed.arithmetic * ARITHMETIC_CLOCKS
+    return recorded.launches * ceil(placed.waves) * clocks / warps / target.clock_hz

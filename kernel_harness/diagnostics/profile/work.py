@@ -1,0 +1,137 @@
+"""What each line of a candidate's file executes in the recorded warps: arithmetic, and how many threads take part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from kernel_harness.compile.candidate_file import CandidateFile
+from kernel_harness.core.terminal import printable
+from kernel_harness.diagnostics.profile.resources import number
+
+LANES = 32
+_LONGEST_TEXT = 300
+# Headers of the emulator that compute what the tensor cores of a GPU compute.
+_TENSOR = re.compile(r"wmma\.h|ptx\.h")
+
+
+@dataclass(frozen=True)
+class Executed:
+    """Instructions of warps, by kind. An instruction that a warp executes for some of its threads counts once.
+
+    `fma32`, `add32` (which are sums and products alone) and `other32` (comparisons and the like) are float32
+    operations, and the same with 64 for float64. `special` are divisions, roots and functions such as exp, each counted
+    once. `convert` are conversions of types. `integer` and `control` are those of g++'s code; nvcc's code has others.
+    `tensor32_flops` and `tensor64_flops` are operations of tensor cores on numbers, not instructions.
+
+    `active` is the sum over the instructions of the share of the warp's threads that take part.
+    """
+
+    fma32: int = 0
+    add32: int = 0
+    other32: int = 0
+    fma64: int = 0
+    add64: int = 0
+    other64: int = 0
+    special: int = 0
+    convert: int = 0
+    integer: int = 0
+    control: int = 0
+    tensor32_flops: int = 0
+    tensor64_flops: int = 0
+    active: float = 0.0
+
+    def __add__(self, other: Executed) -> Executed:
+        return Executed(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    @property
+    def float32(self) -> int:
+        """Returns the float32 instructions."""
+        return self.fma32 + self.add32 + self.other32
+
+    @property
+    def float64(self) -> int:
+        """Returns the float64 instructions."""
+        return self.fma64 + self.add64 + self.other64
+
+    @property
+    def arithmetic(self) -> int:
+        """Returns the instructions that nvcc's code has, too: all but integers and control."""
+        return self.float32 + self.float64 + self.special + self.convert
+
+    @property
+    def instructions(self) -> int:
+        """Returns all instructions that are not accesses to memory."""
+        return self.arithmetic + self.integer + self.control
+
+    @property
+    def efficiency(self) -> float:
+        """Returns the mean share of a warp's threads that take part in an instruction, from 0 to 1."""
+        return self.active / self.instructions if self.instructions else 1.0
+
+    @property
+    def flops(self) -> float:
+        """Returns the operations on numbers of 32 and 64 bits by the threads that take part; an FMA counts as two."""
+        counted = 2 * (self.fma32 + self.fma64) + self.add32 + self.add64
+        return LANES * self.efficiency * counted + self.tensor32_flops + self.tensor64_flops
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one line of the candidate's file executes. `line` counts from 1; it is None for code of other files.
+
+    `text` is the line without the spaces around it.
+    """
+
+    line: int | None
+    text: str
+    executed: Executed
+
+
+def parse(steps: Sequence[Mapping[str, Any]], file: CandidateFile) -> tuple[Work, ...]:
+    """Returns what each line executes, in the order of the lines. `steps` are the basic blocks of a worker's message.
+
+    Raises KeyError, TypeError or ValueError if they are malformed.
+    """
+    sums: dict[int | None, Executed] = {}
+    for step in steps:
+        warps, threads = number(step["warps"]), number(step["threads"])
+        kinds = {str(kind): number(count) for kind, count in dict(step["kinds"]).items()}
+        line = _line(step["frames"], file)
+        executed = _by_tensor_cores(kinds, threads) if _is_tensor(step["frames"]) else _executed(kinds, warps, threads)
+        sums[line] = sums.get(line, Executed()) + executed
+    return tuple(
+        Work(line, printable(file.line(line).strip())[:_LONGEST_TEXT] if line else "", sums[line])
+        for line in sorted(sums, key=lambda line: (line is None, line or 0))
+    )
+
+
+def _executed(kinds: Mapping[str, int], warps: int, threads: int) -> Executed:
+    """Returns the instructions of a basic block. A product and a sum in one basic block are one FMA, as nvcc's."""
+    counts = {kind: kinds.get(kind, 0) for kind in ("other32", "other64", "special", "convert", "integer", "control")}
+    for bits in ("32", "64"):
+        products, additions = kinds.get(f"mul{bits}", 0), kinds.get(f"add{bits}", 0)
+        counts[f"fma{bits}"] = min(products, additions)
+        counts[f"add{bits}"] = abs(products - additions)
+    of_warps = {kind: count * warps for kind, count in counts.items()}
+    return Executed(**of_warps, active=sum(counts.values()) * threads / LANES)
+
+
+def _by_tensor_cores(kinds: Mapping[str, int], threads: int) -> Executed:
+    return Executed(
+        tensor32_flops=2 * threads * kinds.get("mul32", 0), tensor64_flops=2 * threads * kinds.get("mul64", 0)
+    )
+
+
+def _is_tensor(frames: Sequence[Any]) -> bool:
+    return any(_TENSOR.fullmatch(str(source)) for source, _, _ in frames)
+
+
+def _line(frames: Sequence[Any], file: CandidateFile) -> int | None:
+    for source, at, _ in frames:
+        found, line = file.place(str(source), number(at))
+        if found == file.name:
+            return line
+    return None

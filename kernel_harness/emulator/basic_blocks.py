@@ -1,0 +1,92 @@
+"""The kinds of machine instructions in each basic block of a candidate's library, from a disassembly."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+_LINE = re.compile(r"\s*([0-9a-f]+):\t(\S+)\s*(.*)")
+_CALLED = re.compile(r"<([\w.]+)(?:@plt)?(?:\+0x[0-9a-f]+)?>")
+_BEGINS = "__sanitizer_cov_trace_pc"
+# A scalar or packed operation on floating-point numbers: its name, and its type as the last two letters.
+_FLOAT = re.compile(r"v?(\w+?)(ss|sd|ps|pd)")
+_VALUES = {"ss": 1, "sd": 1, "ps": 4, "pd": 2}  # in 16 bytes
+_WIDER = {"%ymm": 2, "%zmm": 4}
+_SUMS, _FUSED = ("add", "sub", "hadd"), ("fmadd", "fmsub", "fnmadd", "fnmsub")
+_COMPARISONS = ("max", "min", "comi", "ucomi", "cmp")
+_SPECIAL = ("sqrt", "div", "rcp", "rsqrt")
+_INTEGER = re.compile(
+    r"(add|sub|adc|sbb|imul|mul|idiv|div|lea|inc|dec|neg|not|and|or|xor|shl|shr|sar|sal|rol|ror|cmp|test|bt|"
+    r"set\w+|cmov\w+|popcnt|tzcnt|lzcnt|bsf|bsr|andn|bextr|shlx|shrx|sarx|rorx|mulx)[bwlq]?"
+)
+# Functions of the C library that a GPU computes with its special function units, without the ending for float.
+_FUNCTIONS = frozenset(
+    ("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "sincos", "tan", "asin", "acos",
+     "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "sqrt", "rsqrt", "cbrt", "hypot", "erf",
+     "erfc", "tgamma", "lgamma")
+)  # fmt: skip
+
+
+def kinds(library: Path) -> dict[int, Counter[str]]:
+    """Returns the kinds of the instructions in each basic block of the file `library`, and how many there are of each.
+
+    The key of a basic block is the address behind the call that counts it. The kinds are `mul32`, `add32` and `other32`
+    for float32 operations, the same with 64 for float64, `special` for divisions, roots and functions such as exp,
+    `convert`, `integer` and `control`. An operation on a vector counts once for each value; a * b + c counts as a
+    multiplication and an addition. Moves and accesses to memory are not counted. Raises OSError if binutils are not
+    installed.
+    """
+    command: list[str | Path] = ["objdump", "-d", "--no-show-raw-insn", library]
+    text = subprocess.run(command, capture_output=True, text=True).stdout
+    found: dict[int, Counter[str]] = {}
+    current: Counter[str] | None = None
+    begins = False
+    for line in text.splitlines():
+        instruction = _LINE.match(line)
+        if not instruction:
+            if line.endswith(">:"):  # the next function
+                current, begins = None, False
+            continue
+        if begins:
+            current = found.setdefault(int(instruction[1], 16), Counter())
+        name, operands = instruction[2], instruction[3]
+        called = _CALLED.search(operands) if name.startswith("call") else None
+        begins = bool(called and called[1] == _BEGINS)
+        if current is not None and not begins:
+            current.update(_kinds(name, operands, called[1] if called else ""))
+    return found
+
+
+def _kinds(name: str, operands: str, called: str) -> dict[str, int]:
+    if called:
+        return {"special": 1} if called.rstrip("f") in _FUNCTIONS or called in _FUNCTIONS else {}
+    if name.startswith("j"):
+        return {"control": 1}
+    if "cvt" in name:
+        return {"convert": 1}
+    if number := _FLOAT.fullmatch(name):
+        return _float_kinds(number[1], number[2], operands)
+    return {"integer": 1} if _INTEGER.fullmatch(name) and not _is_zero(name, operands) else {}
+
+
+def _float_kinds(name: str, form: str, operands: str) -> dict[str, int]:
+    values = _VALUES[form]
+    if values > 1:
+        values *= next((times for register, times in _WIDER.items() if register in operands), 1)
+    bits = "32" if form[0:2] in ("ss", "ps") else "64"
+    plain = name.rstrip("0123456789")
+    if plain in _FUSED:
+        return {f"mul{bits}": values, f"add{bits}": values}
+    if plain == "mul" or plain in _SUMS:
+        return {f"{'mul' if plain == 'mul' else 'add'}{bits}": values}
+    if plain in _SPECIAL:
+        return {"special": values}
+    return {f"other{bits}": values} if plain in _COMPARISONS else {}
+
+
+def _is_zero(name: str, operands: str) -> bool:
+    """Returns whether an instruction only sets a register to zero: an exclusive or with itself."""
+    first, _, second = operands.partition(",")
+    return name.startswith("xor") and first == second

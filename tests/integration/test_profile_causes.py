@@ -1,0 +1,248 @@
+"""The verb `profile`: kernels with one planted cause each, instructions counted by hand, and estimates of the time."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.command import ROOT, Harness
+
+from kernel_harness.compile.candidate_file import CandidateFile
+from kernel_harness.core.errors import UserError
+from kernel_harness.diagnostics import profile
+from kernel_harness.diagnostics.profile import targets, work
+from kernel_harness.diagnostics.profile.accesses import Recorded
+from kernel_harness.diagnostics.profile.causes import largest
+from kernel_harness.diagnostics.profile.estimate import Estimate, estimated
+from kernel_harness.diagnostics.profile.resources import Resources, occupancy
+from kernel_harness.diagnostics.profile.targets import TARGETS
+from kernel_harness.emulator.basic_blocks import kinds
+from kernel_harness.problem import lookup
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.sandbox.fork_server import ForkServer
+
+pytestmark = [
+    pytest.mark.skipif(not shutil.which("addr2line"), reason="needs binutils beside g++"),
+    pytest.mark.slow,
+]
+PROBLEM = ROOT / "tests" / "support" / "candidates" / "new" / "softmax.py"
+H200 = TARGETS["h200"]
+# Each kernel is slow for one reason, at the line with the comment `here`. `plain` is not slow.
+PLANTED = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CUDA = r'''
+constexpr int BLOCKS = 512, THREADS = 256;
+
+__global__ void plain(const float* x, float* y) {
+    const int i = blockIdx.x * THREADS + threadIdx.x;
+    float sum = x[i];
+    for (int n = 0; n < 64; ++n) sum = sum * 1.5f + 2.0f;
+    y[i] = sum;
+}
+
+__global__ void strided(const float* x, float* y) {
+    const int i = blockIdx.x * THREADS + threadIdx.x;
+    y[i] = x[i * 16 % (BLOCKS * THREADS)];  // here
+}
+
+__global__ void conflicting(const float* x, float* y) {
+    __shared__ float tile[32][32];
+    const int i = blockIdx.x * THREADS + threadIdx.x;
+    for (int n = 0; n < 4; ++n) tile[threadIdx.x % 32][threadIdx.x / 32 + 8 * n] = x[i];  // here
+    __syncthreads();
+    y[i] = tile[threadIdx.x / 32][threadIdx.x % 32];
+}
+
+__global__ void divergent(const float* x, float* y) {
+    const int i = blockIdx.x * THREADS + threadIdx.x;
+    float sum = x[i];
+    if (threadIdx.x % 32 == 0)
+        for (int n = 0; n < 500; ++n) sum = sum * 1.5f + 2.0f;  // here
+    y[i] = sum;
+}
+
+__global__ void tiny(const float* x, float* y) {
+    const int i = blockIdx.x * 4 + threadIdx.x;
+    y[i] = x[i];
+}
+
+__global__ void counting(const float* x, float* y) {
+    const int i = blockIdx.x * THREADS + threadIdx.x;
+    atomicAdd(y, x[i]);  // here
+}
+
+torch::Tensor run(torch::Tensor input) {
+    auto from = torch::zeros({BLOCKS * THREADS}, input.options()), to = torch::zeros_like(from);
+    const float* x = from.data_ptr<float>();
+    float* y = to.data_ptr<float>();
+    plain<<<BLOCKS, THREADS>>>(x, y);
+    strided<<<BLOCKS, THREADS>>>(x, y);
+    conflicting<<<BLOCKS, THREADS>>>(x, y);
+    divergent<<<BLOCKS, THREADS>>>(x, y);
+    tiny<<<BLOCKS * THREADS / 4, 4>>>(x, y);  // small blocks
+    counting<<<BLOCKS, THREADS>>>(x, y);
+    return to;
+}
+'''
+ops = load_inline("planted", "torch::Tensor run(torch::Tensor x);", CUDA, functions=["run"])
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return ops.run(x)
+"""
+
+
+@pytest.fixture(scope="module")
+def planted() -> Iterator[dict[str, Recorded]]:
+    """The recorded launches of PLANTED by kernel, with only a few blocks of each run."""
+    candidate = Candidate("planted", Path("planted.py"), PLANTED)
+    problem = lookup.problem(str(PROBLEM), ROOT)
+    with ForkServer() as fork_server:
+        found = profile.counted(problem, candidate, fork_server, lambda text: None, H200)[2]
+    yield {each.launch.kernel: each for each in found}
+
+
+def line_of(kernel: str, mark: str) -> int:
+    start = PLANTED.split("\n").index(next(line for line in PLANTED.split("\n") if f"void {kernel}(" in line))
+    return next(i for i, line in enumerate(PLANTED.split("\n"), 1) if i > start and mark in line)
+
+
+def estimate(recorded: Recorded, target: str = "h200") -> Estimate:
+    return estimated(recorded, [], TARGETS[target])
+
+
+@pytest.mark.parametrize(
+    ("kernel", "mark", "said"),
+    [
+        ("strided", "// here", "let neighbouring threads read neighbouring addresses"),
+        ("conflicting", "// here", "32-way bank conflicts"),
+        ("divergent", "// here", "only 1 of the 32 threads of a warp take part"),
+        ("tiny", "// small blocks", "each block has 4 threads"),
+        ("counting", "// here", "32 threads of each warp update the same address"),
+    ],
+)
+def test_the_first_sentence_names_the_planted_cause(
+    planted: dict[str, Recorded], kernel: str, mark: str, said: str
+) -> None:
+    first = largest([estimate(planted[kernel])], H200)[0]
+    assert first.line == line_of(kernel, mark), first.sentence
+    assert said in first.sentence
+    assert 0.1 < first.share <= 1
+
+
+def test_a_kernel_without_a_planted_cause_gets_none(planted: dict[str, Recorded]) -> None:
+    assert largest([estimate(planted["plain"])], H200) == []
+
+
+def test_fused_operations_of_the_recorded_warps_are_counted(planted: dict[str, Recorded]) -> None:
+    """3 blocks of 8 warps, and 64 FMA for each thread. All 32 threads take part."""
+    plain = planted["plain"]
+    (line,) = [each for each in plain.work if each.executed.fma32]
+    assert line.line == line_of("plain", "sum * 1.5f")
+    assert line.executed.fma32 == 3 * 8 * 64
+    assert line.executed.efficiency == 1
+    assert line.executed.flops == 2 * 32 * 3 * 8 * 64
+
+
+def test_threads_that_skip_a_branch_are_counted(planted: dict[str, Recorded]) -> None:
+    (line,) = [each for each in planted["divergent"].work if each.executed.fma32]
+    assert line.executed.fma32 == 3 * 8 * 500
+    assert line.executed.efficiency == 1 / 32
+
+
+def test_only_a_sample_of_the_blocks_runs_and_counts_are_scaled(planted: dict[str, Recorded]) -> None:
+    plain = planted["plain"]
+    assert (plain.blocks, plain.warps, plain.weight) == (3, 8, 512 / 3)
+    assert estimate(plain).counts.executed.fma32 == pytest.approx(512 * 8 * 64)
+    assert estimate(plain).counts.dram_bytes == (2 * 512 * 256 * 4,) * 2  # x and y, once each
+
+
+def test_the_model_of_l1_finds_what_a_warp_reads_again(planted: dict[str, Recorded]) -> None:
+    """The four loads of a thread are of one address, so three of four find it in L1."""
+    (load,) = [each.traffic for each in planted["conflicting"].accesses if each.text.startswith("x[")]
+    assert load.l1_sectors in (0, load.sectors * 3 // 4)  # g++ may keep the value in a register
+
+
+def test_more_of_anything_never_makes_the_estimate_shorter(planted: dict[str, Recorded]) -> None:
+    for recorded in planted.values():
+        once = estimate(recorded).time
+        twice = estimate(replace(recorded, launches=2 * recorded.launches)).time
+        assert 0 < once.low_s <= once.middle_s <= once.high_s
+        assert twice.low_s > once.low_s and twice.high_s > once.high_s
+
+
+def test_the_bounds_of_a_copy_are_its_bytes_at_the_published_bandwidth(planted: dict[str, Recorded]) -> None:
+    strided = estimate(planted["strided"])
+    assert strided.parts["DRAM"] == pytest.approx(strided.counts.dram_bytes[0] / 4.8e12)
+    assert estimate(planted["strided"], "l4").time.high_s > strided.time.high_s
+
+
+def test_waves_and_tail_follow_from_the_occupancy(planted: dict[str, Recorded]) -> None:
+    """With 128 registers, two blocks of 256 threads fit: 264 at once on 132 multiprocessors."""
+    placed = estimated(planted["plain"], [Resources("plain", 128, 0, 0, 0, 0)], H200).placed
+    assert (placed.occupancy.blocks, placed.waves) == (2, 512 / 264)
+    assert placed.tail == pytest.approx(1 - 512 / 528)
+
+
+def test_an_ada_gpu_has_room_for_fewer_warps() -> None:
+    assert occupancy(32, 0, 256, TARGETS["l4"]).blocks == 6
+    assert occupancy(16, 0, 32, TARGETS["rtx4090"]).blocks == 24
+
+
+def test_published_peaks_give_the_published_boost_clocks() -> None:
+    """In GHz: 1.98 for the H200 and the H100, 1.41 for the A100, 2.52 for the RTX 4090 and 2.04 for the L4."""
+    clocks = {name: round(target.clock_hz / 1e9, 2) for name, target in TARGETS.items()}
+    assert clocks == {"h200": 1.98, "h100": 1.98, "a100": 1.41, "rtx4090": 2.52, "l4": 2.04}
+
+
+def test_an_unknown_target_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UserError, match="b999 is no known target"):
+        targets.named("b999")
+
+
+@pytest.mark.parametrize("forged", [{"warps": -1}, {"kinds": 3}, {"kinds": {"integer": "x"}}, {"frames": [1]}], ids=str)
+def test_a_forged_basic_block_is_malformed(forged: dict[str, object]) -> None:
+    whole = {"warps": 1, "threads": 32, "kinds": {"mul32": 2, "add32": 1}, "frames": [["k.cu", 1, "k"]]}
+    (line,) = work.parse([whole], CandidateFile("k.cu", "first"))
+    assert (line.line, line.text, line.executed.fma32, line.executed.add32) == (1, "first", 1, 1)
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        work.parse([{**whole, **forged}], CandidateFile("k.cu", "first"))
+
+
+def test_instructions_of_a_basic_block_are_told_apart(tmp_path: Path) -> None:
+    source = tmp_path / "k.cpp"
+    source.write_text(
+        "#include <cmath>\n"
+        "float f(float a, float b) { return a * b + 1.0f; }\n"
+        "double g(double a) { return a * a; }\n"
+        "float h(float a) { return expf(a) / 3.0f; }\n"
+        "double c(int a) { return a; }\n"
+    )
+    flags = ["-O1", "-fsanitize-coverage=trace-pc", "-ffp-contract=off", "-fPIC", "-c"]
+    subprocess.run(["g++", *flags, source, "-o", tmp_path / "k.o"], check=True)
+    subprocess.run(["g++", "-shared", tmp_path / "k.o", "-o", tmp_path / "k.so"], check=True)
+    found = [dict(each) for each in kinds(tmp_path / "k.so").values()]
+    for wanted in ({"mul32": 1, "add32": 1}, {"mul64": 1}, {"special": 2}, {"convert": 1}):
+        assert any(wanted.items() <= each.items() for each in found), (wanted, found)
+
+
+def test_the_command_estimates_and_calls_it_an_estimate(harness: Harness, tmp_path: Path) -> None:
+    path = tmp_path / "planted.py"
+    path.write_text(PLANTED)
+    finished = harness.run("profile", PROBLEM, path, "--target", "a100")
+    assert finished.code == 0, finished.stderr
+    assert re.search(r"^Estimated time on a100: [\d.e-]+ to [\d.e-]+ ms\. This is an estimate", finished.stdout, re.M)
+    assert "% of the estimated time)" in finished.stdout
+
+
+def test_an_unknown_target_ends_the_command(harness: Harness) -> None:
+    finished = harness.run("profile", PROBLEM, PROBLEM, "--target", "b999")
+    assert finished.code == 2 and "b999 is no known target" in finished.stderr
