@@ -74,6 +74,9 @@ def _cast(value, dtype):
 
 class _Inside(torch.overrides.TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        if getattr(func, "__name__", "").endswith("_") and isinstance(args[0], torch.Tensor):  # in place
+            args, kwargs = _pytree.tree_map(lambda x: _cast(x, args[0].dtype), (args, kwargs or {{}}))
+            return func(*args, **kwargs)
         args, kwargs = _pytree.tree_map(lambda x: _cast(x, {wide}), (args, kwargs or {{}}))
         return _pytree.tree_map(lambda x: _cast(x, {wide}), func(*args, **kwargs))
 

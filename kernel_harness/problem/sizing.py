@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 # The work of one call on a CPU. A verdict needs a few dozen calls, half of them in float64.
 MOST_FLOPS, MOST_BYTES, MOST_OPERATORS = 2**28, 2**23, 2**12
 # A constant below this value is rarely a size: it is the extent of a filter, a number of groups or of a dimension. A
-# constant that is named after a batch is one down to _LEAST_BATCH: BatchNorm over two samples is only noise.
-_LEAST, _LEAST_NEAR, _LEAST_BATCH, _LEAST_ELEMENT = 16, 8, 8, 64
+# constant that is named after a batch is one down to _LEAST_BATCH, or to _LEAST_NORMALIZED in a model with BatchNorm,
+# which over two samples is only noise.
+_LEAST, _LEAST_NEAR, _LEAST_BATCH, _LEAST_NORMALIZED, _LEAST_ELEMENT = 16, 8, 4, 8, 64
 # A constant is a size if half of it saves at least this share of the work.
 _LEAST_SAVED = 0.02
 
@@ -34,13 +35,15 @@ _LEAST_SAVED = 0.02
 class Cost:
     """The work of one call of a model: floating-point operations, bytes of inputs and results, and torch's operators.
 
-    If `cut` is True, the model was stopped after 2 * MOST_OPERATORS operators, and the call does more than these.
+    If `cut` is True, the model was stopped after more than MOST_OPERATORS operators, and the call does more than these.
+    `normalizes` says that the model has a layer that computes with the mean over a batch.
     """
 
     flops: int
     bytes: int
     operators: int
     cut: bool = False
+    normalizes: bool = False
 
     @property
     def share(self) -> float:
@@ -50,27 +53,29 @@ class Cost:
 
 def cost(problem: Problem) -> Cost | None:
     """Returns the cost of one call of the reference; None if it cannot run on the device `meta`, or at this size."""
-    work = _Work()
+    work, cut = _Work(), False
     try:
+        model = _on_meta_device(problem)
         with torch.device("meta"), _ToMeta():
             inputs = problem.inputs(0)
-            model = _on_meta_device(problem)
             work.add(inputs)
             with work:
                 problem.forward(model, inputs)
     except _Enough:
-        return Cost(work.flops, work.bytes, work.operators, cut=True)
+        cut = True
     except Exception:
         return None
-    return Cost(work.flops, work.bytes, work.operators)
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    normalizes = any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in modules)
+    return Cost(work.flops, work.bytes, work.operators, cut, normalizes)
 
 
 def _on_meta_device(problem: Problem) -> Any:
     try:
-        return problem.model("cpu")
+        with torch.device("meta"), _ToMeta():
+            return problem.model("cpu")
     except Exception:  # a constructor that computes with numbers, such as the rates of dropout
-        with torch.device("cpu"):
-            return problem.model("cpu").to("meta")
+        return problem.model("cpu").to("meta")
 
 
 def fitted(problem: Problem) -> Shape:
@@ -84,7 +89,8 @@ def fitted(problem: Problem) -> Shape:
     fixed: set[int] = set()
     shape = dict(problem.shape)
     while now is not None and now.share > 1:
-        sizes = {name: value for name, value in shape.items() if value not in fixed and _is_size(name, value)}
+        batch = _LEAST_NORMALIZED if now.normalizes else _LEAST_BATCH
+        sizes = {name: value for name, value in shape.items() if value not in fixed and _is_size(name, value, batch)}
         if not sizes:
             break
         largest = max(sizes.values())
@@ -123,10 +129,10 @@ def near(problem: Problem, rng: random.Random) -> Shape:
     return {} if found == dict(problem.shape) else found
 
 
-def _is_size(name: str, value: int) -> bool:
+def _is_size(name: str, value: int, least_batch: int) -> bool:
     if "[" in name:  # a short element is rather a number of layers
         return value >= _LEAST_ELEMENT
-    return value >= (_LEAST_BATCH if "batch" in name.lower() else _LEAST)
+    return value >= (least_batch if "batch" in name.lower() else _LEAST)
 
 
 def _saves(before: Cost, after: Cost) -> bool:
@@ -137,7 +143,7 @@ def _saves(before: Cost, after: Cost) -> bool:
 
 
 class _Enough(Exception):
-    """The exception that stops a model after 2 * MOST_OPERATORS operators: such a model is far too costly for a CPU."""
+    """The exception that stops a model after more than MOST_OPERATORS operators: it is too costly for a CPU."""
 
 
 class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow torch
@@ -157,7 +163,7 @@ class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow to
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         self.operators += 1
-        if self.operators >= 2 * MOST_OPERATORS:
+        if self.operators > MOST_OPERATORS:
             raise _Enough
         if func._overloadpacket in flop_registry:
             self.flops += flop_registry[func._overloadpacket](*args, **(kwargs or {}), out_val=result)

@@ -95,6 +95,20 @@ def test_a_model_that_computes_with_numbers_keeps_its_size(tmp_path: Path) -> No
     assert problem(tmp_path, answer="x * x.sum().item()").on(emulated=True).shape["batch_size"] == 4096
 
 
+def test_a_model_whose_constructor_computes_with_numbers_is_reduced(tmp_path: Path) -> None:
+    layer = "torch.nn.Dropout(torch.linspace(0, 0.5, 3)[1].item())"
+    of = problem(tmp_path, answer="self.first(x)", layer=layer)
+    assert sizing.fitted(of)
+
+
+@pytest.mark.parametrize(("layer", "least"), [("None", 2), ("torch.nn.BatchNorm2d(3)", 5)])
+def test_a_batch_that_a_layer_normalizes_stays_larger(layer: str, least: int, tmp_path: Path) -> None:
+    inputs = "torch.rand(batch_size, 3, 2048, 2048)"  # too much at any batch
+    of = problem(tmp_path, inputs, "x if self.first is None else self.first(x)", layer=layer)
+    batch = sizing.fitted(of.at({"batch_size": 10}))["batch_size"]
+    assert batch == least
+
+
 def test_sizes_that_the_file_states_are_used(tmp_path: Path) -> None:
     at = problem(tmp_path, more="CPU_SHAPE = dict(features=2048)\n").on(emulated=True)
     assert (at.shape["features"], at.shape["batch_size"]) == (2048, 4096)
