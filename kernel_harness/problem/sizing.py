@@ -81,33 +81,42 @@ def _on_meta_device(problem: Problem) -> Any:
 def fitted(problem: Problem) -> Shape:
     """Returns values of size constants at which a CPU can check the problem; empty if its own size is small enough.
 
-    Halves the largest constants, again and again, until the cost of a call is within the limits. Constants with the
-    same value stay equal, and those with different values stay different: else a kernel that mixes up two dimensions
-    would be right. A value that the model does not accept is not used.
+    Halves the largest constants, again and again, until the cost of a call is within the limits. Constants of one kind
+    with the same value stay equal, because a kernel may rely on a square. Constants with different values stay
+    different: else a kernel that mixes up two dimensions would be right. A value that the model does not accept is not
+    used.
     """
     now = cost(problem)
-    fixed: set[int] = set()
+    fixed: set[tuple[str, int]] = set()
     shape = dict(problem.shape)
     while now is not None and now.share > 1:
         batch = _LEAST_NORMALIZED if now.normalizes else _LEAST_BATCH
-        sizes = {name: value for name, value in shape.items() if value not in fixed and _is_size(name, value, batch)}
+        sizes = {(_kind(name), value) for name, value in shape.items() if _is_size(name, value, batch)} - fixed
         if not sizes:
             break
-        largest = max(sizes.values())
-        half = _half(largest, shape.values())
-        smaller = {name: half if value == largest and name in sizes else value for name, value in shape.items()}
-        then = cost(problem.at(smaller)) if half != largest else None
-        if then is None or not _saves(now, then):
-            fixed.add(largest)
+        kind, largest = group = max(sizes, key=lambda size: (size[1], size[0]))
+        names = {n for n, v in shape.items() if v == largest and _kind(n) == kind and _is_size(n, v, batch)}
+        for number in _smaller(largest, shape.values()):
+            then = cost(problem.at({**shape, **dict.fromkeys(names, number)}))
+            if then is not None and _saves(now, then):
+                shape, now = {**shape, **dict.fromkeys(names, number)}, then
+                break
         else:
-            shape, now = smaller, then
+            fixed.add(group)
     return {name: value for name, value in shape.items() if value != problem.shape[name]}
 
 
-def _half(value: int, taken: Iterable[int]) -> int:
-    """Returns half of `value`, a quarter or three quarters: the first that is not in `taken`; `value` if all are."""
-    quarter = [value // 4] if value // 4 >= _LEAST_NEAR else []
-    return next((number for number in (value // 2, *quarter, value * 3 // 4) if number not in taken), value)
+def _kind(name: str) -> str:
+    """Returns "batch", "channels" or "" for another constant. A batch as large as a channel's extent is a coincidence."""
+    kinds = {"batch": "batch", "channel": "channels", "feature": "channels"}
+    return next((kind for part, kind in kinds.items() if part in name.lower()), "")
+
+
+def _smaller(value: int, taken: Iterable[int]) -> list[int]:
+    """Returns numbers to try in place of `value`, which are not in `taken`: half of it first, then numbers near that."""
+    half, quarter = value // 2, value // 4
+    numbers = (half, *([quarter] if quarter >= _LEAST_NEAR else []), half + 2, half + 4, half + 1, value * 3 // 4)
+    return [number for number in dict.fromkeys(numbers) if number < value and number not in set(taken)]
 
 
 def near(problem: Problem, rng: random.Random) -> Shape:

@@ -62,10 +62,10 @@ def test_a_small_problem_keeps_its_size(tmp_path: Path) -> None:
 
 
 def test_a_large_problem_is_reduced_until_a_cpu_can_check_it(tmp_path: Path) -> None:
-    """The largest constants are halved first, and those that change nothing stay. Half of 2048 is the features."""
+    """The largest constants are halved first, and those that change nothing stay. 1024 and 512 are other constants."""
     of = problem(tmp_path)
     at = of.on(emulated=True)
-    assert {name: size for name, size in at.shape.items() if size != of.shape[name]} == {"batch_size": 768}
+    assert {name: size for name, size in at.shape.items() if size != of.shape[name]} == {"batch_size": 513}
     cost = sizing.cost(at)
     assert cost is not None and 0.2 < cost.share <= 1
 
@@ -107,6 +107,18 @@ def test_a_batch_that_a_layer_normalizes_stays_larger(layer: str, least: int, tm
     of = problem(tmp_path, inputs, "x if self.first is None else self.first(x)", layer=layer)
     batch = sizing.fitted(of.at({"batch_size": 10}))["batch_size"]
     assert batch == least
+
+
+def test_a_batch_as_large_as_a_square_is_reduced_without_it(tmp_path: Path) -> None:
+    inputs = "torch.rand(batch_size, 3, height, width)"
+    of = problem(tmp_path, inputs, check="assert x.shape[2:] == (512, 512)").at({"batch_size": 512})
+    found = sizing.fitted(of)
+    assert found.keys() == {"batch_size"} and found["batch_size"] < 16
+
+
+def test_another_number_is_tried_where_the_model_does_not_accept_the_half(tmp_path: Path) -> None:
+    of = problem(tmp_path, check="assert x.shape[1] % 3 == 0").at({"features": 1026, "batch_size": 1 << 20})
+    assert sizing.fitted(of)["features"] % 3 == 0
 
 
 def test_sizes_that_the_file_states_are_used(tmp_path: Path) -> None:

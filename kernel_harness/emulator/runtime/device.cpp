@@ -301,6 +301,7 @@ extern "C" void emulator_install() {
   for (const auto& name : dispatcher.getAllOpNamesForDispatchKey(c10::DispatchKey::CUDA))
     if (name.getNamespace() == "aten") on_cuda(name, fallback);
   on_cuda({"aten::copy_", ""}, fallback);  // copy_ is a composite operator, which would look for a CUDA kernel
+  on_cuda({"aten::convolution", ""}, fallback);  // for a CUDA tensor, it would choose a slow form instead of oneDNN's
   // Operators that replace a tensor's storage act on the device tensor itself, not on its host alias.
   on_cuda({"aten::set_", "source_Storage_storage_offset"}, c10::KernelFunction::makeFromUnboxedRuntimeFunction(&at::native::set_storage_cpu_));
   on_cuda({"aten::set_", "source_Storage"}, c10::KernelFunction::makeFromUnboxedRuntimeFunction(
