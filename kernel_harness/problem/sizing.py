@@ -8,7 +8,7 @@ model accepts the values, and how many operations and bytes a call needs. It tak
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -87,33 +87,45 @@ def fitted(problem: Problem) -> Shape:
     used.
     """
     now = cost(problem)
-    fixed: set[tuple[str, int]] = set()
+    kept: set[tuple[str, ...]] = set()  # groups of constants that the model does not accept smaller
     shape = dict(problem.shape)
     while now is not None and now.share > 1:
-        batch = _LEAST_NORMALIZED if now.normalizes else _LEAST_BATCH
-        sizes = {(_kind(name), value) for name, value in shape.items() if _is_size(name, value, batch)} - fixed
-        if not sizes:
+        groups = _groups(shape, _LEAST_NORMALIZED if now.normalizes else _LEAST_BATCH)
+        names = next((group for group in groups if group not in kept), None)
+        if names is None:
             break
-        kind, largest = group = max(sizes, key=lambda size: (size[1], size[0]))
-        names = {n for n, v in shape.items() if v == largest and _kind(n) == kind and _is_size(n, v, batch)}
-        for number in _smaller(largest, shape.values()):
+        for number in _smaller(shape[names[0]], shape.values()):
             then = cost(problem.at({**shape, **dict.fromkeys(names, number)}))
             if then is not None and _saves(now, then):
                 shape, now = {**shape, **dict.fromkeys(names, number)}, then
                 break
         else:
-            fixed.add(group)
+            kept.add(names)
     return {name: value for name, value in shape.items() if value != problem.shape[name]}
 
 
+def _groups(shape: Shape, least_batch: int) -> Iterator[tuple[str, ...]]:
+    """Yields the names of constants that change together, those with the largest value first.
+
+    A batch as large as the number of channels is usually a coincidence, so the kinds of one value come one by one, and
+    then all constants of this value together.
+    """
+    for value in sorted(set(shape.values()), reverse=True):
+        names = [name for name, own in shape.items() if own == value and _is_size(name, value, least_batch)]
+        kinds = dict.fromkeys(map(_kind, names))
+        yield from (tuple(name for name in names if _kind(name) == kind) for kind in kinds)
+        if len(kinds) > 1:
+            yield tuple(names)
+
+
 def _kind(name: str) -> str:
-    """Returns "batch", "channels" or "" for another constant. A batch as large as a channel's extent is a coincidence."""
+    """Returns "batch", "channels" or, for any other constant, an empty text."""
     kinds = {"batch": "batch", "channel": "channels", "feature": "channels"}
     return next((kind for part, kind in kinds.items() if part in name.lower()), "")
 
 
 def _smaller(value: int, taken: Iterable[int]) -> list[int]:
-    """Returns numbers to try in place of `value`, which are not in `taken`: half of it first, then numbers near that."""
+    """Returns numbers to try in place of `value`, none of them in `taken`: half of it first, then numbers near that."""
     half, quarter = value // 2, value // 4
     numbers = (half, *([quarter] if quarter >= _LEAST_NEAR else []), half + 2, half + 4, half + 1, value * 3 // 4)
     return [number for number in dict.fromkeys(numbers) if number < value and number not in set(taken)]

@@ -116,6 +116,15 @@ def test_a_batch_as_large_as_a_square_is_reduced_without_it(tmp_path: Path) -> N
     assert found.keys() == {"batch_size"} and found["batch_size"] < 16
 
 
+def test_a_batch_that_must_be_as_large_as_another_constant_is_reduced_with_it(tmp_path: Path) -> None:
+    inputs = "torch.rand(batch_size, features), torch.rand(batch_size)"
+    source = SOURCE.replace("forward(self, x)", "forward(self, x, y)")
+    path = tmp_path / "p.py"
+    path.write_text(source.format(layer="None", check="pass", answer="x * y", inputs=inputs))
+    found = sizing.fitted(load("p", path).at({"batch_size": 1 << 14, "features": 1 << 14}))
+    assert found["batch_size"] == found["features"] < 1 << 12
+
+
 def test_another_number_is_tried_where_the_model_does_not_accept_the_half(tmp_path: Path) -> None:
     of = problem(tmp_path, check="assert x.shape[1] % 3 == 0").at({"features": 1026, "batch_size": 1 << 20})
     assert sizing.fitted(of)["features"] % 3 == 0
