@@ -6,7 +6,7 @@ The functions have no side effects and work on tensors of any device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -32,6 +32,9 @@ NEARNESS = 32
 The rounding errors of a deep network grow from layer to layer, in the reference as in a candidate. An honest sum of
 8,192 products in one chain has 13 times the error of torch's sum (docs/verdicts.md).
 """
+
+TAIL = 0.25
+"""Elements at which the reference's error exceeds this share of the limits are ill-conditioned (`_is_tail`)."""
 
 SCALE_SHARE = 1e-3
 """The default absolute tolerance is at most this share of the output's RMS.
@@ -473,13 +476,37 @@ def _scaled_limit(answer: _Answer, i: int, precision: Precision) -> Limit:
 def _elements(answer: _Answer, limits: _Limits) -> _Failure | None:
     """Checks every element of every output. Returns a description of the first output with a wrong element, or None.
 
-    An element is wrong if it exceeds every limit that `limits` yields for its output.
+    An element is wrong if it exceeds every limit that `limits` yields for its output, and the reference has no errors
+    like it (`_is_tail`).
     """
     for i in range(len(answer.outputs)):
         wrong = _beyond(answer, i, limits)
-        if wrong.any():
+        if wrong.any() and not _is_tail(answer, i, limits, wrong):
             return _explained(answer, i, wrong)
     return None
+
+
+def _is_tail(answer: _Answer, i: int, limits: _Limits, wrong: torch.Tensor) -> bool:
+    """Returns whether the errors at the elements `wrong` are those of ill-conditioned elements, as the reference's are.
+
+    GroupNorm over two numbers that are nearly equal multiplies their rounding errors by any factor, so a few elements
+    of each float32 computation are far from the oracle, and they need not be the same ones. With such a tail of errors
+    that falls as 1/x, the reference has four times as many elements beyond TAIL of the limits as beyond the limits. So
+    a candidate may have half as many, with errors of at most NEARNESS times the reference's largest.
+    """
+    got, want = answer.pair(i)
+    if not answer.is_inexact(i) or answer.expectation.oracle is None or not bool(got.isfinite().all()):
+        return False
+    like = torch.ones_like(wrong)
+    for limit in limits(answer, i):
+        if limit.truth is not want:
+            parts = {name: TAIL * getattr(limit, name) for name in ("rtol", "atol", "factor")}
+            like &= exceeds(want, want, replace(limit, **parts)).to(like.device)
+    if like.all() or 2 * int(wrong.sum()) > int(like.sum()):
+        return False
+    truth = answer.truths[i].to(got.device)
+    largest = (want.to(got.device) - truth).abs()[like.to(got.device)].max()
+    return bool((got - truth).abs()[wrong].max() <= NEARNESS * largest)
 
 
 def _beyond(answer: _Answer, i: int, limits: _Limits) -> torch.Tensor:

@@ -20,7 +20,6 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.precision import Tolerance, default_tolerance
@@ -189,10 +188,10 @@ class Problem:
     def check_inputs(self) -> None:
         """Raises ProblemError if get_inputs() raises an exception, so that a run says so before it builds anything.
 
-        The inputs are torch's fake tensors, which need no memory. Where fake tensors are not enough, real inputs are
-        drawn.
+        The inputs are on torch's device `meta`, where they need no memory. Where get_inputs() needs numbers, real
+        inputs are drawn.
         """
-        with suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True):
+        with suppress(Exception), sizing.on_meta():
             self.inputs(0)
             return
         self.inputs(0)

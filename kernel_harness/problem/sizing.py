@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ def cost(problem: Problem) -> Cost | None:
     work, cut = _Work(), False
     try:
         model = _on_meta_device(problem)
-        with torch.device("meta"), _ToMeta():
+        with on_meta():
             inputs = problem.inputs(0)
             work.add(inputs)
             with work:
@@ -70,9 +71,16 @@ def cost(problem: Problem) -> Cost | None:
     return Cost(work.flops, work.bytes, work.operators, cut, normalizes)
 
 
+@contextmanager
+def on_meta() -> Iterator[None]:
+    """Returns a context in which torch makes tensors on the device `meta`, also where the code names another device."""
+    with torch.device("meta"), _ToMeta():
+        yield
+
+
 def _on_meta_device(problem: Problem) -> Any:
     try:
-        with torch.device("meta"), _ToMeta():
+        with on_meta():
             return problem.model("cpu")
     except Exception:  # a constructor that computes with numbers, such as the rates of dropout
         return problem.model("cpu").to("meta")

@@ -403,7 +403,7 @@ class Worker:
                 self._device.synchronize()
         except Exception:
             healthy = False
-        message, line = str(error), _line(error, self._file.name)
+        message, line = _message(error), _line(error, self._file.name)
         if line is None and stage is Stage.CALL and type(error) is TypeError:
             message, line = self._wrong_signature() or (message, line)
         return Failure(
@@ -477,6 +477,19 @@ def _line(error: BaseException, file: str) -> int | None:
         return error.lineno
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return frames[-1].lineno if frames else None
+
+
+def _message(error: BaseException) -> str:
+    """Returns the text of an exception. For a Triton kernel that does not compile, the error comes before its place.
+
+    Triton's text begins with the place in the kernel ("at 5:29:", a line and a column), then the kernel's lines up to
+    it, and the error itself at the end, where a shortened message would not show it.
+    """
+    text = str(error)
+    lines = [line for line in text.split("\n") if line.strip()]
+    if type(error).__name__ != "CompilationError" or len(lines) < 2 or not lines[0].startswith("at "):
+        return text
+    return f"{lines[-1]} ({lines[0].rstrip(':')} of the kernel)\n{text}"
 
 
 def _log(error: BaseException) -> str:

@@ -832,7 +832,7 @@ def test_a_cu_file_becomes_a_model(file, source):
 
 
 def test_the_error_for_a_cu_file_without_forward_says_what_to_name_it():
-    with pytest.raises(BuildFailed, match=r"k\.cu: error: .*forward"):
+    with pytest.raises(BuildFailed, match=r"k\.cu:1: error: .*forward"):
         load_inline.as_module("k.cu", "torch::Tensor run(torch::Tensor x) { return x; }")
 
 

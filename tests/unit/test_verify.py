@@ -716,3 +716,52 @@ def test_finite_wrong_elements_count_beside_some_that_are_nan() -> None:
     assert check.status is Status.WRONG_VALUES
     assert "64 of 64 elements wrong" in check.detail and "2 of the wrong elements are NaN or infinite." in check.detail
     assert "very wrong element is NaN" not in check.detail
+
+
+class PairNorm:
+    """GroupNorm over two numbers each: where the two are nearly equal, it multiplies their rounding errors."""
+
+    def __init__(self, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.x, self.weight = (
+            torch.randn(256, 512, generator=generator),
+            torch.randn(512, 512, generator=generator) / 23,
+        )
+        self.oracle = self.norm(self.x.double() @ self.weight.double())
+        self.expectation = Expectation(
+            "x", "normal", (self.norm(self.x @ self.weight),), (self.oracle,), None, FLOAT32, zero_mean=True
+        )
+
+    @staticmethod
+    def norm(values: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.group_norm(values, 256)
+
+    def in_another_order(self) -> torch.Tensor:
+        """An honest answer in float32: the sums of the product are added in another order."""
+        halves = (self.x[:, part] @ self.weight[part] for part in (slice(0, 100), slice(100, 512)))
+        return self.norm(sum(halves, torch.zeros(256, 512)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ill_conditioned_elements_may_be_as_far_off_as_those_of_the_reference(seed: int) -> None:
+    problem = PairNorm(seed)
+    check = verify([problem.in_another_order()], problem.expectation)
+    assert check.passed, check.detail
+
+
+def test_an_element_that_is_well_conditioned_may_not_be_far_off() -> None:
+    problem = PairNorm(0)
+    right = problem.in_another_order()
+    wrong = right.clone()
+    wrong[17, 3] += 0.5
+    assert verify([wrong], problem.expectation).status is Status.WRONG_VALUES
+    several = right.clone()
+    several[5, :200] *= 1.001
+    assert verify([several], problem.expectation).status is Status.WRONG_VALUES
+
+
+def test_the_reference_s_tail_allows_nothing_where_there_is_none() -> None:
+    matmul = Matmul()
+    wrong = matmul.reference.clone()
+    wrong[3, 4] += 0.02 * matmul.reference.abs().max()
+    assert verify([wrong], matmul.expectation()).status is Status.WRONG_VALUES
