@@ -174,6 +174,7 @@ class Subject:
             self._exchange.reserve(Purpose.OUTPUTS, self._output_bytes)
             gated = GatedCall(self._exchange, packed, timed, self._output_bytes)
             reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s, meanwhile=gated)
+            gated.finish()
             outputs, clocked = self._outputs(reply, gated.copy), _clocked(reply.time)
             exposed = gated.exposed or clocked.exposed
             return Answer(

@@ -132,3 +132,37 @@ def test_words_of_the_call_before_do_not_count(shared: Shared) -> None:
 
     assert not wait(shared.worker_gate.is_done, 0.01)
     assert call.copy.numel() == 16
+
+
+def test_outputs_are_copied_when_they_are_there_if_the_worker_sends_a_message_before(shared: Shared) -> None:
+    """A worker that asks for a build in a timed call ends the judge's wait before its outputs are there."""
+    shared.output.zero_()
+    call = GatedCall(shared.exchange, packed(), Timed(10.0), 16)
+    shared.worker_gate.say_ready()
+    call(lambda condition, limit_s: condition())
+
+    def worker() -> None:
+        time.sleep(0.02)
+        shared.output.copy_(2 * shared.input)
+        shared.worker_gate.say_done()
+
+    thread = threading.Thread(target=worker)
+    thread.start()
+    call.finish()
+    thread.join()
+
+    assert call.copy.view(torch.float32).tolist() == [2.0, 4.0, 6.0, 8.0]
+    assert call.bracket_ms >= 20
+
+
+def test_outputs_that_were_copied_are_not_copied_again(shared: Shared) -> None:
+    call = GatedCall(shared.exchange, packed(), Timed(10.0), 16)
+    shared.worker_gate.say_ready()
+    shared.output.fill_(1)
+    call(lambda condition, limit_s: True)
+    bracket_ms = call.bracket_ms
+    shared.output.zero_()
+    call.finish()
+
+    assert call.copy.view(torch.float32).tolist() == [1.0] * 4
+    assert call.bracket_ms == bracket_ms
