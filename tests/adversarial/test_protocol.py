@@ -151,7 +151,7 @@ def test_any_forged_reply_is_the_reply_to_its_request_or_a_failed_worker(moves):
     finally:
         worker.close()
         adversary.join()
-    assert open_descriptors() == before
+    assert open_descriptors() <= before  # garbage of other tests may close descriptors meanwhile
 
 
 class Slow(threading.Thread):
