@@ -132,9 +132,7 @@ def judge(path: Path, device: str) -> Row:
                 result = evaluator.evaluate(text)
                 verdicts[kind], reasons[kind] = str(result.status), " ".join(result.reason.split())[:300]
                 shape = shape_text(result.shape)
-                remark = remark or "".join(
-                    re.findall(r"Remark: the (?:checks|reference) .*?(?=Remark|$)", result.reason)
-                )
+                remark = remark or "".join(_ON_THE_PROBLEM.findall(result.reason))
     except UserError as error:
         return Row(name, shape, verdicts, reasons, fault=f"{type(error).__name__}: {error}"[:300])
     usages = [resource.getrusage(processes) for processes in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

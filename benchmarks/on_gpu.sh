@@ -23,7 +23,7 @@ ladder() {  # both problems at full size; benchmarks/keep_measured.py takes the 
     done
 }
 families() {  # the kernels of the emulator's tests, whose answers a GPU must give, too
-    python3 -m pytest -q -p no:cacheprovider -m gpu tests/emulator/test_kernel_families.py
+    python3 -m pytest -q -p no:cacheprovider -m gpu -n 8 --dist load tests/emulator/test_kernel_families.py
 }
 cheats() {
     python3 -m pytest -q -p no:cacheprovider -m gpu tests/adversarial/test_cheats.py
@@ -41,11 +41,11 @@ others() {
     python3 -m pytest -q -p no:cacheprovider -m gpu tests/gpu/test_gpu.py tests/unit/test_problem.py
 }
 
-for step in "${@:-clocks triton forged ladder families cheats others sanitize quality}"; do
-    for name in $step; do
-        echo "== $name"
-        export -f "$name"
-        export out
-        timeout "$step_s" bash -c "$name" 2>&1 | tee "$out/$name.log"
-    done
+steps=(clocks triton forged ladder families cheats others sanitize quality)
+[[ $# -eq 0 ]] || steps=("$@")
+export out
+for name in "${steps[@]}"; do
+    echo "== $name"
+    export -f "$name"
+    timeout "$step_s" bash -c "$name" 2>&1 | tee "$out/$name.log"
 done

@@ -16,6 +16,7 @@ from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.patterns import Pattern
 from kernel_harness.checking.verify import Check, Expectation, same, unchanged, verify
 from kernel_harness.core.status import Status
+from kernel_harness.core.tell import Tell
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.candidate import Candidate, file_name
@@ -119,9 +120,7 @@ class Examination:
         finally:
             self._build_s = time.perf_counter() - began
 
-    def check(
-        self, built: Callable[[], None], tell: Callable[[str], None], *, ready_for_timing: bool = True
-    ) -> CheckOutcome:
+    def check(self, built: Callable[[], None], tell: Tell, *, ready_for_timing: bool = True) -> CheckOutcome:
         """Checks the candidate on every case until a case fails, and returns the outcome.
 
         `built` waits until `build` has ended, and raises the exception that `build` raised, like the method `result` of
@@ -162,7 +161,7 @@ class Examination:
             launches=self._launches,
         )
 
-    def _try_cases(self, subject: Subject, tell: Callable[[str], None]) -> None:
+    def _try_cases(self, subject: Subject, tell: Tell) -> None:
         made: Problem | None = None
         for number, case in enumerate(self._cases, 1):
             tell(f"checking case {number} of {len(self._cases)}")

@@ -29,10 +29,10 @@ def advised(check: Check, source: str) -> Check:
     if check.status is not Status.REDUCED_PRECISION or check.advice:
         return check
     for number, line in enumerate(source.split("\n"), 1):
-        found = _NARROW.search(_COMMENT.sub("", line))
-        if found:
+        code = _COMMENT.sub("", line)
+        if found := _NARROW.search(code):
             return replace(check, advice=f"line {number} uses {found[0]}: keep products and sums in float32")
-        if _TRITON_DOT.search(_COMMENT.sub("", line)):
+        if _TRITON_DOT.search(code):
             told = f"line {number}: tl.dot multiplies float32 numbers as TF32"
             return replace(check, advice=f'{told}: write tl.dot(..., input_precision="ieee")')
     return replace(

@@ -261,15 +261,14 @@ def _phases(finished: Sequence[Result]) -> str:
 
 def _over_budget(finished: Sequence[Result]) -> str:
     """Returns a line that says why timing took longer than `--budget` allows; empty if it did not."""
-    from kernel_harness.timing.stopping import LEAST_EMULATED_ROUNDS, LEAST_ROUNDS
+    from kernel_harness.timing.stopping import least_rounds
 
     timed = max((r for r in finished if "timing" in r.phases_s), key=lambda r: r.phases_s["timing"], default=None)
     if timed is None or timed.settings.budget_s is None or timed.settings.rounds is not None:
         return ""
     if timed.phases_s["timing"] <= timed.settings.budget_s:
         return ""
-    least = LEAST_EMULATED_ROUNDS if timed.emulated else LEAST_ROUNDS
     return (
         f"Timing took longer than --budget {timed.settings.budget_s:g}: the budget does not limit the first "
-        f"{least} rounds, warm-up and the start of processes."
+        f"{least_rounds(emulated=timed.emulated)} rounds, warm-up and the start of processes."
     )

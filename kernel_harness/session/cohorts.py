@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +14,7 @@ import torch
 from kernel_harness.checking.launches import compare_without_kernels, count_launches
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.status import Status
+from kernel_harness.core.tell import Tell
 from kernel_harness.problem.candidate import file_name
 from kernel_harness.results.record import Result
 from kernel_harness.sandbox.faults import Fault, Refused
@@ -28,7 +29,7 @@ from kernel_harness.timing.interference import convict
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.rounds import Arm, Cohort, time_rounds
 from kernel_harness.timing.statistics import summarize
-from kernel_harness.timing.stopping import LEAST_EMULATED_ROUNDS, LEAST_ROUNDS, Stop
+from kernel_harness.timing.stopping import Stop, least_rounds
 
 _NO_MEMORY = (
     "beside the candidates of its cohort, the device had too little memory to compute the right answer. Run the kernel "
@@ -205,11 +206,11 @@ def _stop(run: RunContext, groups: int) -> Stop:
     settings = run.settings
     default = run.device.budget_s * (QUICK_SHARE if settings.quick else 1)
     budget_s = (settings.budget_s or default) / groups
-    least = LEAST_EMULATED_ROUNDS if run.device.emulated else LEAST_ROUNDS
+    least = least_rounds(emulated=run.device.emulated)
     return Stop(budget_s, run.device.half_width, settings.rounds, settings.baseline, least)
 
 
-def _teller(run: RunContext, names: Collection[str]) -> Callable[[str], None]:
+def _teller(run: RunContext, names: Collection[str]) -> Tell:
     """Returns a function that tells the run's observer, for each candidate in `names`, that a step has begun."""
 
     def tell(text: str) -> None:

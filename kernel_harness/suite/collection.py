@@ -174,6 +174,7 @@ def _add(named: dict[str, Candidate], path: Path, name: str) -> None:
 def _number(problem: Path) -> tuple[int, int] | None:
     """Returns KernelBench's level and number for a problem file, such as (1, 7) for `level1/7_Matmul.py`.
 
-    Returns None for a file at another place."""
+    Returns None for a file at another place.
+    """
     level, number = _LEVEL.fullmatch(problem.parent.name), _NUMBERED.match(problem.name)
     return (int(level[1]), int(number[1])) if level and number else None

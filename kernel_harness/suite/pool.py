@@ -103,7 +103,8 @@ class EvaluatorPool:
     def reward(self, problem: str | Path, source: str | Path) -> float:
         """Judges one kernel of one problem and returns its reward (`results.reward.reward`).
 
-        Raises what `evaluate` raises."""
+        Raises what `evaluate` raises.
+        """
         return reward(self.evaluate(problem, source))
 
     def evaluate_many(self, items: Iterable[tuple[str | Path, str | Path]]) -> Iterator[tuple[int, Result]]:

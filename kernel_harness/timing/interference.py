@@ -24,6 +24,7 @@ import numpy as np
 from kernel_harness.checking.cases import Reference
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.status import Status
+from kernel_harness.core.tell import Tell
 from kernel_harness.ipc.packed import pack
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.timing.inputs import DrawnInputs, draw
@@ -85,7 +86,7 @@ class Evidence:
         )
 
 
-def convict(cohort: Cohort, reference: Reference, start: Start, tell: Callable[[str], None]) -> bool:
+def convict(cohort: Cohort, reference: Reference, start: Start, tell: Tell) -> bool:
     """Finds the candidates of a timed cohort that leave work running, and sets their `fault` to CHEATED.
 
     Ends the worker processes in which the candidates were timed. Each suspect is then tried in new worker processes,

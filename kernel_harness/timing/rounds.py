@@ -22,6 +22,7 @@ from kernel_harness.checking.examination import compare
 from kernel_harness.checking.verify import Expectation
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
+from kernel_harness.core.tell import Tell
 from kernel_harness.core.waiting import until_done
 from kernel_harness.device import Device, Steady
 from kernel_harness.problem.problem import OWN
@@ -174,7 +175,7 @@ def time_rounds(
     cohort: Cohort,
     reference: Reference,
     stop: Stop,
-    tell: Callable[[str], None],
+    tell: Tell,
     start: Start,
 ) -> None:
     """Runs rounds and adds their measurements to `cohort`, until `stop` says that no further round is needed.

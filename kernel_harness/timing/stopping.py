@@ -15,7 +15,7 @@ LEAST_WARMUP, MOST_WARMUP = 2, 24  # warm-up rounds
 # for about a second.
 _FLAT = 0.02
 _WARMUP_SHARE = 0.25  # warm-up takes at most this share of the budget
-LEAST_ROUNDS, LEAST_EMULATED_ROUNDS = 8, 3  # emulated times have no rank, so they need no interval
+LEAST_ROUNDS, _LEAST_EMULATED_ROUNDS = 8, 3
 # The times of two processes with the same kernel differ by the device's resolution, however long they are timed. If
 # that difference is more than _RESOLUTION_SHARE of the wanted precision, each worker process is replaced after
 # ROUNDS_OF_A_PROCESS rounds, and timing waits for at most MOST_PROCESSES processes.
@@ -37,6 +37,11 @@ class Stop:
     rounds: int | None = None
     baseline: str = BASELINE
     least_rounds: int = LEAST_ROUNDS
+
+
+def least_rounds(*, emulated: bool) -> int:
+    """Returns the least number of rounds, whatever the budget is. Emulated times have no rank and need no interval."""
+    return _LEAST_EMULATED_ROUNDS if emulated else LEAST_ROUNDS
 
 
 def warmed_up(measured: Measurements, spent: float, *, emulated: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import command
 from kernel_harness.core.status import Status
+from kernel_harness.core.tell import Tell
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.device import Device
 from kernel_harness.device.profiled import note_of
@@ -42,7 +43,7 @@ class CannotProfile(UserError):
 
 def profile(
     problem: Problem, candidate: Candidate, device: Device, reports: Path, fork_server: ForkServer, screen: Terminal,
-    tell: Callable[[str], None], target: Target | None = None,
+    tell: Tell, target: Target | None = None,
 ) -> str:  # fmt: skip
     """Profiles one call of `candidate` at the problem's sizes. Returns the profile as text for the user.
 
@@ -87,7 +88,7 @@ def estimates_of(
 
 
 def counted(
-    problem: Problem, candidate: Candidate, fork_server: ForkServer, tell: Callable[[str], None],
+    problem: Problem, candidate: Candidate, fork_server: ForkServer, tell: Tell,
     target: Target | None = None,
 ) -> tuple[list[Launched], list[Assembled], list[Recorded]]:  # fmt: skip
     """Calls the candidate twice on the emulated device and profiles the second call.
