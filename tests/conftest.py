@@ -49,12 +49,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def environment_restored() -> Iterator[None]:
-    """Takes back what code under test wrote into os.environ: use_toolkit() sets $CUDA_HOME."""
+    """Takes back what code under test wrote into os.environ: use_toolkit() sets $CUDA_HOME.
+
+    A variable that is as it was is left alone: other threads start compilers meanwhile, and need $PATH at any moment.
+    """
     before = dict(os.environ)
     yield
-    if os.environ != before:
-        os.environ.clear()
-        os.environ.update(before)
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    for name, value in before.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
 
 
 @pytest.fixture
