@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT)]
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import pages
 
 from kernel_harness.diagnostics import profile
 from kernel_harness.diagnostics.profile import CannotProfile, targets, timing_table
@@ -29,8 +31,7 @@ from kernel_harness.problem import lookup
 from kernel_harness.sandbox.fork_server import ForkServer
 
 BENCHMARKS = Path(__file__).resolve().parent
-PAGE, LADDER = ROOT / "docs" / "profile.md", ROOT / "docs" / "ladder.md"
-BEGIN, END = "<!-- estimates: benchmarks/profile_estimates.py --write -->", "<!-- end of estimates -->"
+LADDER = ROOT / "docs" / "ladder.md"
 TARGET = targets.named("h200")
 FACTOR = 2.0
 
@@ -128,8 +129,7 @@ def main() -> None:
     text = table(rows(options.kernel))
     print(text)
     if options.write:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
+        pages.write("profile.md", "profile estimates", text)
 
 
 if __name__ == "__main__":

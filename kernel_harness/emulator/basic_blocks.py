@@ -16,26 +16,33 @@ _VALUES = {"ss": 1, "sd": 1, "ps": 4, "pd": 2}  # in 16 bytes
 _WIDER = {"%ymm": 2, "%zmm": 4}
 _SUMS, _FUSED = ("add", "sub", "hadd"), ("fmadd", "fmsub", "fnmadd", "fnmsub")
 _COMPARISONS = ("max", "min", "comi", "ucomi", "cmp")
-_SPECIAL = ("sqrt", "div", "rcp", "rsqrt")
+# The same for instructions. A division in float64 tests with one float32 FMA whether its arguments are extreme. An x86
+# reciprocal (rcp) has no exact counterpart.
+_SPECIAL = {"sqrt32": 2, "div32": 5, "div64": 1, "sqrt64": 0, "rcp32": 0, "rsqrt32": 0}
+# Functions of the emulator for which a GPU has an instruction, such as __expf and rsqrtf.
+_APPROXIMATE = "emulator_approximate_"
 _INTEGER = re.compile(
     r"(add|sub|adc|sbb|imul|mul|idiv|div|lea|inc|dec|neg|not|and|or|xor|shl|shr|sar|sal|rol|ror|cmp|test|bt|"
     r"set\w+|cmov\w+|popcnt|tzcnt|lzcnt|bsf|bsr|andn|bextr|shlx|shrx|sarx|rorx|mulx)[bwlq]?"
 )
-# Functions of the C library that a GPU computes with its special function units, without the ending for float.
-_FUNCTIONS = frozenset(
-    ("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "sincos", "tan", "asin", "acos",
-     "atan", "atan2", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "pow", "sqrt", "rsqrt", "cbrt", "hypot", "erf",
-     "erfc", "tgamma", "lgamma")
-)  # fmt: skip
+# Functions of the C library that a GPU computes with its special function units, without the ending for float, and how
+# many float32 FMAs are among the instructions that nvcc 13.0 makes of the float32 function for sm_90, on the path of
+# ordinary arguments.
+_FUNCTIONS = {
+    "exp": 4, "exp2": 0, "exp10": 4, "expm1": 8, "log": 12, "log2": 12, "log10": 12, "log1p": 12, "sin": 9, "cos": 9,
+    "sincos": 11, "tan": 9, "asin": 9, "acos": 10, "atan": 9, "atan2": 16, "sinh": 7, "cosh": 3, "tanh": 6, "asinh": 0,
+    "acosh": 0, "atanh": 0, "pow": 19, "cbrt": 2, "hypot": 3, "erf": 7, "erfc": 20, "tgamma": 0, "lgamma": 0,
+}  # fmt: skip
 
 
 def kinds(library: Path) -> dict[int, Counter[str]]:
     """Returns the kinds of the instructions in each basic block of the file `library`, and how many there are of each.
 
-    The key of a basic block is the address behind the call that counts it. The kinds are `mul32`, `add32` and `other32`
-    for float32 operations, the same with 64 for float64, `special` for divisions, roots and functions such as exp,
-    `convert`, `integer` and `control`. An operation on a vector counts once for each value; a * b + c counts as a
-    multiplication and an addition. Moves and accesses to memory are not counted. Raises OSError if binutils are not
+    The key of a basic block is the address behind the call that counts it. The kinds are `fma32`, `mul32`, `add32` and
+    `other32` for float32 operations, the same with 64 for float64, `special` for divisions, roots and functions such as
+    exp, `expanded32` for the float32 FMAs that nvcc makes of these, `convert`, `integer` and `control`. An operation on
+    a vector counts once for each value. On a processor without FMA, a product and a sum in one basic block are one FMA,
+    because nvcc contracts a * b + c. Moves and accesses to memory are not counted. Raises OSError if binutils are not
     installed.
     """
     command: list[str | Path] = ["objdump", "-d", "--no-show-raw-insn", library]
@@ -56,12 +63,25 @@ def kinds(library: Path) -> dict[int, Counter[str]]:
         begins = bool(called and called[1] == _BEGINS)
         if current is not None and not begins:
             current.update(_kinds(name, operands, called[1] if called else ""))
+    if not any(counts[kind] for counts in found.values() for kind in ("fma32", "fma64")):
+        for counts in found.values():
+            _contract(counts)
     return found
+
+
+def _contract(counts: Counter[str]) -> None:
+    for bits in ("32", "64"):
+        pairs = min(counts[f"mul{bits}"], counts[f"add{bits}"])
+        counts.update({f"fma{bits}": pairs})
+        counts.subtract({f"mul{bits}": pairs, f"add{bits}": pairs})
 
 
 def _kinds(name: str, operands: str, called: str) -> dict[str, int]:
     if called:
-        return {"special": 1} if called.rstrip("f") in _FUNCTIONS or called in _FUNCTIONS else {}
+        if called.startswith(_APPROXIMATE) or called in _FUNCTIONS:
+            return {"special": 1}
+        fused = _FUNCTIONS.get(called.removesuffix("f"))
+        return {} if fused is None else {"special": 1, "expanded32": fused}
     if name.startswith("j"):
         return {"control": 1}
     if "cvt" in name:
@@ -78,11 +98,11 @@ def _float_kinds(name: str, form: str, operands: str) -> dict[str, int]:
     bits = "32" if form[0:2] in ("ss", "ps") else "64"
     plain = name.rstrip("0123456789")
     if plain in _FUSED:
-        return {f"mul{bits}": values, f"add{bits}": values}
+        return {f"fma{bits}": values}
     if plain == "mul" or plain in _SUMS:
         return {f"{'mul' if plain == 'mul' else 'add'}{bits}": values}
-    if plain in _SPECIAL:
-        return {"special": values}
+    if plain + bits in _SPECIAL:
+        return {"special": values, "expanded32": values * _SPECIAL[plain + bits]}
     return {f"other{bits}": values} if plain in _COMPARISONS else {}
 
 

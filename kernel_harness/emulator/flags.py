@@ -42,8 +42,13 @@ REPORTING = (
     "--param", "tsan-distinguish-volatile=1", "--param", "tsan-instrument-func-entry-exit=0",
 )  # fmt: skip
 # In counted code, an access to a vector such as float4 stays one access, as on a GPU. Each basic block begins with a
-# call of a function that counts it.
-COUNTED = ("-fno-tree-sra", "-fsanitize-coverage=trace-pc")
+# call of a function that counts it. Basic blocks stay in the order of the source, from which the profiler tells where
+# the threads of a warp wait for each other, and calls and returns are reported for the same reason.
+# -fexpensive-optimizations contracts a * b + c to one operation, and avoid-fma-max-bits=0 does so for every processor.
+COUNTED = (
+    "-fno-tree-sra", "-fsanitize-coverage=trace-pc", "-fno-reorder-blocks", "-fexpensive-optimizations",
+    "--param", "avoid-fma-max-bits=0", "--param", "tsan-instrument-func-entry-exit=1",
+)  # fmt: skip
 # The function that counted code calls before each access is compiled into the candidate's library, and must not call
 # itself.
 COUNTS = ("-fno-sanitize=thread", "-fvisibility=hidden")

@@ -154,13 +154,13 @@ def test_fused_operations_of_the_recorded_warps_are_counted(planted: dict[str, R
 
 def test_threads_that_skip_a_branch_are_counted(planted: dict[str, Recorded]) -> None:
     (line,) = [each for each in planted["divergent"].work if each.executed.fma32]
-    assert line.executed.fma32 == 3 * 8 * 500
+    assert line.executed.fma32 == line.executed.thread_fma32 == 3 * 8 * 500
     assert line.executed.efficiency == 1 / 32
 
 
 def test_only_a_sample_of_the_blocks_runs_and_counts_are_scaled(planted: dict[str, Recorded]) -> None:
     plain = planted["plain"]
-    assert (plain.blocks, plain.warps, plain.weight) == (3, 8, 512 / 3)
+    assert (plain.blocks, plain.weight) == (3, 512 / 3)
     assert estimate(plain).counts.executed.fma32 == pytest.approx(512 * 8 * 64)
     assert estimate(plain).counts.dram_bytes == (2 * 512 * 256 * 4,) * 2  # x and y, once each
 
@@ -210,7 +210,12 @@ def test_an_unknown_target_is_refused_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize("forged", [{"warps": -1}, {"kinds": 3}, {"kinds": {"integer": "x"}}, {"frames": [1]}], ids=str)
 def test_a_forged_basic_block_is_malformed(forged: dict[str, object]) -> None:
-    whole = {"warps": 1, "threads": 32, "kinds": {"mul32": 2, "add32": 1}, "frames": [["k.cu", 1, "k"]]}
+    whole = {
+        "warps": 1,
+        "threads": 32,
+        "kinds": {"fma32": 1, "mul32": 1, "expanded32": 0},
+        "frames": [["k.cu", 1, "k"]],
+    }
     (line,) = work.parse([whole], CandidateFile("k.cu", "first"))
     assert (line.line, line.text, line.executed.fma32, line.executed.add32) == (1, "first", 1, 1)
     with pytest.raises((ValueError, TypeError, KeyError)):
@@ -225,12 +230,19 @@ def test_instructions_of_a_basic_block_are_told_apart(tmp_path: Path) -> None:
         "double g(double a) { return a * a; }\n"
         "float h(float a) { return expf(a) / 3.0f; }\n"
         "double c(int a) { return a; }\n"
+        "double d(double a, double b) { return a / b; }\n"
     )
     flags = ["-O1", "-fsanitize-coverage=trace-pc", "-ffp-contract=off", "-fPIC", "-c"]
     subprocess.run(["g++", *flags, source, "-o", tmp_path / "k.o"], check=True)
     subprocess.run(["g++", "-shared", tmp_path / "k.o", "-o", tmp_path / "k.so"], check=True)
     found = [dict(each) for each in kinds(tmp_path / "k.so").values()]
-    for wanted in ({"mul32": 1, "add32": 1}, {"mul64": 1}, {"special": 2}, {"convert": 1}):
+    for wanted in (
+        {"fma32": 1},
+        {"mul64": 1},
+        {"special": 2, "expanded32": 4 + 5},
+        {"convert": 1},
+        {"special": 1, "expanded32": 1},
+    ):
         assert any(wanted.items() <= each.items() for each in found), (wanted, found)
 
 

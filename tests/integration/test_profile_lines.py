@@ -98,6 +98,59 @@ __global__ void ragged(const float* x, float* y) {
     y[threadIdx.x] = sum;
 }
 
+__global__ void pairs(const float4* x, float4* y) {
+    __shared__ float4 four[64];
+    __shared__ float2 two[64];
+    four[threadIdx.x] = x[threadIdx.x];
+    two[threadIdx.x] = {1, 2};
+    __syncthreads();
+    const float4 a = four[threadIdx.x / 2];
+    const float4 b = four[threadIdx.x / 4 * 2 + threadIdx.x % 2];
+    const float4 c = four[threadIdx.x / 4 * 2 + threadIdx.x % 4 / 3];
+    const float2 d = two[threadIdx.x / 2];
+    y[threadIdx.x] = {a.x + d.x, b.y, c.z, a.w};
+    four[threadIdx.x / 2] = b;
+}
+
+// Lanes 0 to 7 update address 0, lanes 8 to 11 address 1, the others one address of their own in the next sectors.
+__global__ void some_equal(float* y) {
+    atomicAdd(y + (threadIdx.x < 8 ? 0 : threadIdx.x < 12 ? 1 : threadIdx.x), 1.0f);
+}
+
+__device__ __noinline__ float element(const float* x, int i) { return x[i * 64 + threadIdx.x]; }
+__global__ void taking_turns(const float* x, float* y) {
+    float sum = 0;
+    for (int i = 0; i < 4; ++i)
+        if (i % 2 == threadIdx.x % 2) sum += x[i * 32 + threadIdx.x];
+    for (int i = 0; i < threadIdx.x % 4; ++i) sum += element(x, i);
+    if (threadIdx.x < 8) sum += element(x, 5);
+    y[threadIdx.x] = sum;
+}
+
+__global__ void counts(int* y) {
+    atomicAdd(y, 1);
+    atomicAdd(y + 1, 2);
+    atomicMax(y + 2, 3);
+    if (atomicCAS(y + 3, 0, 1) == 0) atomicExch(y + 4, 1);
+}
+
+__global__ void functions(const float* x, float* y) {
+    float a = x[threadIdx.x];
+    a = expf(a);                                   // four FMAs
+    a = __expf(a);                                 // none
+    a = a / x[33];                                 // five
+    a = rsqrtf(a);                                 // no FMA
+    y[threadIdx.x] = a * x[34] + x[35] * x[36];    // one FMA, one product
+}
+
+__global__ void unchanged(const float* x, const volatile float* v, float* y, int n) {
+    float sum = 0;
+    for (int i = 0; i < n; ++i) sum += x[threadIdx.x] * i;  // one address
+    for (int i = 0; i < n; ++i) sum += v[threadIdx.x];
+    for (int i = 0; i < n; ++i) y[i * 32 + threadIdx.x] = sum + x[64];  // written in between
+    y[threadIdx.x] = sum;
+}
+
 torch::Tensor run(torch::Tensor input) {
     auto from = torch::zeros({200000}, input.options()), to = torch::zeros({200000}, input.options());
     const float* x = from.data_ptr<float>();
@@ -115,6 +168,12 @@ torch::Tensor run(torch::Tensor input) {
     wide<<<1, 32>>>(reinterpret_cast<const double*>(x), reinterpret_cast<float4*>(y),
                     reinterpret_cast<double*>(y) + 512);
     ragged<<<1, 32>>>(x, y);
+    pairs<<<1, 32>>>(reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y));
+    taking_turns<<<1, 32>>>(x, y);
+    counts<<<1, 32>>>(reinterpret_cast<int*>(y));
+    functions<<<1, 32>>>(x, y);
+    some_equal<<<1, 32>>>(y);
+    unchanged<<<1, 32>>>(x, x + 128, y, 5);
     copy<<<100, 1024>>>(x, y);
     return to;
 }
@@ -143,7 +202,7 @@ def planted(fork_server: ForkServer) -> dict[str, Recorded]:
     """The recorded launches of PLANTED by kernel. Only one of two equal launches is recorded."""
     candidate = Candidate("planted", Path("planted.py"), PLANTED)
     found = profile.counted(lookup.problem(str(PROBLEM), ROOT), candidate, fork_server, lambda text: None)[2]
-    assert len(found) == len({each.launch.kernel for each in found}) == 12
+    assert len(found) == len({each.launch.kernel for each in found}) == 18
     return {each.launch.kernel: each for each in found}
 
 
@@ -207,10 +266,10 @@ def test_naive_reads_a_in_rows_and_writes_c_in_columns(shipped: Callable[[str], 
     assert sectors(naive, "A[k * M + m]") == (4, 4)  # k * 512 + m * 4: 128 contiguous bytes
     assert sectors(naive, "B[n * K + k]") == (1, 1)  # one address
     assert sectors(naive, "C[m * N + n]", Kind.STORE) == (32, 4)  # m * 512 bytes apart: a sector for each lane
-    # 8 of 64 blocks are recorded. Each has 8 warps, and each warp reads both elements for 64 k.
-    assert sums(naive, "A", Kind.LOAD).requests == sums(naive, "B", Kind.LOAD).requests == 8 * 8 * 64
-    assert sums(naive, "C", Kind.STORE).requests == 8 * 8
-    assert sums(naive, "C", Kind.STORE).asked_bytes == 8 * 8 * 128
+    # 64 blocks of 8 warps. Each warp reads both elements for 64 k.
+    assert sums(naive, "A", Kind.LOAD).requests == sums(naive, "B", Kind.LOAD).requests == 64 * 8 * 64
+    assert sums(naive, "C", Kind.STORE).requests == 64 * 8
+    assert sums(naive, "C", Kind.STORE).asked_bytes == 64 * 8 * 128
 
 
 @pytest.mark.slow
@@ -222,9 +281,9 @@ def test_coalesced_reads_and_writes_rows(shipped: Callable[[str], Recorded]) -> 
     assert sectors(coalesced, "C[", Kind.STORE) == (4, 4)
     assert wavefronts(coalesced, "turned[x][y]", Kind.STORE) == (1, 1)
     assert wavefronts(coalesced, "turned[y][x]") == (1, 1)
-    # 8 of 16 blocks, 8 of the 32 warps of each. A warp reads 16 float4 of B and 64 floats of A for each lane.
-    assert sums(coalesced, "const float4 b", Kind.LOAD).requests == 8 * 8 * 16
-    assert sums(coalesced, "column[", Kind.LOAD).requests == 8 * 8 * 64
+    # 16 blocks of 32 warps. A warp reads 16 float4 of B and 64 floats of A for each lane.
+    assert sums(coalesced, "const float4 b", Kind.LOAD).requests == 16 * 32 * 16
+    assert sums(coalesced, "column[", Kind.LOAD).requests == 16 * 32 * 64
     assert causes(coalesced) == []
 
 
@@ -252,9 +311,9 @@ def test_tiled_pretransposed_reads_rows_of_both_copies(shipped: Callable[[str], 
     assert sectors(product, "P[") == sectors(product, "Q[") == sectors(product, "C[", Kind.STORE) == (4, 4)
     assert wavefronts(product, "tile_P[y][k]") == (1, 1)  # one word
     assert wavefronts(product, "tile_Q[k][x]") == (1, 1)  # 32 neighbouring words
-    # 8 of 16 blocks, 8 of the 32 warps of each, and 2 steps of 32 k.
-    assert sums(product, "P[", Kind.LOAD).requests == 8 * 8 * 2
-    assert sums(product, "tile_P[y][k]", Kind.LOAD).requests == 8 * 8 * 64
+    # 16 blocks of 32 warps, and 2 steps of 32 k.
+    assert sums(product, "P[", Kind.LOAD).requests == 16 * 32 * 2
+    assert sums(product, "tile_P[y][k]", Kind.LOAD).requests == 16 * 32 * 64
 
 
 @pytest.mark.slow
@@ -267,20 +326,20 @@ def test_register_tile_writes_c_with_gaps(shipped: Callable[[str], Recorded]) ->
     # b.x: 16 neighbouring n of one k, and of k + 4, whose row begins 4 * 132 floats later: 16 banks further.
     for row in ("k", "k + 1", "k + 2", "k + 3"):
         assert wavefronts(tile, f"tile[{row}][n]", Kind.STORE) == (1, 1)
-    # Quarter warps read 16 bytes a lane: one address of A each, 8 neighbouring float4 of B each.
-    for matrix in "AB":
-        assert wavefronts(tile, f"*reinterpret_cast<const float4*>(&tile_{matrix}[k]") == (4, 4)
+    # Of A, all lanes of a half warp read one address: neighbours are equal. Of B, 16 lanes read 16 neighbouring float4.
+    for matrix, count in (("A", 2), ("B", 4)):
+        assert wavefronts(tile, f"*reinterpret_cast<const float4*>(&tile_{matrix}[k]") == (count, count)
     # A lane has every fourth float of a row: 16 lanes touch 256 bytes or 8 sectors of each of two rows.
     assert sectors(tile, "C[m * N + n]", Kind.STORE) == (16, 4)
     assert first_cause(tile).text == "C[m * N + n]"
 
 
 @pytest.mark.slow
-def test_an_asynchronous_copy_is_a_load_and_a_store(shipped: Callable[[str], Recorded]) -> None:
+def test_an_asynchronous_copy_is_a_load_and_a_copy(shipped: Callable[[str], Recorded]) -> None:
     """A warp copies 512 bytes of a row of A. 1 block of 8 warps copies 64 rows, and a warp one row at once."""
     double_buffered = shipped("double_buffered")
     assert sectors(double_buffered, "asm volatile") == (16, 16)
-    assert wavefronts(double_buffered, "asm volatile", Kind.STORE) == (4, 4)
+    assert wavefronts(double_buffered, "asm volatile", Kind.COPY) == (4, 4)
     assert sums(double_buffered, "asm volatile", Kind.LOAD).requests == 64
 
 
@@ -333,10 +392,13 @@ def test_a_broadcast_is_no_conflict_and_a_fine_kernel_gets_no_blame(planted: dic
 def test_atomics_on_one_address_wait_for_each_other(planted: dict[str, Recorded]) -> None:
     """One request, and no loads of the emulator's own compare-and-swap."""
     updates = sums(planted["total"], "atomicAdd(y", Kind.ATOMIC)
-    assert (updates.requests, updates.sectors, updates.least_sectors, updates.repeated) == (1, 1, 1, 31)
+    assert (updates.requests, updates.sectors, updates.least_sectors, updates.repeated) == (1, 32, 1, 31)
     assert sums(planted["total"], "x[threadIdx.x]", Kind.LOAD).requests == 1
     assert len(planted["total"].accesses) == 2
     assert "32 threads of each warp update the same address" in first_cause(planted["total"]).sentence
+    updates = sums(planted["some_equal"], "atomicAdd(y", Kind.ATOMIC)
+    # The first updates touch y[0], y[1] and y[12] to y[31] in 4 sectors, the 7 further ones of y[0] 1 sector each.
+    assert (updates.requests, updates.sectors, updates.least_sectors, updates.repeated) == (1, 4 + 7, 3, 7)
     assert wavefronts(planted["histogram"], "atomicAdd(&bins", Kind.ATOMIC) == (32, 1)
     assert first_cause(planted["histogram"]).line == line_of("atomicAdd(&bins")
 
@@ -361,12 +423,61 @@ def test_lanes_that_skip_an_access_are_together_again_after_a_warp_operation(pla
 
 
 @pytest.mark.slow
+def test_wide_loads_of_equal_pairs_take_half_as_many_wavefronts(planted: dict[str, Recorded]) -> None:
+    """Neighbours, or threads two lanes apart, read one address. A store takes no fewer."""
+    pairs = planted["pairs"]
+    assert wavefronts(pairs, "const float4 a") == (2, 2)
+    assert wavefronts(pairs, "const float4 b") == (2, 2)
+    assert wavefronts(pairs, "const float4 c") == (4, 4)  # 0 0 0 1 2 2 2 3
+    assert wavefronts(pairs, "const float2 d") == (1, 1)
+    assert wavefronts(pairs, "four[threadIdx.x / 2]", Kind.STORE) == (4, 4)
+
+
+@pytest.mark.slow
+def test_lanes_that_leave_a_branch_or_a_loop_wait_behind_it(planted: dict[str, Recorded]) -> None:
+    """In each of 4 steps, 16 lanes load 64 bytes in 4 sectors. Then 24, 16, 8 and 8 lanes call a function."""
+    turns = planted["taking_turns"]
+    traffic = sums(turns, "x[i * 32 + threadIdx.x]", Kind.LOAD)
+    assert (traffic.requests, traffic.asked_bytes, traffic.sectors) == (4, 4 * 16 * 4, 4 * 4)
+    called = sums(turns, "__device__ __noinline__ float element", Kind.LOAD)
+    assert (called.requests, called.asked_bytes) == (3 + 1, (24 + 16 + 8 + 8) * 4)
+    assert sums(turns, "y[threadIdx.x]", Kind.STORE).requests == 1
+
+
+@pytest.mark.slow
+def test_a_load_in_a_loop_that_reads_the_same_again_counts_once(planted: dict[str, Recorded]) -> None:
+    """Except if it is volatile, or if its thread has written to memory since."""
+    unchanged = planted["unchanged"]
+    assert sums(unchanged, "x[threadIdx.x]", Kind.LOAD).requests == 1
+    assert sums(unchanged, "v[threadIdx.x]", Kind.LOAD).requests == 5
+    assert sums(unchanged, "x[64]", Kind.LOAD).requests == 5
+
+
+@pytest.mark.slow
+def test_atomics_belong_to_the_lines_that_call_them(planted: dict[str, Recorded]) -> None:
+    counts = planted["counts"]
+    assert counts.elsewhere == 0
+    found = {(each.line, each.kind, each.traffic.requests) for each in counts.accesses}
+    calls = ("atomicAdd(y, 1)", "atomicAdd(y + 1", "atomicMax(y + 2", "if (atomicCAS(y + 3")
+    assert {(line_of(call), Kind.ATOMIC, 1) for call in calls[:3]} < found
+    traffic = [each.traffic for each in counts.accesses if each.line == line_of(calls[3])]
+    assert sorted((each.requests, each.threads) for each in traffic) in ([(1, 1), (1, 32)], [(2, 33)])
+
+
+@pytest.mark.slow
+def test_functions_have_the_fmas_that_nvcc_makes_of_them(planted: dict[str, Recorded]) -> None:
+    executed = planted["functions"].executed
+    assert (executed.fma32, executed.add32, executed.special) == (4 + 5 + 1, 1, 4)
+    assert executed.thread_fma32 == 32 * (4 + 5 + 1)
+
+
+@pytest.mark.slow
 def test_a_large_launch_is_sampled_and_says_so(planted: dict[str, Recorded]) -> None:
     copy = planted["copy"]
-    assert (copy.blocks, copy.warps, copy.left_out) == (8, 8, 0)
-    assert (copy.launches, copy.weight) == (2, 2 * 50)
-    assert sums(copy, "x[i]", Kind.LOAD).requests == sums(copy, "y[i]", Kind.STORE).requests == 64
-    assert "sampled, 8 of 100 blocks and 8 of 32 warps of each" in paragraphs(copy)[0]
+    assert (copy.blocks, copy.left_out) == (16, 0)  # with 512 warps
+    assert (copy.launches, copy.weight) == (2, 2 * 100 / 16)
+    assert sums(copy, "x[i]", Kind.LOAD).requests == sums(copy, "y[i]", Kind.STORE).requests == 512
+    assert "sampled, 16 of 100 blocks were recorded" in paragraphs(copy)[0]
     assert "all accesses were recorded" in paragraphs(planted["strided"])[0]
 
 
@@ -422,7 +533,7 @@ def described(**changes: object) -> dict[str, object]:
     return {
         "kernel": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "dynamic_shared_bytes": 0, "barriers": 0,
         "warp_operations": 0, "global_read": 0, "global_written": 0, "shared_read": 0, "shared_written": 0,
-        "sampled_blocks": 1, "sampled_warps": 1, "left_out": 0, "instructions": [],
+        "sampled_blocks": 1, "left_out": 0, "instructions": [],
         "steps": [], "ran_blocks": 1, "waited": 0, "waitable": 0, "touched_bytes": 0, "unique_sectors": 0,
         "block_sectors": 0, **changes,
     }  # fmt: skip
@@ -454,7 +565,7 @@ def test_an_access_belongs_to_the_innermost_line_of_the_candidate(frames: list[o
 
 @pytest.mark.parametrize(
     "forged",
-    [{"sampled_blocks": -1}, {"instructions": 3}, {"instructions": [{}]}, {"sampled_warps": "x"}, {"left_out": None}],
+    [{"sampled_blocks": -1}, {"instructions": 3}, {"instructions": [{}]}, {"sampled_blocks": "x"}, {"left_out": None}],
     ids=str,
 )
 def test_a_forged_record_is_malformed(forged: dict[str, object]) -> None:

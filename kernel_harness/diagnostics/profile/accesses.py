@@ -28,13 +28,13 @@ _AS_ON_A_GPU = {("ptx.h", "copy")}
 class Traffic:
     """Sums over requests. A request is one memory access of a warp, which is those of its threads together.
 
-    `asked_bytes` is what the threads ask for. In global memory, `sectors` counts the pieces of 32 bytes that are moved;
-    `least_sectors` would hold the different bytes of each request, and `aligned_sectors` would be moved if each
-    contiguous run of addresses began at a multiple of 32 bytes. In shared memory, `wavefronts` counts the accesses to
-    the 32 banks, `least_wavefronts` those without a bank conflict, and `ways` is the degree of the worst conflict.
-    `repeated` counts atomic updates in global memory that wait for another update of the same request and address.
-    `l1_sectors` are sectors of loads that a model of the L1 cache has. `threads` counts the accesses of threads, and
-    `left_out` those that were not recorded.
+    `asked_bytes` is what the threads ask for. In global memory, `sectors` counts the pieces of 32 bytes that are moved,
+    again for atomic updates that wait for another of the same address; `least_sectors` would hold the different bytes
+    of each request, and `aligned_sectors` would be moved if each contiguous run of addresses began at a multiple of 32
+    bytes. In shared memory, `wavefronts` counts the accesses to the 32 banks, `least_wavefronts` those without a bank
+    conflict, and `ways` is the degree of the worst conflict. `repeated` counts atomic updates in global memory that
+    wait for another update of the same request and address. `l1_sectors` are sectors of loads that a model of the L1
+    cache has. `threads` counts the accesses of threads, and `left_out` those that were not recorded.
     """
 
     requests: int
@@ -66,9 +66,10 @@ class Traffic:
 
     @property
     def excess_bytes(self) -> int:
-        """Returns the bytes moved beyond the least possible. A repeated atomic update counts as one more sector."""
-        sectors = self.sectors - self.least_sectors + self.repeated
-        return SECTOR_BYTES * sectors + WAVEFRONT_BYTES * (self.wavefronts - self.least_wavefronts)
+        """Returns the bytes moved beyond the least possible."""
+        return SECTOR_BYTES * (self.sectors - self.least_sectors) + WAVEFRONT_BYTES * (
+            self.wavefronts - self.least_wavefronts
+        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Access:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The recorded accesses and instructions of a launch, of `blocks` of its blocks and `warps` warps in each of them.
+    """The recorded accesses and instructions of a launch, of all warps of `blocks` of its blocks.
 
     `launches` is how often the call launched this kernel with these sizes. Only the first such launch is recorded.
 
@@ -106,7 +107,6 @@ class Recorded:
     launch: Launched
     launches: int
     blocks: int
-    warps: int
     left_out: int
     elsewhere: int
     accesses: tuple[Access, ...]
@@ -126,12 +126,12 @@ class Recorded:
     @property
     def complete(self) -> bool:
         """Returns whether all accesses of the launch were recorded."""
-        return (self.blocks, self.warps, self.left_out) == (self.launch.blocks, self.warps_per_block, 0)
+        return (self.blocks, self.left_out) == (self.launch.blocks, 0)
 
     @property
     def weight(self) -> float:
-        """Returns how many times as many warps all equal launches have as were recorded."""
-        return self.launches * self.launch.blocks * self.warps_per_block / (self.blocks * self.warps)
+        """Returns how many times as many blocks all equal launches have as were recorded."""
+        return self.launches * self.launch.blocks / self.blocks
 
     @property
     def executed(self) -> Executed:
@@ -146,8 +146,8 @@ def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Rec
     often the call made such a launch, and `file` is the candidate's file. Raises KeyError, TypeError or ValueError if
     the message is malformed.
     """
-    blocks, warps = number(message["sampled_blocks"]), number(message["sampled_warps"])
-    if not blocks or not warps:
+    blocks = number(message["sampled_blocks"])
+    if not blocks:
         return None
     sums: dict[tuple[int, str, Kind, bool], Traffic] = {}
     elsewhere = 0
@@ -167,7 +167,7 @@ def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Rec
     work = parse_work(message["steps"], file)
     launch = Launched.parse(message)
     return Recorded(
-        launch, launches, blocks, warps, elsewhere=elsewhere, accesses=accesses, work=work,
+        launch, launches, blocks, elsewhere=elsewhere, accesses=accesses, work=work,
         launched_at=_launched_at(launch.kernel, file), **totals,
     )  # fmt: skip
 

@@ -96,8 +96,9 @@ def _cost_s(access: Access, target: Target, per_s: float) -> float:
 
 
 def _repeats(access: Access) -> bool:
+    """Returns whether most of the excess are sectors of updates that wait for another of the same address."""
     traffic = access.traffic
-    return access.kind is Kind.ATOMIC and traffic.repeated > traffic.sectors - traffic.least_sectors
+    return access.kind is Kind.ATOMIC and 2 * traffic.repeated > traffic.sectors - traffic.least_sectors
 
 
 def _problem(access: Access) -> str:
@@ -110,7 +111,7 @@ def _problem(access: Access) -> str:
             f"{threads} threads of each warp update the same address, one after the other; combine the values of the "
             "warp first and let one thread update"
         )
-    verb = {Kind.LOAD: "read", Kind.STORE: "write", Kind.ATOMIC: "update"}[access.kind]
+    verb = {Kind.LOAD: "read", Kind.STORE: "write", Kind.ATOMIC: "update", Kind.COPY: "write"}[access.kind]
     moved, asked = _number(traffic.sectors / traffic.requests), _number(traffic.asked_bytes / traffic.requests)
     what = f"each warp {verb}s {moved} sectors of 32 bytes for {asked} bytes"
     fewer = f"{_number(traffic.sectors / traffic.least_sectors)} times fewer sectors"

@@ -169,8 +169,7 @@ def _dram_bytes(
         recorded.launch.blocks,
         sum(times for _, times in accesses) / max(len(accesses), 1) / recorded.weight,
     )
-    warps = recorded.warps_per_block / recorded.warps
-    of_block = SECTOR_BYTES * recorded.block_sectors / recorded.blocks * warps * max(beyond, 1)
+    of_block = SECTOR_BYTES * recorded.block_sectors / recorded.blocks * max(beyond, 1)
     unique = (
         SECTOR_BYTES * recorded.unique_sectors if recorded.complete else min(of_block * blocks, recorded.touched_bytes)
     )

@@ -10,11 +10,15 @@ _OPENING, _CLOSING = "[(", "])"
 
 
 class Kind(StrEnum):
-    """What an instruction does to memory. An atomic operation both reads and writes."""
+    """What an instruction does to memory. An atomic operation both reads and writes.
+
+    An asynchronous copy is a load of global memory and a copy to shared memory.
+    """
 
     LOAD = "load"
     STORE = "store"
     ATOMIC = "atomic"
+    COPY = "copy"
 
 
 def expression(text: str, column: int, kind: Kind) -> str | None:

@@ -86,11 +86,10 @@ def _sampling(recorded: Recorded) -> str:
         text += "all accesses were recorded."
     else:
         text += (
-            f"sampled, {recorded.blocks} of {launch.blocks} blocks and {recorded.warps} of {recorded.warps_per_block} "
-            "warps of each were recorded. The numbers are those of the sample."
+            f"sampled, {recorded.blocks} of {launch.blocks} blocks were recorded. The numbers are those of the sample."
         )
     if recorded.left_out:
-        text += f" {recorded.left_out} accesses of threads are left out: more than 1024 by a warp at one place."
+        text += f" {recorded.left_out} accesses of threads are left out: more than 1024 by a thread at one place."
     if not recorded.accesses:
         text += " No access belongs to a line of the file."
     if recorded.elsewhere:

@@ -23,10 +23,12 @@ class Executed:
 
     `fma32`, `add32` (which are sums and products alone) and `other32` (comparisons and the like) are float32
     operations, and the same with 64 for float64. `special` are divisions, roots and functions such as exp, each counted
-    once. `convert` are conversions of types. `integer` and `control` are those of g++'s code; nvcc's code has others.
-    `tensor32_flops` and `tensor64_flops` are operations of tensor cores on numbers, not instructions.
+    once. The FMAs that nvcc makes of a float32 one are among `fma32`. `convert` are conversions of types. `integer` and
+    `control` are those of g++'s code; nvcc's code has others. `tensor32_flops` and `tensor64_flops` are operations of
+    tensor cores on numbers, not instructions.
 
-    `active` is the sum over the instructions of the share of the warp's threads that take part.
+    `active` is the sum over the instructions of the share of the warp's threads that take part. `thread_fma32` are the
+    float32 FMAs of these threads.
     """
 
     fma32: int = 0
@@ -42,6 +44,7 @@ class Executed:
     tensor32_flops: int = 0
     tensor64_flops: int = 0
     active: float = 0.0
+    thread_fma32: int = 0
 
     def __add__(self, other: Executed) -> Executed:
         return Executed(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -109,20 +112,18 @@ def parse(steps: Sequence[Mapping[str, Any]], file: CandidateFile) -> tuple[Work
 
 
 def _executed(kinds: Mapping[str, int], warps: int, threads: int) -> Executed:
-    """Returns the instructions of a basic block. A product and a sum in one basic block are one FMA, as nvcc's."""
+    """Returns the instructions of a basic block."""
     counts = {kind: kinds.get(kind, 0) for kind in ("other32", "other64", "special", "convert", "integer", "control")}
     for bits in ("32", "64"):
-        products, additions = kinds.get(f"mul{bits}", 0), kinds.get(f"add{bits}", 0)
-        counts[f"fma{bits}"] = min(products, additions)
-        counts[f"add{bits}"] = abs(products - additions)
+        counts[f"fma{bits}"] = kinds.get(f"fma{bits}", 0) + kinds.get(f"expanded{bits}", 0)
+        counts[f"add{bits}"] = kinds.get(f"add{bits}", 0) + kinds.get(f"mul{bits}", 0)
     of_warps = {kind: count * warps for kind, count in counts.items()}
-    return Executed(**of_warps, active=sum(counts.values()) * threads / LANES)
+    return Executed(**of_warps, active=sum(counts.values()) * threads / LANES, thread_fma32=counts["fma32"] * threads)
 
 
 def _by_tensor_cores(kinds: Mapping[str, int], threads: int) -> Executed:
-    return Executed(
-        tensor32_flops=2 * threads * kinds.get("mul32", 0), tensor64_flops=2 * threads * kinds.get("mul64", 0)
-    )
+    products = {bits: kinds.get(f"mul{bits}", 0) + kinds.get(f"fma{bits}", 0) for bits in ("32", "64")}
+    return Executed(tensor32_flops=2 * threads * products["32"], tensor64_flops=2 * threads * products["64"])
 
 
 def _is_tensor(frames: Sequence[Any]) -> bool:

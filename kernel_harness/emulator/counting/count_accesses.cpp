@@ -9,8 +9,9 @@ namespace {
 profile::Access access_of(AccessKind kind) {
   switch (kind) {
     case AccessKind::kRead:
-    case AccessKind::kVolatileRead:
       return profile::Access::kLoad;
+    case AccessKind::kVolatileRead:
+      return profile::Access::kVolatileLoad;
     case AccessKind::kAtomicLoad:
       return profile::Access::kAtomicLoad;
     case AccessKind::kAtomicExchange:
@@ -27,6 +28,14 @@ inline void accessed(const void* address, std::size_t bytes, AccessKind kind, co
 }
 
 inline void fenced() {}
+
+inline void entered() {
+  if (profile::on) profile::called();
+}
+
+inline void left() {
+  if (profile::on) profile::returned();
+}
 
 }  // namespace
 }  // namespace emulator

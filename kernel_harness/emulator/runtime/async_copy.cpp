@@ -62,7 +62,7 @@ Queue& mine() { return running_block().threads[threadIdx.x + blockDim.x * (threa
 void report(const Copy& copy, const void* site) {
   if (!profile::on) return;
   if (copy.bytes > copy.zeros) profile::touched(copy.from, copy.bytes - copy.zeros, profile::Access::kLoad, site);
-  profile::touched(copy.to, copy.bytes, profile::Access::kStore, site);
+  profile::touched(copy.to, copy.bytes, profile::Access::kCopy, site);
 }
 
 }  // namespace

@@ -93,11 +93,11 @@ void Core::begin_block(std::uint64_t number) {
   next_ = interrupted_ = 0;
   abandoned_ = false;
   alive_ = static_cast<unsigned>(threads_.size());
-  row_end = sanitize::on ? 0 : blockDim.x;
+  const bool reports = sanitize::on || profile::on;  // then each thread runs by itself, so that all begin alike
+  row_end = reports ? 0 : blockDim.x;
   poison();
-  if (!sanitize::on) return;
-  reset_records();
-  sanitize::begin_block(number, alive_);
+  if (reports) reset_records();
+  if (sanitize::on) sanitize::begin_block(number, alive_);
 }
 
 // Clears the records of waiting threads. The caller guarantees that no thread of the block has waited yet.

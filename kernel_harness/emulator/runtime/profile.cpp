@@ -1,6 +1,6 @@
 // Keeps the counts of each launch for a profile, and writes them as JSON. Counted code reports its accesses and basic
 // blocks: see counting/count_accesses.cpp. Those of a few blocks are recorded by warp: see profile_accesses.h and
-// profile_steps.h.
+// profile_warps.h.
 #include "emulator/profile.h"
 
 #include <dlfcn.h>
@@ -15,6 +15,7 @@
 #include "emulator/memory.h"
 #include "json_text.h"
 #include "profile_accesses.h"
+#include "profile_warps.h"
 
 namespace emulator {
 
@@ -27,11 +28,10 @@ bool on = false;
 
 namespace {
 
-// Recorded are this many blocks of a launch, warps of a block, and different launches of a profile.
-struct Sample {
-  std::uint64_t blocks, warps;
-};
-constexpr Sample kOfAll{8, 8}, kOnlyRun{3, 32};  // if all blocks run, and if no others run
+// Recorded are all warps of some blocks of a launch: so many that they have at least kMostWarps warps, and no fewer than
+// kLeastBlocks. If no other blocks run, it is only kOnlyRun blocks. Of a profile, kMostLaunches different launches are
+// recorded.
+constexpr std::uint64_t kMostWarps = 512, kLeastBlocks = 8, kOnlyRun = 3;
 constexpr std::uint64_t kMostLaunches = 32;
 // The instructions of one launch that are reported: those that move the most bytes.
 constexpr std::size_t kMostInstructions = 100;
@@ -49,7 +49,7 @@ struct Counts {
   Count barriers{0}, warp_operations{0}, global_read{0}, global_written{0}, shared_read{0}, shared_written{0};
   Records records;
   Instructions instructions;
-  std::uint64_t sampled_blocks = 0, sampled_warps = 0, left_out = 0, ran_blocks = 0;
+  std::uint64_t sampled_blocks = 0, left_out = 0, ran_blocks = 0;
   std::uint64_t waited = 0, waitable = 0, touched_bytes = 0, sectors = 0, block_sectors = 0;
   std::vector<std::uint64_t> only;  // the numbers of the blocks that run, if only a sample runs
   std::map<const void*, Executed> steps;
@@ -87,6 +87,7 @@ BlockRecord* running_record() {
   };
   static thread_local Known known;
   if (known.launch == launch_number && same(known.block, blockIdx)) return known.record;
+  if (known.launch == launch_number && known.record) known.record->release();
   known = {launch_number, blockIdx, nullptr};
   const std::uint64_t number = (static_cast<std::uint64_t>(blockIdx.z) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   for (const auto& each : counted.back().records)
@@ -105,12 +106,12 @@ void settle() {
   for (const auto& block : last.records) {
     block->settle();
     last.left_out += block->left_out;
-    last.waited += block->steps.waited;
-    last.waitable += block->steps.waitable;
+    last.waited += block->waited;
+    last.waitable += block->waitable;
     last.block_sectors += block->sectors.size();
     sectors.merge(block->sectors);
     allocations.merge(block->allocations);
-    for (const auto& [site, executed] : block->steps.sums()) {
+    for (const auto& [site, executed] : block->executed()) {
       last.steps[site].warps += executed.warps;
       last.steps[site].threads += executed.threads;
     }
@@ -138,7 +139,7 @@ void put_site(std::string& text, const void* site) {
 }
 
 void put(std::string& text, const Instruction& instruction, const Traffic& traffic) {
-  constexpr const char* kinds[] = {"load", "store", "atomic"};
+  constexpr const char* kinds[] = {"load", "store", "atomic", "copy"};
   put_site(text, instruction.site);
   text += std::string(", \"kind\": \"") + kinds[static_cast<int>(instruction.kind)] + "\"";
   put(text, "shared", instruction.space == Space::kShared);
@@ -204,14 +205,13 @@ void launched(const Launch& launch) {
   now.ran_blocks = only_sample ? 0 : volume(launch.grid);
   if (!wants_records()) return;
   const bool alone = only_sample && !launch.cooperative;  // the blocks of a cooperative launch wait for each other
-  const Sample& most = alone ? kOnlyRun : kOfAll;
   const std::uint64_t threads = volume(launch.block), warps = (threads + kWarpSize - 1) / kWarpSize;
-  const std::vector<std::uint64_t> sampled = spread(warps, most.warps), blocks = spread(volume(launch.grid), most.blocks);
-  for (const std::uint64_t number : blocks) now.records.push_back(std::make_unique<BlockRecord>(number, warps, sampled, l1_of_block(threads)));
+  const std::uint64_t most = alone ? kOnlyRun : std::max(kLeastBlocks, kMostWarps / std::max<std::uint64_t>(warps, 1));
+  const std::vector<std::uint64_t> blocks = spread(volume(launch.grid), most);
+  for (const std::uint64_t number : blocks) now.records.push_back(std::make_unique<BlockRecord>(number, warps, l1_of_block(threads)));
   now.only = alone ? blocks : spread(volume(launch.grid), volume(launch.grid));
   now.ran_blocks = now.only.size();
   now.sampled_blocks = now.records.size();
-  now.sampled_warps = sampled.size();
 }
 
 void met_at_barrier() {
@@ -221,7 +221,8 @@ void met_at_barrier() {
 
 void met_in_warp(unsigned first, std::uint32_t lanes) {
   add(counted.back().warp_operations);
-  if (BlockRecord* record = running_record()) record->meet(first, lanes);
+  if (lanes != ~0u) return;  // threads that meet without others are together at this place anyway
+  if (BlockRecord* record = running_record()) record->meet(first);
 }
 
 // Counts one access. An access to a kernel's local variable is in neither device nor shared memory and is not counted.
@@ -232,7 +233,7 @@ void touched(const void* address, std::size_t bytes, Access access, const void* 
   const Allocation held = shared ? Allocation{} : allocation_of(address);
   if (!shared && !held.start) return;
   Counts& now = counted.back();
-  const bool reads = access != Access::kStore && access != Access::kAtomicCompare, writes = access != Access::kLoad && access != Access::kAtomicLoad;
+  const bool reads = access != Access::kStore && access != Access::kCopy && access != Access::kAtomicCompare, writes = access != Access::kLoad && access != Access::kVolatileLoad && access != Access::kAtomicLoad;
   if (reads) add(shared ? now.shared_read : now.global_read, bytes);
   if (writes) add(shared ? now.shared_written : now.global_written, bytes);
   BlockRecord* record = running_record();
@@ -244,6 +245,16 @@ void touched(const void* address, std::size_t bytes, Access access, const void* 
 void stepped(const void* site) {
   if (counted.empty() || !in_kernel()) return;
   if (BlockRecord* record = running_record()) record->step(running_thread(), site);
+}
+
+void called() {
+  if (counted.empty() || !in_kernel()) return;
+  if (BlockRecord* record = running_record()) record->change_depth(running_thread(), 1);
+}
+
+void returned() {
+  if (counted.empty() || !in_kernel()) return;
+  if (BlockRecord* record = running_record()) record->change_depth(running_thread(), -1);
 }
 
 }  // namespace profile
@@ -279,7 +290,6 @@ extern "C" const char* emulator_profile_end() {
     put(text, "shared_read", each.shared_read);
     put(text, "shared_written", each.shared_written);
     put(text, "sampled_blocks", each.sampled_blocks);
-    put(text, "sampled_warps", each.sampled_warps);
     put(text, "left_out", each.left_out);
     put(text, "ran_blocks", each.ran_blocks);
     put(text, "waited", each.waited);

@@ -18,5 +18,8 @@ inline void fenced() {
   if (sanitize::inside) sanitize::fence();
 }
 
+inline void entered() {}
+inline void left() {}
+
 }  // namespace
 }  // namespace emulator

@@ -1,5 +1,6 @@
 // The functions that code compiled with -fsanitize=thread calls before each memory access. The functions for atomic
-// accesses also make the access. One source of a library includes this header, and defines `accessed` and `fenced`.
+// accesses also make the access. One source of a library includes this header, and defines the functions that are
+// declared here.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,8 @@ constexpr bool only_reads(AccessKind kind) { return kind == AccessKind::kRead ||
 namespace {
 void accessed(const void* address, std::size_t bytes, AccessKind kind, const void* caller);
 void fenced();
+void entered();  // a function begins, where the compiler reports that
+void left();     // it ends
 }  // namespace
 
 }  // namespace emulator
@@ -85,8 +88,8 @@ void __tsan_atomic_thread_fence(int) {
 }
 void __tsan_atomic_signal_fence(int) {}
 void __tsan_init() {}
-void __tsan_func_entry(void*) {}
-void __tsan_func_exit() {}
+void __tsan_func_entry(void*) { emulator::entered(); }
+void __tsan_func_exit() { emulator::left(); }
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 }

@@ -11,9 +11,9 @@
 namespace emulator {
 
 // Replaces the value at `address` by update(value), and returns the old value. Repeats a compare-and-swap until no
-// other thread changes the value in between.
+// other thread changes the value in between. It is inlined, so that a profile knows the kernel's line.
 template <class T, class Update>
-T atomically(T* address, Update update) {
+__attribute__((always_inline)) inline T atomically(T* address, Update update) {
   before_atomic();
   using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
   auto* bits = reinterpret_cast<Bits*>(address);
@@ -36,7 +36,7 @@ T wrapping_sum(T a, T b) {
 }  // namespace emulator
 
 #define EMULATOR_ATOMIC_1(NAME, T, EXPRESSION) \
-  inline T NAME(T* p, T v) { return emulator::atomically(p, [=]([[maybe_unused]] T old) -> T { return EXPRESSION; }); }
+  __attribute__((always_inline)) inline T NAME(T* p, T v) { return emulator::atomically(p, [=]([[maybe_unused]] T old) -> T { return EXPRESSION; }); }
 #define EMULATOR_ATOMIC(NAME, T, EXPRESSION)      \
   EMULATOR_ATOMIC_1(NAME, T, EXPRESSION)          \
   EMULATOR_ATOMIC_1(NAME##_block, T, EXPRESSION)  \
@@ -49,7 +49,7 @@ T wrapping_sum(T a, T b) {
   EMULATOR_ATOMIC(atomicOr, T, old | v)      \
   EMULATOR_ATOMIC(atomicXor, T, old ^ v)
 #define EMULATOR_CAS(NAME, T) \
-  inline T NAME(T* p, T expected, T v) { return emulator::atomically(p, [=](T old) -> T { return old == expected ? v : old; }); }
+  __attribute__((always_inline)) inline T NAME(T* p, T expected, T v) { return emulator::atomically(p, [=](T old) -> T { return old == expected ? v : old; }); }
 #define EMULATOR_CASES(T) EMULATOR_CAS(atomicCAS, T) EMULATOR_CAS(atomicCAS_block, T) EMULATOR_CAS(atomicCAS_system, T)
 
 EMULATOR_ATOMIC(atomicAdd, int, emulator::wrapping_sum(old, v))
@@ -84,7 +84,7 @@ EMULATOR_CASES(unsigned short)
 #undef EMULATOR_ATOMIC_1
 
 // Each component is a separate atomic operation, because the hardware guarantees no more.
-inline float2 atomicAdd(float2* p, float2 v) { return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y)}; }
-inline float4 atomicAdd(float4* p, float4 v) {
+__attribute__((always_inline)) inline float2 atomicAdd(float2* p, float2 v) { return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y)}; }
+__attribute__((always_inline)) inline float4 atomicAdd(float4* p, float4 v) {
   return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z), atomicAdd(&p->w, v.w)};
 }

@@ -84,9 +84,6 @@ inline double root_to_odd(double x) {
   inline float __fsub_##SUFFIX(float a, float b) { return emulator::sum_float(a, -b, emulator::Round::DIRECTION); }              \
   inline float __fmul_##SUFFIX(float a, float b) { return emulator::directed_float(static_cast<double>(a) * b, emulator::Round::DIRECTION); } \
   inline float __fmaf_##SUFFIX(float a, float b, float c) { return emulator::sum_float(static_cast<double>(a) * b, c, emulator::Round::DIRECTION); } \
-  inline float __fdiv_##SUFFIX(float a, float b) { return emulator::directed_float(emulator::quotient_to_odd(a, b), emulator::Round::DIRECTION); } \
-  inline float __frcp_##SUFFIX(float a) { return __fdiv_##SUFFIX(1.0f, a); }                                                     \
-  inline float __fsqrt_##SUFFIX(float a) { return emulator::directed_float(emulator::root_to_odd(a), emulator::Round::DIRECTION); } \
   inline float __double2float_##SUFFIX(double a) { return emulator::directed_float(a, emulator::Round::DIRECTION); }             \
   inline float __int2float_##SUFFIX(int a) { return emulator::directed_float(a, emulator::Round::DIRECTION); }                   \
   inline float __uint2float_##SUFFIX(unsigned a) { return emulator::directed_float(a, emulator::Round::DIRECTION); }             \
@@ -103,6 +100,17 @@ EMULATOR_ROUNDED(rz, zero)
 EMULATOR_ROUNDED(rd, down)
 EMULATOR_ROUNDED(ru, up)
 #undef EMULATOR_ROUNDED
+#define EMULATOR_ROUNDED(SUFFIX, DIRECTION)                                                                                         \
+  inline float __fdiv_##SUFFIX(float a, float b) { return emulator::directed_float(emulator::quotient_to_odd(a, b), emulator::Round::DIRECTION); } \
+  inline float __frcp_##SUFFIX(float a) { return __fdiv_##SUFFIX(1.0f, a); }                                                        \
+  inline float __fsqrt_##SUFFIX(float a) { return emulator::directed_float(emulator::root_to_odd(a), emulator::Round::DIRECTION); }
+EMULATOR_ROUNDED(rz, zero)
+EMULATOR_ROUNDED(rd, down)
+EMULATOR_ROUNDED(ru, up)
+#undef EMULATOR_ROUNDED
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __frcp_rn(float a) { return 1.0f / a; }
+inline float __fsqrt_rn(float a) { return sqrtf(a); }
 inline float __ll2float_rn(long long a) { return static_cast<float>(a); }
 inline float __ull2float_rn(unsigned long long a) { return static_cast<float>(a); }
 inline double __ll2double_rn(long long a) { return static_cast<double>(a); }
@@ -120,22 +128,38 @@ inline float __frsqrt_rn(float a) { return static_cast<float>(1 / sqrt(static_ca
 
 // ------------------------------------------------------------------------------------------ approximations
 
-inline float __fdividef(float a, float b) { return a / b; }
+// A GPU has an instruction for these. They are calls, so that a profile can tell them from the exact functions.
+#define EMULATOR_APPROXIMATE(NAME, PARAMETERS, VALUE) \
+  extern "C" __attribute__((noinline, no_sanitize_coverage)) inline float emulator_approximate_##NAME PARAMETERS { return VALUE; }
+EMULATOR_APPROXIMATE(quotient, (float a, float b), a / b)
+EMULATOR_APPROXIMATE(exp, (float x), expf(x))
+EMULATOR_APPROXIMATE(exp10, (float x), static_cast<float>(pow(10.0, x)))
+EMULATOR_APPROXIMATE(log, (float x), logf(x))
+EMULATOR_APPROXIMATE(log2, (float x), log2f(x))
+EMULATOR_APPROXIMATE(log10, (float x), log10f(x))
+EMULATOR_APPROXIMATE(pow, (float x, float y), powf(x, y))
+EMULATOR_APPROXIMATE(sin, (float x), sinf(x))
+EMULATOR_APPROXIMATE(cos, (float x), cosf(x))
+EMULATOR_APPROXIMATE(tan, (float x), tanf(x))
+EMULATOR_APPROXIMATE(tanh, (float x), tanhf(x))
+EMULATOR_APPROXIMATE(inverse_root, (float x), 1.0f / sqrtf(x))
+#undef EMULATOR_APPROXIMATE
+inline float __fdividef(float a, float b) { return emulator_approximate_quotient(a, b); }
 inline double fdivide(double a, double b) { return a / b; }
 inline float fdividef(float a, float b) { return a / b; }
-inline float __expf(float x) { return expf(x); }
-inline float __exp10f(float x) { return static_cast<float>(pow(10.0, x)); }
-inline float __logf(float x) { return logf(x); }
-inline float __log2f(float x) { return log2f(x); }
-inline float __log10f(float x) { return log10f(x); }
-inline float __powf(float x, float y) { return powf(x, y); }
-inline float __sinf(float x) { return sinf(x); }
-inline float __cosf(float x) { return cosf(x); }
-inline float __tanf(float x) { return tanf(x); }
-inline float __tanhf(float x) { return tanhf(x); }
-inline void __sincosf(float x, float* s, float* c) { *s = sinf(x), *c = cosf(x); }
+inline float __expf(float x) { return emulator_approximate_exp(x); }
+inline float __exp10f(float x) { return emulator_approximate_exp10(x); }
+inline float __logf(float x) { return emulator_approximate_log(x); }
+inline float __log2f(float x) { return emulator_approximate_log2(x); }
+inline float __log10f(float x) { return emulator_approximate_log10(x); }
+inline float __powf(float x, float y) { return emulator_approximate_pow(x, y); }
+inline float __sinf(float x) { return emulator_approximate_sin(x); }
+inline float __cosf(float x) { return emulator_approximate_cos(x); }
+inline float __tanf(float x) { return emulator_approximate_tan(x); }
+inline float __tanhf(float x) { return emulator_approximate_tanh(x); }
+inline void __sincosf(float x, float* s, float* c) { *s = emulator_approximate_sin(x), *c = emulator_approximate_cos(x); }
 inline float __saturatef(float x) { return emulator::saturated(x); }
-inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline float rsqrtf(float x) { return emulator_approximate_inverse_root(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
 inline double rcbrt(double x) { return 1.0 / cbrt(x); }

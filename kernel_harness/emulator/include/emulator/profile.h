@@ -10,7 +10,7 @@ namespace emulator::profile {
 
 extern bool on;
 
-enum class Access : std::uint8_t { kLoad, kStore, kAtomicLoad, kAtomicUpdate, kAtomicCompare };
+enum class Access : std::uint8_t { kLoad, kVolatileLoad, kStore, kCopy, kAtomicLoad, kAtomicUpdate, kAtomicCompare };
 
 void launched(const Launch& launch);                       // a launch begins; no other launch runs until it ends
 std::uint64_t blocks_to_run(std::uint64_t blocks);         // how many of the newest launch's blocks run: fewer if only a sample runs
@@ -21,5 +21,8 @@ void met_in_warp(unsigned first, std::uint32_t lanes);     // lanes of the warp 
 void touched(const void* address, std::size_t bytes, Access access, const void* site);
 // The running thread begins a basic block. `site` is the return address of the call that reports it.
 void stepped(const void* site);
+// The running thread has called a function, or is about to return from one.
+void called();
+void returned();
 
 }  // namespace emulator::profile

@@ -1,0 +1,222 @@
+// Records the threads of a block, and runs its warps again with their threads together.
+#include "profile_warps.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace emulator::profile {
+namespace {
+
+constexpr std::uint32_t kWidest = 16;     // the most bytes that one instruction reads or writes for a thread
+constexpr std::uint32_t kMost = 1024;     // events of a thread at one place between two barriers
+constexpr std::uint32_t kStep = 0;        // the bytes of an event that begins a basic block
+constexpr std::uint32_t kNothing = ~0u;   // the bytes of an access that turned out to be a part of another
+constexpr std::uint64_t kMeeting = std::numeric_limits<std::uint64_t>::max();  // the order of a meeting: behind all else
+constexpr unsigned kSiteBits = 40;
+
+bool only_reads(Access access) { return access == Access::kLoad || access == Access::kVolatileLoad || access == Access::kAtomicLoad; }
+
+Kind kind_of(Access access) {
+  if (only_reads(access)) return Kind::kLoad;
+  if (access == Access::kCopy) return Kind::kCopy;
+  return access == Access::kStore ? Kind::kStore : Kind::kAtomic;
+}
+
+}  // namespace
+
+// Instructions of a called function come before those of its caller, because a GPU returns from the call before it goes
+// on.
+std::uint64_t BlockRecord::order_of(const Lane& lane, const void* site) {
+  constexpr int deepest = 1 << 20;
+  const auto height = static_cast<std::uint64_t>(std::clamp(deepest - lane.depth, 0, deepest));
+  return height << kSiteBits | (reinterpret_cast<std::uintptr_t>(site) & ((std::uint64_t{1} << kSiteBits) - 1));
+}
+
+unsigned BlockRecord::instruction_of(const Instruction& instruction) {
+  unsigned& guess = recent_instructions_[(reinterpret_cast<std::uintptr_t>(instruction.site) + 64 * static_cast<unsigned>(instruction.kind)) % recent_instructions_.size()];
+  if (guess < instructions_.size() && instructions_[guess] == instruction) return guess;
+  const auto [found, fresh] = instruction_of_.try_emplace(instruction, static_cast<unsigned>(instructions_.size()));
+  if (fresh) {
+    instructions_.push_back(instruction);
+    for (Warp& warp : warps_) {
+      warp.accessed.emplace_back();
+      warp.loaded.emplace_back();
+    }
+  }
+  return guess = found->second;
+}
+
+unsigned BlockRecord::step_of(const void* site) {
+  unsigned& guess = recent_steps_[reinterpret_cast<std::uintptr_t>(site) % recent_steps_.size()];
+  if (guess < sites_.size() && sites_[guess] == site) return guess;
+  const auto [found, fresh] = step_of_.try_emplace(site, static_cast<unsigned>(sites_.size()));
+  if (fresh) {
+    sites_.push_back(site);
+    executed_.emplace_back();
+    for (Warp& warp : warps_) warp.stepped.emplace_back();
+  }
+  return guess = found->second;
+}
+
+// Returns whether a load reads what the one before it at this place has read, without a write of the thread in between.
+// nvcc keeps the value in a register.
+bool BlockRecord::repeats(Load& last, const Load& load) { return std::exchange(last, load) == load; }
+
+// The emulator makes an atomic operation such as atomicAdd of an atomic load and a compare-and-swap that it may repeat. A
+// GPU makes one update.
+void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site) {
+  Warp& warp = warps_[thread / kWarpSize];
+  const unsigned number = thread % kWarpSize;
+  Lane& lane = warp.lanes[number];
+  if (access == Access::kAtomicCompare && lane.last_address == address) {
+    if (lane.last == Access::kAtomicCompare) return;
+    if (lane.last == Access::kAtomicLoad && lane.recorded) {
+      const auto load = std::find_if(lane.events.rbegin(), lane.events.rend(), [](const Event& each) { return each.bytes != kStep; });
+      if (load != lane.events.rend()) load->bytes = kNothing;
+    }
+  }
+  const unsigned index = instruction_of({site, space, kind_of(access)});
+  if (access == Access::kLoad && repeats(warp.loaded[index][number], {address, lane.writes})) return;
+  if (!only_reads(access)) ++lane.writes;
+  // A GPU splits an access to a larger object into instructions of equal size.
+  const auto piece = static_cast<std::uint32_t>(std::min<std::size_t>(bytes & -bytes, kWidest));
+  const std::uint64_t order = order_of(lane, site);
+  for (std::size_t at = 0; at < bytes; at += piece) {
+    lane.recorded = warp.accessed[index][number]++ < kMost;
+    if (lane.recorded) lane.events.push_back({order, address + at, index, piece});
+    else ++left_out;
+  }
+  lane.last_address = address;
+  lane.last = access;
+}
+
+void BlockRecord::step(unsigned thread, const void* site) {
+  Warp& warp = warps_[thread / kWarpSize];
+  const unsigned number = thread % kWarpSize, index = step_of(site);
+  Lane& lane = warp.lanes[number];
+  const std::uint64_t order = order_of(lane, site);
+  if (warp.stepped[index][number]++ < kMost) lane.events.push_back({order, 0, index, kStep});
+}
+
+void BlockRecord::change_depth(unsigned thread, int change) { warps_[thread / kWarpSize].lanes[thread % kWarpSize].depth += change; }
+
+void BlockRecord::meet(unsigned first) {
+  for (Lane& lane : warps_[first / kWarpSize].lanes) {
+    lane.events.push_back({kMeeting, 0, 0, kNothing});
+    ++lane.writes;  // of other threads
+  }
+}
+
+void BlockRecord::touch(const Allocation& held) {
+  if (held.start != last_start_) allocations[held.start] = held.bytes;
+  last_start_ = held.start;
+}
+
+// Runs the warp again up to its next request. Returns whether there is one.
+bool BlockRecord::run_to_request(Warp& warp, Request& request, unsigned& instruction) {
+  for (;;) {
+    std::uint64_t first = kMeeting;
+    std::uint32_t lanes = 0;
+    for (unsigned i = 0; i < kWarpSize; ++i) {
+      const Lane& lane = warp.lanes[i];
+      if (lane.next >= lane.events.size()) continue;
+      const std::uint64_t order = lane.events[lane.next].order;
+      if (order < first) lanes = 0;
+      first = std::min(first, order);
+      if (order == first) lanes |= 1u << i;
+    }
+    if (!lanes) return false;
+    const Lane& one = warp.lanes[static_cast<unsigned>(std::countr_zero(lanes))];
+    const Event event = one.events[one.next];
+    request = {0, event.bytes, {}};
+    for_lanes(lanes, [&](unsigned i) {
+      Lane& lane = warp.lanes[i];
+      const Event& each = lane.events[lane.next];
+      if (each.index != event.index || each.bytes != event.bytes) return;  // for example to another kind of memory
+      request.lanes |= 1u << i;
+      request.address[i] = each.address;
+      ++lane.next;
+    });
+    if (event.bytes == kNothing) continue;
+    instruction = event.index;
+    if (event.bytes != kStep) return true;
+    ++executed_[event.index].warps;
+    executed_[event.index].threads += static_cast<std::uint64_t>(std::popcount(request.lanes));
+    ++warp.executed;
+  }
+}
+
+// Adds what was not recorded, as if the threads had done it together.
+void BlockRecord::add_unrecorded(Warp& warp) {
+  const auto beyond = [](std::uint32_t n) { return n - std::min(n, kMost); };
+  for (std::size_t i = 0; i < warp.accessed.size(); ++i)
+    for (const std::uint32_t n : std::exchange(warp.accessed[i], {}))
+      if (beyond(n)) sums[instructions_[i]].left_out += beyond(n);
+  for (std::size_t i = 0; i < warp.stepped.size(); ++i) {
+    const ByLane counts = std::exchange(warp.stepped[i], {});
+    const std::uint32_t most = beyond(*std::max_element(counts.begin(), counts.end()));
+    executed_[i].warps += most;
+    warp.executed += most;
+    for (const std::uint32_t n : counts) executed_[i].threads += beyond(n);
+  }
+}
+
+void BlockRecord::add_request(const Instruction& instruction, const Request& request) {
+  Traffic& to = sums[instruction];
+  to.add(request, instruction.space, instruction.kind);
+  if (instruction.space == Space::kShared) return;
+  std::uintptr_t before = 0;
+  for (const std::uintptr_t address : sorted(request)) {
+    for (std::uintptr_t sector = address / kSectorBytes; sector <= (address + request.bytes - 1) / kSectorBytes; ++sector) {
+      if (sector == before) continue;
+      before = sector;
+      if (instruction.kind == Kind::kLoad && l1_.read(sector)) {
+        ++to.l1_sectors;
+      } else {
+        sectors.insert(sector);
+      }
+    }
+  }
+}
+
+// The warps take turns after each request, as those of a GPU may, so their requests go through the cache in this order.
+void BlockRecord::settle() {
+  Request request;
+  unsigned instruction = 0;
+  for (bool more = true; more;) {
+    more = false;
+    for (Warp& warp : warps_)
+      if (run_to_request(warp, request, instruction)) {
+        more = true;
+        add_request(instructions_[instruction], request);
+      }
+  }
+  std::uint64_t most = 0;
+  for (Warp& warp : warps_) {
+    add_unrecorded(warp);
+    for (Lane& lane : warp.lanes) {
+      lane.events.clear();
+      lane.next = 0;
+      lane.last = Access::kLoad;
+      ++lane.writes;
+    }
+    most = std::max(most, warp.executed);
+  }
+  waitable += most * warps_.size();
+  for (Warp& warp : warps_) waited += most - std::exchange(warp.executed, 0);
+}
+
+void BlockRecord::release() {
+  settle();
+  for (Warp& warp : warps_)
+    for (Lane& lane : warp.lanes) std::vector<Event>().swap(lane.events);
+}
+
+std::map<const void*, Executed> BlockRecord::executed() const {
+  std::map<const void*, Executed> all;
+  for (std::size_t i = 0; i < sites_.size(); ++i) all[sites_[i]] = executed_[i];
+  return all;
+}
+
+}  // namespace emulator::profile

@@ -1,0 +1,110 @@
+// Records what the threads of a block do, and brings the threads of each warp together as a GPU does, for the command
+// `profile`. The emulator runs the threads of a warp one after the other, so their basic blocks and accesses are first
+// kept in the order of each thread. Between two barriers the warp is then run again: at each step, those threads go on
+// together whose next instruction is the same and comes first in the code. So threads that leave a branch or a loop early
+// wait behind it for the others. The rule is thread frontiers with the order of the code as the priority:
+// G. Diamos et al., "SIMD re-convergence at thread frontiers", MICRO 2011.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <unordered_set>
+#include <vector>
+
+#include "emulator/memory.h"
+#include "emulator/profile.h"
+#include "emulator/scheduler.h"
+#include "profile_accesses.h"
+#include "profile_cache.h"
+
+namespace emulator::profile {
+
+using Sectors = std::unordered_set<std::uintptr_t>;
+
+// How often warps executed a basic block, and how often their threads did: at most 32 times as often.
+struct Executed {
+  std::uint64_t warps = 0, threads = 0;
+};
+
+// The accesses and basic blocks of the warps of one block. A basic block is given by its site: the return address of
+// the call at its start.
+class BlockRecord {
+ public:
+  // The block has `warps` warps and `l1_bytes` of the L1 cache.
+  BlockRecord(std::uint64_t number, std::uint64_t warps, std::size_t l1_bytes) : number(number), warps_(warps), l1_(l1_bytes) {}
+
+  // Records an access of a thread, whose number in the block is `thread`.
+  void record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site);
+  // Records that a thread begins a basic block.
+  void step(unsigned thread, const void* site);
+  // Records that a thread calls a function (1) or returns from one (-1).
+  void change_depth(unsigned thread, int change);
+  // All threads of the warp whose first thread is `first` met in a warp operation.
+  void meet(unsigned first);
+  // Runs the warps again and adds what they do to the sums. The threads of the block have met at a barrier, or have ended.
+  void settle();
+  // Settles and frees memory, because another block runs now where this block ran.
+  void release();
+  // Remembers the device memory that an access touches.
+  void touch(const Allocation& held);
+  // Returns how often each basic block was executed.
+  std::map<const void*, Executed> executed() const;
+
+  const std::uint64_t number;
+  Instructions sums;
+  std::map<const void*, std::size_t> allocations;      // the device memory touched: start and size
+  Sectors sectors;                                     // the different sectors of global memory in the requests
+  std::uint64_t left_out = 0;                          // accesses that were not recorded, because too many came before
+  std::uint64_t waited = 0, waitable = 0;              // basic blocks that warps could have executed while they waited, and all
+
+ private:
+  struct Event {  // an access, the begin of a basic block or a meeting of the warp
+    std::uint64_t order;
+    std::uintptr_t address;
+    std::uint32_t index;  // of the instruction or basic block
+    std::uint32_t bytes;
+  };
+  struct Load {  // the last load at an instruction: its address, and how often its thread had written before
+    std::uintptr_t address = 0;
+    std::uint64_t writes = 0;
+    bool operator==(const Load&) const = default;
+  };
+  struct Lane {
+    std::vector<Event> events;
+    std::size_t next = 0;             // the event that is run again next
+    int depth = 0;                    // of calls
+    std::uint64_t writes = 0;         // its writes, and the points at which it could see those of other threads
+    std::uintptr_t last_address = 0;  // of its last access
+    Access last = Access::kLoad;
+    bool recorded = false;  // whether its last access is an event
+  };
+  using ByLane = std::array<std::uint32_t, kWarpSize>;
+  struct Warp {
+    std::array<Lane, kWarpSize> lanes;
+    std::vector<ByLane> accessed, stepped;  // how often since the last barrier, by instruction and by basic block
+    std::vector<std::array<Load, kWarpSize>> loaded;  // by instruction
+    std::uint64_t executed = 0;             // basic blocks since the last barrier
+  };
+
+  static std::uint64_t order_of(const Lane& lane, const void* site);
+  unsigned instruction_of(const Instruction& instruction);
+  unsigned step_of(const void* site);
+  static bool repeats(Load& last, const Load& load);
+  bool run_to_request(Warp& warp, Request& request, unsigned& instruction);
+  void add_unrecorded(Warp& warp);
+  void add_request(const Instruction& instruction, const Request& request);
+
+  std::vector<Warp> warps_;
+  std::map<Instruction, unsigned> instruction_of_;
+  std::vector<Instruction> instructions_;
+  std::map<const void*, unsigned> step_of_;
+  std::vector<const void*> sites_;  // of the basic blocks
+  std::vector<Executed> executed_;  // by basic block
+  std::array<unsigned, 256> recent_instructions_{};  // guesses by the site
+  std::array<unsigned, 1024> recent_steps_{};
+  Cache l1_;
+  const void* last_start_ = nullptr;
+};
+
+}  // namespace emulator::profile
