@@ -25,6 +25,9 @@ ladder() {  # both problems at full size; benchmarks/keep_measured.py takes the 
 families() {  # the kernels of the emulator's tests, whose answers a GPU must give, too
     python3 -m pytest -q -p no:cacheprovider -m gpu -n 8 --dist load tests/emulator/test_kernel_families.py
 }
+variants() {  # kernels with one mistake each, whose verdicts the emulator must give, too
+    python3 -m pytest -q -p no:cacheprovider -m gpu tests/emulator/test_broken_variants.py
+}
 cheats() {
     python3 -m pytest -q -p no:cacheprovider -m gpu tests/adversarial/test_cheats.py
 }
@@ -41,7 +44,7 @@ others() {
     python3 -m pytest -q -p no:cacheprovider -m gpu tests/gpu/test_gpu.py tests/unit/test_problem.py
 }
 
-steps=(clocks triton forged ladder families cheats others sanitize quality)
+steps=(clocks triton forged ladder variants families cheats others sanitize quality)
 [[ $# -eq 0 ]] || steps=("$@")
 export out
 for name in "${steps[@]}"; do

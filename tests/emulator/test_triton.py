@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.command import Harness
 from support.emulated_process import emulated, inside  # noqa: F401 - a fixture
 
 from kernel_harness import device as devices
@@ -141,6 +142,26 @@ def test_the_error_of_a_kernel_that_does_not_compile_comes_before_its_place():
     told = worker._message(CompilationError(text))
     assert told.split("\n")[0] == "NameError('BQ is not defined') (at 5:29 of the kernel)"
     assert told.endswith(text) and worker._message(ValueError(text)) == text
+
+
+@needs_triton
+def test_a_call_that_the_interpreter_is_too_slow_for_is_unsupported(device, tmp_path):
+    if device != "cpu":
+        pytest.skip("a GPU needs no interpreter")
+    for name, text in (("product", PRODUCT), ("tiled", KERNEL.replace("16)](", "16), 10**6]("))):
+        (tmp_path / f"{name}.py").write_text(text)
+    words = ("--problem", tmp_path / "product.py", "--kernel", tmp_path / "tiled.py", "--device", "cpu")
+    finished = Harness(tmp_path).run(*words, "--timeout", "2", "--quick", "--json")
+    result = finished.results["tiled"]
+    assert result["status"] == "UNSUPPORTED" and "Triton's interpreter runs the programs" in result["reason"]
+    assert "--shape" in result["reason"] and "a loop that never ends" in finished.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="Triton is installed")
+def test_a_machine_without_triton_says_how_to_install_it(evaluator):
+    result = evaluator.evaluate(KERNEL)
+    assert result.status is Status.UNSUPPORTED
+    assert result.reason.startswith("No module named 'triton'") and "pip install triton" in result.reason
 
 
 @needs_triton
