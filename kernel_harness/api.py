@@ -117,6 +117,7 @@ class Evaluator:
         check_baseline(baseline, emulated=self._device.emulated)
         found = lookup.problem(str(problem), Path.cwd())
         self._problem = found.sized(shape or {}, emulated=self._device.emulated)
+        self._problem.check_inputs()
         drawn: dict[str, Any] = {} if seed is None else {"seed": seed}
         self._settings = Settings(
             budget_s=budget_s, precision=Precision.named(precision), baseline=baseline, jobs=1, compiled=False,

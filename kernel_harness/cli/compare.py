@@ -206,6 +206,7 @@ def _judged(versions: Sequence[Candidate], problem: str, options: Options) -> li
 
         device = selection.selected(options.device)
         timed = lookup.problem(problem, Path.cwd()).sized(options.shape, emulated=device.emulated)
+        timed.check_inputs()
         settings, screen = Settings(budget_s=options.budget_s, rounds=options.rounds), Progress()
         with screen, Session(timed, device, settings, screen, fork_server, [options.results]) as session:
             return session.judge(versions, lambda result: None)

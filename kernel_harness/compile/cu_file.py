@@ -130,12 +130,27 @@ def arguments(
     raise TypeError(f"{problem}. {_rule(inputs, state)} (raised at {file}:{forward.line})")
 
 
+def left_out(source: str, inputs: int, state: Mapping[str, Any]) -> str:
+    """Returns a sentence on the tensors of `state` that `forward` in the text of a `.cu` file does not take.
+
+    `state` is the state of the reference, and `inputs` the number of the problem's inputs. Returns an empty text if
+    there is no such tensor, or if the file binds its functions itself, perhaps with defaults.
+    """
+    forward = forward_of(source)
+    if forward is None or not state or "PYBIND11_MODULE" in source or len(forward.parameters) > inputs:
+        return ""
+    return f"forward takes no parameter of the reference. It takes all of them after the inputs: {_listed(state)}."
+
+
 def _rule(inputs: Sequence[Any], state: Mapping[str, Any]) -> str:
     rule = f"A .cu file's forward gets the problem's inputs in order ({', '.join(map(_shown, inputs))})"
     if not state:
         return f"{rule}; the reference has no parameters."
-    parameters = ", ".join(f"{cpp_name(name)} ({_shown(value)})" for name, value in state.items())
-    return f"{rule}, and then either nothing or all parameters of the reference in this order: {parameters}."
+    return f"{rule}, and then either nothing or all parameters of the reference in this order: {_listed(state)}."
+
+
+def _listed(state: Mapping[str, Any]) -> str:
+    return ", ".join(f"{cpp_name(name)} ({_shown(value)})" for name, value in state.items())
 
 
 def cpp_name(name: str) -> str:

@@ -6,7 +6,7 @@ The module `compiler_log` finds the errors in the compiler's output, and the mod
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from kernel_harness.compile.candidate_file import CandidateFile
@@ -14,18 +14,25 @@ from kernel_harness.compile.compiler_log import CompileError, errors, plain_quot
 from kernel_harness.compile.errors import BuildFailed, CompilerFailed
 from kernel_harness.compile.hints import Hint, hint, missing_symbol, not_bindable
 
+# The definition of a C++ function {name} of which a parameter is a pointer, but not a text. It is no kernel.
+_TAKES_POINTERS = (
+    r"(?m)^[ \t]*(?!.*__global__)\w[^\n;{{}}()#=]*\b{name}(?=\s*\((?:[^(){{}};]*,)?(?!\s*(?:const\s+)?char\b)"
+    r"[^(){{}};,]*\*[^(){{}};]*\)\s*\{{)"
+)
+
 
 @contextmanager
-def readable_errors(file: CandidateFile) -> Iterator[None]:
+def readable_errors(file: CandidateFile, bound: Iterable[str] = ()) -> Iterator[None]:
     """Makes the message of each BuildFailed that is raised within the context readable for the author of `file`.
 
     The message and the log of the new exception name the lines of `file`. The message for a CompilerFailed is that of
-    `compile_message`.
+    `compile_message`. `bound` are the names of the C++ functions that Python calls.
     """
     try:
         yield
     except CompilerFailed as failure:
-        raise BuildFailed(compile_message(failure.log, file), file.translated(failure.log)) from None
+        message = "\n".join(filter(None, [_pointers_message(bound, file), compile_message(failure.log, file)]))
+        raise BuildFailed(message, file.translated(failure.log)) from None
     except BuildFailed as failure:
         raise type(failure)(file.translated(str(failure)), file.translated(failure.log)) from None
 
@@ -63,6 +70,21 @@ def symbol_message(symbol: str, file: CandidateFile) -> str:
     tip = missing_symbol(symbol)
     error = CompileError(f"undefined symbol: {symbol}")
     return _shown(_about(error, file, tip.about), 0, tip, file)
+
+
+def _pointers_message(bound: Iterable[str], file: CandidateFile) -> str:
+    """Returns the message for the first function of `bound` that takes pointers, or an empty text if none does.
+
+    Such a function may compile, but its author has usually given it a kernel's parameters by mistake. The compiler's
+    errors, such as a local variable with the name of a parameter, then follow from that.
+    """
+    for name in bound:
+        pattern = _TAKES_POINTERS.format(name=re.escape(name))
+        if file.find(pattern) is not None:
+            tip = Hint("take torch::Tensor, and pass tensor.data_ptr<float>() to the kernel")
+            wrong = _about(CompileError(f"{name} takes pointers, but Python passes tensors"), file, pattern)
+            return _shown(wrong, 0, tip, file)
+    return ""
 
 
 def _shown(error: CompileError, others: int, tip: Hint | None, file: CandidateFile) -> str:

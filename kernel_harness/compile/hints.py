@@ -122,7 +122,7 @@ _KNOWN = (
         "two sources define the symbol: only declare it in cpp_sources (with a semicolon), define it in cuda_sources",
     ),
     _Known(
-        r"conflicting declaration|redeclar|redefinition|has already been declared",
+        r"conflicting declaration|redeclar|redefinition|shadows a parameter|has already been declared",
         "the name is already declared in this scope: rename one of the two declarations",
     ),
 )  # fmt: skip

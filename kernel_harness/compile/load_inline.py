@@ -47,7 +47,7 @@ def install(builder: Builder, candidate: CandidateFile) -> Log:
         sources = from_arguments(*args, **kwargs)
         candidate.add(sources)
         start = time.perf_counter()
-        with readable_errors(candidate):
+        with readable_errors(candidate, sources.functions or ()):
             library, cached = builder(sources)
         log.entries.append({"name": sources.name, "seconds": time.perf_counter() - start, "cached": cached})
         if signature().bind(*args, **kwargs).arguments.get("is_python_module", True):

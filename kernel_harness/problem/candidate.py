@@ -45,7 +45,7 @@ class Candidate:
     @property
     def imports_triton(self) -> bool:
         """Returns whether the file imports Triton. The emulated device runs such kernels in Triton's interpreter."""
-        return _IMPORTS_TRITON.search(self.source) is not None
+        return imports_triton(self.source)
 
     @property
     def _first_line(self) -> str:
@@ -57,6 +57,11 @@ class Candidate:
         except (SyntaxError, ValueError, MemoryError, RecursionError):
             return ""
         return doc.split("\n", 1)[0] if doc else ""
+
+
+def imports_triton(source: str) -> bool:
+    """Returns whether the Python code `source` imports Triton."""
+    return _IMPORTS_TRITON.search(source) is not None
 
 
 def read(path: Path) -> Candidate:

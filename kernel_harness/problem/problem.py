@@ -186,15 +186,24 @@ class Problem:
         return [change(value, distribution, parameters, generator) for value in inputs]
 
     def check_inputs(self) -> None:
-        """Raises ProblemError if get_inputs() raises an exception, so that a run says so before it builds anything.
+        """Raises ProblemError if this shape cannot be judged, so that a run says so before it builds anything.
 
-        The inputs are on torch's device `meta`, where they need no memory. Where get_inputs() needs numbers, real
-        inputs are drawn.
+        This is so if get_inputs() raises an exception, or if a size of 0 leaves an input or an output without elements:
+        a right kernel may then fail, because CUDA refuses a launch without blocks. A shape that the file itself names
+        may be like this. Inputs are drawn on torch's device `meta`, where they need no memory, if that is possible.
         """
-        with suppress(Exception), sizing.on_meta():
+        if 0 not in self.shape.values():
+            with suppress(Exception), sizing.on_meta():
+                self.inputs(0)
+                return
             self.inputs(0)
             return
-        self.inputs(0)
+        empty = sizing.empty_tensors(self)
+        file = _execute(self.name, self.path, self.source, {}, emulated=self.emulated)
+        named = [file, *(file.at(shape) for shape in (file.cpu_shape, *file.check_shapes))]
+        if empty > max(map(sizing.empty_tensors, named)):
+            where = f"{self.path}: at {shape_text(self.shape)}"
+            raise ProblemError(f"{where}, an input or an output has no elements, so there is nothing to judge")
 
     def _drawn(self, seed: int, device: str) -> Any:
         if device not in {"cpu", *self._fails_on}:

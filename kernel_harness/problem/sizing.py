@@ -8,8 +8,9 @@ model accepts the values, and how many operations and bytes a call needs. It tak
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +85,35 @@ def _on_meta_device(problem: Problem) -> Any:
             return problem.model("cpu")
     except Exception:  # a constructor that computes with numbers, such as the rates of dropout
         return problem.model("cpu").to("meta")
+
+
+def empty_tensors(problem: Problem) -> int:
+    """Returns the number of tensors without elements among the inputs and the outputs of one call of the reference.
+
+    Where get_inputs() needs numbers, the inputs are not on the device `meta`. The outputs count only where the model
+    runs on `meta`. Raises ProblemError if get_inputs() raises an exception.
+    """
+    try:
+        with on_meta():
+            inputs = problem.inputs(0)
+    except Exception:
+        return _empty(problem.inputs(0))
+    outputs = None
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of a layer without elements, which the caller reports
+        model = _on_meta_device(problem)
+        with on_meta(), _Work():
+            outputs = problem.forward(model, inputs)
+    return _empty(inputs) + _empty(outputs)
+
+
+def _empty(values: Any) -> int:
+    return sum(not each.numel() for each in _tensors(values))
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    """Yields the tensors in a nested value."""
+    return (each for each in pytree.tree_leaves(values) if isinstance(each, torch.Tensor))
 
 
 def fitted(problem: Problem) -> Shape:
@@ -202,8 +232,7 @@ class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow to
 
     def add(self, values: Any) -> None:
         """Adds the bytes of all tensors in a nested value."""
-        tensors = (each for each in pytree.tree_leaves(values) if isinstance(each, torch.Tensor))
-        self.bytes += sum(each.numel() * each.element_size() for each in tensors)
+        self.bytes += sum(each.numel() * each.element_size() for each in _tensors(values))
 
 
 class _ToMeta(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow torch

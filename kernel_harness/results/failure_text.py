@@ -26,11 +26,16 @@ _TIPS = {
     "start and the row length, and read single numbers where they do not fit",
     r"mask does not include": "each thread that calls a warp operation must be in its mask: pass 0xffffffff, or let "
     "only the threads of the mask call it",
+    r"is host memory": "a kernel reads only memory of the GPU: let the C++ function take torch::Tensor, not a pointer, "
+    "and pass data_ptr<float>() of tensors on the GPU to the kernel",
+    r"incompatible function arguments": "compare the call with the parameters of the C++ function: their number, their "
+    "order, and torch::Tensor, not a pointer, for each tensor",
     r"illegal memory access|SIGSEGV|SIGBUS|malloc\(\)|free\(\)|corrupt": "a thread reads or "
     "writes beyond an array: guard it with if (row < rows && column < columns), and print the sizes at this shape",
     r"unspecified launch failure|waits at a barrier|waits in a warp": "every thread of the block must reach each "
     "__syncthreads(): no thread may return before it or skip it in a branch",
     r"out of memory": "allocate less memory, or free the memory of earlier calls",
+    r"Triton's interpreter runs": "if the sizes are small already, look for a loop that never ends",
     r"No answer within": "look for a loop that never ends, or a barrier that some threads never reach",
 }
 # Characters for a cell of the error map, by its share of wrong elements: none, up to a third, up to two thirds, more,

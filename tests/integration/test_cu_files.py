@@ -41,6 +41,14 @@ SOURCES = {
     ),
     "raises": RIGHT.replace("    return y;", "    return y.view({-1, 1000});"),
     "pointers": RIGHT[: RIGHT.index("torch::Tensor forward")] + "void forward(const float* x, float* y, int n) {\n}\n",
+    "without_bias": RIGHT.replace("float sum = bias[threadIdx.x];", "float sum = 0;"),
+    "without_parameters": RIGHT.replace(
+        ", torch::Tensor offset, torch::Tensor linear_weight, torch::Tensor linear_bias", ""
+    ).replace(
+        "    auto y",
+        "    auto offset = torch::zeros({3}, x.options()), linear_weight = torch::ones({3, 7}, x.options()),"
+        " linear_bias = offset;\n    auto y",
+    ),
     "wrong_signature": RIGHT.replace(", torch::Tensor offset,", ",").replace("offset.data_ptr<float>()", "nullptr"),
 }
 
@@ -108,6 +116,21 @@ def test_a_wrong_signature_is_named_with_what_forward_gets(results: dict[str, di
         f"wrong_signature.cu:{line_of('torch::Tensor forward')}: TypeError: forward takes 3 arguments, but the problem "
         "has 1 input. A .cu file's forward gets the problem's inputs in order (5x7), and then either nothing or all "
         "parameters of the reference in this order: offset (3), linear_weight (3x7), linear_bias (3)."
+    )
+
+
+@pytest.mark.slow
+def test_a_parameter_that_the_kernel_does_not_read_is_named(results: dict[str, dict[str, Any]]) -> None:
+    assert results["without_bias"]["status"] == "WRONG_VALUES"
+    assert "reference's answer with 0 in place of the parameter linear.bias." in results["without_bias"]["reason"]
+
+
+@pytest.mark.slow
+def test_parameters_that_forward_does_not_take_are_named(results: dict[str, dict[str, Any]]) -> None:
+    assert results["without_parameters"]["status"] == "WRONG_VALUES"
+    assert results["without_parameters"]["reason"].endswith(
+        "forward takes no parameter of the reference. It takes all of them after the inputs: offset (3), linear_weight "
+        "(3x7), linear_bias (3)."
     )
 
 

@@ -148,6 +148,8 @@ def test_prose_beside_an_excerpt_is_folded() -> None:
         ("The process was ended by SIGABRT. Last line of its output: malloc(): invalid size", "beyond an array"),
         ("The process was ended by SIGABRT. Last line of its output: double free or corruption", "beyond an array"),
         ("CUDA error: an illegal memory access was encountered", "beyond an array"),
+        ("an illegal memory access was encountered (argument 1 of k is host memory)", "not a pointer"),
+        ("TypeError: forward(): incompatible function arguments.", "compare the call with the parameters"),
         ("thread (0, 0, 0) waits at a barrier that 3 threads of its block never reach", "each __syncthreads()"),
         ("No answer within 60 s.", "never ends"),
     ],

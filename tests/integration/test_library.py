@@ -156,6 +156,8 @@ def test_an_unknown_problem_is_the_callers_mistake() -> None:
         ({"baseline": "torch.compile"}, "needs a GPU"),
         ({"precision": "float7"}, "no precision 'float7'"),
         ({"shape": {"Q": 1}}, "has no constant Q"),
+        ({"shape": {"M": 0}}, "no elements"),
+        ({"shape": {"M": -3}}, "negative dimension -3"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_the_callers_mistake(options: dict[str, Any], message: str) -> None:

@@ -23,8 +23,8 @@ from support.product import PROBLEM_FILE
 
 from kernel_harness.compile import load_inline
 from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.compile.error_message import compile_message, symbol_message
-from kernel_harness.compile.errors import BuildFailed
+from kernel_harness.compile.error_message import compile_message, readable_errors, symbol_message
+from kernel_harness.compile.errors import BuildFailed, CompilerFailed
 from kernel_harness.compile.hints import hint, missing_symbol
 
 GOLDEN = ROOT / "tests" / "integration" / "golden" / "compile"
@@ -51,7 +51,7 @@ def golden(name: str, tool: str) -> str:
 def without_words(message: str) -> list[str]:
     """The parts of a message that do not depend on a compiler's version: place, source line, caret and hint."""
     lines = [line for line in message.split("\n") if not line.startswith("  (")]
-    return [re.sub(r"error: .*", "error:", lines[0]), *lines[1:]]
+    return [re.sub(r"^(\S+:\d+: )?error: .*", r"\1error:", line) for line in lines]
 
 
 def same(message: str, wanted: str, same_compiler: bool) -> None:
@@ -219,6 +219,25 @@ def test_an_unknown_error_has_no_hint() -> None:
 )
 def test_the_hint_for_a_missing_symbol_depends_on_its_name(symbol: str, fragment: str) -> None:
     assert fragment in missing_symbol(symbol).text
+
+
+@pytest.mark.parametrize(
+    ("definition", "told"),
+    [
+        ("torch::Tensor forward(const float* A, int K) {", True),
+        ("void forward(int K,\n    half *A)\n{", True),
+        ("torch::Tensor forward(torch::Tensor A, const char* mode) {", False),
+        ("torch::Tensor forward(torch::Tensor A) {\n    float* p;", False),
+        ("__global__ void forward(float* A) {", False),
+        ("void helper(float* A) {", False),
+    ],
+)
+def test_only_a_bound_function_with_a_pointer_for_a_tensor_is_named_before_the_error(
+    definition: str, told: bool
+) -> None:
+    with pytest.raises(BuildFailed) as raised, readable_errors(CandidateFile("k.cu", definition), ["forward"]):
+        raise CompilerFailed("k.cu:1:1: error: no\n")
+    assert str(raised.value).startswith("k.cu:1: error: forward takes pointers, but Python passes tensors") is told
 
 
 def test_an_undefined_symbol_is_shown_at_its_declaration() -> None:

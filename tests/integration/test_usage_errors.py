@@ -28,6 +28,7 @@ GOOD = BAD / "good.py"
         (["--problem", "matmul_tt", "--shape", "MM=3"], "did you mean M?"),
         (["--problem", "matmul_tt", "--shape", "M:3"], "M=64,K=128,N=96"),
         (["--problem", "matmul_tt", "--shape", "M=-3"], "get_inputs() at M=-3"),
+        (["--problem", "matmul_tt", "--shape", "M=0"], "at M=0,K=256,N=64, an input or an output has no elements"),
         (["--problem", "matmul_tt", "--precision", "fp8"], "bfloat16"),
         (["--problem", "matmul_tt", "--timeout", "0"], "positive"),
         (["--problem", "matmul_tt", "--kernel", str(BAD)], "no kernel"),

@@ -217,6 +217,30 @@ def test_a_shape_that_the_file_cannot_take_is_refused(tmp_path):
         problem(tmp_path, OWN).at({"TILE": 0})
 
 
+@pytest.mark.parametrize("shape", [{"batch_size": 0}, {"out_features": 0}, {"in_features": 0, "out_features": 8}])
+def test_a_shape_that_leaves_an_input_or_an_output_empty_is_refused(tmp_path, shape):
+    with pytest.raises(ProblemError, match="an input or an output has no elements"):
+        problem(tmp_path, KERNEL_BENCH).at(shape).check_inputs()
+
+
+def test_a_zero_that_leaves_every_tensor_with_elements_is_not_refused(tmp_path):
+    padded = KERNEL_BENCH.replace("self.linear(x)", "torch.nn.functional.pad(x, (0, padding))") + "padding = 1"
+    problem(tmp_path, padded).at({"padding": 0}).check_inputs()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "CHECK_SHAPES = [dict(batch_size=0)]",
+        "CPU_SHAPE = dict(batch_size=0)",
+        "def get_inputs():\n    return [torch.rand(4, 0)]",
+        "batch_size = 0",
+    ],
+)
+def test_an_empty_input_that_the_file_itself_has_is_not_refused(tmp_path, more):
+    problem(tmp_path, KERNEL_BENCH + more).at({"batch_size": 0, "in_features": 3}).check_inputs()
+
+
 # ------------------------------------------------------------------------------------ inputs and weights
 
 
