@@ -23,7 +23,7 @@ from kernel_harness.problem.problem import OWN, PARAMETERS, Problem, ProblemErro
 # Distributions whose inputs have zero mean. Terms of an output then cancel, so its rounding error is relatively large.
 _ZERO_MEAN = ("normal", "integers", "scaled")
 # The share of a GPU's memory that the inputs of cases may take between their uses, and that their answers may take.
-_KEPT_SHARE = 1 / 16
+_KEPT_SHARE = 1 / 32
 
 T = TypeVar("T")
 
@@ -165,10 +165,11 @@ class _Kept(Generic[T]):
         self._values[case] = value, sum(tensor.nbytes for tensor in held)
 
     def trim(self) -> None:
-        """Removes the oldest values until the remaining ones take at most _KEPT_SHARE of the device's memory."""
+        """Removes the oldest values until the others take at most _KEPT_SHARE of what the judge may use of the GPU."""
         if self._device == "cpu":
             return
-        most = torch.cuda.get_device_properties(self._device).total_memory * _KEPT_SHARE
+        usable = torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device)
+        most = usable * _KEPT_SHARE
         while self._values and sum(size for _, size in self._values.values()) > most:
             del self._values[next(iter(self._values))]
 
@@ -267,7 +268,7 @@ class Reference:
     def inputs(self, case: Case) -> Packed:
         """Returns the inputs of the case, on the device. The judge keeps the tensors; worker processes get copies."""
         if case not in self._inputs:
-            self._forget()
+            self.make_room()
             packed = self._drawn(self.at(case), case.seed, case.inputs_from)
             self._inputs.keep(case, packed, packed.tensors)
         return self._inputs[case]
@@ -277,16 +278,27 @@ class Reference:
 
         The result is not cached.
         """
-        self._forget()
+        self.make_room()
         return self._drawn(self.problem, seed, distribution, lead_bytes)
 
-    def _forget(self) -> None:
-        """Makes room on the device for the inputs and the answer of another call."""
+    def make_room(self) -> None:
+        """Frees memory of the device for another call: large inputs and answers are drawn or computed again later."""
         self._inputs.trim()
         self._expectations.trim()
 
     def _drawn(self, problem: Problem, seed: int, distribution: str = OWN, lead_bytes: int = 0) -> Packed:
         return pack(problem.inputs(seed, distribution, self.device), lead_bytes, device=self.device)
+
+    def call_bytes(self, case: Case) -> int:
+        """Returns how much memory of the GPU a float32 call of the reference takes at most, in bytes.
+
+        Counts the model and a copy of the inputs.
+        """
+        problem, packed = self.at(case), self.inputs(case)
+        before = torch.cuda.memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        _run(problem, problem.model(self.device), self._placed(packed, self.device))
+        return int(torch.cuda.max_memory_allocated(self.device) - before)
 
     def changed_inputs(self, case: Case) -> set[int]:
         """Returns the indices, from 0, of the case's input tensors that the reference itself changes in place."""

@@ -14,7 +14,7 @@ import torch
 
 from kernel_harness.core.precision import is_inexact
 
-CHUNK, CUDA_CHUNK = 1 << 20, 1 << 26
+CHUNK, CUDA_CHUNK = 1 << 20, 1 << 25
 """The largest number of elements that are compared at a time, on the CPU and on a GPU.
 
 Tensors are compared in slices because a float64 copy of a whole output would take more memory than the output. A GPU is
@@ -144,6 +144,15 @@ def exceeds(got: torch.Tensor, want: torch.Tensor, limit: Limit) -> torch.Tensor
         return ~((got - truth).abs() <= allowed) & want.isfinite()
 
     return _mask(far, got, want, limit.truth, scale)
+
+
+def largest_error(got: torch.Tensor, truth: torch.Tensor, where: torch.Tensor) -> float:
+    """Returns the largest absolute error of the elements at which the boolean tensor `where` is True; 0 without any.
+
+    The three tensors have one shape. The result is NaN if an error is.
+    """
+    errors = [((ours - true).abs() * at.ne(0)).max() for ours, true, at in chunks(got, truth, where) if at.any()]
+    return float(torch.stack(errors).max()) if errors else 0.0
 
 
 def _all_near(got: torch.Tensor, limit: Limit) -> bool:

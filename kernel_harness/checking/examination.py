@@ -15,6 +15,7 @@ from kernel_harness.checking import hypotheses, narrow_formats
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.patterns import Pattern
 from kernel_harness.checking.verify import Check, Expectation, same, unchanged, verify
+from kernel_harness.compile import cu_file
 from kernel_harness.core.status import Status
 from kernel_harness.core.tell import Tell
 from kernel_harness.ipc import tensors
@@ -33,6 +34,10 @@ _RANDOM_PARAMETERS = (
 _CU_PARAMETERS = "The forward of a .cu file gets the parameters if it names all of them after its inputs."
 # The most cases in which a candidate with wrong values is called again to find its mistake.
 _MOST_FURTHER_CASES = 4
+# An honest process holds its CUDA context, at most 4 GiB of memory that is shared with the judge, and what its model
+# keeps between calls.
+_CONTEXT_BYTES = 6 << 30
+_MOST_HELD = 2  # in what a call of the reference takes
 
 _LOG = logging.getLogger(__name__)
 
@@ -187,8 +192,8 @@ class Examination:
             self._checks += [replace(c, shape=dict(case.shape), distribution=case.distribution) for c in checks]
             failed = next((check for check in checks if not check.passed), None)
             if failed:
-                advice = f"\n{_parameter_advice(self.candidate)}" if case.random_parameters else ""
-                raise Fault(failed.status, f"{failed.case}: {failed.detail}{advice}")
+                advice = _parameter_advice(self.candidate, case, problem, failed.status)
+                raise Fault(failed.status, "\n".join(filter(None, [f"{failed.case}: {failed.detail}", advice])))
         if not self._checks and not self._refused:
             raise Fault(Status.UNSUPPORTED, "No case could be checked: for the candidate, none of them is applicable.")
         self._case = None
@@ -198,18 +203,23 @@ class Examination:
         answer = subject.call(packed, write_back=True, poison=case.poison)
         self._first_call_ms = self._first_call_ms or answer.bracket_ms
         self._launches = answer.launches
+        mutation = self._mutation(case, packed, subject)
+        subject.release_large()  # the right answer may need the memory
         structure, expectation = self._reference.expectation(case)
         if not self._reference.decides(expectation):
             return []
         check = compare(answer, structure, expectation)
         if check.status is Status.WRONG_VALUES:
             check = self._explained(subject, case, check, answer.outputs, expectation)
-        if check.passed:
-            check = self._inputs_intact(case, packed, subject, check)
+        if check.passed and mutation:
+            check = Check(check.case, Status.MUTATED_INPUT, detail=mutation)
         if not case.repeat or not check.passed:
             return [check]
+        tolerance = expectation.tolerance
+        del expectation  # the call may need the memory of a large right answer
+        self._reference.make_room()
         again = subject.call(packed)
-        return [check, same(answer.outputs, again.outputs, expectation.tolerance, f"{case.name} repeated")]
+        return [check, same(answer.outputs, again.outputs, tolerance, f"{case.name} repeated")]
 
     def _explained(
         self, subject: Subject, case: Case, check: Check, outputs: Sequence[torch.Tensor], expectation: Expectation
@@ -242,33 +252,53 @@ class Examination:
             return None
         return hypotheses.find(answer.outputs, expectation, self._reference, case)
 
-    def _inputs_intact(self, case: Case, packed: Packed, subject: Subject, check: Check) -> Check:
-        """Returns `check`, or a failed Check if the call changed an input that the reference leaves as it is."""
+    def _mutation(self, case: Case, packed: Packed, subject: Subject) -> str:
+        """Returns a sentence about an input that the last call changed and the reference does not; empty if none."""
         after = subject.inputs_after(packed)
         changed = [i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i])]
         if changed and (blamed := [i for i in changed if i not in self._reference.changed_inputs(case)]):
-            return Check(check.case, Status.MUTATED_INPUT, detail=f"Input {blamed[0] + 1} was changed by the call.")
-        for i in subject.damaged_inputs(packed):
-            return Check(check.case, Status.MUTATED_INPUT, detail=f"Memory just beside input {i + 1} was written to.")
-        return check
+            return f"Input {blamed[0] + 1} was changed by the call."
+        return next((f"Memory just beside input {i + 1} was written to." for i in subject.damaged_inputs(packed)), "")
 
     def _out_of_memory(self, error: torch.OutOfMemoryError) -> Fault:
         """Decides whose fault it is that the device had too little memory for the right answer, and returns the Fault.
 
-        Ends the candidate's process and computes the answer again. If that succeeds, the candidate is at fault.
-        Otherwise torch.OutOfMemoryError is raised.
+        Ends the candidate's process and computes the answer again. If that succeeds, and the process held much more
+        memory than a call of the reference needs, the candidate is at fault. Otherwise torch.OutOfMemoryError is
+        raised.
         """
         assert self.subject is not None and self._case is not None
-        self.subject.close()
-        torch.cuda.empty_cache()
+        held = _freed_by(self.subject.close, self._reference.device)
         self._reference.expectation(self._case)
+        if held is not None and held <= _MOST_HELD * self._reference.call_bytes(self._case) + _CONTEXT_BYTES:
+            raise error
         reason = f"The kernel leaves too little of the device's memory to compute the answer: {_first_line(error)}"
         return Fault(Status.RUNTIME_ERROR, reason)
 
 
-def _parameter_advice(candidate: Candidate) -> str:
+def _freed_by(close: Callable[[], None], device: str) -> int | None:
+    """Calls `close`, which ends a worker process. Returns by how many bytes the free memory of the GPU `device` grew.
+
+    Returns None if `device` is the CPU.
+    """
+    if device == "cpu":
+        close()
+        return None
+    torch.cuda.empty_cache()
+    before, _ = torch.cuda.mem_get_info(device)
+    close()
+    after, _ = torch.cuda.mem_get_info(device)
+    return int(after - before)
+
+
+def _parameter_advice(candidate: Candidate, case: Case, problem: Problem, status: Status) -> str:
+    """Returns what may be wrong with the parameters of the model in a case with this status, or an empty text."""
     in_cuda = file_name(candidate).endswith(".cu")
-    return f"{_RANDOM_PARAMETERS} {_CU_PARAMETERS}" if in_cuda else _RANDOM_PARAMETERS
+    if case.random_parameters:
+        return f"{_RANDOM_PARAMETERS} {_CU_PARAMETERS}" if in_cuda else _RANDOM_PARAMETERS
+    if in_cuda and status is Status.WRONG_VALUES:
+        return cu_file.left_out(candidate.source, len(problem.inputs(case.seed)), problem.state())
+    return ""
 
 
 def _first_line(error: Exception) -> str:

@@ -1,8 +1,8 @@
 """Finds the mistake behind wrong values: runs the reference with this mistake and compares its answer with the output.
 
-The mistakes are an input that is read with swapped indices, two inputs that are exchanged, and a sum whose loop leaves
-out terms or adds terms twice. A mistake is named only if each element of the output is right or is what the mistake
-gives. Verdicts do not depend on this module.
+The mistakes are an input or a parameter that is left out or read with swapped indices, two inputs that are exchanged,
+and a sum whose loop leaves out terms or adds terms twice. A mistake is named only if each element of the output is
+right or is what the mistake gives. Verdicts do not depend on this module.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def mistake(
         return None
     replay = Replay(reference.at(case), packed, reference.device)
     sources = replay.sources
-    swaps = chain(_transposed(sources, 1), _exchanged(sources), _transposed(sources, 2))
+    swaps = chain(_left_out(sources), _transposed(sources, 1), _exchanged(sources), _transposed(sources, 2))
     for swap in islice(swaps, _MOST_SWAPS):
         if _gives(replay.outputs(swap.changed), got, expectation):
             return swap.pattern
@@ -129,6 +129,18 @@ def _gives(answer: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], expe
     expected = tuple(m.to(o.dtype) for m, o in zip(mixed, outputs, strict=True))
     compared = replace(expectation, expected=expected, oracle=tuple(mixed), rounded=None)
     return verify(outputs, compared).status in (Status.PASSED, Status.REDUCED_PRECISION)
+
+
+def _left_out(sources: Sequence[Source]) -> Iterator[_Swap]:
+    """Yields the answers without one source, such as a bias, which is then 0."""
+    for i, source in enumerate(sources):
+        yield _Swap(
+            Pattern(
+                f"The output is the reference's answer with 0 in place of {source.name}.",
+                f"check that forward gets {source.name} and passes it to the kernel, and that the kernel reads it",
+            ),
+            {i: torch.zeros_like(source.tensor)},
+        )
 
 
 def _transposed(sources: Sequence[Source], count: int) -> Iterator[_Swap]:

@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 
 from kernel_harness.checking import input_rounding
-from kernel_harness.checking.elementwise import Errors, Limit, exceeds, measure, non_finite_mismatch
+from kernel_harness.checking.elementwise import Errors, Limit, exceeds, largest_error, measure, non_finite_mismatch
 from kernel_harness.checking.error_map import ErrorMap, error_map
 from kernel_harness.checking.input_rounding import Trace
 from kernel_harness.checking.patterns import Mismatch, Wrong, describe, first_mismatches
@@ -47,6 +47,8 @@ WRONG_NORM = 1e-2
 
 ELEMENT_LIMIT = 1e-4
 """The largest allowed error of an element, relative to the magnitude that `Expectation.scale` gives for the element."""
+
+_COMPARED_BYTES = 1 << 28
 
 # Yields the limits for one output: an element is wrong if it exceeds all of them.
 _Limits = Callable[["_Answer", int], Iterator[Limit]]
@@ -173,7 +175,9 @@ def unchanged(before: torch.Tensor | bytes, after: torch.Tensor | bytes) -> bool
         return before == after
     if before.shape != after.shape or before.dtype != after.dtype:
         return False
-    return bool(torch.equal(_bytes_of(before), _bytes_of(after).to(before.device)))
+    # In pieces: on a GPU, torch.equal needs as much memory as the bytes that it compares.
+    parts = (_bytes_of(tensor).split(_COMPARED_BYTES) for tensor in (before, after))
+    return all(torch.equal(one, other.to(one.device)) for one, other in zip(*parts, strict=True))
 
 
 @dataclass(frozen=True)
@@ -504,9 +508,8 @@ def _is_tail(answer: _Answer, i: int, limits: _Limits, wrong: torch.Tensor) -> b
             like &= exceeds(want, want, replace(limit, **parts)).to(like.device)
     if like.all() or 2 * int(wrong.sum()) > int(like.sum()):
         return False
-    truth = answer.truths[i].to(got.device)
-    largest = (want.to(got.device) - truth).abs()[like.to(got.device)].max()
-    return bool((got - truth).abs()[wrong].max() <= NEARNESS * largest)
+    truth = answer.truths[i]
+    return largest_error(got, truth, wrong) <= NEARNESS * largest_error(want, truth, like)
 
 
 def _beyond(answer: _Answer, i: int, limits: _Limits) -> torch.Tensor:
@@ -527,7 +530,7 @@ def _explained(answer: _Answer, i: int, mask: torch.Tensor) -> _Failure:
         text = f"{_name(answer, i)} has a relative error of {answer.errors[i].relative:.2g}, spread over all elements."
         return _Failure(Status.WRONG_VALUES, text)
     shown, pattern = first_mismatches(wrong), describe(wrong)
-    odd = 0 if want.is_complex() else int((~wrong.values.isfinite()).sum())
+    odd = 0 if want.is_complex() else int((mask & ~got.isfinite()).sum())
     some = f" {odd} of the wrong elements are NaN or infinite." if 0 < odd < wrong.count else ""
     text = (
         f"{_name(answer, i)}: {wrong.count} of {mask.numel()} elements wrong, the first at "

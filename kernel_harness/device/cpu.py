@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from kernel_harness.compile import host_compiler
@@ -111,6 +112,10 @@ class Emulated:
 
     def release_unused(self) -> None:
         """Does nothing: torch keeps no memory of the host."""
+
+    def has_free(self, size: int) -> bool:
+        """Returns whether `size` bytes of the host's memory are free."""
+        return psutil.virtual_memory().available >= size
 
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes the call and waits for its kernels. Returns the call's result, and a Clocked without a time.

@@ -35,6 +35,7 @@ _FLUSHES = 2  # the size of the buffer in sizes of the L2 cache; a buffer of one
 _GRAPH_LAUNCHES = (1, 2, 4, 8, 16)
 _GRAPH_REPLAYS = 20
 _GRAPH_HOLD = Sleep(1 << 18)  # enqueuing a graph takes less time
+_LITTLE_BYTES = 1 << 31  # memory that is not worth the time to give it back and to allocate it again
 _NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED
 
 
@@ -154,8 +155,17 @@ class Cuda:
             leaf.view(memory).copy_(tensor, non_blocking=True)
 
     def release_unused(self) -> None:
-        """Gives memory of the device back that torch keeps for later and does not use."""
-        torch.cuda.empty_cache()
+        """Gives memory of the device back that torch keeps for later and does not use, unless it is little."""
+        if self._unused_bytes() > _LITTLE_BYTES:
+            torch.cuda.empty_cache()
+
+    def has_free(self, size: int) -> bool:
+        """Returns whether `size` bytes of the device's memory are free, or kept by torch without use."""
+        return bool(torch.cuda.mem_get_info(self.torch_device)[0] + self._unused_bytes() >= size)
+
+    def _unused_bytes(self) -> int:
+        """Returns the bytes of the device's memory that torch keeps for later and does not use."""
+        return int(torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device))
 
     def hold_at(self, gate: Gate, deliver: Callable[[Any], bool]) -> Hold:
         """Returns a hold of this device's current stream that ends when the judge opens `gate`.

@@ -111,6 +111,9 @@ class JudgeDevice(Protocol):
         Raises torch.OutOfMemoryError if it would be memory of the device, but too little of it is free.
         """
 
+    def has_free(self, size: int) -> bool:
+        """Returns whether `size` bytes of the memory in which the judge computes are free."""
+
     def cannot_share(self, reason: str) -> None:
         """Stores the reason why a worker could not map memory of the device. From then on, `share` uses the host's."""
 
@@ -183,7 +186,7 @@ class WorkerDevice(Protocol):
         """
 
     def release_unused(self) -> None:
-        """Gives memory of the device back that torch keeps for later and does not use."""
+        """Gives memory of the device back that torch keeps for later and does not use, unless it is little."""
 
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes a call and times it. Returns the call's result and its time.

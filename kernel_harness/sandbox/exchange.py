@@ -54,8 +54,6 @@ class Exchange:
             return False
         twice = 2 * held.size if held is not None else _FIRST_BYTES
         self._release(purpose)
-        if size > _KEPT_BYTES:
-            self._device.release_unused()  # the worker's call may need what the judge does not use
         piece = self._device.share(max(size, min(twice, _KEPT_BYTES)))
         self._pieces[purpose], self.on_device = piece, piece.on_device
         self._send(Share(purpose, piece.size, piece.on_device), [piece.descriptor])

@@ -28,6 +28,7 @@ from kernel_harness.ipc.channel import SharedBuffer
 from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Opening, Purpose, Stage
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.schema import Message
+from kernel_harness.problem.candidate import imports_triton
 from kernel_harness.problem.problem import FORWARD_SEED, WEIGHT_SEED, Problem
 from kernel_harness.sandbox.builder import BuildService
 from kernel_harness.sandbox.exchange import Exchange
@@ -38,6 +39,11 @@ from kernel_harness.sandbox.process import Limits, Meanwhile, WorkerFactory, Wor
 _MAX_SOURCE_CHARACTERS = 1 << 20
 _MAX_BUILDS, _MAX_BUILT_BYTES = 64, 1 << 30
 _REFUSABLE = (messages.Call, messages.ListKernels, messages.Repeat, messages.Replay)
+# A call that would end in time on a GPU may be too long here, so it is no TIMEOUT.
+_SLOW_INTERPRETER = (
+    "Without a GPU, Triton's interpreter runs the programs of a grid one after the other, which is slow: choose "
+    "smaller sizes with --shape, or raise --timeout."
+)
 _STATUS_OF_STAGE = {
     Stage.BUILD: Status.BUILD_ERROR,
     Stage.FULL_HEADERS: Status.BUILD_ERROR,
@@ -165,6 +171,7 @@ class Subject:
         candidate declines the shape, and torch.OutOfMemoryError if the device has too little memory for the inputs or
         outputs.
         """
+        self._device.release_unused()  # the worker's call may need what the judge keeps without use
         self._exchange.reserve(Purpose.INPUTS, packed.size)
         opening = self._opening(timed)
         prepare = messages.Prepare(_layout(packed), FORWARD_SEED, write_back, poison, timed is not None, opening, keep)
@@ -331,7 +338,10 @@ class Subject:
                 answer = self._build(reply.sources, left_s())
                 reply = self.worker.ask(answer, expected, timeout_s=left_s())
         except WorkerTimedOut as error:
-            raise Fault(Status.TIMEOUT, str(error), printable(self.file.translated(error.output))) from None
+            output = printable(self.file.translated(error.output))
+            if isinstance(request, messages.Call) and self._device.emulated and imports_triton(self.file.text):
+                raise Fault(Status.UNSUPPORTED, f"{error} {_SLOW_INTERPRETER}", output) from None
+            raise Fault(Status.TIMEOUT, str(error), output) from None
         except WorkerFailed as error:
             output = printable(self.file.translated(error.output))
             raise Fault(Status.CRASHED, _with_last_line(str(error), output), output) from None

@@ -59,6 +59,9 @@ EMULATED_AUDIT_SHARE = 0.25
 # after all calls of a round: work that a candidate leaves running would end during an audit, and slow down no call.
 # Inputs of more than _LARGE_BYTES are drawn once in a round.
 _LARGE_BYTES = 1 << 30
+# The right answer to large outputs is computed again for each arm, unless _ROOM times the bytes of inputs and outputs
+# are free: a call needs its inputs, its outputs, the worker's own copy of them, and the judge's.
+_ROOM = 3
 # A candidate fails after SLOW_PAUSES slow pauses, because the other arms would have to wait each time. A pause is slow
 # if it takes longer than SLOW_PAUSE_S and longer than the call before it: a worker that frees gigabytes of inputs after
 # a long call cannot be stopped meanwhile. A usual pause takes some milliseconds; on two cores with a load of 16 the
@@ -254,8 +257,11 @@ def _round(
         start = time.monotonic()
         answer = _call(cohort, running[name], reference, drawn, warm=warm)
         cohort.calls_s += time.monotonic() - start
-        if answer is not None and sum(output.nbytes for output in answer.outputs) > _LARGE_BYTES:
+        output_bytes = sum(output.nbytes for output in answer.outputs) if answer is not None else 0
+        if answer is not None and output_bytes > _LARGE_BYTES:
             _audit(cohort, running, {name: answer}, reference, right, rng)
+            if not cohort.device.has_free(_ROOM * (drawn.packed.size + output_bytes)):
+                right.cache_clear()  # the next arm's call may need its memory
             answer = replace(answer, outputs=())
             audited.add(name)
         if answer is not None:

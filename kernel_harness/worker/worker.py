@@ -408,7 +408,7 @@ class Worker:
             message, line = self._wrong_signature() or (message, line)
         return Failure(
             stage,
-            type=type(error).__name__,
+            type="OutOfMemoryError" if _is_out_of_memory(error) else type(error).__name__,
             message=message[: messages.LONGEST_TEXT],
             line=line,
             log=_log(error),
@@ -480,16 +480,33 @@ def _line(error: BaseException, file: str) -> int | None:
 
 
 def _message(error: BaseException) -> str:
-    """Returns the text of an exception. For a Triton kernel that does not compile, the error comes before its place.
+    """Returns the text of an exception. If Triton is not installed, the text says how to install it.
 
-    Triton's text begins with the place in the kernel ("at 5:29:", a line and a column), then the kernel's lines up to
-    it, and the error itself at the end, where a shortened message would not show it.
+    For a Triton kernel that does not compile, the error comes before its place. Triton's text begins with the place in
+    the kernel ("at 5:29:", a line and a column), then the kernel's lines up to it, and the error itself at the end,
+    where a shortened message would not show it.
     """
     text = str(error)
+    if _is_out_of_memory(error) and not isinstance(error, torch.OutOfMemoryError):
+        free, total = torch.cuda.mem_get_info()
+        return f"CUDA out of memory: {free / 1e9:.3g} GB of the device's {total / 1e9:.4g} GB are free."
+    if isinstance(error, ModuleNotFoundError) and error.name == "triton":
+        return f"{text}. Kernels in Triton need it, without a GPU too: pip install triton"
     lines = [line for line in text.split("\n") if line.strip()]
     if type(error).__name__ != "CompilationError" or len(lines) < 2 or not lines[0].startswith("at "):
         return text
     return f"{lines[-1]} ({lines[0].rstrip(':')} of the kernel)\n{text}"
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether `error` says that the device has too little free memory.
+
+    Behind the wall, torch cannot ask NVML which processes use the device's memory. It then raises an internal error in
+    place of its OutOfMemoryError.
+    """
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "NVML_SUCCESS ==" in str(error) and "CachingAllocator" in str(error)
+    )
 
 
 def _log(error: BaseException) -> str:
@@ -508,7 +525,7 @@ def _is_refusal(error: BaseException) -> bool:
     """
     if isinstance(error, (ValueError, NotImplementedError)):
         return True
-    if isinstance(error, torch.OutOfMemoryError):
+    if _is_out_of_memory(error):
         return False
     return isinstance(error, RuntimeError) and not str(error).startswith("CUDA error")
 

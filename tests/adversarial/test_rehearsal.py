@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import cheats
+from support import cheats, forked_command
 from support.cheats import CHEATS, HONEST, as_parameters
 from support.command import ROOT
 
@@ -19,6 +18,7 @@ pytestmark = pytest.mark.slow
 SCRIPT = """
 import json, sys
 from pathlib import Path
+sys.path.insert(0, str(Path()))
 from kernel_harness.problem import lookup as find
 from kernel_harness.session import cohorts
 from kernel_harness.problem.candidate import Candidate
@@ -61,8 +61,10 @@ with Session(PROBLEM, Rehearsal(), Settings(rounds=int(rounds)), SilentObserver(
 
 
 def rehearsed(how: str, rounds: int, *files: Path) -> dict[str, dict[str, Any]]:
-    command = [sys.executable, "-c", SCRIPT, how, str(rounds), *files]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "rehearsed.py"
+        script.write_text(SCRIPT)
+        done = forked_command.run(script, [how, str(rounds), *files], ROOT)
     assert done.returncode == 0, done.stderr
     return {record["kernel"]: record for record in map(json.loads, done.stdout.splitlines())}
 

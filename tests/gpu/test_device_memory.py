@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -79,3 +80,58 @@ def test_where_memory_of_the_device_is_refused_the_hosts_is_shared(monkeypatch: 
 
     assert result.status is Status.PASSED, result.reason
     assert result.environment["shares"] == "host memory: a test"
+
+
+LARGE = """
+import torch
+
+N = 384 << 20
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=1)
+
+def get_inputs():
+    return [torch.rand(1024, N // 1024)]
+
+def get_init_inputs():
+    return []
+"""
+COPY = f"{LARGE}\nModelNew = Model\n"
+# It fills the memory at the second call, so that the right answer to the first one has been computed.
+HOARDS = LARGE.replace("class Model", "class ModelNew").replace(
+    "        return torch",
+    "        self.kept = torch.empty(torch.cuda.mem_get_info()[0] - (5 << 29), dtype=torch.uint8, device='cuda')\n"
+    "        return torch",
+)
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Iterator[Path]:
+    """A problem whose inputs and outputs take 1.6 GB each, on a GPU with 15 GB of free memory."""
+    path = tmp_path / "large.py"
+    path.write_text(LARGE)
+    torch.cuda.empty_cache()
+    others = torch.empty(torch.cuda.mem_get_info()[0] - 15 * 10**9, dtype=torch.uint8, device="cuda")
+    yield path
+    del others
+    torch.cuda.empty_cache()
+
+
+def test_inputs_and_outputs_may_take_a_fifth_of_the_free_memory(large: Path) -> None:
+    result = kernel_harness.evaluate(large, COPY, device="cuda", budget_s=0.5)
+
+    assert result.status is Status.PASSED and result.timing, result.reason
+
+
+def test_zeros_are_wrong_however_little_memory_there_is(large: Path) -> None:
+    source = LARGE.replace("class Model", "class ModelNew").replace("torch.softmax(x, dim=1)", "torch.zeros_like(x)")
+    result = kernel_harness.evaluate(large, source, device="cuda", budget_s=0.5)
+
+    assert result.status is Status.WRONG_VALUES, result.reason
+
+
+def test_a_kernel_that_keeps_the_memory_of_the_device_is_at_fault(large: Path) -> None:
+    result = kernel_harness.evaluate(large, HOARDS, device="cuda", budget_s=0.5)
+
+    assert result.status is Status.RUNTIME_ERROR and "memory" in result.reason, result.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,9 +63,23 @@ def path(tmp_path_factory) -> Path:
 def opened(browser, path) -> webdriver.Chrome:
     """The page, newly loaded, on a wide light screen."""
     look(browser, 1200)
-    browser.get("about:blank")  # a page that is loaded again may show its old state for a moment
-    browser.get(path.as_uri())
+    load(browser, path)
     return browser
+
+
+LOADED = "return [location.href, document.readyState]"
+_numbers = itertools.count()
+
+
+def load(browser, path: Path) -> None:
+    """Opens a page and waits until its script has run.
+
+    `get` may return while the page before is still shown, or before the end of the page is read. So each load has an
+    address of its own, and the page itself says that it is complete.
+    """
+    address = f"{path.as_uri()}?{next(_numbers)}"
+    browser.get(address)
+    WebDriverWait(browser, 60).until(lambda browser: browser.execute_script(LOADED) == [address, "complete"])
 
 
 def look(browser, width: int, *, dark: bool = False, media: str = "") -> None:
@@ -237,7 +252,7 @@ def test_the_lines_of_a_profile_are_sorted_by_their_cost(browser, tmp_path):
     profile = StoredProfile("fast", kernel.source_sha256, {"M": 48}, "h200", False, (), lines)
     profile.write(tmp_path / "cpu-emulated" / "profiles")
     (written,) = report.write(lookup.problem("matmul_tt", ROOT), folder, ROOT)
-    browser.get(written.as_uri())
+    load(browser, written)
     browser.execute_script("document.querySelectorAll('details').forEach((each) => (each.open = true))")
     for wanted in ("312", "213"):
         browser.execute_script("document.querySelectorAll('.profile th button')[2].click()")

@@ -133,6 +133,13 @@ def test_swapped_indices_in_some_rows_only(tmp_path: Path) -> None:
     assert "input 2 (B) read with" in Judged(tmp_path, PRODUCT).said(wrong)
 
 
+def test_a_parameter_or_an_input_that_is_left_out(tmp_path: Path) -> None:
+    said = Judged(tmp_path, CONV).said(lambda layer, x: functional.conv2d(x[0], layer.weight))
+    assert said == "The output is the reference's answer with 0 in place of the parameter layer.bias."
+    said = Judged(tmp_path, SQUARES).said(lambda layer, x: x[0])
+    assert said == "The output is the reference's answer with 0 in place of input 2 (B)."
+
+
 def test_exchanged_inputs(tmp_path: Path) -> None:
     said = Judged(tmp_path, SQUARES).said(lambda layer, x: x[1] @ x[0].T + x[1])
     assert said == "The output is the reference's answer with input 1 (A) and input 2 (B) exchanged."
@@ -201,7 +208,7 @@ def test_a_tap_that_a_convolution_leaves_out(tmp_path: Path) -> None:
         (POSITIVE, lambda layer, x: sum(x[0][:, k : k + 1].matmul(x[1][k : k + 1]).relu() for k in range(1, 40))),
         (REPEATED, lambda layer, x: weighted(x[0], 1, {0: 0, 20: 0}) @ x[1]),
         (WITH_ZEROS, lambda layer, x: weighted(x[0], 1, {0: 0}) @ x[1]),
-        (LINEAR, lambda layer, x: x[0] @ layer.weight.T),
+        (LINEAR, lambda layer, x: x[0] @ layer.weight.T + 2 * layer.bias),
         (CONV, lambda layer, x: weighted(layer(x[0]), 2, dict.fromkeys(range(8, 12), 0))),
         (CONV, lambda layer, x: torch.randn(4, 8, 12, 9, generator=torch.Generator().manual_seed(3))),
         (SOFTMAX, lambda layer, x: functional.softmax(weighted(x[0], 1, {31: 0}), dim=1)),
@@ -212,7 +219,7 @@ def test_a_tap_that_a_convolution_leaves_out(tmp_path: Path) -> None:
     ids=[
         "random", "uniform", "half-a-term", "no-tail-rows", "no-tail-columns", "factor", "zeros", "nan", "shifted",
         "one-row", "factor-by-row", "transposed-output", "few-elements", "no-sum", "equal-terms", "zero-terms",
-        "no-bias", "conv-no-tail", "conv-random", "softmax", "softmax-tail", "maxima", "norm",
+        "bias-twice", "conv-no-tail", "conv-random", "softmax", "softmax-tail", "maxima", "norm",
     ],
 )  # fmt: skip
 def test_other_wrong_answers_get_no_mistake(parts: tuple[str, str, str, str], wrong: Wrong, tmp_path: Path) -> None:

@@ -57,6 +57,12 @@ def test_a_wrong_answer_that_would_pass_is_named(answer: str, expected: str, tmp
     assert said(problem(tmp_path, answer)) == expected
 
 
+@pytest.mark.parametrize(("change", "expected"), [(5e-4, f"{CANNOT_TELL}a constant or {OTHER}"), (2e-3, "")])
+def test_a_wrong_answer_that_fails_by_little_is_named(change: float, expected: str, tmp_path: Path) -> None:
+    """The limit of the elements is 2e-4. Half of them are wrong by `change`. Inputs of few numbers are not varied."""
+    assert said(problem(tmp_path, f"1 + {change} * x", "torch.randint(0, 2, (N,)).float()")) == expected
+
+
 def test_a_problem_that_only_its_own_inputs_do_not_show_is_told_by_others(tmp_path: Path) -> None:
     """The inputs are between 0 and 1, so the answer to them is 1; shifted to mean zero they are not."""
     assert said(problem(tmp_path, "torch.where(x >= 0, torch.ones_like(x), x)")) == ""
