@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,9 @@ from typing import Any
 from tabulate import tabulate
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import pages
 
 from kernel_harness import device as devices
 from kernel_harness.problem.candidate import Candidate
@@ -33,8 +34,6 @@ from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
 
-PAGE = ROOT / "docs" / "timing.md"
-START, END = "<!-- forged times -->", "<!-- end -->"
 CYCLES_PER_US = 1980.0  # an H200 under load; the spin times of other devices differ a little
 PROBLEM = """
 import torch
@@ -141,8 +140,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.write:
         rows = [json.loads(line) for line in options.write.read_text().splitlines()]
-        pattern = re.compile(f"({START}\n\n).*?(\n\n{END})", re.DOTALL)
-        PAGE.write_text(pattern.sub(lambda m: f"{m[1]}{table(rows)}{m[2]}", PAGE.read_text(), count=1))
+        pages.write("timing.md", "forged times", table(rows))
         return
     rows = []
     for microseconds in options.us:
