@@ -25,6 +25,7 @@ COLUMNS = (
     "build_s", "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor", "verified_to",
 )  # fmt: skip
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
+NO_INTERVAL_NOTE = "A time without an interval is of too few rounds for one. A larger --budget allows more rounds."
 SHARED_NOTE = "Kernels share a rank if their 95% intervals overlap."
 EMULATED = "cpu-emulated"
 # The headings of the column of times.
@@ -239,8 +240,8 @@ def _number(value: Any, form: str) -> str:
 def render(table: pd.DataFrame, style: str = "simple") -> str:
     """Returns the leaderboard `table` as text in `style`, the name of a table format of the package `tabulate`.
 
-    If any result is from the emulated device, a note below the table says that its times do not predict a GPU. If
-    kernels share a rank, a note says why. Another note says how far the judge's clock verifies the times.
+    Notes below the table say that times of the emulated device do not predict a GPU, why a time has no interval, why
+    kernels share a rank, and how far the judge's clock verifies the times.
     """
     headers, rows = _shown(table)
     if style == "github":
@@ -250,6 +251,8 @@ def render(table: pd.DataFrame, style: str = "simple") -> str:
     text = tabulate(rows, headers, tablefmt=style, colalign=alignment, disable_numparse=True)
     if emulated(table):
         text += f"\n\n{EMULATED_NOTE}"
+    if (table["time_ms"].notna() & table["time_ms_low"].isna()).any():
+        text += f"\n\n{NO_INTERVAL_NOTE}"
     if table["rank"].dropna().duplicated().any():
         text += f"\n\n{SHARED_NOTE}"
     if (verified := table["verified_to"].dropna()).size:

@@ -46,6 +46,7 @@ def record(kernel: str, time_ms: float | None = None, status: Status = Status.PA
         speedup = Interval(0.9 / time_ms, 1.0 / time_ms, 1.1 / time_ms)
         timing = Timing((time_ms,), (), Interval(time_ms * 0.9, time_ms, time_ms * 1.1), speedup)
     given = {
+        "timing": timing,
         "reason": "" if status is Status.PASSED else f"{kernel} is\nwrong",
         "shape": SHAPE,
         "source_sha256": "ab" * 32,
@@ -53,7 +54,7 @@ def record(kernel: str, time_ms: float | None = None, status: Status = Status.PA
         "measured_at": "2025-01-01T00:00:00+00:00",
         **more,
     }
-    return Result(kernel, status, timing=timing, **given)
+    return Result(kernel, status, **given)
 
 
 def check(shape: dict[str, int], distribution: str, *errors: float, status: Status = Status.PASSED) -> Check:
@@ -255,6 +256,14 @@ def test_every_text_of_an_emulated_table_says_that_it_predicts_no_gpu(tmp_path):
     assert leaderboard.EMULATED_NOTE in leaderboard.render(table)
     leaderboard.save(tmp_path, "leaderboard", "title", table)
     assert leaderboard.EMULATED_NOTE in (tmp_path / "leaderboard.md").read_text()
+
+
+def test_a_table_says_why_a_time_has_no_interval():
+    few = Timing((2.0,), (), Interval(None, 2.0, None), None)
+    assert leaderboard.NO_INTERVAL_NOTE in leaderboard.render(
+        leaderboard.rank([record("a", 1.0), record("b", timing=few)], SHAPE)
+    )
+    assert leaderboard.NO_INTERVAL_NOTE not in leaderboard.render(leaderboard.rank([record("a", 1.0)], SHAPE))
 
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
