@@ -2,6 +2,7 @@
 
     python -m tests.support.cheats            judge all of them and compare
     python -m tests.support.cheats --write    also rewrite the table in docs/threat-model.md
+    python -m tests.support.cheats --wall landlock    judge them behind another wall than the machine's strongest
 
 The first line of a candidate's docstring is "VERDICT: the trick". The lines `Class:`, `Layer:`, `Says:`, `Takes:`,
 `Needs:` and `Device:` follow where they apply.
@@ -15,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,14 @@ LAYERS_OF_A_DEVICE = (
     "the judge's own clock", "unseen inputs",
 )  # fmt: skip
 START, END = "<!-- cheats -->", "<!-- end -->"
+# The command behind a wall that is not the strongest of this machine.
+BEHIND_WALL = """
+import sys
+from kernel_harness import cli, isolation
+kind = isolation.Kind(sys.argv.pop(1))
+isolation.best = lambda: kind
+sys.exit(cli.main())
+"""
 
 
 @dataclass(frozen=True)
@@ -114,20 +124,22 @@ def as_parameters(paths: Iterable[Path]) -> list[Any]:
     ]
 
 
-def _lacks_its_wall(path: Path) -> bool:
+def _lacks_its_wall(path: Path, wall: str = "") -> bool:
     needs = wanted(path).needs
-    return bool(needs) and needs != isolation.best()
+    return bool(needs) and needs != (wall or isolation.best())
 
 
-def judged(paths: Iterable[Path], device: str = "cpu", rounds: int = 12) -> dict[str, dict[str, Any]]:
+def judged(paths: Iterable[Path], device: str = "cpu", rounds: int = 12, wall: str = "") -> dict[str, dict[str, Any]]:
     """Judges the candidates in one run of the command. Each one's JSON result, by name.
 
-    Raises RuntimeError with the command's stderr if it printed no result.
+    `wall` is an isolation.Kind, or empty for the strongest that the machine has. Raises RuntimeError with the command's
+    stderr if it printed no result.
     """
     kernels = [word for path in paths for word in ("--kernel", str(path))]
+    start = ["-c", BEHIND_WALL, wall] if wall else [str(ROOT / "harness.py")]
     with tempfile.TemporaryDirectory() as results:
         done = subprocess.run(
-            [sys.executable, str(ROOT / "harness.py"), "--problem", str(PROBLEM_FILE), "--device", device, "--json",
+            [sys.executable, *start, "--problem", str(PROBLEM_FILE), "--device", device, "--json",
              "--rounds", str(rounds), "--results", results, *kernels],
             capture_output=True, text=True, cwd=ROOT,
         )  # fmt: skip
@@ -162,16 +174,20 @@ def write_table(results: Mapping[str, Mapping[str, Any]]) -> None:
 def main() -> None:
     """Exits with the mistakes if there are any; the table then stays as it is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="rewrite the table in docs/threat-model.md")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--write", action="store_true", help="rewrite the table in docs/threat-model.md")
+    choice.add_argument("--wall", default="", choices=["namespaces", "bubblewrap", "landlock"])
     options = parser.parse_args()
-    paths = [*files("cheats"), *files("honest")]
-    results = judged(paths)
+    paths = [path for path in [*files("cheats"), *files("honest")] if not _lacks_its_wall(path, options.wall)]
+    results = judged(paths, wall=options.wall)
+    walls = Counter(result["isolation"] for result in results.values())
+    print("\n".join(f"{number} judged behind: {wall}" for wall, number in walls.items()))
     mistakes = {path.stem: m for path in paths if (m := wanted(path).mistake(results[path.stem]))}
     if mistakes:
         sys.exit("\n".join(f"{name}: {mistake}" for name, mistake in mistakes.items()))
     if options.write:
         write_table(results)
-    else:
+    elif not options.wall:
         print(table(results))
 
 
