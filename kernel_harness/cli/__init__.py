@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import difflib
+import gc
 import io
 import logging
 import os
@@ -55,6 +57,7 @@ def main(words: Sequence[str] | None = None) -> int:
     If `words` is None, the command-line arguments of this process are used.
     """
     _complete_words()
+    atexit.register(gc.freeze)  # else Python's end would search all objects of torch for garbage, for half a second
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name may have a letter that the terminal cannot show
