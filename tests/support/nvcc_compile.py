@@ -24,6 +24,8 @@ from torch.utils import cpp_extension
 from kernel_harness.compile.sources import Sources, from_arguments, signature
 
 KERNELS = ROOT / "kernels"
+# A process that a thread starts must not read os.environ meanwhile: pytest changes it before and after each test.
+ENVIRONMENT = dict(os.environ)
 # The declarations of each header that ATen/cuda, c10/cuda and the shipped kernels use.
 STAND_INS = {
     "c10/cuda/impl/cuda_cmake_macros.h": "#define C10_CUDA_BUILD_SHARED_LIBS",
@@ -139,4 +141,4 @@ def in_one_unit(sources: Mapping[str, str]) -> str:
 def compile_in(folder: Path, command: list[str | Path], file: str, text: str) -> subprocess.CompletedProcess[str]:
     folder.mkdir(exist_ok=True)
     (folder / file).write_text(text)
-    return subprocess.run([*command, file], cwd=folder, capture_output=True, text=True, timeout=600)
+    return subprocess.run([*command, file], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
