@@ -98,7 +98,8 @@ class Evaluator:
     `kernel_harness.evaluate` documents the arguments and the exceptions. All kernels are checked on the same inputs,
     which `seed` determines. `Result.settings` contains the seed: do not show it to the program that writes the kernels,
     because that program could predict the inputs.
-    An Evaluator runs one evaluation at a time. Create one Evaluator for each thread.
+    An Evaluator runs one evaluation at a time. Create one Evaluator for each thread. Its constructor starts a process:
+    call `close` at the end, or use a `with` block.
     """
 
     def __init__(
@@ -113,18 +114,24 @@ class Evaluator:
         baseline: str = BASELINE,
         seed: int | None = None,
     ) -> None:
+        self._session: Session | None = None
+        self._open = ExitStack()
         self._device = selection.selected(device or "auto")
         check_baseline(baseline, emulated=self._device.emulated)
         found = lookup.problem(str(problem), Path.cwd())
-        self._problem = found.sized(shape or {}, emulated=self._device.emulated)
-        self._problem.check_inputs()
         drawn: dict[str, Any] = {} if seed is None else {"seed": seed}
         self._settings = Settings(
             budget_s=budget_s, precision=Precision.named(precision), baseline=baseline, jobs=1, compiled=False,
             limits=Limits(call_s=timeout_s), **drawn,
         )  # fmt: skip
-        self._session: Session | None = None
-        self._open = ExitStack()
+        # The fork server imports torch while this process chooses the problem's size.
+        self._fork_server: ForkServer | None = self._open.enter_context(ForkServer())
+        try:
+            self._problem = found.sized(shape or {}, emulated=self._device.emulated)
+            self._problem.check_inputs()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Evaluator:
         self._opened()
@@ -161,15 +168,18 @@ class Evaluator:
 
     def close(self) -> None:
         """Ends all processes of this Evaluator. A later `evaluate` starts new ones."""
-        self._session = None
+        self._session = self._fork_server = None
         self._open.close()
 
     def _opened(self) -> Session:
         if self._session is None:
-            with ExitStack() as opening:
-                fork_server = opening.enter_context(ForkServer())
-                session = Session(self._problem, self._device, self._settings, SilentObserver(), fork_server)
+            try:
+                if self._fork_server is None:
+                    self._fork_server = self._open.enter_context(ForkServer())
+                session = Session(self._problem, self._device, self._settings, SilentObserver(), self._fork_server)
                 session.companions.kept = True
-                self._session = opening.enter_context(session)
-                self._open = opening.pop_all()
+                self._session = self._open.enter_context(session)
+            except BaseException:
+                self.close()
+                raise
         return self._session

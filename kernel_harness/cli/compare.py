@@ -20,6 +20,7 @@ from kernel_harness.cli.arguments import (
     count,
     positive,
 )
+from kernel_harness.cli.fork_server import started_fork_server
 
 if TYPE_CHECKING:
     from kernel_harness.problem.candidate import Candidate
@@ -194,10 +195,7 @@ def _measured(words: Sequence[str], options: Options) -> Outcome:
 
 
 def _judged(versions: Sequence[Candidate], problem: str, options: Options) -> list[Result]:
-    from kernel_harness.sandbox.fork_server import ForkServer
-
-    # The fork server and this process import torch at the same time. Each import takes two seconds.
-    with ForkServer() as fork_server:
+    with started_fork_server() as fork_server:
         from kernel_harness.cli.progress import Progress
         from kernel_harness.device import selection
         from kernel_harness.problem import lookup

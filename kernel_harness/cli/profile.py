@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_harness.cli.arguments import OK, add_device, add_kernel, add_problem, add_results
+from kernel_harness.cli.fork_server import started_fork_server
 from kernel_harness.core.terminal import terminal
 
 HELP = "show launches, memory traffic by line and registers of one call of a kernel (on a GPU: by Nsight Compute)"
@@ -53,10 +54,8 @@ def main(parsed: argparse.Namespace) -> int:
 
     Raises UserError if the kernel cannot be found or profiled.
     """
-    from kernel_harness.sandbox.fork_server import ForkServer
-
     options = Options(parsed.problem, parsed.kernel, parsed.device, parsed.shape, parsed.results, parsed.target)
-    with ForkServer() as fork_server:
+    with started_fork_server() as fork_server:
         from kernel_harness.cli.progress import Steps
         from kernel_harness.device import selection
         from kernel_harness.diagnostics.profile import profile, targets

@@ -26,6 +26,7 @@ from kernel_harness.cli.arguments import (
     positive,
 )
 from kernel_harness.cli.cache import growth_told
+from kernel_harness.cli.fork_server import started_fork_server
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import RESULTS, command, shown
@@ -129,11 +130,8 @@ def main(parsed: argparse.Namespace) -> int:
     Returns 0 if every kernel passed, else 1. A baseline that failed does not count. Raises UserError for mistakes of
     the user, and KeyboardInterrupt for Ctrl-C.
     """
-    from kernel_harness.sandbox.fork_server import ForkServer
-
     options = _options(parsed)
-    # The fork server and this process import torch at the same time. Each import takes two seconds.
-    with ForkServer() as fork_server, growth_told():
+    with started_fork_server() as fork_server, growth_told():
         from kernel_harness.cli.progress import RunProgress
         from kernel_harness.session.stored_run import Request, StoredRun
 

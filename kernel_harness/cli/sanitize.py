@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_harness.cli.arguments import OK, SOME_FAILED, add_device, add_kernel, add_problem
+from kernel_harness.cli.fork_server import started_fork_server
 from kernel_harness.diagnostics.sanitizer import TOOLS
 
 HELP = "find races, out-of-bounds accesses and similar mistakes in a kernel, each with its line"
@@ -57,12 +58,10 @@ def main(parsed: argparse.Namespace) -> int:
 
     Raises UserError if the kernel cannot be found or run.
     """
-    from kernel_harness.sandbox.fork_server import ForkServer
-
     options = Options(
         parsed.problem, parsed.kernel, parsed.device, parsed.shape, tuple(parsed.tool or ()), parsed.seed, parsed.json
     )
-    with ForkServer() as fork_server:
+    with started_fork_server() as fork_server:
         from kernel_harness.cli.progress import Steps
         from kernel_harness.device import selection
         from kernel_harness.diagnostics.sanitizer import sanitize

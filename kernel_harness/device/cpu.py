@@ -19,7 +19,7 @@ from kernel_harness.device.peaks import Peaks
 from kernel_harness.device.protocol import Clocked, Placed, Steady
 from kernel_harness.emulator import extension, shared_parts, strict, torch_cuda, triton_interpreter
 from kernel_harness.emulator.keys import extension_key
-from kernel_harness.ipc.channel import SharedBuffer, map_shared
+from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf
 
 

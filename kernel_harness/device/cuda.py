@@ -27,8 +27,8 @@ from kernel_harness.device import ceilings, device_memory, nvml
 from kernel_harness.device.hold import AtGate, Hold, Sleep
 from kernel_harness.device.peaks import Peaks, of
 from kernel_harness.device.protocol import Clocked, Placed, SharedMemory, Steady
-from kernel_harness.ipc.channel import SharedBuffer, map_shared
 from kernel_harness.ipc.gate import Gate
+from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf
 
 _FLUSHES = 2  # the size of the buffer in sizes of the L2 cache; a buffer of one size leaves old lines in the cache

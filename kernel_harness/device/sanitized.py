@@ -23,7 +23,7 @@ from kernel_harness.emulator import extension, shared_parts
 from kernel_harness.emulator.flags import Instrumentation
 from kernel_harness.emulator.keys import extension_key
 from kernel_harness.emulator.sanitize import Sanitizer
-from kernel_harness.ipc.channel import SharedBuffer
+from kernel_harness.ipc.shared_memory import SharedBuffer
 from kernel_harness.ipc.tensors import Leaf
 
 

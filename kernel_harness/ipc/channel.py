@@ -1,4 +1,4 @@
-"""Transport between two processes: JSON objects over a socket pair, and memory that both processes map.
+"""Transport between two processes: JSON objects and file descriptors over a socket pair.
 
 The judge does not trust a worker, so everything that a process receives is checked. The module `messages` defines what
 the JSON objects mean.
@@ -6,10 +6,8 @@ the JSON objects mean.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import mmap
 import os
 import select
 import socket
@@ -18,15 +16,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 # Large enough for a message with a candidate's file and the sources that the file builds, both escaped as JSON.
 MAX_MESSAGE_BYTES = 8 << 20
 MAX_DESCRIPTORS = 4
 _LENGTH = struct.Struct("<I")
-# From linux/fcntl.h; the fcntl module of Python 3.11 lacks these names.
-_F_ADD_SEALS = 1033
-_SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW = 1, 2, 4
 
 
 class Malformed(Exception):
@@ -150,42 +143,3 @@ def _parse(body: bytes) -> dict[str, Any]:
 def pair() -> tuple[socket.socket, socket.socket]:
     """Returns two Unix stream sockets that are connected to each other."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-
-
-class SharedBuffer:
-    """Shared memory of the host, of a fixed size: a memfd (a file in memory) with seals, which nothing can remove.
-
-    The seals stop every process that holds the descriptor from changing the size. Without the seals, a worker could
-    shrink the memory, and Linux would kill the judge when it reads its mapping beyond the new end. `bytes` is the
-    memory as a flat uint8 tensor. A page takes no physical memory until it is used.
-    """
-
-    on_device = False
-
-    def __init__(self, size: int) -> None:
-        self.size = max(1, size)
-        self.descriptor = os.memfd_create("kernel-harness", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.descriptor, self.size)
-        fcntl.fcntl(self.descriptor, _F_ADD_SEALS, _SEAL_SHRINK | _SEAL_GROW | _SEAL_SEAL)
-        self.bytes = map_shared(self.descriptor, self.size)
-
-    def close(self) -> None:
-        """Closes the descriptor and unmaps the memory. Linux frees the memory once no process maps it.
-
-        A second call is safe, for example after an interrupt in the first call. A tensor that still uses the mapping
-        keeps it.
-        """
-        # The number may soon belong to another file, which later code must not reach through `self.descriptor`.
-        descriptor, self.descriptor = self.descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
-        self.bytes = torch.empty(0, dtype=torch.uint8)
-
-
-def map_shared(descriptor: int, size: int) -> torch.Tensor:
-    """Maps the memory behind the file descriptor `descriptor`, and returns it as a flat uint8 tensor of `size` bytes.
-
-    All processes that map the memory see what this process writes. The mapping ends when the last tensor that uses it
-    is freed.
-    """
-    return torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)

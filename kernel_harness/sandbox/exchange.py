@@ -12,10 +12,10 @@ import torch
 
 from kernel_harness.device import Device, SharedMemory
 from kernel_harness.ipc import tensors
-from kernel_harness.ipc.channel import SharedBuffer
 from kernel_harness.ipc.gate import GATE_BYTES, Gate
 from kernel_harness.ipc.messages import Purpose, Share
 from kernel_harness.ipc.packed import Packed
+from kernel_harness.ipc.shared_memory import SharedBuffer
 from kernel_harness.ipc.tensors import Leaf
 
 _FIRST_BYTES = 1 << 21  # what CUDA allocates at least

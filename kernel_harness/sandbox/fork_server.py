@@ -1,15 +1,11 @@
-"""The judge's handle of the fork server. It starts the fork server, chooses the wall, and asks for workers.
+"""The judge's handle of the fork server. It chooses the wall, and asks for workers.
 
-The fork server gets only a few variables of the user's environment. The program of the fork server itself is
-`worker.fork_server`.
+The program of the fork server itself is `worker.fork_server`.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -22,20 +18,14 @@ from kernel_harness import isolation
 from kernel_harness.compile import cache
 from kernel_harness.core import process_tree
 from kernel_harness.core.errors import EnvironmentLacking
-from kernel_harness.core.paths import IMPORT_ROOT, hidden_from_workers
+from kernel_harness.core.paths import IMPORT_ROOT
 from kernel_harness.ipc import channel, messages
 from kernel_harness.ipc.channel import Channel
 from kernel_harness.ipc.messages import Done, ExitStatus, Fork, Forked, GetExitStatus, PrepareDevice, Probed, SetWall
 from kernel_harness.ipc.schema import Message
 from kernel_harness.isolation import Kind, bubblewrap, probe
+from kernel_harness.sandbox.fork_server_process import ForkServerProcess, allowed
 from kernel_harness.sandbox.process import Limits, WorkerCrashed, WorkerHandles, WorkerProcess
-
-# The only variables of the user's environment that a worker gets.
-_ALLOWED = (
-    "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CC", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
-    "TORCH_CUDA_ARCH_LIST", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "MAX_JOBS", "VIRTUAL_ENV",
-    "KERNEL_HARNESS_HEADERS",
-)  # fmt: skip
 
 R = TypeVar("R", bound=Message)
 
@@ -47,28 +37,18 @@ class ForkServerGone(EnvironmentLacking):
 class ForkServer:
     """A handle of a running fork server, the process that workers are forked from.
 
-    A `with` block kills the fork server and all its descendants at its end. The constructor starts the fork server, but
-    does not wait until it has imported torch; `prepare` waits. `kind` is the wall around workers; None selects the
-    strongest wall that this machine allows. After `prepare`, the text `isolation` names the wall and what it does not
-    prevent.
+    A `with` block kills the fork server and all its descendants at its end. `process` is its process. None starts one,
+    with workers behind a wall of the kind `kind`; None selects the strongest wall that this machine allows. The
+    constructor does not wait until the fork server has imported torch; `prepare` waits. After `prepare`, the text
+    `isolation` names the wall and what it does not prevent.
     """
 
-    def __init__(self, kind: Kind | None = None) -> None:
+    def __init__(self, kind: Kind | None = None, process: ForkServerProcess | None = None) -> None:
         self._lock = threading.Lock()
-        self._kind = kind or isolation.best()
+        self._started = process or ForkServerProcess(kind)
+        self._process, self._folder, self._kind = self._started.process, self._started.folder, self._started.kind
+        self._channel = Channel(self._started.end)
         self.isolation = "unknown"
-        ours, theirs = channel.pair()
-        self._folder = Path(tempfile.mkdtemp(prefix="kernel-harness-"))
-        command = [sys.executable, "-m", "kernel_harness.worker.fork_server", str(theirs.fileno())]
-        variables = environment(self._folder)
-        if self._kind is Kind.BUBBLEWRAP:
-            command = bubblewrap.around(command, variables, self._folder, hidden_from_workers())
-        self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env=variables, stdin=subprocess.DEVNULL, cwd=IMPORT_ROOT,
-            start_new_session=True,
-        )  # fmt: skip
-        theirs.close()
-        self._channel = Channel(ours)
 
     def prepare(self, device: str, hidden: Sequence[Path] = ()) -> None:
         """Prepares the fork server to start workers for a device, chooses their wall and tests what the wall prevents.
@@ -77,7 +57,7 @@ class ForkServer:
         paths in `hidden` from them. If no worker can start behind the wall, the next weaker wall is used. Raises
         WorkerCrashed if no worker can start even without a wall, and ForkServerGone if the fork server has ended.
         """
-        self._ask(PrepareDevice(device, _allowed()), Done, timeout_s=300)
+        self._ask(PrepareDevice(device, allowed()), Done, timeout_s=300)
         paths = tuple(str(path.absolute()) for path in hidden)
         while True:
             self._ask(SetWall(self._kind, paths), Done)
@@ -116,13 +96,8 @@ class ForkServer:
 
     def close(self) -> None:
         """Kills the fork server and all its descendants. Safe to call twice."""
-        while below := process_tree.below(self._process.pid):
-            for process in below:
-                process_tree.kill(process)
+        self._started.close()
         self._channel.close()
-        self._process.kill()  # a normal exit of the interpreter would take half a second, and there is nothing to save
-        self._process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def spawn(self, limits: Limits) -> WorkerProcess:
         """Starts a worker and returns its handle. HOME, TMPDIR and the working directory are the worker's own folder.
@@ -179,29 +154,3 @@ class ForkServer:
                 ) from None
         received.close()
         return received.message
-
-
-def _allowed() -> dict[str, str]:
-    return {name: os.environ[name] for name in _ALLOWED if name in os.environ}
-
-
-def environment(home: Path) -> dict[str, str]:
-    """Returns the environment variables of a new process: the fork server, or a worker under compute-sanitizer.
-
-    HOME and TMPDIR are `home`. Each worker of the fork server inherits the variables, and then sets HOME and TMPDIR to
-    its own folder.
-    """
-    return {
-        **_allowed(),
-        "HOME": str(home),
-        "TMPDIR": str(home),
-        "KERNEL_HARNESS_CACHE": str(cache.root().absolute()),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        # On import, torch.utils.cpp_extension looks for a GPU. A question to the driver would start CUDA in the fork
-        # server, and then no process forked from it could use CUDA. NVML answers without the driver.
-        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-        # The judge stops and resumes all threads and processes of a worker around each timed call. Those of numpy's
-        # BLAS and of Inductor's compilers would add 4 ms (measured) to the bracket of each call.
-        "OPENBLAS_NUM_THREADS": "1",
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
-    }

@@ -24,10 +24,10 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import printable
 from kernel_harness.device import Clocked, Steady
 from kernel_harness.ipc import messages, tensors
-from kernel_harness.ipc.channel import SharedBuffer
 from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Opening, Purpose, Stage
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.schema import Message
+from kernel_harness.ipc.shared_memory import SharedBuffer
 from kernel_harness.problem.candidate import imports_triton
 from kernel_harness.problem.problem import FORWARD_SEED, WEIGHT_SEED, Problem
 from kernel_harness.sandbox.builder import BuildService

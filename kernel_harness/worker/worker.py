@@ -30,7 +30,7 @@ from kernel_harness.compile.errors import (
     UnsupportedConstruct,
 )
 from kernel_harness.compile.sources import Sources, from_json, to_json
-from kernel_harness.ipc import channel, messages, tensors
+from kernel_harness.ipc import channel, messages, shared_memory, tensors
 from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, InputLayout, Opening, Purpose, Stage
 from kernel_harness.ipc.schema import Message
@@ -196,7 +196,7 @@ class Worker:
         self._stage = Stage.MAKE
         self._launches_before = self._launches()
         layout = request.inputs
-        memory = channel.map_shared(descriptors[0], layout.size)
+        memory = shared_memory.map_shared(descriptors[0], layout.size)
         inputs, state = tensors.unflatten(layout.structure, [leaf.view(memory).clone() for leaf in layout.leaves])
         self._model = None
         torch.manual_seed(request.seed)

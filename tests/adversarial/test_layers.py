@@ -30,8 +30,7 @@ from kernel_harness.ipc import tensors
 from kernel_harness.ipc.messages import Purpose
 from kernel_harness.isolation import Kind, best
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.sandbox import fork_server as fork_server_module
-from kernel_harness.sandbox import process
+from kernel_harness.sandbox import fork_server_process, process
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.sandbox.process import Limits
@@ -311,8 +310,8 @@ def test_an_answer_sent_before_its_question_counts_only_if_numbers_are_not_compa
 def test_the_users_environment_is_visible_only_if_the_list_allows_it(monkeypatch: Patch) -> None:
     monkeypatch.setenv("KERNEL_HARNESS_TEST_SECRET", "a user's")
     outcomes = []
-    for allowed in (fork_server_module._ALLOWED, (*fork_server_module._ALLOWED, "KERNEL_HARNESS_TEST_SECRET")):
-        monkeypatch.setattr(fork_server_module, "_ALLOWED", allowed)
+    for allowed in (fork_server_process._ALLOWED, (*fork_server_process._ALLOWED, "KERNEL_HARNESS_TEST_SECRET")):
+        monkeypatch.setattr(fork_server_process, "_ALLOWED", allowed)
         for fork_server in fork_server_behind(None):
             outcomes.append(judged(fork_server, "reads_the_users_environment", timed=False).gained)
 
@@ -357,8 +356,8 @@ def fork_server_that_starts_with(
     patch: Patch, variables: dict[str, str], kind: Kind | None = None
 ) -> Iterator[ForkServer]:
     """A fork server whose own process starts with these variables, to switch something off there."""
-    honest = fork_server_module.environment
-    patch.setattr(fork_server_module, "environment", lambda home: {**honest(home), **variables})
+    honest = fork_server_process.environment
+    patch.setattr(fork_server_process, "environment", lambda home: {**honest(home), **variables})
     yield from fork_server_behind(kind)
 
 

@@ -75,6 +75,25 @@ def test_help_and_version_need_no_torch(words: list[str]) -> None:
     assert done.stdout.split("\n")[-2] == "False"
 
 
+@pytest.mark.parametrize(
+    "words", [["--problem", "matmul_tt"], ["sanitize", "matmul_tt", "naive"], ["profile", "matmul_tt", "naive"]]
+)
+def test_a_verb_starts_the_fork_server_before_it_imports_torch(words: list[str]) -> None:
+    """Both import torch at the same time. The fork server here is one that says what the verb has imported."""
+    start = """
+import sys
+from kernel_harness.sandbox import fork_server_process as module
+def start(*_):
+    print("started", "torch" in sys.modules)
+    raise KeyboardInterrupt
+module.ForkServerProcess.__init__ = start
+from kernel_harness import cli
+sys.exit(cli.main())
+"""
+    done = subprocess.run([sys.executable, "-c", start, *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "started False\n", done.stderr
+
+
 def test_the_version_names_what_a_bug_report_needs() -> None:
     assert re.fullmatch(r"kernel harness [\d.]+, Python 3[\d.]+, torch \d\S+\n", command("--version").stdout)
 

@@ -19,7 +19,7 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.cuda import Cuda, times_on
 from kernel_harness.emulator import extension, shared_parts, torch_cuda
 from kernel_harness.emulator.keys import extension_key
-from kernel_harness.ipc.channel import SharedBuffer
+from kernel_harness.ipc.shared_memory import SharedBuffer
 
 
 class Rehearsal(Cuda):

@@ -53,18 +53,18 @@ class Started:
 
 def install(address: str) -> None:
     """Lets this process start its fork servers by the starter at `address`."""
-    from kernel_harness.sandbox import fork_server
+    from kernel_harness.sandbox import fork_server_process
 
-    fork_server.subprocess = SimpleNamespace(  # type: ignore[attr-defined]
+    fork_server_process.subprocess = SimpleNamespace(  # type: ignore[attr-defined]
         Popen=functools.partial(_popen, address), DEVNULL=subprocess.DEVNULL
     )
 
 
 def take_back() -> None:
     """Lets this process start its fork servers as new processes."""
-    from kernel_harness.sandbox import fork_server
+    from kernel_harness.sandbox import fork_server_process
 
-    fork_server.subprocess = subprocess  # type: ignore[attr-defined]
+    fork_server_process.subprocess = subprocess  # type: ignore[attr-defined]
 
 
 def _popen(
@@ -87,10 +87,10 @@ def address() -> str:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(name)
     listener.listen()
-    from kernel_harness.sandbox import fork_server
+    from kernel_harness.sandbox import fork_server_process
 
     starter = subprocess.Popen(
-        [sys.executable, __file__, str(listener.fileno())], env=fork_server.environment(Path("/nonexistent")),
+        [sys.executable, __file__, str(listener.fileno())], env=fork_server_process.environment(Path("/nonexistent")),
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()],
     )  # fmt: skip
     listener.close()

@@ -22,10 +22,9 @@ from kernel_harness.ipc.channel import (
     Channel,
     Closed,
     Malformed,
-    SharedBuffer,
-    map_shared,
     pair,
 )
+from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared
 
 Ends = tuple[Channel, socket.socket]
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.ipc.channel import map_shared
 from kernel_harness.ipc.gate import GATE_BYTES, Gate
 from kernel_harness.ipc.messages import Purpose
 from kernel_harness.ipc.packed import Packed, pack
+from kernel_harness.ipc.shared_memory import map_shared
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.gated_call import GatedCall, Timed
 

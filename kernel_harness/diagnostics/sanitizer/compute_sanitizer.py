@@ -17,7 +17,7 @@ from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.paths import IMPORT_ROOT
 from kernel_harness.diagnostics.sanitizer.findings import Finding, Kind, Place, source_line
 from kernel_harness.ipc import channel
-from kernel_harness.sandbox.fork_server import environment
+from kernel_harness.sandbox.fork_server_process import environment
 from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerHandles, WorkerProcess
 
 _EXIT_TIMEOUT_S = 120
