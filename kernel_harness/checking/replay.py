@@ -15,7 +15,7 @@ from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem import float64
 from kernel_harness.problem.problem import Problem
 
-LONGEST_S = 4.0
+LONGEST_S = 2.0
 """The processor time in seconds after which a Replay does not run the reference any more.
 
 Beside other programs, the same search takes several times as long, so its end must not depend on the clock on the wall.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,8 @@ _NAME = "emulated CUDA device"
 _CAPABILITY = (9, 0)
 _VERSION = "13.0"
 _CYCLES_PER_S = 1e9
+# The errors of a torch that was built without CUDA, for what neither it nor the emulation has.
+_LACKING = re.compile(r"not compiled with CUDA|dummy base class|requires CUDA\. PyTorch splits|no attribute '_?cuda")
 _runtime: ctypes.CDLL | None = None
 _host_storage = torch._C.StorageBase.__new__
 _torch_compile: Callable[..., Any] = torch.compile
@@ -49,9 +52,15 @@ def install(library: Path) -> None:
     torch.compile = _compile
     torch.backends.cuda.is_built = _returns(True)
     torch.Tensor.record_stream = lambda tensor, stream: None
+    torch.Tensor.pin_memory = lambda tensor, device=None: tensor.clone()  # the emulated device can read all host memory
     torch.UntypedStorage.__new__ = _storage
     for name in ("mark", "range_push", "range_pop", "range_start", "range_end"):
         setattr(torch.cuda.nvtx, name, _returns(None))
+
+
+def lacks(error: BaseException) -> bool:
+    """Returns whether an exception says that torch lacks a part that the emulated device does not replace."""
+    return _runtime is not None and bool(_LACKING.search(str(error)))
 
 
 def synchronize(device: Any = None) -> None:

@@ -30,6 +30,7 @@ from kernel_harness.compile.errors import (
     UnsupportedConstruct,
 )
 from kernel_harness.compile.sources import Sources, from_json, to_json
+from kernel_harness.emulator import torch_cuda
 from kernel_harness.ipc import channel, messages, shared_memory, tensors
 from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, InputLayout, Opening, Purpose, Stage
@@ -389,7 +390,8 @@ class Worker:
         The message calls the exception a refusal (the model declines this shape) only if the device still works and no
         kernel was launched.
         """
-        if isinstance(error, (UnsupportedConstruct, NoCompiler)) or _lacks_kernel_language(error):
+        lacking = torch_cuda.lacks(error)
+        if isinstance(error, (UnsupportedConstruct, NoCompiler)) or _lacks_kernel_language(error) or lacking:
             stage = Stage.UNSUPPORTED  # this is no mistake of the candidate
         elif isinstance(error, FullHeadersMissing):
             stage = Stage.FULL_HEADERS
@@ -406,6 +408,9 @@ class Worker:
         message, line = _message(error), _line(error, self._file.name)
         if line is None and stage is Stage.CALL and type(error) is TypeError:
             message, line = self._wrong_signature() or (message, line)
+        if lacking:
+            where = self._file.name if line is None else f"{self._file.name}:{line}"
+            message = f"{where}: the emulation lacks this part of torch.cuda: {_sentence(message)}"
         return Failure(
             stage,
             type="OutOfMemoryError" if _is_out_of_memory(error) else type(error).__name__,
@@ -465,6 +470,11 @@ _HANDLERS: Mapping[type[Message], Callable[[Worker, Any, list[int]], Message]] =
 def _lacks_kernel_language(error: BaseException) -> bool:
     """Returns whether the error is the import of a package for writing kernels that is not installed."""
     return isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in _KERNEL_LANGUAGES
+
+
+def _sentence(text: str) -> str:
+    """Returns the first sentence of a text, without its full stop."""
+    return text.strip().partition("\n")[0].partition(". ")[0]
 
 
 def _device_time(clocked: device.Clocked) -> messages.DeviceTime:

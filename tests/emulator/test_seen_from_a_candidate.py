@@ -13,7 +13,9 @@ import torch
 from support.emulated_process import emulated, inside, load_inline  # noqa: F401 - a fixture
 from torch.utils import _pytree as pytree
 
+import kernel_harness
 from kernel_harness.compile.errors import BuildFailed
+from kernel_harness.core.status import Status
 from kernel_harness.emulator import torch_cuda
 
 FACTORIES = {
@@ -340,3 +342,28 @@ def built():
     file.write_text(CPP)
     declaration = "std::vector<int64_t> seen(torch::Tensor x, torch::Tensor host);"
     return load_inline(file, name="seen", cpp_sources=declaration, cuda_sources=CPP, functions=["seen"])
+
+
+@emulated
+def test_pinned_memory_is_a_copy():
+    host = torch.ones(3)
+    pinned = host.pin_memory()
+    pinned += 1
+    assert pinned.cuda(non_blocking=True).tolist() == [2, 2, 2]
+    assert host.tolist() == [1, 1, 1]
+
+
+LACKING = {
+    "a graph": "torch.cuda.CUDAGraph()",
+    "an allocator": "torch.empty(3, pin_memory=True)",
+    "an old name": "torch.cuda.FloatTensor(4)",
+}
+
+
+@pytest.mark.parametrize("expression", LACKING.values(), ids=LACKING)
+def test_what_only_a_real_gpu_has_is_unsupported_and_has_its_line(expression):
+    """A GPU would run it, so it is no error of the candidate."""
+    source = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, A, B):\n        "
+    result = kernel_harness.evaluate("matmul_tt", f"{source}{expression}\n        return A.t() @ B.t()\n", device="cpu")
+    assert result.status is Status.UNSUPPORTED
+    assert ":6: the emulation lacks this part of torch.cuda: " in result.reason
