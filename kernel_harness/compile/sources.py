@@ -135,6 +135,11 @@ def from_arguments(*args: Any, **kwargs: Any) -> Sources:
         raise TypeError(f"load_inline() {error}{_did_you_mean(kwargs)}") from None
     bound.apply_defaults()
     a = bound.arguments
+    if a.get("sycl_sources"):
+        raise TypeError(
+            "load_inline() takes no sycl_sources here. It is the fourth argument since torch 2.7, before functions: "
+            "name the argument (functions=[...])"
+        )
     return Sources(
         name=a["name"],
         cpp="\n".join(_strings(a["cpp_sources"])),

@@ -35,6 +35,8 @@ _EXTRA_HEADERS: dict[str | Path, re.Pattern[str]] = {
 }
 # The flags of nvcc that have the same meaning for g++.
 _SHARED_FLAG = re.compile(r"-(?:D|U|I|std=|include)")
+# Many sources name C++17, which torch's headers accept. The emulator's headers are C++20, so this flag is left out.
+_CPP17 = re.compile(r"-std=(?:c|gnu)\+\+(?:17|1z)")
 # Casts of pointers: only a source with such a cast can access memory through a misaligned pointer.
 _CASTS_POINTERS = re.compile(r"\breinterpret_cast\b|\*\s*\)")
 # Appended to a source, this text stops g++ at the end of the source with a fatal error. g++ then skips the functions of
@@ -148,8 +150,9 @@ def _source_units(sources: Sources, headers: Headers, *, reporting: bool) -> lis
     name = f"#define TORCH_EXTENSION_NAME {sources.name}\n"
     cpp = f"{name}{named(sources.cpp, sources.cpp_file)}\n{bindings.PLACE}\n{module}\n"
     cuda = named(rewritten(sources), sources.cuda_file)
-    cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O")]
-    cuda_flags = [word for option in options(sources.cuda_cflags) if _SHARED_FLAG.match(option[0]) for word in option]
+    cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O") and not _CPP17.fullmatch(flag)]
+    cuda_options = [option for option in options(sources.cuda_cflags) if _SHARED_FLAG.match(option[0])]
+    cuda_flags = [word for option in cuda_options if not _CPP17.fullmatch(option[0]) for word in option]
     host = [*start, "-include", flags.EMULATOR_HEADERS / "host_side.h", *_extra_includes(headers, sources.cpp, module)]
     if not code_only(sources.cuda).strip():
         return [Unit("main", cpp, [*host, *cpp_flags])]

@@ -506,6 +506,11 @@ def test_flags_whose_quotes_do_not_end_are_a_build_error_that_names_the_argument
         from_arguments("x", "", extra_cflags=['-DX="a'])
 
 
+def test_functions_in_the_place_of_sycl_sources_are_recognised():
+    with pytest.raises(TypeError, match=r"fourth argument since torch 2.7.*name the argument \(functions="):
+        from_arguments("x", "void f();", "void f() {}", ["f"])
+
+
 def test_flags_that_are_no_strings_are_refused():
     with pytest.raises(TypeError, match=r"takes strings in extra_cflags, but got \[3\]"):
         from_arguments("x", "", extra_cflags=[3])
@@ -771,8 +776,14 @@ def test_an_emulated_build_takes_flags_as_torch_does():
         cpp_sources="torch::Tensor forward(torch::Tensor x);",
         cuda_sources=WITH_FLAGS,
         functions=["forward"],
-        extra_cflags=[""],
-        extra_cuda_cflags=["-O3 -DFILLED_WITH=2", "--use_fast_math", "-gencode", "arch=compute_90,code=sm_90"],
+        extra_cflags=["", "-std=c++17"],
+        extra_cuda_cflags=[
+            "-O3 -DFILLED_WITH=2",
+            "--use_fast_math",
+            "-std=c++17",
+            "-gencode",
+            "arch=compute_90,code=sm_90",
+        ],
         extra_ldflags=["", "-lc10"],
         extra_include_paths=[""],
     )
