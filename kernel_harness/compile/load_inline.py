@@ -1,10 +1,13 @@
-"""Replaces torch's load_inline in a worker, and gives the Python module of a candidate's file."""
+"""Replaces torch's load_inline and load in a worker, and gives the Python module of a candidate's file."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
@@ -17,6 +20,8 @@ from kernel_harness.compile.compiler_log import undefined_symbol
 from kernel_harness.compile.error_message import readable_errors, symbol_message
 from kernel_harness.compile.errors import BuildFailed
 from kernel_harness.compile.sources import Sources, from_arguments, signature
+
+_INCLUDES_FILE = re.compile(r'^\s*#\s*include\s*"', re.MULTILINE)
 
 # A builder takes the sources. It returns the library's path, and whether the build cache already held the library.
 Builder = Callable[[Sources], tuple[Path, bool]]
@@ -33,8 +38,9 @@ class Log:
 
 
 def install(builder: Builder, candidate: CandidateFile) -> Log:
-    """Replaces torch's load_inline in this process by a function that builds with `builder`.
+    """Replaces torch's load_inline and load in this process by functions that build with `builder`.
 
+    torch itself still builds what load is given if that is several files of one language, or includes files beside it.
     Error messages show lines of the file `candidate`, to which each later call adds its sources. Returns the log to
     which each later call adds its build.
     """
@@ -54,9 +60,29 @@ def install(builder: Builder, candidate: CandidateFile) -> Log:
             return load(library, candidate)
         return load_operators(library, candidate)
 
+    original = inspect.unwrap(cpp_extension.load)
+
+    @functools.wraps(original)
+    def load_files(*args: Any, **kwargs: Any) -> Any:
+        options = inspect.signature(original).bind(*args, **kwargs).arguments
+        texts = _read(options.pop("sources"))
+        several = max(map(len, texts.values())) > 1  # as one source, they may not compile
+        if several or any(_INCLUDES_FILE.search(text) for each in texts.values() for text in each):
+            return original(*args, **kwargs)
+        taken = {key: value for key, value in options.items() if key in signature().parameters}
+        return load_inline(no_implicit_headers=True, **taken, **texts)
+
     load_inline.__doc__ = cpp_extension.load_inline.__doc__
-    cpp_extension.load_inline = load_inline
+    cpp_extension.load_inline, cpp_extension.load = load_inline, load_files
     return log
+
+
+def _read(files: str | Sequence[str]) -> dict[str, list[str]]:
+    """Returns the texts of source files as arguments of load_inline. Raises OSError if a file cannot be read."""
+    texts: dict[str, list[str]] = {"cpp_sources": [], "cuda_sources": []}
+    for file in map(Path, [files] if isinstance(files, str) else files):
+        texts["cuda_sources" if file.suffix in (".cu", ".cuh") else "cpp_sources"].append(file.read_text())
+    return texts
 
 
 def load(library: Path, candidate: CandidateFile) -> Any:

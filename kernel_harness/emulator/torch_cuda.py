@@ -20,8 +20,12 @@ _NAME = "emulated CUDA device"
 _CAPABILITY = (9, 0)
 _VERSION = "13.0"
 _CYCLES_PER_S = 1e9
-# The errors of a torch that was built without CUDA, for what neither it nor the emulation has.
-_LACKING = re.compile(r"not compiled with CUDA|dummy base class|requires CUDA\. PyTorch splits|no attribute '_?cuda")
+# The errors of torch without CUDA or without a GPU, for what the emulation lacks. torch.utils.cpp_extension.load builds
+# several CUDA files for a real GPU.
+_LACKING = re.compile(
+    r"not compiled with CUDA|dummy base class|requires CUDA\. PyTorch splits|no attribute '_?cuda"
+    r"|CUDA_HOME environment variable is not set|no CUDA-capable device|CUDA driver version is insufficient"
+)
 _runtime: ctypes.CDLL | None = None
 _host_storage = torch._C.StorageBase.__new__
 _torch_compile: Callable[..., Any] = torch.compile

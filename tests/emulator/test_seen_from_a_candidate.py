@@ -357,13 +357,15 @@ LACKING = {
     "a graph": "torch.cuda.CUDAGraph()",
     "an allocator": "torch.empty(3, pin_memory=True)",
     "an old name": "torch.cuda.FloatTensor(4)",
+    "a build of two files": "open('a.cu', 'w'), open('b.cu', 'w'), cpp_extension.load('k', ['a.cu', 'b.cu'])",
 }
 
 
 @pytest.mark.parametrize("expression", LACKING.values(), ids=LACKING)
 def test_what_only_a_real_gpu_has_is_unsupported_and_has_its_line(expression):
     """A GPU would run it, so it is no error of the candidate."""
-    source = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, A, B):\n        "
-    result = kernel_harness.evaluate("matmul_tt", f"{source}{expression}\n        return A.t() @ B.t()\n", device="cpu")
+    head = "import torch\nfrom torch.utils import cpp_extension\n\nclass ModelNew(torch.nn.Module):\n"
+    forward = f"    def forward(self, A, B):\n        {expression}\n        return A.t() @ B.t()\n"
+    result = kernel_harness.evaluate("matmul_tt", head + forward, device="cpu")
     assert result.status is Status.UNSUPPORTED
     assert ":6: the emulation lacks this part of torch.cuda: " in result.reason

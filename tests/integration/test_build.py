@@ -790,6 +790,21 @@ def test_an_emulated_build_takes_flags_as_torch_does():
     assert built.forward(torch.ones(3, device="cuda")).tolist() == [2.0] * 3
 
 
+@emulated
+def test_an_emulated_build_takes_files_as_torch_does():
+    import torch
+
+    from kernel_harness.emulator import extension
+
+    Path("fill.cu").write_text(WITH_FLAGS)
+    declared = "#include <torch/extension.h>\ntorch::Tensor forward(torch::Tensor x);\n"
+    module = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward); }'
+    Path("bind.cpp").write_text(f"{declared}{module}\n")
+    load_inline.install(extension.get_or_build, CandidateFile("k.py", ""))
+    built = cpp_extension.load("k", ["bind.cpp", "fill.cu"], None, ["-DFILLED_WITH=2"], verbose=True)
+    assert built.forward(torch.ones(3, device="cuda")).tolist() == [2.0] * 3
+
+
 def load_inline_of(**arguments: Any) -> Any:
     """The module that load_inline builds for these arguments."""
     from kernel_harness.emulator import extension
