@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernel_harness.checking import hypotheses, narrow_formats
+from kernel_harness.checking import hypotheses, narrow_formats, replay
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.patterns import Pattern
 from kernel_harness.checking.verify import Check, Expectation, same, unchanged, verify
@@ -227,7 +227,7 @@ class Examination:
         """Returns the check, which found wrong values, with the mistake that gives them, if one is recognised.
 
         If this case shows too little and there is no other advice, the candidate is called in some of the cases that
-        follow.
+        follow, until the search has computed for replay.LONGEST_S seconds.
         """
         pattern = hypotheses.find(outputs, expectation, self._reference, case)
         try:
@@ -235,7 +235,10 @@ class Examination:
                 return hypotheses.explained(check, pattern)
             later = self._cases[self._cases.index(case) + 1 :]
             others = (c for c in later if c.shape != case.shape and not c.optional)
+            began = time.thread_time()
             for other in islice(others, _MOST_FURTHER_CASES):
+                if time.thread_time() - began > replay.LONGEST_S:
+                    break
                 subject.make(self._reference.at(other))
                 pattern = self._mistake(subject, other)
                 if pattern:
