@@ -26,7 +26,13 @@ from kernel_harness.sandbox.fork_server import ForkServer
 
 pytestmark = pytest.mark.slow
 
-CORRECT = sorted((ROOT / "tests" / "emulator" / "kernels").glob("*.py"))
+FAMILIES = ROOT / "tests" / "emulator" / "families"
+# All small kernels, and one each for a graph and for a plain read before a compare-and-swap.
+CORRECT = [
+    *sorted((ROOT / "tests" / "emulator" / "kernels").glob("*.py")),
+    FAMILIES / "captured_graph.py",
+    FAMILIES / "double_atomics.py",
+]
 SEED = 5
 
 needs_binutils = pytest.mark.skipif(not shutil.which("addr2line"), reason="needs binutils beside g++")

@@ -37,6 +37,7 @@ void Watch::touch(const char* p, std::size_t bytes, bool write, Manner manner, c
     grain(*region, at / kGrain, static_cast<std::uint8_t>(((1u << n) - 1) << first), write, manner, caller);
     at += n;
   }
+  if (write && manner == Manner::kAtomic) drop_guesses(p, bytes);
 }
 
 // Returns whether an access that begins in a region is out of bounds: it ends beyond the region or, in static shared

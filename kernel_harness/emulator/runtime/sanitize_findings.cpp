@@ -6,7 +6,7 @@
 namespace emulator::sanitize {
 namespace {
 
-constexpr std::size_t kMostFindings = 64;
+constexpr std::size_t kMostFindings = 64, kMostGuesses = 4096;
 
 }  // namespace
 
@@ -65,10 +65,25 @@ void Watch::race(const char* p, bool write, bool atomic, const Access& other, bo
   found.here.write = write;
   found.there = where(other, other_writes);
   if (write && !other_writes) std::swap(found.here, found.there);  // if one access is a read, it is `here`
+  const bool updated = other_writes ? other.thread & kAtomic : atomic, plain = other_writes ? !write && !atomic : !(other.thread & kAtomic);
+  if (updated && plain && guesses_.size() < kMostGuesses) return guesses_.push_back({p, found});
   if (!write || atomic || other.thread & kAtomic) return keep(found);
   if (pending_.waits) return;  // this access has a pending finding already
   pending_ = {true, p, kGrain, {}, found};
   std::memcpy(pending_.before, p, kGrain);
+}
+
+// Called for an atomic update by the running thread.
+void Watch::drop_guesses(const char* p, std::size_t bytes) {
+  std::erase_if(guesses_, [&](const Guess& guess) {
+    const Where& reader = guess.finding.here;
+    return guess.address >= p && guess.address < p + bytes && reader.block == block_->number && reader.thread == thread_;
+  });
+}
+
+void Watch::keep_guesses() {
+  for (const Guess& guess : guesses_) keep(guess.finding);
+  guesses_.clear();
 }
 
 void Watch::settle() {

@@ -127,6 +127,7 @@ char* Watch::dynamic_memory(std::size_t bytes) {
 
 void Watch::end_launch() {
   settle();
+  keep_guesses();
   inside = false;
   releases_.clear();
   for (Region* region : dynamic_) memory().drop(region->base);

@@ -58,6 +58,13 @@ struct Pending {
   Finding finding;
 };
 
+// A race of a plain read with an atomic update, until the end of the launch. If the reading thread updates the address
+// itself, the read was the first guess of a compare-and-swap loop, and the finding is dropped.
+struct Guess {
+  const char* address;
+  Finding finding;
+};
+
 class Watch {
  public:
   std::uint64_t order = 0;  // 0: forward, 1: reverse, else a seed
@@ -95,6 +102,8 @@ class Watch {
 
   // The findings: sanitize_findings.cpp.
   void settle();
+  void drop_guesses(const char* p, std::size_t bytes);
+  void keep_guesses();
   void blame(const char* p);
   void unwritten(const char* p, std::size_t elements, std::size_t bytes);
 
@@ -143,6 +152,7 @@ class Watch {
   unsigned thread_ = 0;
   std::unordered_map<const char*, std::unordered_map<std::uint64_t, std::uint32_t>> releases_;
   Pending pending_;
+  std::vector<Guess> guesses_;
   std::map<std::tuple<Kind, std::uint32_t, std::uint32_t, const Region*, std::string>, std::size_t> seen_;
 };
 

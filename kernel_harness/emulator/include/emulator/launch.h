@@ -34,8 +34,14 @@ class Configuration {
       // registers.
       std::apply([](auto call, auto... arguments) { run_row([&] { call(arguments...); }); }, *static_cast<decltype(bound)*>(all));
     };
-    if (captures(stream_)) record(stream_, [bound, launch = launch_]() mutable { return ++launches, run_with(launch, &bound); });
-    else run_with(launch_, &bound);
+    if (captures(stream_)) {
+      record(stream_, [bound, launch = launch_]() mutable {
+        auto local = bound;  // on the stack, where the sanitizer expects the arguments of a kernel
+        return ++launches, run_with(launch, &local);
+      });
+    } else {
+      run_with(launch_, &bound);
+    }
   }
 
  private:
