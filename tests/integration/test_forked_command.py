@@ -85,6 +85,11 @@ def test_a_variable_that_is_read_at_the_start_needs_a_new_process(variable: str)
     assert not forked_command.fits({**environment, variable: "another"})
 
 
+def test_the_environment_of_the_tests_needs_no_new_process() -> None:
+    """With another environment all tests pass, but each run of the command imports torch twice."""
+    assert forked_command.fits(os.environ)
+
+
 def descriptors(pid: int) -> dict[str, str]:
     """The kind or path of each open file of a process, except the list of its children, which it opens for moments."""
     links = {}

@@ -33,8 +33,9 @@ _LONGEST_MESSAGE = 1 << 20
 
 
 # The server has the environment that the tests were started with. Code under test sets variables later.
-# With more OpenMP threads than one the libraries below torch start threads, which a fork lacks.
-SERVER_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+# With more OpenMP threads than one the libraries below torch start threads, which a fork lacks. The harness sets the
+# other variable as soon as it is imported.
+SERVER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", **os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def fits(environment: Mapping[str, str]) -> bool:
