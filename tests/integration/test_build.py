@@ -890,5 +890,5 @@ def test_a_part_that_all_candidates_share_is_announced_only_if_it_is_built(
     bindings.library()
     bindings.library(stop)
     monkeypatch.setenv("KERNEL_HARNESS_CACHE", str(tmp_path))
-    with pytest.raises(Announced, match="^building the library that binds C\\+\\+ functions"):
+    with pytest.raises(Announced, match=r"^building the library that binds C\+\+ functions"):
         bindings.library(stop)
