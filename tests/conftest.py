@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -47,12 +48,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         warm_fork_server.install(warm_fork_server.address())
 
 
-@pytest.fixture(autouse=True)
-def environment_restored() -> Iterator[None]:
-    """Takes back what code under test wrote into os.environ: use_toolkit() sets $CUDA_HOME.
-
-    A variable that is as it was is left alone: other threads start compilers meanwhile, and need $PATH at any moment.
-    """
+@contextmanager
+def _environment_restored() -> Iterator[None]:
     before = dict(os.environ)
     yield
     for name in os.environ.keys() - before.keys():
@@ -60,6 +57,23 @@ def environment_restored() -> Iterator[None]:
     for name, value in before.items():
         if os.environ.get(name) != value:
             os.environ[name] = value
+
+
+@pytest.fixture(autouse=True)
+def environment_restored() -> Iterator[None]:
+    """Takes back what code under test wrote into os.environ: use_toolkit() sets $CUDA_HOME.
+
+    A variable that is as it was is left alone: other threads start compilers meanwhile, and need $PATH at any moment.
+    """
+    with _environment_restored():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def environment_restored_after_the_file() -> Iterator[None]:
+    """Takes back what the fixtures of a file wrote into os.environ."""
+    with _environment_restored():
+        yield
 
 
 @pytest.fixture
