@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -91,7 +92,15 @@ def test_the_environment_of_the_tests_needs_no_new_process() -> None:
 
 
 def descriptors(pid: int) -> dict[str, str]:
-    """The kind or path of each open file of a process, except the list of its children, which it opens for moments."""
+    """The kind or path of each file that a process holds open. What it opens for a moment, to read it, is left out."""
+    before, now = {}, _descriptors(pid)
+    while now != before:
+        time.sleep(0.1)
+        before, now = now, _descriptors(pid)
+    return now
+
+
+def _descriptors(pid: int) -> dict[str, str]:
     links = {}
     for number in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
         with suppress(FileNotFoundError):  # closed meanwhile
