@@ -229,8 +229,8 @@ class Examination:
         If this case shows too little and there is no other advice, the candidate is called in some of the cases that
         follow, until the search has computed for replay.LONGEST_S seconds.
         """
-        pattern = hypotheses.find(outputs, expectation, self._reference, case)
         try:
+            pattern = hypotheses.find(outputs, expectation, self._reference, case)
             if pattern or check.advice or not hypotheses.shows_little(outputs, self._reference, case):
                 return hypotheses.explained(check, pattern)
             later = self._cases[self._cases.index(case) + 1 :]
@@ -243,7 +243,7 @@ class Examination:
                 pattern = self._mistake(subject, other)
                 if pattern:
                     return hypotheses.explained(check, pattern, other)
-        except Exception as error:  # a further fault of the candidate, or of the reference: the verdict stands
+        except Exception as error:  # a slow reference, a further fault of the candidate: the verdict stands
             _LOG.info("%s: no mistake was found: %s: %s", case.name, type(error).__name__, error)
         return check
 

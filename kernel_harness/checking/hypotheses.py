@@ -43,10 +43,15 @@ class _Swap:
 
 
 def find(outputs: Sequence[torch.Tensor], expectation: Expectation, reference: Reference, case: Case) -> Pattern | None:
-    """Returns what `mistake` returns, or None if it raises: whatever fails in the search, the verdict stands."""
+    """Returns what `mistake` returns, or None if it fails.
+
+    Raises TimeoutError if the reference is too slow for the search.
+    """
     try:
         with _one_thread():
             return mistake(outputs, expectation, reference, case)
+    except TimeoutError:
+        raise
     except Exception as error:
         _LOG.info("%s: no mistake was looked for: %s: %s", case.name, type(error).__name__, error)
         return None
@@ -98,12 +103,23 @@ def mistake(
     if sum(t.numel() for t in (*packed.tensors, *outputs)) > MOST_ELEMENTS:
         return None
     got = [o.to(e.device) for o, e in zip(outputs, expectation.expected, strict=True)]
+    if sum(o[o != e].unique().numel() for o, e in zip(got, expectation.expected, strict=True)) < LEAST_DIFFERENT:
+        return None
     if any(rearranged(Wrong(o, e, o != e)) for o, e in zip(got, expectation.expected, strict=True)):
         return None
     replay = Replay(reference.at(case), packed, reference.device)
     sources = replay.sources
-    swaps = chain(_left_out(sources), _transposed(sources, 1), _exchanged(sources), _transposed(sources, 2))
-    for swap in islice(swaps, _MOST_SWAPS):
+    inputs = [i for i, source in enumerate(sources) if not source.is_parameter]
+    parameters = [i for i, source in enumerate(sources) if source.is_parameter]
+    both = [*inputs, *parameters]
+    for swap in chain(_left_out(sources, inputs), _transposed(sources, inputs, 1)):
+        if _gives(replay.outputs(swap.changed), got, expectation):
+            return swap.pattern
+    # In a network that is too slow, a mistake could be found in the first few of its hundreds of parameters only.
+    if not replay.affords(2 * len(parameters)):
+        raise TimeoutError(f"the reference is too slow to change each of its {len(parameters)} parameters")
+    first = chain(_left_out(sources, parameters), _transposed(sources, parameters, 1))
+    for swap in islice(chain(first, _exchanged(sources), _transposed(sources, both, 2)), _MOST_SWAPS):
         if _gives(replay.outputs(swap.changed), got, expectation):
             return swap.pattern
     return next((p for p, answer in summed.mistakes(replay, got) if _gives(answer, got, expectation)), None)
@@ -131,21 +147,22 @@ def _gives(answer: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], expe
     return verify(outputs, compared).status in (Status.PASSED, Status.REDUCED_PRECISION)
 
 
-def _left_out(sources: Sequence[Source]) -> Iterator[_Swap]:
-    """Yields the answers without one source, such as a bias, which is then 0."""
-    for i, source in enumerate(sources):
+def _left_out(sources: Sequence[Source], of: Sequence[int]) -> Iterator[_Swap]:
+    """Yields the answers without one source, such as a bias, which is then 0. `of` holds the sources' indices."""
+    for i in of:
+        name = sources[i].name
         yield _Swap(
             Pattern(
-                f"The output is the reference's answer with 0 in place of {source.name}.",
-                f"check that forward gets {source.name} and passes it to the kernel, and that the kernel reads it",
+                f"The output is the reference's answer with 0 in place of {name}.",
+                f"check that forward gets {name} and passes it to the kernel, and that the kernel reads it",
             ),
-            {i: torch.zeros_like(source.tensor)},
+            {i: torch.zeros_like(sources[i].tensor)},
         )
 
 
-def _transposed(sources: Sequence[Source], count: int) -> Iterator[_Swap]:
-    """Yields the readings of `count` sources in which the last two indices are swapped."""
-    able = [i for i, s in enumerate(sources) if s.row_major and s.tensor.ndim >= 2 and min(s.tensor.shape[-2:]) > 1]
+def _transposed(sources: Sequence[Source], of: Sequence[int], count: int) -> Iterator[_Swap]:
+    """Yields the readings of `count` sources, with indices from `of`, in which the last two indices are swapped."""
+    able = [i for i in of if _is_matrix(sources[i])]
     for chosen in combinations(able, count):
         names = [sources[i].name for i in chosen]
         which = "its last two indices" if count == 1 else "the last two indices of each"
@@ -156,6 +173,10 @@ def _transposed(sources: Sequence[Source], count: int) -> Iterator[_Swap]:
             ),
             {i: _misread(sources[i].tensor) for i in chosen},
         )
+
+
+def _is_matrix(source: Source) -> bool:
+    return source.row_major and source.tensor.ndim >= 2 and min(source.tensor.shape[-2:]) > 1
 
 
 def _address(source: Source) -> str:

@@ -35,6 +35,7 @@ class Source:
     name: str
     tensor: torch.Tensor
     row_major: bool
+    is_parameter: bool = False
 
 
 class Replay:
@@ -50,11 +51,11 @@ class Replay:
             t.to(device, torch.float64 if t.is_floating_point() else t.dtype, copy=True) for t in packed.tensors
         ]
         self._model = float64.widened(problem.model(device))
-        self._end, self._latest = time.thread_time() + LONGEST_S, time.monotonic() + LONGEST_WAIT_S
+        self._began, self._latest, self._runs = time.thread_time(), time.monotonic() + LONGEST_WAIT_S, 0
         names = _names(self._model, tensors.unflatten(packed.structure, self._inputs), self._inputs)
         found = [Source(n, t, p.is_contiguous()) for n, t, p in zip(names, self._inputs, packed.tensors, strict=True)]
         parameters = [(n, p.detach()) for n, p in self._model.named_parameters()]
-        found += [Source(f"the parameter {n}", p, p.is_contiguous()) for n, p in parameters]
+        found += [Source(f"the parameter {n}", p, p.is_contiguous(), is_parameter=True) for n, p in parameters]
         self.sources = [s for s in found if s.tensor.ndim > 0 and s.tensor.is_floating_point()]
 
     def outputs(self, changed: Mapping[int, torch.Tensor] | None = None) -> list[torch.Tensor]:
@@ -64,8 +65,9 @@ class Replay:
         its source. Raises TimeoutError if this thread has computed for LONGEST_S seconds, or LONGEST_WAIT_S seconds
         have passed, since this Replay was made.
         """
-        if time.thread_time() > self._end or time.monotonic() > self._latest:
+        if self._spent_s() > LONGEST_S or time.monotonic() > self._latest:
             raise TimeoutError(f"the reference ran again for {LONGEST_S} s")
+        self._runs += 1
         kept = {i: self.sources[i].tensor.clone() for i in changed or {}}
         try:
             for i, tensor in (changed or {}).items():
@@ -74,6 +76,13 @@ class Replay:
         finally:
             for i, tensor in kept.items():
                 self.sources[i].tensor.copy_(tensor)
+
+    def affords(self, runs: int) -> bool:
+        """Returns whether so many further runs would end within LONGEST_S, if each takes as long as those so far."""
+        return self._spent_s() * (1 + runs / max(1, self._runs)) <= LONGEST_S
+
+    def _spent_s(self) -> float:
+        return time.thread_time() - self._began
 
     def _run(self) -> list[torch.Tensor]:
         # The reference may change its inputs, and may return one of them.

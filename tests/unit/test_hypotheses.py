@@ -12,6 +12,7 @@ from torch.nn import functional
 from kernel_harness.checking import hypotheses
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.checking.patterns import Pattern
+from kernel_harness.checking.replay import Replay
 from kernel_harness.checking.summed import counted
 from kernel_harness.checking.verify import verify
 from kernel_harness.core.status import Status
@@ -263,6 +264,38 @@ def test_a_reference_that_fails_with_other_inputs_is_no_error(tmp_path: Path) ->
     with pytest.raises(IndexError):
         hypotheses.mistake(outputs, judged.expectation, judged.reference, judged.case)
     assert hypotheses.find(outputs, judged.expectation, judged.reference, judged.case) is None
+
+
+def test_a_reference_that_is_too_slow_for_all_its_parameters_is_tried_with_its_inputs_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_input(layer: torch.nn.Module, x: Sequence[torch.Tensor]) -> torch.Tensor:
+        return layer(torch.zeros_like(x[0])) + x[1]
+
+    def without_bias(layer: torch.nn.Module, x: Sequence[torch.Tensor]) -> torch.Tensor:
+        return functional.linear(x[0], layer.weight) + x[1]
+
+    parts = ("torch.nn.Linear(40, 20)", "x, y", "self.layer(x) + y", "torch.rand(24, 40), torch.rand(24, 20)")
+    judged = Judged(tmp_path, parts)
+    assert "0 in place of the parameter layer.bias" in judged.said(without_bias)
+    monkeypatch.setattr(Replay, "affords", lambda self, runs: runs < 2 * 2)  # of two parameters
+    assert "0 in place of input 1 (x)" in judged.said(without_input)
+    with pytest.raises(TimeoutError, match="to change each of its 2 parameters"):
+        judged.mistake(without_bias)
+
+
+def test_a_replay_affords_as_many_runs_as_end_in_time(tmp_path: Path) -> None:
+    busy = "[x := x @ x / 100 for _ in range(50)][-1]"
+    judged = Judged(tmp_path, ("None", "x", busy, "torch.rand(100, 100)"))
+    replay = Replay(judged.problem, judged.reference.inputs(judged.case), "cpu")
+    replay.outputs()
+    assert replay.affords(1) and not replay.affords(10**6)
+
+
+def test_values_that_are_hardly_different_are_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = Judged(tmp_path, PRODUCT)
+    monkeypatch.delattr(hypotheses, "Replay")
+    assert judged.mistake(lambda layer, x: torch.zeros(24, 20)) is None
 
 
 @pytest.mark.parametrize(
