@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 # The work of one call on a CPU. A verdict needs a few dozen calls, half of them in float64.
 MOST_FLOPS, MOST_BYTES, MOST_OPERATORS = 2**28, 2**23, 2**12
 # A constant below this value is rarely a size: it is the extent of a filter, a number of groups or of a dimension. A
-# constant that is named after a batch is one down to _LEAST_BATCH, or to _LEAST_NORMALIZED in a model with BatchNorm,
-# which over two samples is only noise.
-_LEAST, _LEAST_NEAR, _LEAST_BATCH, _LEAST_NORMALIZED, _LEAST_ELEMENT = 16, 8, 4, 8, 64
+# constant that is named after a batch is one down to _LEAST_BATCH.
+_LEAST, _LEAST_NEAR, _LEAST_BATCH, _LEAST_ELEMENT = 16, 8, 4, 64
+# BatchNorm divides by the deviation of this many numbers or more, if it does at the file's own size. The deviation of a
+# few numbers is noise: after a hundred layers over 5 numbers each, float32 and float64 had nothing in common.
+_LEAST_SAMPLES = 32
 # A constant is a size if half of it saves at least this share of the work.
 _LEAST_SAVED = 0.02
 
@@ -38,14 +40,14 @@ class Cost:
     """The work of one call of a model: floating-point operations, bytes of inputs and results, and torch's operators.
 
     If `cut` is True, the model was stopped after more than MOST_OPERATORS operators, and the call does more than these.
-    `normalizes` says that the model has a layer that computes with the mean over a batch.
+    `samples` is the least number of elements over which BatchNorm takes a mean; None if no such layer was reached.
     """
 
     flops: int
     bytes: int
     operators: int
     cut: bool = False
-    normalizes: bool = False
+    samples: int | None = None
 
     @property
     def share(self) -> float:
@@ -67,9 +69,7 @@ def cost(problem: Problem) -> Cost | None:
         cut = True
     except Exception:
         return None
-    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
-    normalizes = any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in modules)
-    return Cost(work.flops, work.bytes, work.operators, cut, normalizes)
+    return Cost(work.flops, work.bytes, work.operators, cut, work.samples)
 
 
 @contextmanager
@@ -128,13 +128,12 @@ def fitted(problem: Problem) -> Shape:
     kept: set[tuple[str, ...]] = set()  # groups of constants that the model does not accept smaller
     shape = dict(problem.shape)
     while now is not None and now.share > 1:
-        groups = _groups(shape, _LEAST_NORMALIZED if now.normalizes else _LEAST_BATCH)
-        names = next((group for group in groups if group not in kept), None)
+        names = next((group for group in _groups(shape) if group not in kept), None)
         if names is None:
             break
         for number in _smaller(shape[names[0]], shape.values()):
             then = cost(problem.at({**shape, **dict.fromkeys(names, number)}))
-            if then is not None and _saves(now, then):
+            if then is not None and _saves(now, then) and _normalizes_enough(now, then):
                 shape, now = {**shape, **dict.fromkeys(names, number)}, then
                 break
         else:
@@ -142,14 +141,14 @@ def fitted(problem: Problem) -> Shape:
     return {name: value for name, value in shape.items() if value != problem.shape[name]}
 
 
-def _groups(shape: Shape, least_batch: int) -> Iterator[tuple[str, ...]]:
+def _groups(shape: Shape) -> Iterator[tuple[str, ...]]:
     """Yields the names of constants that change together, those with the largest value first.
 
     A batch as large as the number of channels is usually a coincidence, so the kinds of one value come one by one, and
     then all constants of this value together.
     """
     for value in sorted(set(shape.values()), reverse=True):
-        names = [name for name, own in shape.items() if own == value and _is_size(name, value, least_batch)]
+        names = [name for name, own in shape.items() if own == value and _is_size(name, value)]
         kinds = dict.fromkeys(map(_kind, names))
         yield from (tuple(name for name in names if _kind(name) == kind) for kind in kinds)
         if len(kinds) > 1:
@@ -188,10 +187,10 @@ def near(problem: Problem, rng: random.Random) -> Shape:
     return {} if found == dict(problem.shape) else found
 
 
-def _is_size(name: str, value: int, least_batch: int) -> bool:
+def _is_size(name: str, value: int) -> bool:
     if "[" in name:  # a short element is rather a number of layers
         return value >= _LEAST_ELEMENT
-    return value >= (least_batch if "batch" in name.lower() else _LEAST)
+    return value >= (_LEAST_BATCH if "batch" in name.lower() else _LEAST)
 
 
 def _saves(before: Cost, after: Cost) -> bool:
@@ -201,16 +200,27 @@ def _saves(before: Cost, after: Cost) -> bool:
     return before.cut or any(least < kept * most for most, least in pairs)
 
 
+def _normalizes_enough(before: Cost, after: Cost) -> bool:
+    """Returns whether BatchNorm takes no mean over fewer than _LEAST_SAMPLES elements, or over as many as before."""
+    if after.samples is None:
+        return True
+    return after.samples >= min(_LEAST_SAMPLES, _LEAST_SAMPLES if before.samples is None else before.samples)
+
+
 class _Enough(Exception):
     """The exception that stops a model after more than MOST_OPERATORS operators: it is too costly for a CPU."""
 
 
 class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow torch
-    """Counts torch's operators, their floating-point operations, and the bytes of their results without views."""
+    """Counts torch's operators, their floating-point operations, and the bytes of their results without views.
+
+    `samples` is the least number of elements over which BatchNorm has taken a mean; None before the first one.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.flops = self.bytes = self.operators = 0
+        self.samples: int | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -224,6 +234,9 @@ class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow to
         self.operators += 1
         if self.operators > MOST_OPERATORS:
             raise _Enough
+        if func is torch.ops.aten.native_batch_norm.default and args[5]:  # in training, it takes the mean of its input
+            samples = args[0].numel() // args[0].shape[1]
+            self.samples = samples if self.samples is None else min(samples, self.samples)
         if func._overloadpacket in flop_registry:
             self.flops += flop_registry[func._overloadpacket](*args, **(kwargs or {}), out_val=result)
         if not any(each.alias_info for each in func._schema.returns):

@@ -101,12 +101,29 @@ def test_a_model_whose_constructor_computes_with_numbers_is_reduced(tmp_path: Pa
     assert sizing.fitted(of)
 
 
-@pytest.mark.parametrize(("layer", "least"), [("None", 2), ("torch.nn.BatchNorm2d(3)", 5)])
-def test_a_batch_that_a_layer_normalizes_stays_larger(layer: str, least: int, tmp_path: Path) -> None:
-    inputs = "torch.rand(batch_size, 3, 2048, 2048)"  # too much at any batch
-    of = problem(tmp_path, inputs, "x if self.first is None else self.first(x)", layer=layer)
-    batch = sizing.fitted(of.at({"batch_size": 10}))["batch_size"]
+@pytest.mark.parametrize(
+    ("layer", "inputs", "least"),
+    [
+        ("None", "torch.rand(batch_size, 1 << 22)", 2),
+        ("torch.nn.BatchNorm1d(1 << 22)", "torch.rand(batch_size, 1 << 22)", 36),
+        ("torch.nn.BatchNorm2d(1 << 20)", "torch.rand(batch_size, 1 << 20, 2, 2)", 8),
+        ("torch.nn.BatchNorm2d(1 << 22)", "torch.rand(batch_size, 1 << 22, 1, 1)", 36),
+        ("torch.nn.BatchNorm1d(1 << 22).eval()", "torch.rand(batch_size, 1 << 22)", 2),
+    ],
+    ids=["none", "over-the-batch", "over-pixels", "over-one-pixel", "no-training"],
+)
+def test_a_batch_stays_so_large_that_a_layer_normalizes_over_some_elements(
+    layer: str, inputs: str, least: int, tmp_path: Path
+) -> None:
+    of = problem(tmp_path, inputs, "x if self.first is None else self.first(x)", layer=layer)  # too much at any batch
+    batch = sizing.fitted(of.at({"batch_size": 72}))["batch_size"]
     assert batch == least
+
+
+def test_a_layer_that_normalizes_over_few_elements_keeps_them(tmp_path: Path) -> None:
+    inputs, layer = "torch.rand(batch_size, 1 << 22)", "torch.nn.BatchNorm1d(1 << 22)"
+    of = problem(tmp_path, inputs, "self.first(x)", layer=layer).at({"batch_size": 10})
+    assert sizing.fitted(of) == {}
 
 
 def test_a_batch_as_large_as_a_square_is_reduced_without_it(tmp_path: Path) -> None:
