@@ -33,10 +33,11 @@ else:  # in the server, whose program is this file
 _LONGEST_MESSAGE = 1 << 20
 
 
+# The harness sets it as soon as it is imported, unless the other variable is set.
+OPENMP = {} if "OMP_WAIT_POLICY" in os.environ else {"GOMP_SPINCOUNT": "1000"}
 # The server has the environment that the tests were started with. Code under test sets variables later.
-# With more OpenMP threads than one the libraries below torch start threads, which a fork lacks. The harness sets the
-# other variable as soon as it is imported.
-SERVER_ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", **os.environ, "OMP_NUM_THREADS": "1"}
+# With more OpenMP threads than one the libraries below torch start threads, which a fork lacks.
+SERVER_ENVIRONMENT = {**OPENMP, **os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def fits(environment: Mapping[str, str]) -> bool:
