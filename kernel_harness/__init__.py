@@ -42,7 +42,8 @@ _MODULES = {
 __all__ = [*_MODULES]
 
 # torch's OpenMP threads wait for each other by running in a loop of 300,000 turns. Other processes of the harness,
-# which run at the same time, lose that time: where all cores are busy, an operation of torch takes up to 50 times as long.
+# which run at the same time, lose that time: where all cores are busy, an operation of torch takes up to 50 times as
+# long.
 # With no turns, a convolution of 384 groups takes 15 times as long on idle cores. OpenMP reads the variable when torch
 # is imported.
 if "OMP_WAIT_POLICY" not in os.environ:

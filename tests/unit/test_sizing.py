@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.cli import arguments
@@ -124,6 +125,40 @@ def test_a_layer_that_normalizes_over_few_elements_keeps_them(tmp_path: Path) ->
     inputs, layer = "torch.rand(batch_size, 1 << 22)", "torch.nn.BatchNorm1d(1 << 22)"
     of = problem(tmp_path, inputs, "self.first(x)", layer=layer).at({"batch_size": 10})
     assert sizing.fitted(of) == {}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nn.functional.batch_norm(ones(4, 6, 5, 5), ones(6), ones(6), ones(6), ones(6), True)",
+        "nn.functional.batch_norm(ones(4, 6), None, None, training=True)",
+        "nn.functional.batch_norm(ones(4, 6, 5), ones(6), ones(6))",
+        "nn.functional.batch_norm(ones(4, 6), ones(7), ones(7))",
+        "nn.functional.instance_norm(ones(4, 6, 5, 5))",
+        "addmm(ones(5), ones(3, 4), ones(4, 5))",
+        "addmm(ones(3, 5), ones(3, 4), ones(4, 5))",
+        "addmm(ones(3, 1), ones(3, 4), ones(4, 5))",
+        "addmm(ones(4), ones(3, 4), ones(4, 5))",
+        "addmm(ones(5), ones(3, 4), ones(5, 5))",
+        "addmm(ones(5), ones(3, 4), ones(4, 5, dtype=float64))",
+        "ones(3, 4).sigmoid_()",
+        "ones(3, 4).tanh_() + nn.functional.relu_(ones(4))",
+        "nn.GRU(4, 6, 2)(ones(5, 3, 4))[0]",
+        "ones(3, 4, dtype=int64).sigmoid_()",
+    ],
+)
+def test_quick_operators_have_the_shapes_and_errors_of_torch(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def outcome() -> object:
+        try:
+            with sizing.on_meta(), sizing._Work():
+                found = eval(call, vars(torch))
+        except (RuntimeError, ValueError) as error:
+            return type(error)
+        return found.shape, found.stride(), found.dtype, found.device
+
+    quick = outcome()
+    monkeypatch.setattr(sizing, "_quick", lambda func, args: None)
+    assert quick == outcome()
 
 
 def test_a_batch_as_large_as_a_square_is_reduced_without_it(tmp_path: Path) -> None:
