@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from kernel_harness.checking import drawn_shapes
+from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.checking.verify import Expectation, unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.precision import Change, Precision
@@ -165,17 +166,21 @@ class _Kept(Generic[T]):
         self._values[case] = value, sum(tensor.nbytes for tensor in held)
 
     def trim(self) -> None:
-        """Removes the oldest values until the others take at most _KEPT_SHARE of what the judge may use of the GPU."""
+        """Removes the oldest values until the others take at most `_most_kept` of the GPU's memory."""
         if self._device == "cpu":
             return
-        usable = torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device)
-        most = usable * _KEPT_SHARE
-        while self._values and sum(size for _, size in self._values.values()) > most:
+        while self._values and sum(size for _, size in self._values.values()) > _most_kept(self._device):
             del self._values[next(iter(self._values))]
 
     def clear(self) -> None:
         """Removes all values."""
         self._values.clear()
+
+
+def _most_kept(device: str) -> float:
+    """Returns how many bytes of the GPU `device` one cache may take."""
+    usable: int = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
+    return usable * _KEPT_SHARE
 
 
 class Reference:
@@ -189,6 +194,7 @@ class Reference:
         self._required: set[tuple[tuple[str, int], ...]] = set()
         self._inputs: _Kept[Packed] = _Kept(device)
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept(device)
+        self._float32, self._float64 = UnchangedModel(), UnchangedModel()
 
     def at(self, case: Case) -> Problem:
         """Returns the problem with its size constants (`M`, `N`, ...) set to the values of the case.
@@ -213,7 +219,7 @@ class Reference:
         try:
             pack(problem.init_inputs())
             packed = self._drawn(problem, _derived_seed(case.seed, "a first trial"))
-            _run(problem, problem.model(self.device), self._placed(packed, self.device))
+            self._run(problem, self._placed(packed, self.device))
         except (torch.OutOfMemoryError, UserError):
             raise
         except Exception as error:
@@ -247,7 +253,7 @@ class Reference:
             own = self._drawn(problem, seed).tensors
             if all(torch.equal(a, b) for a, b in zip(own, packed.tensors, strict=True)):
                 return False
-        outputs = _run(problem, problem.model(self.device), self._placed(packed, self.device))[1]
+        outputs = self._run(problem, self._placed(packed, self.device))[1]
         return all(output.numel() > 0 and bool(output.isfinite().all()) for output in outputs)
 
     def other_distributions(self) -> list[str]:
@@ -285,6 +291,9 @@ class Reference:
         """Frees memory of the device for another call: large inputs and answers are drawn or computed again later."""
         self._inputs.trim()
         self._expectations.trim()
+        for model in (self._float32, self._float64):
+            if self.device != "cpu" and model.nbytes > _most_kept(self.device):
+                model.clear()
 
     def _drawn(self, problem: Problem, seed: int, distribution: str = OWN, lead_bytes: int = 0) -> Packed:
         return pack(problem.inputs(seed, distribution, self.device), lead_bytes, device=self.device)
@@ -295,23 +304,24 @@ class Reference:
         Counts the model and a copy of the inputs.
         """
         problem, packed = self.at(case), self.inputs(case)
+        self._float32.clear()
         before = torch.cuda.memory_allocated(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
-        _run(problem, problem.model(self.device), self._placed(packed, self.device))
+        self._run(problem, self._placed(packed, self.device))
         return int(torch.cuda.max_memory_allocated(self.device) - before)
 
     def changed_inputs(self, case: Case) -> set[int]:
         """Returns the indices, from 0, of the case's input tensors that the reference itself changes in place."""
         problem, packed = self.at(case), self.inputs(case)
         placed = [tensor.to(self.device, copy=True) for tensor in packed.tensors]
-        _run(problem, problem.model(self.device), tensors.unflatten(packed.structure, placed))
+        self._run(problem, tensors.unflatten(packed.structure, placed))
         return {i for i, tensor in enumerate(placed) if not unchanged(packed.tensors[i], tensor)}
 
     def answer_to_others(self, case: Case) -> Sequence[torch.Tensor]:
         """Returns the reference's outputs for inputs of the case's shape and distribution that have another seed."""
         problem = self.at(case)
         packed = self._drawn(problem, _derived_seed(case.seed, "other inputs"), case.inputs_from)
-        return _run(problem, problem.model(self.device), self._placed(packed, self.device))[1]
+        return self._run(problem, self._placed(packed, self.device))[1]
 
     def expectation(self, case: Case) -> tuple[Any, Expectation]:
         """Returns the right answer of the case: the nesting of its outputs, and the Expectation of its tensors.
@@ -337,7 +347,7 @@ class Reference:
         allowed, rounded inputs are not looked for, because that takes longer than a call.
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
-        structure, expected = _run(problem, problem.model(self.device), self._placed(packed, self.device))
+        structure, expected = self._run(problem, self._placed(packed, self.device))
         # Only the limits of other distributions than the problem's own use the scale.
         oracle = self._oracle(problem, packed, scaled=distribution != OWN)
         if oracle.outputs is not None and [o.shape for o in oracle.outputs] != [e.shape for e in expected]:
@@ -375,6 +385,7 @@ class Reference:
             return self._oracle_on(self.device, problem, packed, scaled, change)
         except MemoryError:
             self._expectations.clear()
+            self._float64.clear()
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         try:
@@ -406,13 +417,20 @@ class Reference:
         Tensors that the model makes itself are converted too. If that fails, only its weights and inputs are.
         """
 
-        def run(context: AbstractContextManager[Any]) -> tuple[torch.Tensor, ...]:
+        def made() -> Any:
             model = problem.model(device)
             if change is not None:
                 _change_weights(model, change)
-            inputs, model = self._placed(packed, device, torch.float64, change), float64.widened(model)
-            with context:
-                return tuple(_run(problem, model, inputs)[1])
+            return float64.widened(model)
+
+        def run(context: AbstractContextManager[Any]) -> tuple[torch.Tensor, ...]:
+            def call(model: Any) -> Sequence[torch.Tensor]:
+                inputs = self._placed(packed, device, torch.float64, change)
+                with context:
+                    return _run(problem, model, inputs)[1]
+
+            kept = self._float64 if change is None else UnchangedModel()
+            return tuple(kept.call((device, *_key(problem)), made, call))
 
         try:
             return run(float64.Float32ToFloat64())
@@ -420,6 +438,12 @@ class Reference:
             if _is_out_of_memory(error):
                 raise
             return run(nullcontext())
+
+    def _run(self, problem: Problem, inputs: Any) -> tuple[Any, Sequence[torch.Tensor]]:
+        """Returns the float32 reference's outputs for inputs on the device: their nesting, and the tensors."""
+        return self._float32.call(
+            _key(problem), lambda: problem.model(self.device), lambda model: _run(problem, model, inputs)
+        )
 
     def _placed(
         self, packed: Packed, device: str, dtype: torch.dtype | None = None, change: Change | None = None
@@ -431,6 +455,11 @@ class Reference:
         values = packed.tensors if change is None else [change(t.to(device)) for t in packed.tensors]
         moved = [t.to(device, dtype if dtype and t.is_floating_point() else t.dtype, copy=True) for t in values]
         return tensors.unflatten(packed.structure, moved)
+
+
+def _key(problem: Problem) -> tuple[str, int | None]:
+    """Returns what tells the models of a reference apart: their sizes, and the seed of random parameters."""
+    return shape_text(problem.shape), problem.parameter_seed
 
 
 def _run(problem: Problem, model: Any, inputs: Any) -> tuple[Any, Sequence[torch.Tensor]]:

@@ -25,8 +25,8 @@ from kernel_harness.isolation import Kind, bubblewrap
 # The only variables of the user's environment that a worker gets.
 _ALLOWED = (
     "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CXX", "CC", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
-    "TORCH_CUDA_ARCH_LIST", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "MAX_JOBS", "VIRTUAL_ENV",
-    "KERNEL_HARNESS_HEADERS",
+    "TORCH_CUDA_ARCH_LIST", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "THP_MEM_ALLOC_ENABLE",
+    "MAX_JOBS", "VIRTUAL_ENV", "KERNEL_HARNESS_HEADERS",
 )  # fmt: skip
 
 
