@@ -15,7 +15,7 @@ LEAST_WARMUP, MOST_WARMUP = 2, 24  # warm-up rounds
 # for about a second.
 _FLAT = 0.02
 _WARMUP_SHARE = 0.25  # warm-up takes at most this share of the budget
-LEAST_ROUNDS, _LEAST_EMULATED_ROUNDS = 8, 3
+LEAST_ROUNDS, _LEAST_EMULATED_ROUNDS = 8, 2
 # The times of two processes with the same kernel differ by the device's resolution, however long they are timed. If
 # that difference is more than _RESOLUTION_SHARE of the wanted precision, each worker process is replaced after
 # ROUNDS_OF_A_PROCESS rounds, and timing waits for at most MOST_PROCESSES processes.
@@ -51,14 +51,16 @@ def warmed_up(measured: Measurements, spent: float, *, emulated: bool) -> bool:
 
     Warm-up is also over if no candidate runs any more, at the largest number of warm-up rounds, or if `spent`, the
     share of the time budget that warm-up has used, is too large. On the emulated device, the least number of warm-up
-    rounds is enough.
+    rounds is enough, and one round if it was long.
     """
     count = len(measured.warmup)
     if not measured.running:
         return True
+    if emulated:
+        return count >= LEAST_WARMUP or (count > 0 and spent >= _WARMUP_SHARE)
     if count < LEAST_WARMUP:
         return False
-    if emulated or count >= MOST_WARMUP or spent >= _WARMUP_SHARE:
+    if count >= MOST_WARMUP or spent >= _WARMUP_SHARE:
         return True
     last = measured.warmup[-3:]
     times = [r.samples_ms[SENTINEL] for r in last if SENTINEL in r.samples_ms]

@@ -37,7 +37,7 @@ from kernel_harness.timing.statistics import (
     reject_rounds,
     summarize,
 )
-from kernel_harness.timing.stopping import Stop
+from kernel_harness.timing.stopping import Stop, warmed_up
 
 
 def rounds_of(rejected: str | None = None, **samples_ms: list[float]) -> list[Round]:
@@ -98,6 +98,15 @@ def test_a_candidate_that_is_known_precisely_is_settled_and_the_others_go_on() -
     assert not stopping.done(after(32), stop, 1.0)
     assert stopping.done(after(32, settled=True), stop, 1.0)
     assert not stopping.done(after(31, settled=True), stop, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "spent", "over"), [(0, 9.0, False), (1, 0.2, False), (1, 0.25, True), (2, 0.0, True)]
+)
+def test_an_emulated_warm_up_has_two_rounds_or_one_that_is_long(rounds: int, spent: float, over: bool) -> None:
+    known = {name: ArmMeasurements(name, trusted=name != "a") for name in ("a", BASELINE)}
+    warmup = tuple(Round(dict.fromkeys(known, 1.0), tuple(known)) for _ in range(rounds))
+    assert warmed_up(Measurements(known, warmup=warmup), spent, emulated=True) is over
 
 
 def test_a_candidate_that_is_the_baseline_is_never_settled() -> None:
