@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -125,20 +126,42 @@ def fitted(problem: Problem) -> Shape:
     used.
     """
     now = cost(problem)
-    kept: set[tuple[str, ...]] = set()  # groups of constants that the model does not accept smaller
+    kept: set[tuple[str, ...]] = set()  # constants that the model does not accept smaller
     shape = dict(problem.shape)
     while now is not None and now.share > 1:
-        names = next((group for group in _groups(shape) if group not in kept), None)
-        if names is None:
+        step = next((step for step in _steps(shape) if tuple(step[0]) not in kept), None)
+        if step is None:
             break
-        for number in _smaller(shape[names[0]], shape.values()):
-            then = cost(problem.at({**shape, **dict.fromkeys(names, number)}))
+        for change in step:
+            then = cost(problem.at({**shape, **change}))
             if then is not None and _saves(now, then) and _normalizes_enough(now, then):
-                shape, now = {**shape, **dict.fromkeys(names, number)}, then
+                shape, now = {**shape, **change}, then
                 break
         else:
-            kept.add(names)
+            kept.add(tuple(step[0]))
     return {name: value for name, value in shape.items() if value != problem.shape[name]}
+
+
+def _steps(shape: Shape) -> Iterator[list[dict[str, int]]]:
+    """Yields steps to a smaller shape. A step is a list of changes to try; all of them set the same constants.
+
+    A step changes one group of constants, or halves two: these may have a fixed ratio, such as the number of weights of
+    a LayerNorm over the rows of an image to the width of the image.
+    """
+    groups = list(_groups(shape))
+    for names in groups:
+        if numbers := _smaller(shape[names[0]], shape.values()):
+            yield [dict.fromkeys(names, number) for number in numbers]
+    for one, other in combinations(groups, 2):
+        changes = [{name: shape[name] // part for name in (*one, *other)} for part in (2, 4)]
+        if different := [change for change in changes if _as_different(shape, change)]:
+            yield different
+
+
+def _as_different(shape: Shape, change: Shape) -> bool:
+    """Returns whether a change leaves no constant very small, and no two equal that had different values."""
+    after = {**shape, **change}
+    return min(change.values()) >= _LEAST_BATCH // 2 and len(set(after.values())) == len(set(shape.values()))
 
 
 def _groups(shape: Shape) -> Iterator[tuple[str, ...]]:

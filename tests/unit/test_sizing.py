@@ -177,6 +177,15 @@ def test_a_batch_that_must_be_as_large_as_another_constant_is_reduced_with_it(tm
     assert found["batch_size"] == found["features"] < 1 << 12
 
 
+def test_constants_of_a_fixed_ratio_are_reduced_together(tmp_path: Path) -> None:
+    inputs, layer = "torch.rand(64, 64, height, 2 * width)", "torch.nn.LayerNorm(features)"
+    of = problem(tmp_path, inputs, "self.first(x)", layer=layer).at({"groups": 5})
+    found = sizing.fitted(of)
+    assert found["features"] == 2 * found["width"] and found["height"] == found["width"] < 64
+    cost = sizing.cost(of.at(found))
+    assert cost is not None and cost.share <= 1
+
+
 def test_another_number_is_tried_where_the_model_does_not_accept_the_half(tmp_path: Path) -> None:
     of = problem(tmp_path, check="assert x.shape[1] % 3 == 0").at({"features": 1026, "batch_size": 1 << 20})
     assert sizing.fitted(of)["features"] % 3 == 0
