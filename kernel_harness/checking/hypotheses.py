@@ -19,7 +19,7 @@ from kernel_harness.checking import summed
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.patterns import Pattern, Wrong, rearranged
 from kernel_harness.checking.replay import Replay, Source
-from kernel_harness.checking.verify import Check, Expectation, verify
+from kernel_harness.checking.verify import Check, Expectation, status
 from kernel_harness.core.status import Status
 
 _LOG = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ def _gives(answer: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], expe
         return False
     expected = tuple(m.to(o.dtype) for m, o in zip(mixed, outputs, strict=True))
     compared = replace(expectation, expected=expected, oracle=tuple(mixed), rounded=None)
-    return verify(outputs, compared).status in (Status.PASSED, Status.REDUCED_PRECISION)
+    return status(outputs, compared) in (Status.PASSED, Status.REDUCED_PRECISION)
 
 
 def _left_out(sources: Sequence[Source], of: Sequence[int]) -> Iterator[_Swap]:

@@ -9,8 +9,9 @@ import torch
 
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.elementwise import chunks, finite, measure
-from kernel_harness.checking.verify import WRONG_NORM, Expectation, verify
+from kernel_harness.checking.verify import WRONG_NORM, Expectation, status
 from kernel_harness.core.precision import is_inexact
+from kernel_harness.core.status import Status
 
 # A wrong answer counts as accepted if its error, divided by this number, is accepted. Answers to other inputs differ,
 # so a kernel may pass with one although the one that was tried has failed by little.
@@ -57,7 +58,7 @@ def _accepted(outputs: Sequence[torch.Tensor], expectation: Expectation) -> bool
     """Returns whether the checks accept wrong outputs whose errors are divided by _MARGIN."""
     if [o.shape for o in outputs] == [e.shape for e in expectation.expected]:
         outputs = [_nearer(*pair) for pair in zip(outputs, expectation.expected, strict=True)]
-    return verify(outputs, expectation).passed
+    return status(outputs, expectation) is Status.PASSED
 
 
 def _nearer(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:

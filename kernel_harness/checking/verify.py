@@ -135,7 +135,7 @@ def verify(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Check:
 
     The first check that fails gives the status."""
     answer = _Answer(tuple(outputs), expectation)
-    failure = next((f for f in (step(answer) for step in _STEPS) if f is not None), _Failure(Status.PASSED))
+    failure = _described(answer, _first_failure(answer))
     if failure.status in (Status.WRONG_SHAPE, Status.WRONG_DTYPE):
         return Check(expectation.case, failure.status, detail=failure.detail)
     return Check(
@@ -152,6 +152,15 @@ def verify(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Check:
     )
 
 
+def status(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Status:
+    """Returns the status that `verify` gives, without its description of wrong elements, which takes longer."""
+    return _first_failure(_Answer(tuple(outputs), expectation)).status
+
+
+def _first_failure(answer: _Answer) -> _Failure:
+    return next((f for f in (step(answer) for step in _STEPS) if f is not None), _Failure(Status.PASSED))
+
+
 def same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], tolerance: Tolerance, case: str) -> Check:
     """Compares the outputs of two calls with equal inputs. Returns a Check: PASSED or NONDETERMINISTIC.
 
@@ -163,6 +172,7 @@ def same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], toleranc
     failure = _structure(answer) or _finite_mask(answer, _repeat_limits) or _elements(answer, _repeat_limits)
     if failure is None:
         return Check(case, Status.PASSED, answer.max_abs, answer.relative)
+    failure = _described(answer, failure)
     detail = f"The second call with the same input gave a different answer. {failure.detail}"
     return Check(
         case, Status.NONDETERMINISTIC, first_mismatches=failure.mismatches, detail=detail, error_map=failure.error_map
@@ -182,13 +192,17 @@ def unchanged(before: torch.Tensor | bytes, after: torch.Tensor | bytes) -> bool
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why one of the checks that `verify` makes has failed. The status is that of the resulting Check."""
+    """Why one of the checks that `verify` makes has failed. The status is that of the resulting Check.
+
+    `wrong` is the index of an output and the mask of its wrong elements, which `_described` describes in `detail`.
+    """
 
     status: Status
     detail: str = ""
     mismatches: tuple[Mismatch, ...] = ()
     advice: str = ""
     error_map: ErrorMap | None = None
+    wrong: tuple[int, torch.Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -334,7 +348,7 @@ def _finite_mask(answer: _Answer, limits: _Limits | None = None) -> _Failure | N
         if answer.is_inexact(i):
             wrong = non_finite_mismatch(got, want)
             if wrong.any():
-                return _explained(answer, i, wrong | _beyond(answer, i, limits or _limits_of(answer)))
+                return _wrong(i, wrong | _beyond(answer, i, limits or _limits_of(answer)))
     return None
 
 
@@ -350,7 +364,7 @@ def _precision(answer: _Answer) -> _Failure | None:
             continue
         wrong = exceeds(*answer.pair(i), _scaled_limit(answer, i, shown or answer.allowed(i)))
         if shown is None or wrong.any():
-            return _explained(answer, i, wrong)
+            return _wrong(i, wrong)
         also = " (so do sums that are kept in float16)" if shown is Precision.BFLOAT16 else ""
         text = (
             f"{_name(answer, i)} has a relative error of {errors.relative:.2g} against float64, which is the size that "
@@ -397,7 +411,7 @@ def _error_norm(answer: _Answer) -> _Failure | None:
         if not tolerance.follows_scale:
             allowed = max(allowed, tolerance.atol + tolerance.rtol * errors.rms)
         if errors.rms > 0 and errors.error_rms > allowed and not answer.is_noise(i):
-            return _explained(answer, i, exceeds(*answer.pair(i), Limit(answer.truths[i], share, share * errors.rms)))
+            return _wrong(i, exceeds(*answer.pair(i), Limit(answer.truths[i], share, share * errors.rms)))
     return None
 
 
@@ -486,7 +500,7 @@ def _elements(answer: _Answer, limits: _Limits) -> _Failure | None:
     for i in range(len(answer.outputs)):
         wrong = _beyond(answer, i, limits)
         if wrong.any() and not _is_tail(answer, i, limits, wrong):
-            return _explained(answer, i, wrong)
+            return _wrong(i, wrong)
     return None
 
 
@@ -521,7 +535,15 @@ def _beyond(answer: _Answer, i: int, limits: _Limits) -> torch.Tensor:
     return wrong
 
 
-def _explained(answer: _Answer, i: int, mask: torch.Tensor) -> _Failure:
+def _wrong(i: int, mask: torch.Tensor) -> _Failure:
+    return _Failure(Status.WRONG_VALUES, wrong=(i, mask))
+
+
+def _described(answer: _Answer, failure: _Failure) -> _Failure:
+    """Returns the failure with a description of its wrong elements, if it has any."""
+    if failure.wrong is None:
+        return failure
+    i, mask = failure.wrong
     got, want = answer.outputs[i], answer.expectation.expected[i].to(answer.outputs[i].device)
     if got.is_floating_point() and got.element_size() == 1:  # torch implements few operators for float8
         got, want = got.float(), want.float()

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_harness.checking.patterns import Mismatch
-from kernel_harness.checking.verify import Check, Expectation, same, unchanged, verify
+from kernel_harness.checking.verify import Check, Expectation, same, status, unchanged, verify
 from kernel_harness.core.precision import Precision, Tolerance, default_tolerance
 from kernel_harness.core.status import Status
 
@@ -68,6 +68,26 @@ def tf32(x: torch.Tensor) -> torch.Tensor:
 
 def tf32_truncated(x: torch.Tensor) -> torch.Tensor:
     return (x.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        (lambda x: x, Status.PASSED),
+        (lambda x: x * 1.1, Status.WRONG_VALUES),
+        (lambda x: x.index_fill(0, torch.tensor([3]), 0.0), Status.WRONG_VALUES),
+        (lambda x: x.index_fill(0, torch.tensor([3]), torch.nan), Status.WRONG_VALUES),
+        (bfloat16, Status.REDUCED_PRECISION),
+        (lambda x: x.double(), Status.WRONG_DTYPE),
+        (lambda x: x[1:], Status.WRONG_SHAPE),
+    ],
+)
+def test_the_status_alone_is_that_of_the_whole_check(
+    change: Callable[[torch.Tensor], torch.Tensor], wanted: Status
+) -> None:
+    matmul = Matmul()
+    outputs = [change(matmul.reference)]
+    assert status(outputs, matmul.expectation()) is verify(outputs, matmul.expectation()).status is wanted
 
 
 # Step 1: structure, shape, dtype, finite mask.
