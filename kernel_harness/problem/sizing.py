@@ -273,10 +273,21 @@ class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow to
         self.bytes += sum(each.numel() * each.element_size() for each in _tensors(values))
 
 
+# Operators whose result has the shape and the type of their first argument, if that is a floating-point tensor. Those
+# of two arguments have them if the second is a number, or a tensor that fits. With an underscore at the end of their
+# name, they change the first argument.
+_OF_ONE = frozenset(
+    ("abs", "elu", "exp", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish", "neg", "relu",
+     "sigmoid", "silu", "softplus", "sqrt", "tanh")
+)  # fmt: skip
+_OF_TWO = frozenset(("add", "sub", "mul", "div"))
+
+
 def _quick(func: Any, args: tuple[Any, ...]) -> Any:
     """Returns the result of some operators on the device `meta`; None for another operator or unusual arguments.
 
-    On this device, torch runs them as Python functions that take up to 1.5 ms, and a network has hundreds of them.
+    On this device, torch runs them as Python functions that take up to 1.5 ms, and a network has hundreds of them. The
+    first activation function imports torch's compiler, which takes a second.
     """
     aten, first = torch.ops.aten, args[0] if args else None
     if not isinstance(first, torch.Tensor) or first.device.type != "meta" or not first.is_floating_point():
@@ -289,9 +300,19 @@ def _quick(func: Any, args: tuple[Any, ...]) -> Any:
         fits = inner == same and first.shape in ((columns,), (rows, columns))
         if fits and first.dtype == args[1].dtype == args[2].dtype:
             return first.new_empty(rows, columns)
-    if func in (aten.sigmoid_.default, aten.tanh_.default, aten.relu_.default):
-        return first
+    name = func._overloadpacket.__name__
+    kind = name.removesuffix("_")
+    if kind in _OF_ONE or (kind in _OF_TWO and _fits(args[1], first)):
+        return torch.empty_like(first) if name == kind else first
     return None
+
+
+def _fits(other: Any, first: torch.Tensor) -> bool:
+    """Returns whether an operator of two arguments gives a result like `first`, its first argument."""
+    if not isinstance(other, torch.Tensor):
+        return isinstance(other, (int, float))
+    in_order = first.is_contiguous() and other.is_contiguous() and first.dtype == other.dtype
+    return in_order and bool(torch.broadcast_shapes(first.shape, other.shape) == first.shape)
 
 
 def _of_length(length: int, tensors: Iterable[torch.Tensor | None]) -> bool:
