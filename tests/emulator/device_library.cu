@@ -25,11 +25,12 @@ static void for_each(int64_t n, F f) {
     C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-#define CASE(name, expression)                              \
-    if (op == name) {                                       \
-        for_each(n, [=] __device__(int64_t i) { expression; }); \
-        return out;                                         \
-    }
+// One kernel has all functions of a kind, because the compiler takes longer for a launch than for a function.
+static constexpr unsigned code_of(const char* name) { return *name ? code_of(name + 1) * 31 + *name : 0; }
+#define CASE(name, expression)    \
+    case code_of(name):           \
+        expression;               \
+        break;
 
 // ------------------------------------------------------------------------------------- 16-bit numbers, as bits
 
@@ -38,14 +39,21 @@ torch::Tensor to_half(torch::Tensor x, std::string op) {
     auto out = torch::empty({n}, x.options().dtype(torch::kShort));
     const double* in = x.data_ptr<double>();
     short* bits = out.data_ptr<short>();
-    CASE("float rn", bits[i] = __half_as_short(__float2half_rn(in[i])))
-    CASE("float rz", bits[i] = __half_as_short(__float2half_rz(in[i])))
-    CASE("float rd", bits[i] = __half_as_short(__float2half_rd(in[i])))
-    CASE("float ru", bits[i] = __half_as_short(__float2half_ru(in[i])))
-    CASE("double", bits[i] = __half_as_short(__double2half(in[i])))
-    CASE("int", bits[i] = __half_as_short(__int2half_rn(static_cast<int>(in[i]))))
-    CASE("pair", (bits[i] = __half_as_short(__low2half(__floats2half2_rn(in[i], 0.f)))))
-    TORCH_CHECK(false, op);
+    const unsigned code = code_of(op.c_str());
+    for_each(n, [=] __device__(int64_t i) {
+        switch (code) {
+            CASE("float rn", bits[i] = __half_as_short(__float2half_rn(in[i])))
+            CASE("float rz", bits[i] = __half_as_short(__float2half_rz(in[i])))
+            CASE("float rd", bits[i] = __half_as_short(__float2half_rd(in[i])))
+            CASE("float ru", bits[i] = __half_as_short(__float2half_ru(in[i])))
+            CASE("double", bits[i] = __half_as_short(__double2half(in[i])))
+            CASE("int", bits[i] = __half_as_short(__int2half_rn(static_cast<int>(in[i]))))
+            CASE("pair", (bits[i] = __half_as_short(__low2half(__floats2half2_rn(in[i], 0.f)))))
+            default:
+                __trap();
+        }
+    });
+    return out;
 }
 
 torch::Tensor to_bfloat16(torch::Tensor x, std::string op) {
@@ -53,12 +61,19 @@ torch::Tensor to_bfloat16(torch::Tensor x, std::string op) {
     auto out = torch::empty({n}, x.options().dtype(torch::kShort));
     const double* in = x.data_ptr<double>();
     short* bits = out.data_ptr<short>();
-    CASE("float rn", bits[i] = __bfloat16_as_short(__float2bfloat16_rn(in[i])))
-    CASE("float rz", bits[i] = __bfloat16_as_short(__float2bfloat16_rz(in[i])))
-    CASE("float rd", bits[i] = __bfloat16_as_short(__float2bfloat16_rd(in[i])))
-    CASE("float ru", bits[i] = __bfloat16_as_short(__float2bfloat16_ru(in[i])))
-    CASE("double", bits[i] = __bfloat16_as_short(__double2bfloat16(in[i])))
-    TORCH_CHECK(false, op);
+    const unsigned code = code_of(op.c_str());
+    for_each(n, [=] __device__(int64_t i) {
+        switch (code) {
+            CASE("float rn", bits[i] = __bfloat16_as_short(__float2bfloat16_rn(in[i])))
+            CASE("float rz", bits[i] = __bfloat16_as_short(__float2bfloat16_rz(in[i])))
+            CASE("float rd", bits[i] = __bfloat16_as_short(__float2bfloat16_rd(in[i])))
+            CASE("float ru", bits[i] = __bfloat16_as_short(__float2bfloat16_ru(in[i])))
+            CASE("double", bits[i] = __bfloat16_as_short(__double2bfloat16(in[i])))
+            default:
+                __trap();
+        }
+    });
+    return out;
 }
 
 // The same names for both types, as overloads.
@@ -70,28 +85,35 @@ static torch::Tensor small(torch::Tensor a, torch::Tensor b, torch::Tensor c, co
             *z = reinterpret_cast<const T*>(c.data_ptr<short>());
     T* r = reinterpret_cast<T*>(out.data_ptr<short>());
     short* flag = out.data_ptr<short>();
-    CASE("add", r[i] = __hadd(x[i], y[i]))
-    CASE("sub", r[i] = __hsub(x[i], y[i]))
-    CASE("mul", r[i] = __hmul(x[i], y[i]))
-    CASE("div", r[i] = __hdiv(x[i], y[i]))
-    CASE("fma", r[i] = __hfma(x[i], y[i], z[i]))
-    CASE("fma2", (r[i] = __hfma2(T2(x[i], z[i]), T2(y[i], y[i]), T2(z[i], x[i])).x))
-    CASE("add2", (r[i] = __hadd2(T2(z[i], x[i]), T2(z[i], y[i])).y))
-    CASE("sat", r[i] = __hadd_sat(x[i], y[i]))
-    CASE("neg", r[i] = __hneg(x[i]))
-    CASE("abs", r[i] = __habs(x[i]))
-    CASE("max", r[i] = __hmax(x[i], y[i]))
-    CASE("min", r[i] = __hmin(x[i], y[i]))
-    CASE("max nan", r[i] = __hmax_nan(x[i], y[i]))
-    CASE("sqrt", r[i] = hsqrt(x[i]))
-    CASE("rcp", r[i] = hrcp(x[i]))
-    CASE("floor", r[i] = hfloor(x[i]))
-    CASE("lt", flag[i] = __hlt(x[i], y[i]))
-    CASE("ltu", flag[i] = __hltu(x[i], y[i]))
-    CASE("ne", flag[i] = __hne(x[i], y[i]))
-    CASE("neu", flag[i] = __hneu(x[i], y[i]))
-    CASE("isnan", flag[i] = __hisnan(x[i]))
-    TORCH_CHECK(false, op);
+    const unsigned code = code_of(op.c_str());
+    for_each(n, [=] __device__(int64_t i) {
+        switch (code) {
+            CASE("add", r[i] = __hadd(x[i], y[i]))
+            CASE("sub", r[i] = __hsub(x[i], y[i]))
+            CASE("mul", r[i] = __hmul(x[i], y[i]))
+            CASE("div", r[i] = __hdiv(x[i], y[i]))
+            CASE("fma", r[i] = __hfma(x[i], y[i], z[i]))
+            CASE("fma2", (r[i] = __hfma2(T2(x[i], z[i]), T2(y[i], y[i]), T2(z[i], x[i])).x))
+            CASE("add2", (r[i] = __hadd2(T2(z[i], x[i]), T2(z[i], y[i])).y))
+            CASE("sat", r[i] = __hadd_sat(x[i], y[i]))
+            CASE("neg", r[i] = __hneg(x[i]))
+            CASE("abs", r[i] = __habs(x[i]))
+            CASE("max", r[i] = __hmax(x[i], y[i]))
+            CASE("min", r[i] = __hmin(x[i], y[i]))
+            CASE("max nan", r[i] = __hmax_nan(x[i], y[i]))
+            CASE("sqrt", r[i] = hsqrt(x[i]))
+            CASE("rcp", r[i] = hrcp(x[i]))
+            CASE("floor", r[i] = hfloor(x[i]))
+            CASE("lt", flag[i] = __hlt(x[i], y[i]))
+            CASE("ltu", flag[i] = __hltu(x[i], y[i]))
+            CASE("ne", flag[i] = __hne(x[i], y[i]))
+            CASE("neu", flag[i] = __hneu(x[i], y[i]))
+            CASE("isnan", flag[i] = __hisnan(x[i]))
+            default:
+                __trap();
+        }
+    });
+    return out;
 }
 
 torch::Tensor half_op(torch::Tensor a, torch::Tensor b, torch::Tensor c, std::string op) { return small<__half, __half2>(a, b, c, op); }
@@ -132,36 +154,43 @@ torch::Tensor integers(torch::Tensor a, torch::Tensor b, torch::Tensor c, std::s
     auto out = torch::empty({n}, a.options());
     const int64_t *x = a.data_ptr<int64_t>(), *y = b.data_ptr<int64_t>(), *z = c.data_ptr<int64_t>();
     int64_t* r = out.data_ptr<int64_t>();
-    CASE("popc", r[i] = __popc(x[i]))
-    CASE("popcll", r[i] = __popcll(x[i]))
-    CASE("clz", r[i] = __clz(x[i]))
-    CASE("clzll", r[i] = __clzll(x[i]))
-    CASE("ffs", r[i] = __ffs(x[i]))
-    CASE("ffsll", r[i] = __ffsll(x[i]))
-    CASE("brev", r[i] = __brev(x[i]))
-    CASE("brevll", r[i] = __brevll(x[i]))
-    CASE("byte_perm", r[i] = __byte_perm(x[i], y[i], z[i]))
-    CASE("funnelshift_l", r[i] = __funnelshift_l(x[i], y[i], z[i]))
-    CASE("funnelshift_r", r[i] = __funnelshift_r(x[i], y[i], z[i]))
-    CASE("funnelshift_lc", r[i] = __funnelshift_lc(x[i], y[i], z[i] & 63))
-    CASE("funnelshift_rc", r[i] = __funnelshift_rc(x[i], y[i], z[i] & 63))
-    CASE("mulhi", r[i] = __mulhi((int)x[i], (int)y[i]))
-    CASE("umulhi", r[i] = __umulhi(x[i], y[i]))
-    CASE("mul64hi", r[i] = __mul64hi(x[i], y[i]))
-    CASE("umul64hi", r[i] = __umul64hi(x[i], y[i]))
-    CASE("mul24", r[i] = __mul24((int)x[i], (int)y[i]))
-    CASE("umul24", r[i] = __umul24(x[i], y[i]))
-    CASE("sad", r[i] = __sad((int)x[i], (int)y[i], (unsigned)z[i]))
-    CASE("usad", r[i] = __usad(x[i], y[i], z[i]))
-    CASE("hadd", r[i] = __hadd((int)x[i], (int)y[i]))
-    CASE("rhadd", r[i] = __rhadd((int)x[i], (int)y[i]))
-    CASE("dp4a", r[i] = __dp4a((int)x[i], (int)y[i], (int)z[i]))
-    CASE("udp4a", r[i] = __dp4a((unsigned)x[i], (unsigned)y[i], (unsigned)z[i]))
-    CASE("min", r[i] = min((int)x[i], (int)y[i]))
-    CASE("umax", r[i] = max((unsigned)x[i], (int)y[i]))
-    CASE("float_as_int", r[i] = __float_as_int(__int_as_float((int)x[i] & 0x7f7fffff)))
-    CASE("hiloint", r[i] = __double2hiint(__hiloint2double((int)x[i] & 0x7fefffff, (int)y[i])))
-    TORCH_CHECK(false, op);
+    const unsigned code = code_of(op.c_str());
+    for_each(n, [=] __device__(int64_t i) {
+        switch (code) {
+            CASE("popc", r[i] = __popc(x[i]))
+            CASE("popcll", r[i] = __popcll(x[i]))
+            CASE("clz", r[i] = __clz(x[i]))
+            CASE("clzll", r[i] = __clzll(x[i]))
+            CASE("ffs", r[i] = __ffs(x[i]))
+            CASE("ffsll", r[i] = __ffsll(x[i]))
+            CASE("brev", r[i] = __brev(x[i]))
+            CASE("brevll", r[i] = __brevll(x[i]))
+            CASE("byte_perm", r[i] = __byte_perm(x[i], y[i], z[i]))
+            CASE("funnelshift_l", r[i] = __funnelshift_l(x[i], y[i], z[i]))
+            CASE("funnelshift_r", r[i] = __funnelshift_r(x[i], y[i], z[i]))
+            CASE("funnelshift_lc", r[i] = __funnelshift_lc(x[i], y[i], z[i] & 63))
+            CASE("funnelshift_rc", r[i] = __funnelshift_rc(x[i], y[i], z[i] & 63))
+            CASE("mulhi", r[i] = __mulhi((int)x[i], (int)y[i]))
+            CASE("umulhi", r[i] = __umulhi(x[i], y[i]))
+            CASE("mul64hi", r[i] = __mul64hi(x[i], y[i]))
+            CASE("umul64hi", r[i] = __umul64hi(x[i], y[i]))
+            CASE("mul24", r[i] = __mul24((int)x[i], (int)y[i]))
+            CASE("umul24", r[i] = __umul24(x[i], y[i]))
+            CASE("sad", r[i] = __sad((int)x[i], (int)y[i], (unsigned)z[i]))
+            CASE("usad", r[i] = __usad(x[i], y[i], z[i]))
+            CASE("hadd", r[i] = __hadd((int)x[i], (int)y[i]))
+            CASE("rhadd", r[i] = __rhadd((int)x[i], (int)y[i]))
+            CASE("dp4a", r[i] = __dp4a((int)x[i], (int)y[i], (int)z[i]))
+            CASE("udp4a", r[i] = __dp4a((unsigned)x[i], (unsigned)y[i], (unsigned)z[i]))
+            CASE("min", r[i] = min((int)x[i], (int)y[i]))
+            CASE("umax", r[i] = max((unsigned)x[i], (int)y[i]))
+            CASE("float_as_int", r[i] = __float_as_int(__int_as_float((int)x[i] & 0x7f7fffff)))
+            CASE("hiloint", r[i] = __double2hiint(__hiloint2double((int)x[i] & 0x7fefffff, (int)y[i])))
+            default:
+                __trap();
+        }
+    });
+    return out;
 }
 
 torch::Tensor floats(torch::Tensor a, torch::Tensor b, torch::Tensor c, std::string op) {
@@ -169,30 +198,37 @@ torch::Tensor floats(torch::Tensor a, torch::Tensor b, torch::Tensor c, std::str
     auto out = torch::empty({n}, a.options());
     const float *x = a.data_ptr<float>(), *y = b.data_ptr<float>(), *z = c.data_ptr<float>();
     float* r = out.data_ptr<float>();
-    CASE("fadd_rn", r[i] = __fadd_rn(x[i], y[i]))
-    CASE("fadd_rz", r[i] = __fadd_rz(x[i], y[i]))
-    CASE("fadd_ru", r[i] = __fadd_ru(x[i], y[i]))
-    CASE("fmul_rd", r[i] = __fmul_rd(x[i], y[i]))
-    CASE("fmul_ru", r[i] = __fmul_ru(x[i], y[i]))
-    CASE("fmaf_rn", r[i] = __fmaf_rn(x[i], y[i], z[i]))
-    CASE("fmaf_rz", r[i] = __fmaf_rz(x[i], y[i], z[i]))
-    CASE("fdiv_rn", r[i] = __fdiv_rn(x[i], y[i]))
-    CASE("fdiv_rd", r[i] = __fdiv_rd(x[i], y[i]))
-    CASE("fsqrt_ru", r[i] = __fsqrt_ru(fabsf(x[i])))
-    CASE("float2int_rn", r[i] = __float2int_rn(x[i]))
-    CASE("float2int_rz", r[i] = __float2int_rz(x[i]))
-    CASE("float2int_rd", r[i] = __float2int_rd(x[i]))
-    CASE("float2uint_ru", r[i] = __float2uint_ru(x[i]))
-    CASE("saturate", r[i] = __saturatef(x[i]))
-    CASE("expf", r[i] = __expf(x[i]))
-    CASE("logf", r[i] = __logf(fabsf(x[i])))
-    CASE("fdividef", r[i] = __fdividef(x[i], y[i]))
-    CASE("rsqrtf", r[i] = rsqrtf(fabsf(x[i])))
-    CASE("sinf", r[i] = __sinf(x[i]))
-    CASE("powf", r[i] = __powf(fabsf(x[i]), y[i]))
-    CASE("max", r[i] = max(x[i], y[i]))
-    CASE("pi", r[i] = CUDART_PI_F)
-    TORCH_CHECK(false, op);
+    const unsigned code = code_of(op.c_str());
+    for_each(n, [=] __device__(int64_t i) {
+        switch (code) {
+            CASE("fadd_rn", r[i] = __fadd_rn(x[i], y[i]))
+            CASE("fadd_rz", r[i] = __fadd_rz(x[i], y[i]))
+            CASE("fadd_ru", r[i] = __fadd_ru(x[i], y[i]))
+            CASE("fmul_rd", r[i] = __fmul_rd(x[i], y[i]))
+            CASE("fmul_ru", r[i] = __fmul_ru(x[i], y[i]))
+            CASE("fmaf_rn", r[i] = __fmaf_rn(x[i], y[i], z[i]))
+            CASE("fmaf_rz", r[i] = __fmaf_rz(x[i], y[i], z[i]))
+            CASE("fdiv_rn", r[i] = __fdiv_rn(x[i], y[i]))
+            CASE("fdiv_rd", r[i] = __fdiv_rd(x[i], y[i]))
+            CASE("fsqrt_ru", r[i] = __fsqrt_ru(fabsf(x[i])))
+            CASE("float2int_rn", r[i] = __float2int_rn(x[i]))
+            CASE("float2int_rz", r[i] = __float2int_rz(x[i]))
+            CASE("float2int_rd", r[i] = __float2int_rd(x[i]))
+            CASE("float2uint_ru", r[i] = __float2uint_ru(x[i]))
+            CASE("saturate", r[i] = __saturatef(x[i]))
+            CASE("expf", r[i] = __expf(x[i]))
+            CASE("logf", r[i] = __logf(fabsf(x[i])))
+            CASE("fdividef", r[i] = __fdividef(x[i], y[i]))
+            CASE("rsqrtf", r[i] = rsqrtf(fabsf(x[i])))
+            CASE("sinf", r[i] = __sinf(x[i]))
+            CASE("powf", r[i] = __powf(fabsf(x[i]), y[i]))
+            CASE("max", r[i] = max(x[i], y[i]))
+            CASE("pi", r[i] = CUDART_PI_F)
+            default:
+                __trap();
+        }
+    });
+    return out;
 }
 
 // ---------------------------------------------------------------------------------------------- vector types
