@@ -81,9 +81,12 @@ def common_flags() -> list[str]:
 
 
 def nvcc_command(own: Sequence[str] = ()) -> list[str | Path]:
-    """Return nvcc with load_inline's flags and a kernel's own, for sm_90 unless its own name an architecture."""
+    """Return nvcc with load_inline's flags and a kernel's own, for sm_90 unless its own name an architecture.
+
+    It ends after device code: the device compiler's front end gives the errors and warnings of host code, too.
+    """
     flags = own if any("arch" in flag for flag in own) else ["-gencode=arch=compute_90,code=sm_90", *own]
-    return ["nvcc", *common_flags(), *cpp_extension.COMMON_NVCC_FLAGS, *flags, "--compiler-options=-fPIC", "-c"]
+    return ["nvcc", *common_flags(), *cpp_extension.COMMON_NVCC_FLAGS, *flags, "--compiler-options=-fPIC", "-cubin"]
 
 
 def cpp_command(stand_ins: Path) -> list[str | Path]:
