@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 
 T = TypeVar("T")
 
+MOST_BYTES = 1 << 29
 # Values that a call cannot change in place. Functions are compared by identity.
 _FIXED = (bool, int, float, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.Size, type(len))
 _FUNCTION = type(lambda: None)
@@ -18,7 +19,8 @@ _FUNCTION = type(lambda: None)
 class UnchangedModel:
     """The model of the last call, if that call left it as it was.
 
-    A constructor draws each weight anew, which takes 0.5 s for 100 million weights, and a check needs several calls.
+    A constructor draws each weight anew, which takes 0.5 s for 100 million weights, and a check needs several calls. A
+    model of more than MOST_BYTES is not kept.
     """
 
     def __init__(self) -> None:
@@ -51,14 +53,17 @@ class UnchangedModel:
 
 
 def _state(model: Any) -> list[Any] | None:
-    """Returns all that a call of the model may change; None if the model holds a value that cannot be compared.
+    """Returns all that a call of the model may change; None if it is too large, or holds a value without a comparison.
 
     A tensor is represented by its identity and a checksum of its bytes.
     """
-    state, sums = list[Any](), list[torch.Tensor]()
+    state, sums, nbytes = list[Any](), list[torch.Tensor](), 0
     for value in _values(model):
         if isinstance(value, torch.Tensor):
             if value.layout is not torch.strided:
+                return None
+            nbytes += value.nbytes
+            if nbytes > MOST_BYTES:
                 return None
             state.append((id(value), value.shape, value.stride()))
             sums.append(_checksum(value))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from kernel_harness.checking import unchanged_model
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.problem.problem import load
@@ -114,6 +115,12 @@ def test_a_call_that_fails_and_another_key_need_a_new_model() -> None:
     assert count == 3 and kept.nbytes == 12 * 4
     kept.clear()
     assert kept.nbytes == 0
+
+
+def test_a_large_model_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert made(nothing) == 1
+    monkeypatch.setattr(unchanged_model, "MOST_BYTES", 100)
+    assert made(nothing) == 3
 
 
 def test_every_answer_of_a_reference_is_that_of_a_new_model(tmp_path: Path) -> None:
