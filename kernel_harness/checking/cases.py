@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import random
+import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import torch
 
 from kernel_harness.checking import drawn_shapes
+from kernel_harness.checking.elementwise import all_finite
 from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.checking.verify import Expectation, unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
@@ -20,11 +23,15 @@ from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.problem import float64, sizing
 from kernel_harness.problem.problem import OWN, PARAMETERS, Problem, ProblemError, Shape, shape_text
+from kernel_harness.sandbox.exchange import host_memory
 
 # Distributions whose inputs have zero mean. Terms of an output then cancel, so its rounding error is relatively large.
 _ZERO_MEAN = ("normal", "integers", "scaled")
 # The share of a GPU's memory that the inputs of cases may take between their uses, and that their answers may take.
 _KEPT_SHARE = 1 / 32
+# A GPU is short of memory for a shape if fewer than _AMPLE times the bytes of inputs and outputs are free on it. The
+# most is needed while the judge holds inputs, outputs and the right answer, and computes in float64.
+_AMPLE = 4
 
 T = TypeVar("T")
 
@@ -179,8 +186,13 @@ class _Kept(Generic[T]):
 
 def _most_kept(device: str) -> float:
     """Returns how many bytes of the GPU `device` one cache may take."""
-    usable: int = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device)
-    return usable * _KEPT_SHARE
+    return _usable_bytes(device) * _KEPT_SHARE
+
+
+def _usable_bytes(device: str) -> int:
+    """Returns how many bytes of the GPU `device` are free, or kept by torch in this process without use."""
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0] + unused)
 
 
 class Reference:
@@ -192,6 +204,9 @@ class Reference:
         self._problems: dict[tuple[tuple[tuple[str, int], ...], int | None], Problem] = {}
         self._works: dict[tuple[tuple[tuple[str, int], ...], str], bool] = {}
         self._required: set[tuple[tuple[str, int], ...]] = set()
+        # Before a candidate can fill the memory: it would slow down the checks and coarsen the times of all others.
+        self._free = None if device == "cpu" else _usable_bytes(device)
+        self._short: set[str] = set()
         self._inputs: _Kept[Packed] = _Kept(device)
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept(device)
         self._float32, self._float64 = UnchangedModel(), UnchangedModel()
@@ -218,8 +233,7 @@ class Reference:
         problem = self.at(case)
         try:
             pack(problem.init_inputs())
-            packed = self._drawn(problem, _derived_seed(case.seed, "a first trial"))
-            self._run(problem, self._placed(packed, self.device))
+            self._tried(problem, _derived_seed(case.seed, "a first trial"))
         except (torch.OutOfMemoryError, UserError):
             raise
         except Exception as error:
@@ -248,13 +262,22 @@ class Reference:
 
     def _gives_finite_answer(self, case: Case) -> bool:
         problem, seed = self.at(case), _derived_seed(case.seed, "a trial")
-        packed = self._drawn(problem, seed, case.inputs_from)
         if case.inputs_from != OWN and not problem.states_stress:
-            own = self._drawn(problem, seed).tensors
-            if all(torch.equal(a, b) for a, b in zip(own, packed.tensors, strict=True)):
+            own, varied = (self._drawn(problem, seed, each).tensors for each in (OWN, case.inputs_from))
+            if all(map(unchanged, own, varied)):
                 return False
-        outputs = self._run(problem, self._placed(packed, self.device))[1]
-        return all(output.numel() > 0 and bool(output.isfinite().all()) for output in outputs)
+            del own, varied  # the trial may need the memory
+        return all(o.numel() > 0 and all_finite(o) for o in self._tried(problem, seed, case.inputs_from))
+
+    def _tried(self, problem: Problem, seed: int, distribution: str = OWN) -> Sequence[torch.Tensor]:
+        """Returns the outputs of the reference for newly drawn inputs, and notes whether the GPU is short of memory."""
+        self.make_room()
+        inputs = self._placed(self._drawn(problem, seed, distribution), self.device)
+        input_bytes = sum(tensor.nbytes for tensor in tensors.flatten(inputs)[1])
+        outputs = self._run(problem, inputs)[1]
+        if self._free is not None and _AMPLE * (input_bytes + sum(o.nbytes for o in outputs)) > self._free:
+            self._short.add(shape_text(problem.shape))
+        return outputs
 
     def other_distributions(self) -> list[str]:
         """Returns the sorted names of the further distributions at whose inputs candidates may be judged."""
@@ -269,10 +292,13 @@ class Reference:
         if expectation.distribution == OWN or self.problem.states_stress:
             return True
         answers = [*expectation.expected, *(expectation.oracle or ())]
-        return all(bool(answer.isfinite().all()) for answer in answers)
+        return all(map(all_finite, answers))
 
     def inputs(self, case: Case) -> Packed:
-        """Returns the inputs of the case, on the device. The judge keeps the tensors; worker processes get copies."""
+        """Returns the inputs of the case. The judge keeps the tensors; worker processes get copies.
+
+        They are on the device, or in the host's memory if the device is short of memory for this shape.
+        """
         if case not in self._inputs:
             self.make_room()
             packed = self._drawn(self.at(case), case.seed, case.inputs_from)
@@ -282,7 +308,7 @@ class Reference:
     def drawn(self, seed: int, distribution: str, lead_bytes: int) -> Packed:
         """Draws inputs at the problem's size on the device, and places them `lead_bytes` bytes after a buffer's start.
 
-        The result is not cached.
+        They are moved to the host's memory if the device is short of memory. The result is not cached.
         """
         self.make_room()
         return self._drawn(self.problem, seed, distribution, lead_bytes)
@@ -296,7 +322,13 @@ class Reference:
                 model.clear()
 
     def _drawn(self, problem: Problem, seed: int, distribution: str = OWN, lead_bytes: int = 0) -> Packed:
-        return pack(problem.inputs(seed, distribution, self.device), lead_bytes, device=self.device)
+        packed = pack(problem.inputs(seed, distribution, self.device), lead_bytes, device=self.device)
+        if not self._is_short(problem):
+            return packed
+        return replace(packed, tensors=tuple(map(_on_host, packed.tensors)))
+
+    def _is_short(self, problem: Problem) -> bool:
+        return shape_text(problem.shape) in self._short
 
     def call_bytes(self, case: Case) -> int:
         """Returns how much memory of the GPU a float32 call of the reference takes at most, in bytes.
@@ -318,10 +350,15 @@ class Reference:
         return {i for i, tensor in enumerate(placed) if not unchanged(packed.tensors[i], tensor)}
 
     def answer_to_others(self, case: Case) -> Sequence[torch.Tensor]:
-        """Returns the reference's outputs for inputs of the case's shape and distribution that have another seed."""
+        """Returns the reference's outputs for inputs of the case's shape and distribution that have another seed.
+
+        They are in the host's memory if the device is short of memory.
+        """
         problem = self.at(case)
-        packed = self._drawn(problem, _derived_seed(case.seed, "other inputs"), case.inputs_from)
-        return self._run(problem, self._placed(packed, self.device))[1]
+        self.make_room()
+        seed = _derived_seed(case.seed, "other inputs")
+        outputs = self._run(problem, self._placed(self._drawn(problem, seed, case.inputs_from), self.device))[1]
+        return list(map(_on_host, outputs)) if self._is_short(problem) else outputs
 
     def expectation(self, case: Case) -> tuple[Any, Expectation]:
         """Returns the right answer of the case: the nesting of its outputs, and the Expectation of its tensors.
@@ -348,10 +385,16 @@ class Reference:
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
         structure, expected = self._run(problem, self._placed(packed, self.device))
+        if self._is_short(problem):
+            expected = [_on_host(each) for each in expected]
         # Only the limits of other distributions than the problem's own use the scale.
         oracle = self._oracle(problem, packed, scaled=distribution != OWN)
         if oracle.outputs is not None and [o.shape for o in oracle.outputs] != [e.shape for e in expected]:
             oracle = _Oracle(None, missing="the reference's outputs have other shapes in float64")
+        if self._is_short(problem):
+            expected = [each.to(self.device) for each in expected]
+            # Pieces of it are copied to the device again when outputs are compared with it.
+            oracle = replace(oracle, outputs=oracle.outputs and tuple(map(_on_host, oracle.outputs)))
 
         def changed(change: Change) -> tuple[torch.Tensor, ...] | None:
             return self._oracle(problem, packed, change=change).outputs
@@ -386,6 +429,7 @@ class Reference:
         except MemoryError:
             self._expectations.clear()
             self._float64.clear()
+        gc.collect()  # cycles of objects may hold tensors of the failed attempt
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         try:
@@ -457,6 +501,10 @@ class Reference:
         return tensors.unflatten(packed.structure, moved)
 
 
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    return host_memory(tensor).copy_(tensor) if tensor.is_cuda else tensor
+
+
 def _key(problem: Problem) -> tuple[str, int | None]:
     """Returns what tells the models of a reference apart: their sizes, and the seed of random parameters."""
     return shape_text(problem.shape), problem.parameter_seed
@@ -482,6 +530,7 @@ def _memory_errors() -> Iterator[None]:
     except RuntimeError as error:
         if not _is_out_of_memory(error):
             raise
+        traceback.clear_frames(error.__traceback__)  # they hold tensors
         raise MemoryError(_summary(error)) from None
 
 

@@ -14,6 +14,7 @@ import torch
 
 from kernel_harness.core.precision import is_inexact
 
+_PIECE = 1 << 26  # elements that are read at a time where nothing is converted to float64
 CHUNK, CUDA_CHUNK = 1 << 20, 1 << 25
 """The largest number of elements that are compared at a time, on the CPU and on a GPU.
 
@@ -163,7 +164,7 @@ def _all_near(got: torch.Tensor, limit: Limit) -> bool:
     truth = limit.truth
     if got.dtype is not torch.float32 or truth.dtype is not torch.float32 or got.device != truth.device:
         return False
-    if got.shape != truth.shape or not all(map(_all_finite, (got, truth))):
+    if got.shape != truth.shape or not all(map(all_finite, (got, truth))):
         return False
     size = CUDA_CHUNK if got.is_cuda else CHUNK
     parts = (tensor.reshape(-1).split(size) for tensor in (got, truth))
@@ -173,15 +174,28 @@ def _all_near(got: torch.Tensor, limit: Limit) -> bool:
     )
 
 
-def _all_finite(tensor: torch.Tensor) -> bool:
-    """Returns whether no element of a floating-point tensor is NaN or infinite. Reads each element once."""
-    return bool(torch.linalg.vector_norm(tensor, math.inf).isfinite()) if tensor.numel() else True
+def all_finite(tensor: torch.Tensor) -> bool:
+    """Returns whether no element of the tensor is NaN or infinite. Reads each element once and makes no copy."""
+    if not is_inexact(tensor.dtype) or not tensor.numel():
+        return True
+    if tensor.element_size() == 1:  # torch implements few operators for float8
+        return bool(tensor.float().isfinite().all())
+    pieces = tensor.reshape(-1).split(_PIECE)
+    return bool(torch.stack([torch.linalg.vector_norm(piece, math.inf) for piece in pieces]).isfinite().all())
+
+
+def count(mask: torch.Tensor) -> int:
+    """Returns how many elements of the boolean tensor `mask` are True.
+
+    Counts in pieces: torch converts what it sums to int64 first, which takes eight times the memory of the mask.
+    """
+    return sum(int(piece.sum()) for piece in mask.reshape(-1).split(_PIECE))
 
 
 def non_finite_mismatch(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
     """Returns a boolean tensor: True where one tensor is NaN, +Inf or -Inf and the other tensor differs."""
     plain = (torch.float32, torch.float64)
-    if got.dtype in plain and want.dtype in plain and _all_finite(got) and _all_finite(want):
+    if got.dtype in plain and want.dtype in plain and all_finite(got) and all_finite(want):
         return torch.zeros_like(got, dtype=torch.bool)
     return _mask(_mismatch, got, want)
 

@@ -219,7 +219,9 @@ class Examination:
         del expectation  # the call may need the memory of a large right answer
         self._reference.make_room()
         again = subject.call(packed)
-        return [check, same(answer.outputs, again.outputs, tolerance, f"{case.name} repeated")]
+        subject.release_large()  # the outputs may be on the host until here
+        first, second = ([o.to(self._reference.device) for o in each.outputs] for each in (answer, again))
+        return [check, same(first, second, tolerance, f"{case.name} repeated")]
 
     def _explained(
         self, subject: Subject, case: Case, check: Check, outputs: Sequence[torch.Tensor], expectation: Expectation

@@ -15,6 +15,8 @@ from itertools import pairwise
 
 import torch
 
+from kernel_harness.checking.elementwise import count
+
 MIN_WRONG = 4
 """The least number of wrong elements that can form a pattern. Fewer elements would form one by chance."""
 MIN_LAST = 64
@@ -52,7 +54,7 @@ class Wrong:
     @cached_property
     def count(self) -> int:
         """Returns the number of wrong elements."""
-        return int(self.mask.sum())
+        return count(self.mask)
 
     @cached_property
     def values(self) -> torch.Tensor:

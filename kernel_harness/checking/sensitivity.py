@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -16,6 +16,7 @@ from kernel_harness.core.status import Status
 # A wrong answer counts as accepted if its error, divided by this number, is accepted. Answers to other inputs differ,
 # so a kernel may pass with one although the one that was tried has failed by little.
 _MARGIN = 4
+_PIECE = 1 << 26  # elements
 
 # Makes a wrong answer from the right one and from the answer to other inputs.
 _Guess = Callable[[Expectation, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
@@ -45,13 +46,17 @@ def remark(reference: Reference, cases: Sequence[Case]) -> str:
 def _passing(reference: Reference, cases: Sequence[Case]) -> dict[str, _Guess]:
     passing = _GUESSES
     for case in cases:
-        # The search for rounded inputs names a number format, and a guess has none.
-        expectation = replace(reference.expectation(case)[1], rounded=None)
-        others = reference.answer_to_others(case)
-        passing = {n: guess for n, guess in passing.items() if _accepted(guess(expectation, others), expectation)}
+        passing = _passing_in(case, reference, passing)
         if not passing:
             break
     return passing
+
+
+def _passing_in(case: Case, reference: Reference, guesses: Mapping[str, _Guess]) -> dict[str, _Guess]:
+    others = reference.answer_to_others(case)  # first, because it needs more memory than the right answer takes
+    # The search for rounded inputs names a number format, and a guess has none.
+    expectation = replace(reference.expectation(case)[1], rounded=None)
+    return {n: guess for n, guess in guesses.items() if _accepted(guess(expectation, others), expectation)}
 
 
 def _accepted(outputs: Sequence[torch.Tensor], expectation: Expectation) -> bool:
@@ -63,26 +68,33 @@ def _accepted(outputs: Sequence[torch.Tensor], expectation: Expectation) -> bool
 
 def _nearer(output: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     if not is_inexact(output.dtype):
-        return output
-    nearer = expected + ((output - expected) / _MARGIN).to(output.dtype)
-    return torch.where(nearer.isfinite(), nearer, output)
+        return output.to(expected.device)
+    result = torch.empty_like(expected, memory_format=torch.contiguous_format)
+    # In pieces, because the outputs may take most of the device's memory.
+    for into, out, want in zip(*(each.reshape(-1).split(_PIECE) for each in (result, output, expected)), strict=True):
+        far = out.to(want.device)
+        nearer = want + ((far - want) / _MARGIN).to(out.dtype)
+        into.copy_(torch.where(nearer.isfinite(), nearer, far))
+    return result
 
 
 def _zeros(expectation: Expectation, others: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    return [torch.zeros_like(each) for each in expectation.expected]
+    return [each.new_zeros(()).expand(each.shape) for each in expectation.expected]
 
 
 def _means(expectation: Expectation, others: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     # The mean of this very answer would be the answer itself if that is a single number.
-    return [torch.full_like(each, _mean(other)) for each, other in zip(expectation.expected, others, strict=True)]
+    pairs = zip(expectation.expected, others, strict=True)
+    return [each.new_full((), _mean(other, each.device)).expand(each.shape) for each, other in pairs]
 
 
-def _mean(tensor: torch.Tensor) -> complex | float:
-    """Returns the mean of the tensor's finite elements, rounded for integers and booleans."""
+def _mean(tensor: torch.Tensor, device: torch.device) -> complex | float:
+    """Returns the mean of the tensor's finite elements, rounded for integers and booleans. Computes it on `device`."""
     count, total = 0, torch.zeros((), dtype=torch.complex128)
-    for part in chunks(tensor):
-        (numbers,) = finite(*part)
-        count, total = count + numbers.numel(), total + numbers.sum().cpu()
+    for piece in tensor.reshape(-1).split(_PIECE):
+        for part in chunks(piece.to(device)):
+            (numbers,) = finite(*part)
+            count, total = count + numbers.numel(), total + numbers.sum().cpu()
     mean: complex | float = (total if tensor.is_complex() else total.real).item() / max(1, count)
     return mean if is_inexact(tensor.dtype) or isinstance(mean, complex) else round(mean)
 

@@ -12,7 +12,16 @@ from functools import cached_property
 import torch
 
 from kernel_harness.checking import input_rounding
-from kernel_harness.checking.elementwise import Errors, Limit, exceeds, largest_error, measure, non_finite_mismatch
+from kernel_harness.checking.elementwise import (
+    Errors,
+    Limit,
+    all_finite,
+    count,
+    exceeds,
+    largest_error,
+    measure,
+    non_finite_mismatch,
+)
 from kernel_harness.checking.error_map import ErrorMap, error_map
 from kernel_harness.checking.input_rounding import Trace
 from kernel_harness.checking.patterns import Mismatch, Wrong, describe, first_mismatches
@@ -513,14 +522,14 @@ def _is_tail(answer: _Answer, i: int, limits: _Limits, wrong: torch.Tensor) -> b
     a candidate may have half as many, with errors of at most NEARNESS times the reference's largest.
     """
     got, want = answer.pair(i)
-    if not answer.is_inexact(i) or answer.expectation.oracle is None or not bool(got.isfinite().all()):
+    if not answer.is_inexact(i) or answer.expectation.oracle is None or not all_finite(got):
         return False
     like = torch.ones_like(wrong)
     for limit in limits(answer, i):
         if limit.truth is not want:
             parts = {name: TAIL * getattr(limit, name) for name in ("rtol", "atol", "factor")}
             like &= exceeds(want, want, replace(limit, **parts)).to(like.device)
-    if like.all() or 2 * int(wrong.sum()) > int(like.sum()):
+    if like.all() or 2 * count(wrong) > count(like):
         return False
     truth = answer.truths[i]
     return largest_error(got, truth, wrong) <= NEARNESS * largest_error(want, truth, like)
@@ -552,7 +561,7 @@ def _described(answer: _Answer, failure: _Failure) -> _Failure:
         text = f"{_name(answer, i)} has a relative error of {answer.errors[i].relative:.2g}, spread over all elements."
         return _Failure(Status.WRONG_VALUES, text)
     shown, pattern = first_mismatches(wrong), describe(wrong)
-    odd = 0 if want.is_complex() else int((mask & ~got.isfinite()).sum())
+    odd = 0 if want.is_complex() or all_finite(got) else count(mask & ~got.isfinite())
     some = f" {odd} of the wrong elements are NaN or infinite." if 0 < odd < wrong.count else ""
     text = (
         f"{_name(answer, i)}: {wrong.count} of {mask.numel()} elements wrong, the first at "

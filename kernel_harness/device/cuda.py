@@ -35,7 +35,11 @@ _FLUSHES = 2  # the size of the buffer in sizes of the L2 cache; a buffer of one
 _GRAPH_LAUNCHES = (1, 2, 4, 8, 16)
 _GRAPH_REPLAYS = 20
 _GRAPH_HOLD = Sleep(1 << 18)  # enqueuing a graph takes less time
-_LITTLE_BYTES = 1 << 31  # memory that is not worth the time to give it back and to allocate it again
+# Memory that is not worth the time to give it back and to allocate it again: at most _LITTLE_BYTES and at most a share
+# of what is free, and always _VERY_LITTLE_BYTES.
+_LITTLE_BYTES = 1 << 31
+_LITTLE_SHARE = 1 / 8
+_VERY_LITTLE_BYTES = 1 << 26
 _NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED
 
 
@@ -156,7 +160,10 @@ class Cuda:
 
     def release_unused(self) -> None:
         """Gives memory of the device back that torch keeps for later and does not use, unless it is little."""
-        if self._unused_bytes() > _LITTLE_BYTES:
+        unused = self._unused_bytes()
+        if unused <= _VERY_LITTLE_BYTES:
+            return
+        if unused > _LITTLE_BYTES or unused > _LITTLE_SHARE * torch.cuda.mem_get_info(self.torch_device)[0]:
             torch.cuda.empty_cache()
 
     def has_free(self, size: int) -> bool:

@@ -432,9 +432,13 @@ def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], genera
     """
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not _is_measured(value):
         return value
-    count = int(value.count_nonzero())
-    mean = float(value.sum(dtype=torch.float64)) / count
-    variance = sum(float(part.double().square().sum()) for part in value.reshape(-1).split(_PART)) / count - mean**2
+    count, total, squares = 0, 0.0, 0.0
+    for part in value.reshape(-1).split(_PART):  # torch converts all that it counts or sums before it adds
+        count += int(part.count_nonzero())
+        total += float(part.sum(dtype=torch.float64))
+        squares += float(part.double().square_().sum())
+    mean = total / count
+    variance = squares / count - mean**2
     if not 0 < variance < math.inf:
         return value
     factor = 1 / math.sqrt(variance)

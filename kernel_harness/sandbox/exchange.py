@@ -5,6 +5,7 @@ The gate, with which judge and worker begin and end a timed call, is shared memo
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 
 import psutil
@@ -19,8 +20,12 @@ from kernel_harness.ipc.shared_memory import SharedBuffer
 from kernel_harness.ipc.tensors import Leaf
 
 _FIRST_BYTES = 1 << 21  # what CUDA allocates at least
-# Larger memory is released after a call. Otherwise the inputs and outputs of all candidates would be in memory at once.
+# Memory of more than _KEPT_BYTES is released after a call, and where a device is short of memory, also memory of more
+# than _LITTLE_BYTES. Otherwise the inputs and outputs of all candidates would be in memory at once.
 _KEPT_BYTES = 1 << 31
+_LITTLE_BYTES = 1 << 26
+_LOCKED = 4  # memory is not locked if less than this many times its size is free on the host
+_ROOM = 8  # a device is short of memory if less than this many times the size of a piece is free
 
 
 class Exchange:
@@ -54,7 +59,7 @@ class Exchange:
             return False
         twice = 2 * held.size if held is not None else _FIRST_BYTES
         self._release(purpose)
-        piece = self._device.share(max(size, min(twice, _KEPT_BYTES)))
+        piece = self._device.share(max(size, min(twice, _LITTLE_BYTES)))
         self._pieces[purpose], self.on_device = piece, piece.on_device
         self._send(Share(purpose, piece.size, piece.on_device), [piece.descriptor])
         return True
@@ -94,12 +99,16 @@ class Exchange:
             raise tensors.Unreadable("it takes more than half of the free memory")
         return size
 
-    def memory_for_copy(self, size: int) -> torch.Tensor:
+    def memory_for_copy(self, size: int, packed: Packed) -> torch.Tensor:
         """Returns new memory of `size` bytes that the worker cannot reach, as a flat uint8 tensor for `copy_outputs`.
 
-        Raises torch.OutOfMemoryError if the device has too little free memory.
+        It is the host's memory if the judge keeps the inputs `packed` there, as it does where the device is short of
+        memory. Raises torch.OutOfMemoryError if the device has too little free memory.
         """
-        return torch.empty(size, dtype=torch.uint8, device=self._pieces[Purpose.OUTPUTS].bytes.device)
+        memory = self._pieces[Purpose.OUTPUTS].bytes
+        if memory.is_cuda and packed.tensors and not any(tensor.is_cuda for tensor in packed.tensors):
+            return host_memory(memory[:size])
+        return torch.empty(size, dtype=torch.uint8, device=memory.device)
 
     def copy_outputs(self, copy: torch.Tensor) -> None:
         """Fills `copy`, a flat uint8 tensor, with the first bytes of the memory for outputs. Waits for the copy."""
@@ -107,23 +116,32 @@ class Exchange:
         copy.copy_(memory[: copy.numel()])
         _wait(memory)
 
-    def copied_outputs(self, size: int) -> torch.Tensor:
+    def copied_outputs(self, size: int, packed: Packed) -> torch.Tensor:
         """Returns a copy of the first `size` bytes of the memory for outputs, which the worker cannot reach.
 
-        Raises torch.OutOfMemoryError if the device has too little free memory.
+        `packed` are the inputs of the call (`memory_for_copy`). Raises torch.OutOfMemoryError if the device has too
+        little free memory.
         """
-        copy = self.memory_for_copy(size)
+        copy = self.memory_for_copy(size, packed)
         self.copy_outputs(copy)
         return copy
 
     def release_large(self) -> None:
-        """Releases each piece of this memory that is larger than 2 GiB, in the judge and in the worker.
+        """Releases each piece of this memory that is larger than 2 GiB or takes much of what is free on the device.
 
         The judge calls this method between two calls of the candidate. Raises Fault if the worker gives no valid reply.
         """
-        for purpose in [p for p, piece in self._pieces.items() if piece.size > _KEPT_BYTES]:
+        large = [purpose for purpose, piece in self._pieces.items() if self._is_large(piece)]
+        for purpose in large:
             self._release(purpose)
             self._send(Share(purpose, 0, False), [])
+        if large:
+            gc.collect()  # cycles of objects may hold large tensors
+
+    def _is_large(self, piece: SharedMemory) -> bool:
+        if piece.size > _KEPT_BYTES:
+            return True
+        return piece.size > _LITTLE_BYTES and piece.on_device and not self._device.has_free(_ROOM * piece.size)
 
     def close(self) -> None:
         """Releases all shared memory. Safe to call twice."""
@@ -135,6 +153,18 @@ class Exchange:
         piece = self._pieces.pop(purpose, None)
         if piece is not None:
             piece.close()
+
+
+def host_memory(like: torch.Tensor) -> torch.Tensor:
+    """Returns new host memory for a copy of a GPU's tensor, if possible in locked pages, which a GPU copies faster.
+
+    torch takes up to twice as many locked pages as needed, and keeps them for later.
+    """
+    locked = psutil.virtual_memory().available > _LOCKED * like.nbytes
+    try:
+        return torch.empty_like(like, device="cpu", pin_memory=locked)
+    except RuntimeError:  # the system locks no more pages
+        return torch.empty_like(like, device="cpu")
 
 
 def _wait(memory: torch.Tensor) -> None:

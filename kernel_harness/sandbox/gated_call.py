@@ -36,7 +36,7 @@ class GatedCall:
 
     def __init__(self, exchange: Exchange, packed: Packed, timed: Timed, size: int) -> None:
         self._exchange, self._packed, self._hold_s = exchange, packed, timed.hold_s
-        self.copy = exchange.memory_for_copy(size)
+        self.copy = exchange.memory_for_copy(size, packed)
         self.bracket_ms = self.fill_ms = self._began = 0.0
         self._copied = False
         self.exposed = False

@@ -182,7 +182,7 @@ class Subject:
             gated = GatedCall(self._exchange, packed, timed, self._output_bytes)
             reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s, meanwhile=gated)
             gated.finish()
-            outputs, clocked = self._outputs(reply, gated.copy), _clocked(reply.time)
+            outputs, clocked = self._outputs(reply, packed, gated.copy), _clocked(reply.time)
             exposed = gated.exposed or clocked.exposed
             return Answer(
                 reply.structure, outputs, clocked, gated.bracket_ms, reply.launches, exposed, gated.fill_ms
@@ -190,12 +190,14 @@ class Subject:
         start = time.perf_counter()
         self._exchange.fill(packed, surround=write_back)
         reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s)
-        outputs, clocked = self._outputs(reply), _clocked(reply.time)
+        outputs, clocked = self._outputs(reply, packed), _clocked(reply.time)
         bracket_ms = (time.perf_counter() - start) * 1e3
         return Answer(reply.structure, outputs, clocked, bracket_ms, reply.launches, clocked.exposed)
 
-    def _outputs(self, reply: messages.Called, copy: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
-        """Returns the outputs of a call, in memory that the worker cannot reach.
+    def _outputs(
+        self, reply: messages.Called, packed: Packed, copy: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, ...]:
+        """Returns the outputs of a call with the inputs `packed`, in memory that the worker cannot reach.
 
         `copy` is a copy of the first bytes of the memory for outputs, or None. If it is too small, the outputs are
         copied now. Raises Fault if the worker's `reply` is malformed.
@@ -205,7 +207,7 @@ class Subject:
         if copy is None or copy.numel() < self._output_bytes:
             if self._exchange.reserve(Purpose.OUTPUTS, self._output_bytes):  # the outputs did not fit before
                 self._ask(messages.Fetch(), Done)
-            copy = self._exchange.copied_outputs(self._output_bytes)
+            copy = self._exchange.copied_outputs(self._output_bytes, packed)
         outputs = tuple(leaf.of(leaf.bytes(copy)) for leaf in reply.leaves)
         with _readable():
             tensors.unflatten(reply.structure, outputs)

@@ -86,6 +86,7 @@ def _time_cohort(
     again: dict[str, Checked] = {}
     interruption: KeyboardInterrupt | None = None
     terms = run.record.terms(series.baseline_ms)
+    run.reference.make_room()
     with ExitStack() as processes:
         for checked in cohort.values():
             processes.callback(checked.close)

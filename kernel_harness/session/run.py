@@ -79,6 +79,7 @@ class RunContext:
 
     def new_subject(self) -> Subject:
         """Returns a new worker process that holds no model. Raises Fault if the process cannot open the device."""
+        self.device.release_unused()  # the new process needs some of the device's memory
         try:
             return Subject(self.fork_server, self.device.name, self.settings.limits)
         except CannotStart as error:  # other processes may hold the device memory that the new process needs

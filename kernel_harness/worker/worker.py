@@ -5,6 +5,7 @@ After the candidate is loaded, the judge trusts nothing that this process sends.
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import inspect
 import linecache
@@ -118,6 +119,7 @@ class Worker:
             self._last = None  # the call that it repeats reads these inputs
         self._shared.pop(request.purpose, None)
         if not request.size:
+            gc.collect()  # cycles of objects may hold large tensors
             self._device.release_unused()
         else:
             mapped = self._device.map(descriptors[0], request.size, on_device=request.on_device)

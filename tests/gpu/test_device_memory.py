@@ -106,13 +106,16 @@ HOARDS = LARGE.replace("class Model", "class ModelNew").replace(
 )
 
 
-@pytest.fixture
-def large(tmp_path: Path) -> Iterator[Path]:
-    """A problem whose inputs and outputs take 1.6 GB each, on a GPU with 15 GB of free memory."""
+@pytest.fixture(params=[15, 9])
+def large(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A problem whose inputs and outputs take 1.6 GB each, on a GPU with so many GB of free memory.
+
+    With 9 GB, the judge keeps inputs and outputs in the host's memory.
+    """
     path = tmp_path / "large.py"
     path.write_text(LARGE)
     torch.cuda.empty_cache()
-    others = torch.empty(torch.cuda.mem_get_info()[0] - 15 * 10**9, dtype=torch.uint8, device="cuda")
+    others = torch.empty(torch.cuda.mem_get_info()[0] - request.param * 10**9, dtype=torch.uint8, device="cuda")
     yield path
     del others
     torch.cuda.empty_cache()
@@ -131,6 +134,7 @@ def test_zeros_are_wrong_however_little_memory_there_is(large: Path) -> None:
     assert result.status is Status.WRONG_VALUES, result.reason
 
 
+@pytest.mark.parametrize("large", [30], indirect=True)
 def test_a_kernel_that_keeps_the_memory_of_the_device_is_at_fault(large: Path) -> None:
     result = kernel_harness.evaluate(large, HOARDS, device="cuda", budget_s=0.5)
 

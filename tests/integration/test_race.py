@@ -25,6 +25,7 @@ from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc.messages import Purpose, Share
+from kernel_harness.ipc.packed import pack
 from kernel_harness.ipc.tensors import flatten, layout, write
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results import leaderboard
@@ -430,7 +431,7 @@ def test_the_copy_of_an_output_does_not_change_any_more(shared: tuple[Exchange, 
     exchange.reserve(Purpose.OUTPUTS, size)
     memory = exchange._pieces[Purpose.OUTPUTS].bytes
     write(memory, leaves, tensors)
-    copy = exchange.copied_outputs(size)
+    copy = exchange.copied_outputs(size, pack(tensors))
     copies = tuple(leaf.of(leaf.bytes(copy)) for leaf in leaves)
     memory.zero_()
 

@@ -1,0 +1,94 @@
+"""The judge holds few tensors of the size of the inputs at the same time, so large problems fit into a GPU's memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from support.live_tensors import LiveTensors
+
+from kernel_harness.checking import cases as cases_module
+from kernel_harness.checking import elementwise, sensitivity, verify
+from kernel_harness.checking.cases import Case, Reference, plan
+from kernel_harness.problem import problem as problem_module
+from kernel_harness.problem.problem import load
+
+N = 1 << 20
+SOFTMAX = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=1)
+
+def get_inputs():
+    return [torch.rand(16, ROWS)]
+
+def get_init_inputs():
+    return []
+"""
+
+
+@pytest.fixture
+def reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reference:
+    """The reference of a problem of whose large tensors nothing is kept, and that is compared in small pieces."""
+    monkeypatch.setattr(cases_module._Kept, "trim", cases_module._Kept.clear)
+    for module, name in ((elementwise, "CHUNK"), (problem_module, "_PART"), (sensitivity, "_PIECE")):
+        monkeypatch.setattr(module, name, N // 64)
+    monkeypatch.setattr(verify, "_COMPARED_BYTES", N // 16)
+    path = tmp_path / "softmax.py"
+    path.write_text(SOFTMAX.replace("ROWS", str(N // 16)))
+    return Reference(load("softmax", path), "cpu", None)
+
+
+def peak(step) -> float:
+    """Returns the most bytes alive during `step`, in sizes of the input, and discards the result."""
+    with LiveTensors() as live:
+        step()
+    return live.peak / (4 * N)
+
+
+def case_of(reference: Reference, distribution: str) -> Case:
+    return next(case for case in plan(reference.problem, 1) if case.distribution == distribution)
+
+
+def test_tensors_that_are_alive_at_the_same_time_are_counted() -> None:
+    def step() -> None:
+        for _ in range(3):
+            a = torch.zeros(N)
+            b = a + 1
+            del a, b
+
+    assert peak(step) == 2
+
+
+def test_a_trial_holds_inputs_and_outputs_once(reference: Reference) -> None:
+    case = case_of(reference, "own")
+
+    assert peak(lambda: reference.require(case)) < 2.2
+    assert peak(lambda: reference.works(case)) < 2.2
+
+
+def test_whether_a_variation_works_is_found_with_three_copies_of_the_inputs(reference: Reference) -> None:
+    assert peak(lambda: reference.works(case_of(reference, "normal"))) < 3.6
+
+
+def test_the_right_answer_takes_little_besides_its_float64_oracle(reference: Reference) -> None:
+    case = case_of(reference, "own")
+    reference.inputs(case)
+
+    assert peak(lambda: reference.expectation(case)) < 5.2  # the float32 answer, float64 inputs and float64 outputs
+
+
+def test_a_right_answer_is_compared_in_pieces(reference: Reference) -> None:
+    _, expectation = reference.expectation(case_of(reference, "own"))
+    outputs = [torch.clone(each) for each in expectation.expected]
+
+    assert peak(lambda: verify.verify(outputs, expectation)) < 4.7  # 4 of it are the two answers and the oracle
+
+
+def test_wrong_answers_are_tried_one_at_a_time(reference: Reference) -> None:
+    cases = [case for case in plan(reference.problem, 1) if case.timed_shape]
+
+    assert peak(lambda: sensitivity.remark(reference, cases)) < 7.2
