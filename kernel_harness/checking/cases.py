@@ -204,12 +204,19 @@ class Reference:
         self._problems: dict[tuple[tuple[tuple[str, int], ...], int | None], Problem] = {}
         self._works: dict[tuple[tuple[tuple[str, int], ...], str], bool] = {}
         self._required: set[tuple[tuple[str, int], ...]] = set()
-        # Before a candidate can fill the memory: it would slow down the checks and coarsen the times of all others.
-        self._free = None if device == "cpu" else _usable_bytes(device)
+        self._free: int | None = None
         self._short: set[str] = set()
         self._inputs: _Kept[Packed] = _Kept(device)
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept(device)
         self._float32, self._float64 = UnchangedModel(), UnchangedModel()
+
+    def note_free_memory(self) -> None:
+        """Notes how much memory of the GPU is free, if there is one. The device must have been prepared.
+
+        A candidate that has been loaded may fill the memory. What is free then must not decide how others are judged.
+        """
+        if self.device != "cpu":
+            self._free = _usable_bytes(self.device)
 
     def at(self, case: Case) -> Problem:
         """Returns the problem with its size constants (`M`, `N`, ...) set to the values of the case.

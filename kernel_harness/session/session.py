@@ -73,6 +73,7 @@ class Session:
     def __enter__(self) -> Session:
         self.observer.stage("", "preparing the device")
         self.device.prepare(lambda text: self.observer.stage("", text))
+        self.reference.note_free_memory()
         environment = {**self.device.environment(), **host_environment()}
         self.fork_server.prepare(self.device.name, self._hidden)
         common = Context(self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation)
