@@ -19,6 +19,7 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 sys.path.insert(0, str(Path()))
+from kernel_harness.checking import cases
 from kernel_harness.problem import lookup as find
 from kernel_harness.session import cohorts
 from kernel_harness.problem.candidate import Candidate
@@ -34,7 +35,9 @@ from kernel_harness.core.status import Status
 from kernel_harness.timing import stopping
 
 stopping.MOST_WARMUP = 4  # times that mean nothing never become steady
-torch_starts_again = sys.argv[1] == "torch starts again"
+torch_starts_again = sys.argv[1] != "torch does not"
+if sys.argv[1] == "short of memory":
+    cases._AMPLE = 1 << 40
 if not sys.argv[3:]:
     Rehearsal.resolution_ms = 1.0  # two processes of a kernel may differ by so much that each is replaced
 start = cohorts._another_process
@@ -115,6 +118,14 @@ def test_the_rounds_before_torch_failed_to_start_again_count() -> None:
     assert found["torch"]["timing"] is None and found["right"]["status"] == "PASSED"
     assert len(found["right"]["timing"]["samples_ms"]) == 8
     assert found["right"]["measurement"]["processes"] == 2
+
+
+def test_a_device_that_is_short_of_memory_gives_the_same_verdicts() -> None:
+    found = rehearsed("short of memory", 4)
+
+    assert found["right"]["status"] == found["for one shape"]["status"] == found["torch"]["status"] == "PASSED"
+    assert found["wrong when timed"]["status"] == "WRONG_VALUES"
+    assert found["right"]["measurement"]["audits"] > 0
 
 
 # ----------------------------------------------------------------------------------------------------- cheats
