@@ -23,12 +23,13 @@ settings.load_profile("tests")
 # With -n 2, each worker takes the next file of this order. Those that take minutes come first, the longest before all,
 # so that no worker is left alone with one of them. A file that is not named here comes after them.
 LONGEST_FIRST = (
-    "test_kernel_families.py", "test_messages.py", "test_sanitize.py", "test_rehearsal.py", "test_bad_input.py",
-    "test_cheats.py", "test_emulator.py", "test_build.py", "test_layers.py", "test_profile.py", "test_cache_verb.py",
-    "test_kernels_nvcc.py", "test_language.py", "test_new.py", "test_command.py", "test_order.py",
-    "test_device_library.py", "test_mistakes.py", "test_read_files.py", "test_shared_libraries.py", "test_race.py",
-    "test_compare.py", "test_wall.py", "test_watch.py", "test_protocol.py", "test_library.py", "test_culprit.py",
-    "test_seen_from_a_candidate.py", "test_runtime_calls.py",
+    "test_messages.py", "test_rehearsal.py", "test_kernel_families.py", "test_cheats.py", "test_sanitize.py",
+    "test_bad_input.py", "test_emulator.py", "test_build.py", "test_suite.py", "test_cache_verb.py",
+    "test_profile_lines.py", "test_profile.py", "test_order.py", "test_broken_variants.py", "test_layers.py",
+    "test_kernels_nvcc.py", "test_cu_files.py", "test_language.py", "test_new.py", "test_command.py",
+    "test_mistakes.py", "test_profile_causes.py", "test_device_library.py", "test_read_files.py",
+    "test_shared_libraries.py", "test_race.py", "test_compare.py", "test_wall.py", "test_watch.py", "test_protocol.py",
+    "test_library.py", "test_culprit.py", "test_seen_from_a_candidate.py", "test_runtime_calls.py",
 )  # fmt: skip
 
 
