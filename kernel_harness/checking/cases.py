@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+import psutil
 import torch
 
 from kernel_harness.checking import drawn_shapes
@@ -32,6 +33,8 @@ _KEPT_SHARE = 1 / 32
 # A GPU is short of memory for a shape if fewer than _AMPLE times the bytes of inputs and outputs are free on it. The
 # most is needed while the judge holds inputs, outputs and the right answer, and computes in float64.
 _AMPLE = 4
+# The judge keeps its tensors in the host's memory only if more than so many times these bytes are available there.
+_AMPLE_ON_HOST = 6
 
 T = TypeVar("T")
 
@@ -255,13 +258,13 @@ class Reference:
 
         A shape that was drawn at random may be invalid for the problem, and so may a variation of its inputs. The
         function uses inputs of another seed than the case's. It also returns False for a variation that changes no
-        input. Raises torch.OutOfMemoryError if the device has too little memory.
+        input. Raises torch.OutOfMemoryError if the device has too little memory, EnvironmentLacking if the host has.
         """
         key = (case.shape, case.distribution)
         if key not in self._works:
             try:
                 self._works[key] = self._gives_finite_answer(case)
-            except torch.OutOfMemoryError:  # a candidate may have filled the device's memory
+            except (torch.OutOfMemoryError, EnvironmentLacking):  # a candidate may have filled the memory
                 raise
             except Exception:
                 self._works[key] = False
@@ -282,7 +285,9 @@ class Reference:
         inputs = self._placed(self._drawn(problem, seed, distribution), self.device)
         input_bytes = sum(tensor.nbytes for tensor in tensors.flatten(inputs)[1])
         outputs = self._run(problem, inputs)[1]
-        if self._free is not None and _AMPLE * (input_bytes + sum(o.nbytes for o in outputs)) > self._free:
+        needed = input_bytes + sum(output.nbytes for output in outputs)
+        short = self._free is not None and _AMPLE * needed > max(self._free, _usable_bytes(self.device))
+        if short and psutil.virtual_memory().available > _AMPLE_ON_HOST * needed:
             self._short.add(shape_text(problem.shape))
         return outputs
 

@@ -220,7 +220,9 @@ class Examination:
         self._reference.make_room()
         again = subject.call(packed)
         subject.release_large()  # the outputs may be on the host until here
-        first, second = ([o.to(self._reference.device) for o in each.outputs] for each in (answer, again))
+        first, second = answer.outputs, again.outputs
+        if [o.shape for o in first] == [o.shape for o in second]:  # outputs of another size may not fit into the memory
+            first, second = (tuple(o.to(self._reference.device) for o in each) for each in (first, second))
         return [check, same(first, second, tolerance, f"{case.name} repeated")]
 
     def _explained(

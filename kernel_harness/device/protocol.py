@@ -188,6 +188,9 @@ class WorkerDevice(Protocol):
     def release_unused(self) -> None:
         """Gives memory of the device back that torch keeps for later and does not use, unless it is little."""
 
+    def has_free(self, size: int) -> bool:
+        """Returns whether `size` bytes of the memory in which a call computes are free."""
+
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes a call and times it. Returns the call's result and its time.
 

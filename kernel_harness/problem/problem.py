@@ -436,7 +436,7 @@ def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], genera
     for part in value.reshape(-1).split(_PART):  # torch converts all that it counts or sums before it adds
         count += int(part.count_nonzero())
         total += float(part.sum(dtype=torch.float64))
-        squares += float(part.double().square_().sum())
+        squares += float(part.double().square().sum())
     mean = total / count
     variance = squares / count - mean**2
     if not 0 < variance < math.inf:

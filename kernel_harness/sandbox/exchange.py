@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import psutil
 import torch
 
+from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.device import Device, SharedMemory
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.gate import GATE_BYTES, Gate
@@ -131,11 +132,11 @@ class Exchange:
 
         The judge calls this method between two calls of the candidate. Raises Fault if the worker gives no valid reply.
         """
-        large = [purpose for purpose, piece in self._pieces.items() if self._is_large(piece)]
+        large = {purpose: piece.size for purpose, piece in self._pieces.items() if self._is_large(piece)}
         for purpose in large:
             self._release(purpose)
             self._send(Share(purpose, 0, False), [])
-        if large:
+        if large and not self._device.has_free(_ROOM * max(large.values())):
             gc.collect()  # cycles of objects may hold large tensors
 
     def _is_large(self, piece: SharedMemory) -> bool:
@@ -158,13 +159,18 @@ class Exchange:
 def host_memory(like: torch.Tensor) -> torch.Tensor:
     """Returns new host memory for a copy of a GPU's tensor, if possible in locked pages, which a GPU copies faster.
 
-    torch takes up to twice as many locked pages as needed, and keeps them for later.
+    torch takes up to twice as many locked pages as needed, and keeps them for later. Raises EnvironmentLacking if the
+    host has too little memory.
     """
     locked = psutil.virtual_memory().available > _LOCKED * like.nbytes
-    try:
-        return torch.empty_like(like, device="cpu", pin_memory=locked)
-    except RuntimeError:  # the system locks no more pages
-        return torch.empty_like(like, device="cpu")
+    for pin_memory in (locked, False):
+        try:
+            return torch.empty_like(like, device="cpu", pin_memory=pin_memory)
+        except RuntimeError:  # the system locks no more pages, or has no more memory
+            continue
+    raise EnvironmentLacking(
+        f"The device is short of memory, and the host has none for {like.nbytes / 1e9:.2f} GB of inputs or outputs."
+    )
 
 
 def _wait(memory: torch.Tensor) -> None:

@@ -41,6 +41,7 @@ from kernel_harness.worker import parameters
 
 # The characters of a compiler's log that are sent to the judge: the first ones, because the first errors matter. One
 # character can take six bytes of a message.
+_ROOM = 8  # the device is short of memory if less than this many times the size of a piece is free
 _LONGEST_LOG = 120_000
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 # Packages in which kernels are written. A machine without one of them says nothing about a candidate that needs it.
@@ -117,9 +118,11 @@ class Worker:
         self._stage = Stage.CALL
         if request.purpose is Purpose.INPUTS:
             self._last = None  # the call that it repeats reads these inputs
-        self._shared.pop(request.purpose, None)
+        before = self._shared.pop(request.purpose, None)
         if not request.size:
-            gc.collect()  # cycles of objects may hold large tensors
+            size, before = before.numel() if before is not None else 0, None
+            if not self._device.has_free(_ROOM * size):
+                gc.collect()  # cycles of objects may hold large tensors
             self._device.release_unused()
         else:
             mapped = self._device.map(descriptors[0], request.size, on_device=request.on_device)

@@ -114,6 +114,15 @@ def test_scaled_inputs_differ_by_a_power_of_two(tmp_path: Path) -> None:
     assert len(ratios) > 3 and all(torch.tensor(ratio).log2().frac().abs() < 1e-4 for ratio in ratios)
 
 
+def test_a_variation_leaves_the_drawn_float64_inputs_as_they_are(tmp_path: Path) -> None:
+    of = problem(tmp_path, "x", "KEPT")
+    kept = of.module.KEPT = torch.rand(2048, dtype=torch.float64)
+    before = kept.clone()
+    (varied,) = of.inputs(1, "normal")
+
+    assert torch.equal(kept, before) and varied.std() == pytest.approx(1, rel=1e-2)
+
+
 @pytest.mark.parametrize("choices", [
     "torch.randint(0, 2, (N,)).float() * 2 - 1", "torch.randint(0, 1000, (N,)).float()", "torch.randint(0, 9, (N,))",
     "torch.rand(N) > 0.5", "torch.tensor([0.5, 0.1])", "2.5", "None", "torch.full((N,), torch.inf)",
