@@ -175,7 +175,7 @@ def _all_near(got: torch.Tensor, limit: Limit) -> bool:
 
 
 def all_finite(tensor: torch.Tensor) -> bool:
-    """Returns whether no element of the tensor is NaN or infinite. Reads each element once and makes no copy."""
+    """Returns whether no element of the tensor is NaN or infinite. Reads each element once."""
     if not is_inexact(tensor.dtype) or not tensor.numel():
         return True
     if tensor.element_size() == 1:  # torch implements few operators for float8

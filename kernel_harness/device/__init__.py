@@ -6,6 +6,7 @@ from importlib import import_module
 
 from kernel_harness.device.hold import Hold, Sleep
 from kernel_harness.device.protocol import (
+    ROOM,
     Clocked,
     CountsLaunches,
     Device,
@@ -22,8 +23,8 @@ from kernel_harness.device.protocol import (
 )
 
 __all__ = [
-    "Clocked", "CountsLaunches", "Device", "Hold", "JudgeDevice", "Placed", "Profiles", "Sanitizes", "SharedMemory",
-    "SkipsKernels", "Sleep", "Steady", "TimesKernels", "WaitsAtGates", "WorkerDevice", "named",
+    "ROOM", "Clocked", "CountsLaunches", "Device", "Hold", "JudgeDevice", "Placed", "Profiles", "Sanitizes",
+    "SharedMemory", "SkipsKernels", "Sleep", "Steady", "TimesKernels", "WaitsAtGates", "WorkerDevice", "named",
 ]  # fmt: skip
 
 _CLASSES = {

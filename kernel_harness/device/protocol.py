@@ -18,6 +18,9 @@ from kernel_harness.device.peaks import Peaks
 from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.tensors import Leaf
 
+ROOM = 8
+"""A device is short of memory if less than ROOM times the bytes of one call's inputs or outputs are free."""
+
 
 class SharedMemory(Protocol):
     """Memory that the judge owns and one worker maps: the host's, or a CUDA device's if `on_device`.

@@ -12,7 +12,7 @@ import psutil
 import torch
 
 from kernel_harness.core.errors import EnvironmentLacking
-from kernel_harness.device import Device, SharedMemory
+from kernel_harness.device import ROOM, Device, SharedMemory
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.gate import GATE_BYTES, Gate
 from kernel_harness.ipc.messages import Purpose, Share
@@ -26,7 +26,6 @@ _FIRST_BYTES = 1 << 21  # what CUDA allocates at least
 _KEPT_BYTES = 1 << 31
 _LITTLE_BYTES = 1 << 26
 _LOCKED = 4  # memory is not locked if less than this many times its size is free on the host
-_ROOM = 8  # a device is short of memory if less than this many times the size of a piece is free
 
 
 class Exchange:
@@ -136,13 +135,13 @@ class Exchange:
         for purpose in large:
             self._release(purpose)
             self._send(Share(purpose, 0, False), [])
-        if large and not self._device.has_free(_ROOM * max(large.values())):
+        if large and not self._device.has_free(ROOM * max(large.values())):
             gc.collect()  # cycles of objects may hold large tensors
 
     def _is_large(self, piece: SharedMemory) -> bool:
         if piece.size > _KEPT_BYTES:
             return True
-        return piece.size > _LITTLE_BYTES and piece.on_device and not self._device.has_free(_ROOM * piece.size)
+        return piece.size > _LITTLE_BYTES and piece.on_device and not self._device.has_free(ROOM * piece.size)
 
     def close(self) -> None:
         """Releases all shared memory. Safe to call twice."""

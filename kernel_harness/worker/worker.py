@@ -41,8 +41,8 @@ from kernel_harness.worker import parameters
 
 # The characters of a compiler's log that are sent to the judge: the first ones, because the first errors matter. One
 # character can take six bytes of a message.
-_ROOM = 8  # the device is short of memory if less than this many times the size of a piece is free
 _LONGEST_LOG = 120_000
+_NOTHING = torch.empty(0, dtype=torch.uint8)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 # Packages in which kernels are written. A machine without one of them says nothing about a candidate that needs it.
 _KERNEL_LANGUAGES = ("cuda", "cupy", "cutlass", "numba", "pycuda", "tilelang", "triton", "warp")
@@ -118,10 +118,9 @@ class Worker:
         self._stage = Stage.CALL
         if request.purpose is Purpose.INPUTS:
             self._last = None  # the call that it repeats reads these inputs
-        before = self._shared.pop(request.purpose, None)
+        unmapped = self._shared.pop(request.purpose, _NOTHING).numel()
         if not request.size:
-            size, before = before.numel() if before is not None else 0, None
-            if not self._device.has_free(_ROOM * size):
+            if not self._device.has_free(device.ROOM * unmapped):
                 gc.collect()  # cycles of objects may hold large tensors
             self._device.release_unused()
         else:
