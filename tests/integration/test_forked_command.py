@@ -92,11 +92,18 @@ def test_the_environment_of_the_tests_needs_no_new_process() -> None:
 
 
 def descriptors(pid: int) -> dict[str, str]:
-    """The kind or path of each file that a process holds open. What it opens for a moment, to read it, is left out."""
-    before, now = {}, _descriptors(pid)
-    while now != before:
+    """The kind or path of each file that a fork server holds open while it waits and has no worker.
+
+    While it runs, or would if a processor were free, it may have a file open for a moment. For each worker, such as
+    the one that tries the wall, it holds a pipe until it has collected the worker.
+    """
+    process = psutil.Process(pid)
+    before, now = None, None
+    while now is None or now != before:
         time.sleep(0.1)
         before, now = now, _descriptors(pid)
+        if process.children() or process.status() != psutil.STATUS_SLEEPING:
+            now = None
     return now
 
 
@@ -116,7 +123,7 @@ def about(fork_server: ForkServer) -> dict[str, object]:
     return {
         "session": os.getsid(pid) == pid, "folder": psutil.Process(pid).cwd(), "wall": fork_server.isolation,
         "threads": psutil.Process(pid).num_threads(), "sockets": [fd for fd, link in links.items() if link == "socket"],
-        "descriptors": len(links), "input": links["0"],
+        "descriptors": sorted(links.values()), "input": links["0"],
     }  # fmt: skip
 
 
