@@ -33,6 +33,9 @@ _EXTRA_HEADERS: dict[str | Path, re.Pattern[str]] = {
     ),
     "torch/library.h": re.compile(r"\bTORCH_LIBRARY"),
 }
+# nvcc compiles torch's headers with parts of CUDA's C++ library, which include this header: a CUDA source may name
+# FLT_MAX without an #include. A C++ source may not.
+_NVCC_INCLUDES = ("-include", "cfloat")
 # The flags of nvcc that have the same meaning for g++.
 _SHARED_FLAG = re.compile(r"-(?:D|U|I|std=|include)")
 # Many sources name C++17, which torch's headers accept. The emulator's headers are C++20, so this flag is left out.
@@ -156,14 +159,14 @@ def _source_units(sources: Sources, headers: Headers, *, reporting: bool) -> lis
     host = [*start, "-include", flags.EMULATOR_HEADERS / "host_side.h", *_extra_includes(headers, sources.cpp, module)]
     if not code_only(sources.cuda).strip():
         return [Unit("main", cpp, [*host, *cpp_flags])]
-    start += _extra_includes(headers, sources.cuda)
+    start += [*_NVCC_INCLUDES, *_extra_includes(headers, sources.cuda)]
     ptx: list[str | Path] = ["-include", flags.EMULATOR_HEADERS / "ptx.h"] if "::emulator::ptx::" in cuda else []
     if not _MORE_THAN_DECLARATIONS.search(code_only(sources.cpp)) and cuda_flags == cpp_flags:
         return [Unit("main", cpp + cuda, [*start, *_extra_includes(headers, sources.cpp, module), *ptx, *cpp_flags])]
     needs_torch = light_headers.replace_headers_of(sources)
     if not needs_torch:
         runtime_api, device_side = flags.CUDA_HEADERS / "cuda_runtime.h", flags.EMULATOR_HEADERS / "device_side.h"
-        start = [*flags.FULL_HEADERS, "-include", runtime_api, "-include", device_side]
+        start = [*flags.FULL_HEADERS, "-include", runtime_api, "-include", device_side, *_NVCC_INCLUDES]
     return [Unit("main", cpp, [*host, *cpp_flags]), Unit("cuda", name + cuda, [*start, *ptx, *cuda_flags], needs_torch)]
 
 
