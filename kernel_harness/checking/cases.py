@@ -89,9 +89,10 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
     A shape is a set of values for the problem's size constants (`M`, `N`, ...). The timed shape is the one at which
     candidates are timed. A problem file without STRESS has variations of its own inputs as further distributions.
     The further shapes are the problem's CHECK_SHAPES, which take the distributions in turn, and then shapes that are
-    drawn at random. With `quick`, there are only three CHECK_SHAPES. The first case that is not optional is poisoned
-    (`Case.poison`). The case with the problem's own distribution at the timed shape is repeated (`Case.repeat`). The
-    seed of each case, and the drawn shapes, are derived from `seed`.
+    drawn at random. If the file names no shapes, and its sizes were reduced for an emulated device, some further shapes
+    have one size of the file (`sizing.stretched`). With `quick`, there are only three CHECK_SHAPES. The first case that
+    is not optional is poisoned (`Case.poison`). The case with the problem's own distribution at the timed shape is
+    repeated (`Case.repeat`). The seed of each case, and the drawn shapes, are derived from `seed`.
     """
     # Normal inputs come first, because they show that a candidate uses a coarse number format. With other inputs, such
     # a candidate only has wrong values.
@@ -112,7 +113,14 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
         _case({**problem.shape, **s}, turns[i % len(turns)], seed)
         for i, s in enumerate(shapes[:3] if quick else shapes)
     ]
-    return timed + further + _drawn(problem, seed)
+    return timed + further + _stretched(problem, seed) + _drawn(problem, seed)
+
+
+def _stretched(problem: Problem, seed: int) -> list[Case]:
+    """Returns the cases that have one size of the problem's file each, where the others were reduced for emulation."""
+    if not problem.emulated or problem.states_shapes or problem.cpu_shape:
+        return []
+    return [_case(shape, OWN, seed, optional=True) for shape in sizing.stretched(problem)]
 
 
 def _drawn(problem: Problem, seed: int) -> list[Case]:

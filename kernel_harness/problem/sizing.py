@@ -7,9 +7,10 @@ model accepts the values, and how many operations and bytes a call needs. It tak
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import combinations
@@ -29,9 +30,14 @@ MOST_FLOPS, MOST_BYTES, MOST_OPERATORS = 2**28, 2**23, 2**12
 # A constant below this value is rarely a size: it is the extent of a filter, a number of groups or of a dimension. A
 # constant that is named after a batch is one down to _LEAST_BATCH.
 _LEAST, _LEAST_NEAR, _LEAST_BATCH, _LEAST_ELEMENT = 16, 8, 4, 64
-# BatchNorm divides by the deviation of this many numbers or more, if it does at the file's own size. The deviation of a
-# few numbers is noise: after a hundred layers over 5 numbers each, float32 and float64 had nothing in common.
+# BatchNorm, GroupNorm and LayerNorm divide by the deviation of this many numbers or more, if they do at the file's own
+# size. The deviation of a few numbers is noise: after a hundred layers over 5 numbers each, float32 and float64 had
+# nothing in common, and the usual formula E[x^2] - E[x]^2 over 2 numbers in place of 32 was off by 4e-4.
 _LEAST_SAMPLES = 32
+# Limits of `stretched`: the number of shapes, the least ratio of a constant in the file to the same constant in a
+# smaller problem that is worth a shape, and the cost of a shape.
+_MOST_STRETCHED, _LEAST_STRETCH = 3, 4
+_MOST_STRETCHED_SHARE, _MOST_STRETCHED_OPERATORS, _MOST_STRETCHED_WEIGHTS = 2, 2**8, 2**26
 # A constant is a size if half of it saves at least this share of the work.
 _LEAST_SAVED = 0.02
 
@@ -41,7 +47,8 @@ class Cost:
     """The work of one call of a model: floating-point operations, bytes of inputs and results, and torch's operators.
 
     If `cut` is True, the model was stopped after more than MOST_OPERATORS operators, and the call does more than these.
-    `samples` is the least number of elements over which BatchNorm takes a mean; None if no such layer was reached.
+    `samples` is the least number of elements over which a norm takes a mean; None if no such layer was reached.
+    `weight_bytes` is the size of the model's parameters, which `bytes` does not contain.
     """
 
     flops: int
@@ -49,6 +56,7 @@ class Cost:
     operators: int
     cut: bool = False
     samples: int | None = None
+    weight_bytes: int = 0
 
     @property
     def share(self) -> float:
@@ -70,7 +78,8 @@ def cost(problem: Problem) -> Cost | None:
         cut = True
     except Exception:
         return None
-    return Cost(work.flops, work.bytes, work.operators, cut, work.samples)
+    weights = model.parameters() if isinstance(model, torch.nn.Module) else ()
+    return Cost(work.flops, work.bytes, work.operators, cut, work.samples, sum(each.nbytes for each in weights))
 
 
 @contextmanager
@@ -125,21 +134,63 @@ def fitted(problem: Problem) -> Shape:
     different: else a kernel that mixes up two dimensions would be right. A value that the model does not accept is not
     used.
     """
+    shape, _ = _reduced(problem)
+    return {name: value for name, value in shape.items() if value != problem.shape[name]}
+
+
+def _reduced(problem: Problem, fixed: Collection[str] = ()) -> tuple[dict[str, int], Cost | None]:
+    """Returns the shape that `fitted` describes, with the constants `fixed` as they are, and its cost."""
     now = cost(problem)
     kept: set[tuple[str, ...]] = set()  # constants that the model does not accept smaller
     shape = dict(problem.shape)
     while now is not None and now.share > 1:
-        step = next((step for step in _steps(shape) if tuple(step[0]) not in kept), None)
+        steps = (step for step in _steps(shape) if tuple(step[0]) not in kept and step[0].keys().isdisjoint(fixed))
+        step = next(steps, None)
         if step is None:
             break
         for change in step:
             then = cost(problem.at({**shape, **change}))
+            if then is not None and not _normalizes_enough(now, then):
+                change = {**change, **_fewer_groups(shape, change)}
+                then = cost(problem.at({**shape, **change}))
             if then is not None and _saves(now, then) and _normalizes_enough(now, then):
                 shape, now = {**shape, **change}, then
                 break
         else:
             kept.add(tuple(step[0]))
-    return {name: value for name, value in shape.items() if value != problem.shape[name]}
+    return shape, now
+
+
+def stretched(problem: Problem) -> list[Shape]:
+    """Returns shapes in which one constant has its value in the file, where `problem` is smaller than its file.
+
+    A kernel may be right for small sizes only. Examples are one thread for each column, where a block has at most 1024
+    threads, and one block for each image, where some dimensions of a grid have at most 65535 blocks. The other
+    constants become as small as the cost requires (`fitted`). At most _MOST_STRETCHED shapes are returned: those of
+    the constants that `problem` has made smallest, compared with the file. There are none for a large network, whose
+    model would have to run on the device `meta` too often.
+    """
+    own, usual = problem.in_file.shape, cost(problem)
+    if usual is None or not _is_stretchable(usual):
+        return []
+    groups = {names: own[names[0]] / problem.shape[names[0]] for names in _groups(own)}
+    smaller = sorted((names for names in groups if groups[names] >= _LEAST_STRETCH), key=lambda n: -groups[n])
+    found: list[Shape] = []
+    taken: set[str] = set()
+    for names in smaller:
+        if len(found) == _MOST_STRETCHED or not taken.isdisjoint(names):
+            continue
+        with_own = problem.at({**problem.shape, **{name: own[name] for name in names}})
+        shape, then = _reduced(with_own, names)
+        if then is not None and _is_stretchable(then) and _normalizes_enough(usual, then):
+            found.append(shape)
+            taken.update(names)
+    return found
+
+
+def _is_stretchable(work: Cost) -> bool:
+    few = work.operators <= _MOST_STRETCHED_OPERATORS and work.weight_bytes <= _MOST_STRETCHED_WEIGHTS
+    return few and work.share <= _MOST_STRETCHED_SHARE
 
 
 def _steps(shape: Shape) -> Iterator[list[dict[str, int]]]:
@@ -156,6 +207,19 @@ def _steps(shape: Shape) -> Iterator[list[dict[str, int]]]:
         changes = [{name: shape[name] // part for name in (*one, *other)} for part in (2, 4)]
         if different := [change for change in changes if _as_different(shape, change)]:
             yield different
+
+
+def _fewer_groups(shape: Shape, change: Shape) -> dict[str, int]:
+    """Returns smaller numbers of groups, in the ratio of `change`, so that each group of channels keeps its size.
+
+    A number of groups is a constant with "group" in its name. Returns nothing if none can be divided and stay above 1.
+    """
+    changed = next(iter(change))
+    part = shape[changed] // change[changed]
+    groups = {name: value for name, value in shape.items() if "group" in name.lower() and name not in change}
+    fewer = {name: value // part for name, value in groups.items() if value >= 2 * part and value % part == 0}
+    after = {**shape, **change, **fewer}
+    return fewer if len(set(after.values())) == len(set({**shape, **change}.values())) else {}
 
 
 def _as_different(shape: Shape, change: Shape) -> bool:
@@ -224,7 +288,7 @@ def _saves(before: Cost, after: Cost) -> bool:
 
 
 def _normalizes_enough(before: Cost, after: Cost) -> bool:
-    """Returns whether BatchNorm takes no mean over fewer than _LEAST_SAMPLES elements, or over as many as before."""
+    """Returns whether no norm takes a mean over fewer than _LEAST_SAMPLES elements, or each over as many as before."""
     if after.samples is None:
         return True
     return after.samples >= min(_LEAST_SAMPLES, _LEAST_SAMPLES if before.samples is None else before.samples)
@@ -237,7 +301,7 @@ class _Enough(Exception):
 class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow torch
     """Counts torch's operators, their floating-point operations, and the bytes of their results without views.
 
-    `samples` is the least number of elements over which BatchNorm has taken a mean; None before the first one.
+    `samples` is the least number of elements over which a norm has taken a mean; None before the first one.
     """
 
     def __init__(self) -> None:
@@ -259,8 +323,7 @@ class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow to
         self.operators += 1
         if self.operators > MOST_OPERATORS:
             raise _Enough
-        if func is torch.ops.aten.native_batch_norm.default and args[5]:  # in training, it takes the mean of its input
-            samples = args[0].numel() // args[0].shape[1]
+        if samples := _samples(func, args):
             self.samples = samples if self.samples is None else min(samples, self.samples)
         if func._overloadpacket in flop_registry:
             self.flops += flop_registry[func._overloadpacket](*args, **(kwargs or {}), out_val=result)
@@ -271,6 +334,20 @@ class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow to
     def add(self, values: Any) -> None:
         """Adds the bytes of all tensors in a nested value."""
         self.bytes += sum(each.numel() * each.element_size() for each in _tensors(values))
+
+
+def _samples(func: Any, args: tuple[Any, ...]) -> int:
+    """Returns over how many elements a norm takes each mean; 0 for another operator.
+
+    BatchNorm takes means of its input in training only. InstanceNorm is BatchNorm of another view.
+    """
+    aten = torch.ops.aten
+    if func is aten.native_batch_norm.default and args[5]:
+        return int(args[0].numel() // args[0].shape[1])
+    if func is aten.native_group_norm.default:
+        _, _, _, _, channels, pixels, groups, _ = args
+        return int(channels * pixels // groups)
+    return math.prod(args[1]) if func is aten.native_layer_norm.default else 0
 
 
 # Operators whose result has the shape and the type of their first argument, if that is a floating-point tensor. Those

@@ -121,6 +121,23 @@ def test_a_batch_stays_so_large_that_a_layer_normalizes_over_some_elements(
     assert batch == least
 
 
+@pytest.mark.parametrize(
+    ("layer", "groups"),
+    [("torch.nn.GroupNorm(groups, features)", 2), ("torch.nn.GroupNorm(32, features)", 32)],
+    ids=["groups-are-a-constant", "groups-are-a-number"],
+)
+def test_channels_stay_so_many_that_each_group_has_some(layer: str, groups: int, tmp_path: Path) -> None:
+    of = problem(tmp_path, "torch.rand(1 << 15, features)", "self.first(x)", layer=layer)  # too much at any size
+    at = of.on(emulated=True).shape
+    assert at["features"] // groups >= 32 > at["features"] // groups // 2
+    assert at["groups"] == (groups if "groups" in layer else 32)
+
+
+def test_a_row_that_a_layer_normalizes_stays_so_long(tmp_path: Path) -> None:
+    of = problem(tmp_path, "torch.rand(1 << 20, features)", "self.first(x)", layer="torch.nn.LayerNorm(features)")
+    assert 32 <= sizing.fitted(of)["features"] < 64
+
+
 def test_a_layer_that_normalizes_over_few_elements_keeps_them(tmp_path: Path) -> None:
     inputs, layer = "torch.rand(batch_size, 1 << 22)", "torch.nn.BatchNorm1d(1 << 22)"
     of = problem(tmp_path, inputs, "self.first(x)", layer=layer).at({"batch_size": 10})
@@ -205,7 +222,7 @@ def test_a_batch_that_must_be_as_large_as_another_constant_is_reduced_with_it(tm
 
 
 def test_constants_of_a_fixed_ratio_are_reduced_together(tmp_path: Path) -> None:
-    inputs, layer = "torch.rand(64, 64, height, 2 * width)", "torch.nn.LayerNorm(features)"
+    inputs, layer = "torch.rand(64, 16, height, 2 * width)", "torch.nn.LayerNorm(features)"
     of = problem(tmp_path, inputs, "self.first(x)", layer=layer).at({"groups": 5})
     found = sizing.fitted(of)
     assert found["features"] == 2 * found["width"] and found["height"] == found["width"] < 64
@@ -227,6 +244,46 @@ def test_the_user_can_ask_for_the_file_s_own_size(tmp_path: Path) -> None:
     of = problem(tmp_path)
     assert of.sized(arguments.shape("full"), emulated=True).shape == of.shape
     assert of.sized({"features": 2}, emulated=True).shape["features"] == 2
+
+
+# Sizes of the file, one at a time.
+
+
+def shapes(of: Problem) -> list[dict[str, int]]:
+    return [dict(case.shape) for case in plan(of, 1) if case.optional and not case.drawn and not case.timed_shape]
+
+
+def test_each_reduced_size_is_checked_at_its_value_in_the_file_once(tmp_path: Path) -> None:
+    of = problem(tmp_path, "torch.rand(height, batch_size, features)").at({"features": 4096, "batch_size": 2048})
+    (tmp_path / "p.py").write_text(of.text)
+    of = load("p", of.path)
+    at = of.on(emulated=True)
+    found = shapes(at)
+    assert at.shape["features"] <= 1024 and at.shape["batch_size"] <= 512 and at.shape["height"] <= 512
+    assert {"features": 4096} in [{k: v for k, v in s.items() if v == of.shape[k] > 512} for s in found]
+    for shape in found:
+        cost = sizing.cost(at.at(shape))
+        assert cost is not None and cost.share <= 2
+    assert Reference(at, "cpu", None).works(plan(at, 1)[-2])
+
+
+@pytest.mark.parametrize("more", ["CHECK_SHAPES = []\n", "CPU_SHAPE = dict(features=64)\n"])
+def test_a_file_that_states_its_sizes_is_checked_at_no_other(more: str, tmp_path: Path) -> None:
+    of = problem(tmp_path, "torch.rand(batch_size, features)", more=more)
+    assert shapes(of.on(emulated=True)) == []
+
+
+def test_a_gpu_checks_no_size_of_the_file_apart(tmp_path: Path) -> None:
+    of = problem(tmp_path, "torch.rand(batch_size, features)")
+    assert shapes(of.at({"features": 64})) == []
+
+
+def test_a_size_whose_weights_are_large_is_not_checked(tmp_path: Path) -> None:
+    more, layer = "width_in = 1 << 14\n", "torch.nn.Linear(width_in, width_in)"
+    of = problem(tmp_path, "torch.rand(features, width_in)", "self.first(x)", layer=layer, more=more)
+    of = of.at({"width_in": 1 << 14})
+    at = of.on(emulated=True)
+    assert at.shape["width_in"] < 1 << 12 and all(shape["width_in"] < 1 << 13 for shape in shapes(at))
 
 
 # Sizes near a size.
