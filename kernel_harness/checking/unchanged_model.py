@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import torch
 from torch.utils import _pytree as pytree
 
+from kernel_harness.ipc.tensors import checksum
+
 T = TypeVar("T")
 
 MOST_BYTES = 1 << 29
@@ -66,7 +68,7 @@ def _state(model: Any) -> list[Any] | None:
             if nbytes > MOST_BYTES:
                 return None
             state.append((id(value), value.shape, value.stride()))
-            sums.append(_checksum(value))
+            sums.append(checksum(value))
         elif isinstance(value, (*_FIXED, _FUNCTION, pytree.TreeSpec)):
             state.append((type(value), value))
         elif isinstance(value, set):
@@ -92,12 +94,3 @@ def _values(model: Any) -> Iterator[Any]:
                 leaves, structure = pytree.tree_flatten(value)
                 yield from leaves
                 yield structure
-
-
-def _checksum(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the sum of the tensor's bytes, taken as whole numbers of eight bytes, on its device."""
-    data = tensor.detach().reshape(-1).view(torch.uint8)
-    if data.storage_offset() % 8:
-        data = data.clone()
-    whole = len(data) // 8 * 8
-    return data[:whole].view(torch.int64).sum() + data[whole:].sum()

@@ -122,6 +122,11 @@ class Problem:
             return here
         return here.at(shape) if self.shape.keys() <= shape.keys() else self.on(emulated=emulated).at(shape)
 
+    @cached_property
+    def in_file(self) -> Problem:
+        """Returns the problem at the sizes that its file sets."""
+        return _execute(self.name, self.path, self.source, {}, emulated=self.emulated)
+
     def with_random_parameters(self, seed: int) -> Problem:
         """Returns the problem with a model whose parameters are changed at random (`_change_parameters`)."""
         return replace(self, parameter_seed=seed)
@@ -199,7 +204,7 @@ class Problem:
             self.inputs(0)
             return
         empty = sizing.empty_tensors(self)
-        file = _execute(self.name, self.path, self.source, {}, emulated=self.emulated)
+        file = self.in_file
         named = [file, *(file.at(shape) for shape in (file.cpu_shape, *file.check_shapes))]
         if empty > max(map(sizing.empty_tensors, named)):
             where = f"{self.path}: at {shape_text(self.shape)}"
@@ -243,6 +248,10 @@ class Problem:
         """Returns the parameters and buffers of the reference on the CPU, by name, in the order of its state dict."""
         state: dict[str, Any] = getattr(self.model("cpu"), "state_dict", dict)()
         return {name: value.detach() for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+    def initial_state(self) -> dict[str, torch.Tensor]:
+        """Returns the state dict with the values that the reference's constructor sets, also for random parameters."""
+        return replace(self, parameter_seed=None).state()
 
     @cached_property
     def parameters(self) -> frozenset[str]:

@@ -141,7 +141,8 @@ class Subject:
         Raises Fault.
         """
         loads = problem.parameter_seed is not None and not self.file.name.endswith(".cu")
-        values = [problem.constructor_arguments(self.file.name), problem.state() if loads else {}]
+        state, initial = (problem.state(), tensors.checksums(problem.initial_state())) if loads else ({}, {})
+        values = [problem.constructor_arguments(self.file.name), state, initial]
         packed = pack(values, device="cpu")
         buffer = SharedBuffer(packed.size)
         try:

@@ -7,21 +7,25 @@ from typing import Any
 
 import torch
 
+from kernel_harness.ipc.tensors import checksums
+
 # What torch keeps of a module in attributes that hold its parameters, its buffers and the modules below it.
 _OF_TORCH = frozenset(("_parameters", "_buffers", "_modules"))
 
 
-def load(model: Any, state: Mapping[str, torch.Tensor]) -> bool:
+def load(model: Any, state: Mapping[str, torch.Tensor], initial: Mapping[str, int]) -> bool:
     """Loads the state dict `state` into `model`, in place. Returns whether the model has these values afterwards.
 
-    It has not if `state` is empty, or has other names or shapes than the model's own state dict. Nor is it loaded if
-    the model holds a tensor that is not in its state dict: its constructor may have computed it from a parameter, for
+    It has not if `state` is empty, or has other names or shapes than the model's own state dict. `initial` has the
+    checksum of each tensor of the reference's state dict as its constructor sets it. If the model has other values, its
+    constructor may have multiplied a weight by a constant, to save that work in each call. Nor is the state dict loaded
+    if the model holds a tensor that is not in its own: its constructor may have computed it from a parameter, for
     example as a packed copy. A right kernel would then use old values.
     """
     if not state or not isinstance(model, torch.nn.Module):
         return False
     own = model.state_dict()
-    if _shapes(own) != _shapes(state):
+    if _shapes(own) != _shapes(state) or checksums(own) != initial:
         return False
     known = {_place(value) for value in own.values()}
     if any(_place(tensor) not in known for tensor in _tensors(model)):

@@ -68,8 +68,10 @@ def test_a_kernel_that_reads_its_parameters_passes_without_a_remark(evaluator: E
         candidate(init="self.scale = self.norm.weight; self.shift = self.norm.bias; del self.norm",
                   forward="return F.layer_norm(self.linear(x), (32,), self.scale, self.shift)"),
         candidate(init="self.scale = self.norm.weight.to_sparse(); self.seen = []; self.seen.append(self.seen)"),
+        candidate(init="self.linear.weight.data *= 2",
+                  forward="return self.norm(F.linear(x, self.linear.weight / 2, self.linear.bias))"),
     ],
-    ids=["an attribute", "a list", "a buffer", "other names", "a sparse tensor"],
+    ids=["an attribute", "a list", "a buffer", "other names", "a sparse tensor", "a weight times a constant"],
 )  # fmt: skip
 def test_a_kernel_with_parameters_of_its_own_passes_with_a_remark(evaluator: Evaluator, source: str) -> None:
     result = evaluator.evaluate(source)
