@@ -2,7 +2,7 @@
 
 On a GPU, the measure is the time of the kernels. On the emulated device, where times mean nothing, it is the part of
 the output that is missing without the candidate's kernels. The worker process reports both, so a candidate could forge
-them. They therefore lead only to remarks. The exception is a launch before a refusal.
+them. They therefore lead only to remarks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import torch
 
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.examination import CheckOutcome
-from kernel_harness.core.status import Status
 from kernel_harness.ipc.messages import KernelTimes
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.sandbox.faults import Fault, Refused
@@ -31,9 +30,7 @@ def count_launches(
     """Returns the outcome with the number of the candidate's own kernels in one call on a GPU, and their share of time.
 
     The call is made with the size constants (`M`, `N`, ...) at which candidates are timed.
-    Both numbers stay unknown if the profiler reports no kernel at all. The candidate is also called with each set of
-    size constants that it refused: if it launches one of its own kernels before it refuses, the status becomes
-    RUNTIME_ERROR.
+    Both numbers stay unknown if the profiler reports no kernel at all.
     """
     try:
         timed = next(case for case in cases if case.timed_shape)
@@ -41,15 +38,6 @@ def count_launches(
         if kernels.names:
             names = own(kernels.names, candidate.source, subject.libraries)
             outcome = replace(outcome, launches=len(names), own_share=share_of_time(kernels, set(names)))
-        for case in (case for case in cases if case.shape_name in outcome.refused):
-            subject.make(reference.at(case))
-            if names := own(_kernels(subject, reference, case).names, candidate.source, subject.libraries):
-                reason = (
-                    f"{case.name}: the kernel refuses this shape after it launched {names[0]}; refuse before a launch."
-                )
-                return replace(outcome, status=Status.RUNTIME_ERROR, reason=reason, failed_case=case)
-        if outcome.refused:
-            subject.make(reference.problem)  # the candidate may be called again at the timed shape
     except (Fault, Refused):
         pass
     finally:

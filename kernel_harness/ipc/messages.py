@@ -180,9 +180,10 @@ class Make(Message):
     """A request to a worker: build the model. The reply is Made.
 
     The worker first seeds torch's random generator with `seed`. `compile_mode` is a mode of torch.compile, or None for
-    a model that is not compiled. `inputs` describes two values: the list of the arguments of the model's constructor,
-    and a state dict that the worker loads into the model, which is empty if the model shall stay as it is built. One
-    descriptor comes with the request: the shared buffer that holds the tensors of both.
+    a model that is not compiled. `inputs` describes three values: the list of the arguments of the model's constructor,
+    a state dict that the worker loads into the model, which is empty if the model shall stay as it is built, and the
+    checksums of the values that the reference's constructor sets. One descriptor comes with the request: the shared
+    buffer that holds the tensors.
     """
 
     inputs: InputLayout
@@ -491,8 +492,7 @@ class Failure(Message):
 
     `stage` is the step that failed. `type` is the name of the exception's class, and `message` its text. `line` is the
     line of the candidate's file at which the exception was raised, or None if the line is not known. `log` is a
-    compiler's log or a traceback. `refusal` is true if the model declined a shape in a documented way, before it
-    launched a kernel.
+    compiler's log or a traceback. `refusal` is true if the model declined a shape in a documented way.
     """
 
     stage: Stage

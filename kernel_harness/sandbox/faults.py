@@ -22,7 +22,7 @@ class CannotStart(RuntimeError):
 
 
 class Refused(Exception):
-    """The error raised if the candidate declines a shape before it launches a kernel. `log` is the traceback."""
+    """The error raised if the worker says that the candidate declines a shape. `log` is the traceback."""
 
     def __init__(self, reason: str, log: str = "") -> None:
         super().__init__(reason)

@@ -46,6 +46,12 @@ _NOTHING = torch.empty(0, dtype=torch.uint8)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 # Packages in which kernels are written. A machine without one of them says nothing about a candidate that needs it.
 _KERNEL_LANGUAGES = ("cuda", "cupy", "cutlass", "numba", "pycuda", "tilelang", "triton", "warp")
+# What cudaGetErrorString says of launches that fail (CUDA Runtime API, "Data types", cudaError).
+_LAUNCH_ERRORS = (
+    "invalid argument", "invalid configuration argument", "invalid device function", "invalid resource handle",
+    "misaligned address", "illegal memory access", "no kernel image is available", "out of memory",
+    "too many resources requested for launch", "unspecified launch failure",
+)  # fmt: skip
 _STAGES_WITHOUT_DEVICE = (Stage.START, Stage.BUILD)
 
 
@@ -199,17 +205,18 @@ class Worker:
         Then loads the state dict of the request into the model, if that is possible (`parameters.load`).
         """
         self._stage = Stage.MAKE
-        self._launches_before = self._launches()
         layout = request.inputs
         memory = shared_memory.map_shared(descriptors[0], layout.size)
-        inputs, state = tensors.unflatten(layout.structure, [leaf.view(memory).clone() for leaf in layout.leaves])
+        inputs, state, initial = tensors.unflatten(
+            layout.structure, [leaf.view(memory).clone() for leaf in layout.leaves]
+        )
         self._model = None
         torch.manual_seed(request.seed)
         with torch.no_grad():
             self._model = self._class(*inputs)
             if isinstance(self._model, torch.nn.Module):
                 self._model = self._model.to(self._device.torch_device)
-            loaded = parameters.load(self._model, state)
+            loaded = parameters.load(self._model, state, initial)
         if request.compile_mode:
             self._model = torch.compile(self._model, mode=request.compile_mode)
         self._device.synchronize()
@@ -379,9 +386,7 @@ class Worker:
         return messages.Findings(self._device.findings(request.blame))
 
     def _launches(self) -> int | None:
-        if self._stage in _STAGES_WITHOUT_DEVICE or not isinstance(self._device, device.CountsLaunches):
-            return None
-        return self._device.launches()
+        return self._device.launches() if isinstance(self._device, device.CountsLaunches) else None
 
     def _launches_since(self) -> int | None:
         """Returns the number of kernels that the last call has launched; None if the device does not count launches."""
@@ -391,8 +396,7 @@ class Worker:
     def failure(self, error: BaseException) -> Failure:
         """Returns the message to the judge that describes `error`, an exception raised while a request was carried out.
 
-        The message calls the exception a refusal (the model declines this shape) only if the device still works and no
-        kernel was launched.
+        The message calls the exception a refusal (the model declines this shape) only if the device still works.
         """
         lacking = torch_cuda.lacks(error)
         if isinstance(error, (UnsupportedConstruct, NoCompiler)) or _lacks_kernel_language(error) or lacking:
@@ -421,7 +425,7 @@ class Worker:
             message=message[: messages.LONGEST_TEXT],
             line=line,
             log=_log(error),
-            refusal=healthy and _is_refusal(error) and self._launches() == self._launches_before,
+            refusal=healthy and _is_refusal(error),
         )
 
     def _wrong_signature(self) -> tuple[str, int] | None:
@@ -535,13 +539,12 @@ def _is_refusal(error: BaseException) -> bool:
     """Returns whether an exception is of a type with which a kernel may decline a shape.
 
     These are ValueError, NotImplementedError, and RuntimeError, which the macro TORCH_CHECK raises. A CUDA error and
-    exhausted device memory also arrive as RuntimeErrors, but they decline nothing.
+    exhausted device memory also arrive as RuntimeErrors, but they decline nothing. Many candidates test themselves
+    whether a launch has failed, and raise an exception of these types with CUDA's text of the error.
     """
-    if isinstance(error, (ValueError, NotImplementedError)):
-        return True
-    if _is_out_of_memory(error):
+    if _is_out_of_memory(error) or not isinstance(error, (ValueError, RuntimeError)):
         return False
-    return isinstance(error, RuntimeError) and not str(error).startswith("CUDA error")
+    return not any(text in str(error) for text in ("CUDA error", *_LAUNCH_ERRORS))
 
 
 def run_file(file: str, source: str, text: str) -> ModuleType:

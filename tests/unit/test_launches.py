@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +10,11 @@ import pytest
 import torch
 from support.product import PROBLEM
 
-from kernel_harness.checking import launches
-from kernel_harness.checking.cases import Case, Reference, plan
+from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.checking.examination import CheckOutcome, compare
 from kernel_harness.checking.launches import (
     base_name,
     compare_without_kernels,
-    count_launches,
     own,
     share_of_output,
     share_of_time,
@@ -26,36 +23,10 @@ from kernel_harness.checking.verify import Expectation
 from kernel_harness.core.precision import Tolerance
 from kernel_harness.core.status import Status
 from kernel_harness.device import Clocked
-from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc.channel import Malformed
 from kernel_harness.ipc.messages import KernelTimes
-from kernel_harness.problem import problem as problems
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.sandbox.subject import Answer, Subject
-from kernel_harness.session.run import SilentObserver
-from kernel_harness.session.session import Session
-from kernel_harness.session.settings import Settings
-
-LINEAR = """
-import torch
-
-K = 32
-CHECK_SHAPES = [{"K": 8}]
-
-class Model(torch.nn.Module):
-    def __init__(self, k):
-        super().__init__()
-        self.linear = torch.nn.Linear(k, 4)
-
-    def forward(self, x):
-        return self.linear(x)
-
-def get_inputs():
-    return [torch.rand(16, K)]
-
-def get_init_inputs():
-    return [K]
-"""
+from kernel_harness.sandbox.subject import Answer
 
 
 @pytest.mark.parametrize(
@@ -82,36 +53,6 @@ def test_own_kernels_are_named_in_the_source_or_in_a_library_built_from_it(tmp_p
     seen = ["void tiled<8>(float*)", "scale_by_macro(float*)", "cutlass_80_simt_sgemm_128x64", "gemm(float*)"]
 
     assert own(seen, source, [library]) == ["tiled", "scale_by_macro"]
-
-
-@pytest.mark.slow
-def test_after_its_launches_are_counted_a_candidate_is_ready_for_the_timed_shape(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its weights may depend on the shape."""
-
-    def called(subject: Subject, reference: Reference, case: Case) -> KernelTimes:
-        subject.call(reference.inputs(case))
-        return KernelTimes((), ())
-
-    monkeypatch.setattr(launches, "_kernels", called)  # without the profiler of a GPU
-    path = tmp_path / "linear.py"
-    path.write_text(LINEAR)
-    problem = problems.load("linear", path)
-    source = LINEAR.replace("class Model", "class ModelNew")
-    with (
-        Session(problem, Emulated(), Settings(), SilentObserver()) as session,
-        closing(session.run.new_subject()) as subject,
-    ):
-        subject.load("linear.py", source, "ModelNew")
-        subject.make(problem)
-        timed, other = session.cases[0], session.cases[-1]
-        assert other.shape != timed.shape
-        outcome = CheckOutcome(Status.PASSED, refused=(other.shape_name,))
-        candidate = Candidate("linear", path, source)
-        assert count_launches(subject, candidate, outcome, session.reference, session.cases).passed
-
-        assert not called(subject, session.reference, timed).names
 
 
 def test_the_launches_that_a_worker_reports_are_capped_in_number_and_length() -> None:

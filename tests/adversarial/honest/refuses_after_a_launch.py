@@ -1,8 +1,4 @@
-"""RUNTIME_ERROR: refuses the shapes that it gets wrong, but only after it has launched its kernel on them.
-
-Class: this harness
-Layer: launches counted
-"""
+"""PASSED: its second step refuses some shapes, after the first step has launched a kernel on them."""
 
 import torch
 from torch.utils.cpp_extension import load_inline
@@ -25,7 +21,7 @@ torch::Tensor forward(torch::Tensor A, torch::Tensor B) {
 }
 """
 ops = load_inline(
-    name="refuses_too_late",
+    name="refuses_after_a_launch",
     cpp_sources="torch::Tensor forward(torch::Tensor A, torch::Tensor B);",
     cuda_sources=CUDA,
     functions=["forward"],

@@ -1,7 +1,4 @@
-"""PASSED: refuses a shape other than the problem's own before it launches anything.
-
-Device: counted launches
-"""
+"""PASSED: refuses a shape other than the problem's own before it launches anything."""
 
 import torch
 
