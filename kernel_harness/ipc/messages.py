@@ -179,26 +179,24 @@ class Load(Message):
 class Make(Message):
     """A request to a worker: build the model. The reply is Made.
 
-    The worker first seeds torch's random generator with `seed`. `compile_mode` is a mode of torch.compile, or None for
-    a model that is not compiled. `inputs` describes three values: the list of the arguments of the model's constructor,
-    a state dict that the worker loads into the model, which is empty if the model shall stay as it is built, and the
-    checksums of the values that the reference's constructor sets. One descriptor comes with the request: the shared
-    buffer that holds the tensors.
+    The worker first seeds torch's random generator with `seed`. If `varied`, the constructor sets random parameters
+    (`problem.varied_parameters`). `compile_mode` is a mode of torch.compile, or None for a model that is not compiled.
+    `inputs` describes two values: the list of the arguments of the model's constructor, and the checksums of the
+    reference's state dict, which are empty if the model is not compared with it. One descriptor comes with the request:
+    the shared buffer that holds the tensors.
     """
 
     inputs: InputLayout
     seed: int
+    varied: bool
     compile_mode: str | None
 
 
 @dataclass(frozen=True)
 class Made(Message):
-    """The reply to Make: `loaded` says whether the model has the values of the state dict that came with the request.
+    """The reply to Make: `alike` says whether the model has all tensors of the reference's state dict, by checksums."""
 
-    Without such a state dict it is False.
-    """
-
-    loaded: bool
+    alike: bool
 
 
 @dataclass(frozen=True)

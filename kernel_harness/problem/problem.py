@@ -27,6 +27,7 @@ from kernel_harness.problem import constants, sizing
 from kernel_harness.problem.constants import Constant
 from kernel_harness.problem.cuda_to_cpu import CudaToCpu
 from kernel_harness.problem.generators import seeded
+from kernel_harness.problem.varied_parameters import varied
 
 _LOG = logging.getLogger(__name__)
 
@@ -79,8 +80,7 @@ class Problem:
     `source` is the file's text. `text` is `source` with the values in `shape`, and `module` is the executed `text`.
     `emulated` is true if the candidate's device is emulated: the problem's code then runs on the CPU, even where it
     asks for CUDA. The code runs in the judge, and torch's random generators are restored after each use.
-    `parameter_seed` is the seed with which the parameters of the model are changed, or None for those that its
-    constructor sets.
+    `parameter_seed` is the seed of random parameters (`with_random_parameters`), or None for the usual ones.
     """
 
     name: str
@@ -128,7 +128,7 @@ class Problem:
         return _execute(self.name, self.path, self.source, {}, emulated=self.emulated)
 
     def with_random_parameters(self, seed: int) -> Problem:
-        """Returns the problem with a model whose parameters are changed at random (`_change_parameters`)."""
+        """Returns the problem with other weights, and with parameters that are not one number everywhere (`varied`)."""
         return replace(self, parameter_seed=seed)
 
     @property
@@ -228,6 +228,11 @@ class Problem:
         """The names of devices on which get_inputs() has failed as default device. It does not run there again."""
         return set()
 
+    @property
+    def weight_seed(self) -> int:
+        """Returns the seed from which the constructors of the reference and of a candidate draw their weights."""
+        return WEIGHT_SEED if self.parameter_seed is None else self.parameter_seed
+
     def init_inputs(self) -> Any:
         """Returns the arguments of the model's constructor: the result of get_init_inputs(), or []."""
         with self._running(WEIGHT_SEED):
@@ -248,10 +253,6 @@ class Problem:
         """Returns the parameters and buffers of the reference on the CPU, by name, in the order of its state dict."""
         state: dict[str, Any] = getattr(self.model("cpu"), "state_dict", dict)()
         return {name: value.detach() for name, value in state.items() if isinstance(value, torch.Tensor)}
-
-    def initial_state(self) -> dict[str, torch.Tensor]:
-        """Returns the state dict with the values that the reference's constructor sets, also for random parameters."""
-        return replace(self, parameter_seed=None).state()
 
     @cached_property
     def parameters(self) -> frozenset[str]:
@@ -280,11 +281,10 @@ class Problem:
 
         Its constructor draws the weights from the same seed as the constructor of the candidate.
         """
-        init = self.init_inputs()
-        with self._running(WEIGHT_SEED), torch.no_grad():
-            model = self.module.Model(*init)
-            if self.parameter_seed is not None:
-                _change_parameters(model, self.parameter_seed)
+        init, seed = self.init_inputs(), self.parameter_seed
+        with self._running(self.weight_seed), torch.no_grad():
+            with nullcontext() if seed is None else varied(seed):
+                model = self.module.Model(*init)
             # A move to the CPU changes nothing there, and fails on fake tensors that something else still refers to.
             return model if device == "cpu" else model.to(device)
 
@@ -380,7 +380,7 @@ def _execute(name: str, path: Path, source: str, shape: Shape, *, emulated: bool
     sys.modules[module.__name__] = module
     try:
         with seeded(WEIGHT_SEED), _cuda_to_cpu(source, emulated=emulated):
-            exec(compile(tree, str(path), "exec"), module.__dict__)
+            exec(compile(tree, str(path), "exec", dont_inherit=True), module.__dict__)
     except Exception as error:
         raise ProblemError(f"{path}: {type(error).__name__}: {error}") from error
     _check_spelling(path, tree)
@@ -461,21 +461,6 @@ def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], genera
 def _parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
     named = model.named_parameters() if isinstance(model, torch.nn.Module) else []
     return [(name, each) for name, each in named if each.is_floating_point()]
-
-
-def _change_parameters(model: Any, seed: int) -> None:
-    """Multiplies each parameter of `model`, in place, by a random factor between 3/4 and 5/4.
-
-    A parameter whose elements are all equal, such as the weight of a norm, gets a factor for each element. If they are
-    all zero, they become random numbers between -1/4 and 1/4 instead. The other parameters get one factor, so that a
-    triangular or symmetric matrix remains one. The numbers are drawn on the CPU, so they are the same for each device.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    for _, parameter in _parameters(model):
-        constant = _is_constant(parameter)
-        change = torch.rand(parameter.shape if constant else (), generator=generator, dtype=torch.float64) / 2 - 1 / 4
-        start = parameter.detach().double().cpu()
-        parameter.copy_(change if constant and not start.any() else start * (1 + change))
 
 
 def _is_constant(value: torch.Tensor) -> bool:

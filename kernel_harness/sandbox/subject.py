@@ -29,7 +29,7 @@ from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.schema import Message
 from kernel_harness.ipc.shared_memory import SharedBuffer
 from kernel_harness.problem.candidate import imports_triton
-from kernel_harness.problem.problem import FORWARD_SEED, WEIGHT_SEED, Problem
+from kernel_harness.problem.problem import FORWARD_SEED, Problem
 from kernel_harness.sandbox.builder import BuildService
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import CannotStart, Fault, Refused
@@ -136,23 +136,22 @@ class Subject:
     def make(self, problem: Problem, *, compiled: str | None = None) -> bool:
         """Builds the model for the shape of `problem`. Returns whether the model has the parameters of `problem`.
 
-        If those are random, the constructor of a `.cu` file's model takes them. Any other model cannot always take them
-        (`worker.parameters.load`). `compiled` is a mode of torch.compile, or None for a model that is not compiled.
-        Raises Fault.
+        If those are random, the constructor of a `.cu` file's model takes them. The constructor of any other model has
+        to set the same ones (`problem.varied_parameters`), which is not always so. `compiled` is a mode of
+        torch.compile, or None for a model that is not compiled. Raises Fault.
         """
-        loads = problem.parameter_seed is not None and not self.file.name.endswith(".cu")
-        state, initial = (problem.state(), tensors.checksums(problem.initial_state())) if loads else ({}, {})
-        values = [problem.constructor_arguments(self.file.name), state, initial]
-        packed = pack(values, device="cpu")
+        compared = problem.parameter_seed is not None and not self.file.name.endswith(".cu")
+        state = tensors.checksums(problem.state()) if compared else {}
+        packed = pack([problem.constructor_arguments(self.file.name), state], device="cpu")
         buffer = SharedBuffer(packed.size)
         try:
             tensors.write(buffer.bytes, packed.leaves, packed.tensors)
-            request = messages.Make(_layout(packed), WEIGHT_SEED, compiled)
+            request = messages.Make(_layout(packed), problem.weight_seed, compared, compiled)
             # torch.compile, or a first build in __init__, counts as build time, not as call time.
             made = self._ask(request, messages.Made, [buffer.descriptor], timeout_s=self._limits.build_s)
         finally:
             buffer.close()
-        return made.loaded or not loads
+        return made.alike or not compared
 
     def call(
         self, packed: Packed, *, write_back: bool = False, poison: bool = False, timed: Timed | None = None,

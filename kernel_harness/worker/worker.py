@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,7 +38,7 @@ from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, InputLayout, Opening, Purpose, Stage
 from kernel_harness.ipc.schema import Message
 from kernel_harness.isolation import probe
-from kernel_harness.worker import parameters
+from kernel_harness.problem.varied_parameters import varied
 
 # The characters of a compiler's log that are sent to the judge: the first ones, because the first errors matter. One
 # character can take six bytes of a message.
@@ -202,25 +203,28 @@ class Worker:
     def make(self, request: messages.Make, descriptors: list[int]) -> messages.Made:
         """Seeds torch's generator as for the reference model, and builds the model from its constructor's inputs.
 
-        Then loads the state dict of the request into the model, if that is possible (`parameters.load`).
+        A constructor that fails with random parameters is no fault: it may check the ones that it sets.
         """
         self._stage = Stage.MAKE
         layout = request.inputs
         memory = shared_memory.map_shared(descriptors[0], layout.size)
-        inputs, state, initial = tensors.unflatten(
-            layout.structure, [leaf.view(memory).clone() for leaf in layout.leaves]
-        )
+        inputs, state = tensors.unflatten(layout.structure, [leaf.view(memory).clone() for leaf in layout.leaves])
         self._model = None
         torch.manual_seed(request.seed)
-        with torch.no_grad():
-            self._model = self._class(*inputs)
-            if isinstance(self._model, torch.nn.Module):
-                self._model = self._model.to(self._device.torch_device)
-            loaded = parameters.load(self._model, state, initial)
+        try:
+            with torch.no_grad(), varied(request.seed) if request.varied else nullcontext():
+                self._model = self._class(*inputs)
+            alike = request.varied and _has(self._model, state)
+        except Exception:
+            if request.varied:
+                return messages.Made(False)
+            raise
+        if isinstance(self._model, torch.nn.Module):
+            self._model = self._model.to(self._device.torch_device)
         if request.compile_mode:
             self._model = torch.compile(self._model, mode=request.compile_mode)
         self._device.synchronize()
-        return messages.Made(loaded)
+        return messages.Made(alike)
 
     def prepare(self, request: messages.Prepare, descriptors: list[int]) -> Done:
         """Makes ready for the call that `request` describes: seeds torch's generator as for the reference model."""
@@ -535,6 +539,13 @@ def _log(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))[-messages.LONGEST_TEXT :]
 
 
+def _has(model: Any, state: Mapping[str, int]) -> bool:
+    """Returns whether the model's state dict has tensors of the names and checksums in `state`."""
+    if not isinstance(model, torch.nn.Module):
+        return False
+    return state.items() <= tensors.checksums(model.state_dict()).items()
+
+
 def _is_refusal(error: BaseException) -> bool:
     """Returns whether an exception is of a type with which a kernel may decline a shape.
 
@@ -560,5 +571,5 @@ def run_file(file: str, source: str, text: str) -> ModuleType:
     module.__file__ = file
     sys.modules["candidate"] = module
     # The lines of code that was generated for a .cu file are not lines of that file.
-    exec(compile(text, file if text == source else f"<module for {file}>", "exec"), module.__dict__)
+    exec(compile(text, file if text == source else f"<module for {file}>", "exec", dont_inherit=True), module.__dict__)
     return module

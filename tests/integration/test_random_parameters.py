@@ -65,13 +65,35 @@ def test_a_kernel_that_reads_its_parameters_passes_without_a_remark(evaluator: E
                   forward="return F.layer_norm(self.linear(x), (32,), self.packed[0], self.packed[1]['bias'])"),
         candidate(init="self.register_buffer('packed', self.norm.weight.clone(), persistent=False)",
                   forward="return F.layer_norm(self.linear(x), (32,), self.packed, self.norm.bias)"),
+        candidate(init="self.register_buffer('packed', self.norm.weight.clone())",
+                  forward="return F.layer_norm(self.linear(x), (32,), self.packed, self.norm.bias)"),
+        candidate(init="w, b = self.norm.weight.clone().cuda(), self.norm.bias.clone().cuda(); "
+                       "self.run = lambda x: F.layer_norm(x, (32,), w, b)",
+                  forward="return self.run(self.linear(x))"),
+        candidate(init="self.packed = self.norm.weight.detach().numpy().copy(); self.first = self.norm.bias[0].item()",
+                  forward="self.norm.bias[0] = self.first; w = torch.tensor(self.packed).cuda(); "
+                          "return F.layer_norm(self.linear(x), (32,), w, self.norm.bias)"),
+        candidate(init="self.scale = self.norm.weight.to_sparse(); self.seen = []; self.seen.append(self.seen)"),
+    ],
+    ids=["an attribute", "a list", "a buffer", "a persistent buffer", "a function", "numbers", "a sparse tensor"],
+)  # fmt: skip
+def test_a_copy_that_the_constructor_makes_has_the_random_parameters(evaluator: Evaluator, source: str) -> None:
+    result = evaluator.evaluate(source)
+    assert result.status is Status.PASSED and "parameters" not in result.reason, result.reason
+    assert PARAMETERS in {check.distribution for check in result.checks}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
         candidate(init="self.scale = self.norm.weight; self.shift = self.norm.bias; del self.norm",
                   forward="return F.layer_norm(self.linear(x), (32,), self.scale, self.shift)"),
-        candidate(init="self.scale = self.norm.weight.to_sparse(); self.seen = []; self.seen.append(self.seen)"),
         candidate(init="self.linear.weight.data *= 2",
                   forward="return self.norm(F.linear(x, self.linear.weight / 2, self.linear.bias))"),
+        candidate(init="assert (self.norm.weight == 1).all()"),
+        candidate(init="self.norm.weight.data.fill_(1)"),
     ],
-    ids=["an attribute", "a list", "a buffer", "other names", "a sparse tensor", "a weight times a constant"],
+    ids=["other names", "a weight times a constant", "a check of its own", "a number set by itself"],
 )  # fmt: skip
 def test_a_kernel_with_parameters_of_its_own_passes_with_a_remark(evaluator: Evaluator, source: str) -> None:
     result = evaluator.evaluate(source)

@@ -549,26 +549,39 @@ def test_the_command_refuses_any_other_text(text):
         arguments.shape(text)
 
 
-def test_random_parameters_keep_the_structure_of_a_matrix_and_differ_from_those_of_the_constructor(
-    tmp_path: Path,
-) -> None:
+def test_random_parameters_are_other_weights_and_are_not_one_number_everywhere(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(
         "import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-        "        self.norm = torch.nn.BatchNorm1d(64)\n"
+        "        self.norm, self.other = torch.nn.BatchNorm1d(64), torch.nn.BatchNorm1d(64)\n"
         "        self.lower = torch.nn.Parameter(torch.rand(64, 64).tril())\n"
+        "        self.ones, self.copy = torch.nn.Parameter(torch.ones(64)), None\n"
+        "        self.copy = self.ones.sum().item()\n"
         "        self.steps = torch.nn.Parameter(torch.arange(3), requires_grad=False)\n"
         "def get_inputs():\n    return [torch.rand(2)]\n"
     )
     of = load("p", tmp_path / "p.py")
     before, after = of.state(), of.with_random_parameters(7).state()
 
-    assert of.parameters == {"norm.weight", "norm.bias", "lower"}
-    assert {name for name in before if not torch.equal(before[name], after[name])} == of.parameters
-    ratio = after["lower"].tril() / before["lower"]
-    assert torch.equal(after["lower"].triu(1), torch.zeros(64, 64)) and 0.75 <= ratio[5, 3] <= 1.25
-    torch.testing.assert_close(ratio.tril(), ratio[5, 3] * torch.ones(64, 64).tril(), equal_nan=True, rtol=1e-5, atol=0)
-    for name, start in (("norm.weight", 1), ("norm.bias", 0)):
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert (
+        changed
+        == of.parameters
+        == {f"{m}.{p}" for m in ("norm", "other") for p in ("weight", "bias")} | {"lower", "ones"}
+    )
+    assert torch.equal(after["lower"].triu(1), torch.zeros(64, 64))
+    for name, start in (("norm.weight", 1), ("norm.bias", 0), ("ones", 1)):
         moved = after[name] - start
         assert len(moved.unique()) > 60 and moved.abs().max() <= 0.25
+    assert not torch.equal(after["norm.weight"], after["other.weight"])
+    assert of.with_random_parameters(7).model("cpu").copy == after["ones"].sum().item() != 64
+    assert torch.nn.init.ones_(torch.nn.Parameter(torch.empty(2))).tolist() == [1, 1]
     again, other = of.with_random_parameters(7).state(), of.with_random_parameters(8).state()
     assert torch.equal(after["lower"], again["lower"]) and not torch.equal(after["lower"], other["lower"])
+
+
+def test_annotations_of_a_problem_file_are_values_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(
+        "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x: torch.Tensor):\n        return x\n"
+        "def get_inputs():\n    return [torch.rand(2)]\n"
+    )
+    assert load("p", tmp_path / "p.py").module.Model.forward.__annotations__ == {"x": torch.Tensor}
