@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import psutil
@@ -361,6 +362,21 @@ class Reference:
         torch.cuda.reset_peak_memory_stats(self.device)
         self._run(problem, self._placed(packed, self.device))
         return int(torch.cuda.max_memory_allocated(self.device) - before)
+
+    @cached_property
+    def keeps_state(self) -> bool:
+        """Returns whether a call of the model changes what the next call returns, as that of a recurrent network may.
+
+        A candidate's model then has to be built anew for each call, as the reference's is. BatchNorm changes its
+        running statistics, but in training no call reads them.
+        """
+        problem, seed = self.problem, _derived_seed(0, "two calls")
+        self._tried(problem, seed)
+        if not self._float32.was_changed:
+            return False
+        model, packed = problem.model(self.device), self._drawn(problem, seed)
+        first, second = (_run(problem, model, self._placed(packed, self.device))[1] for _ in range(2))
+        return not all(map(unchanged, first, second))
 
     def changed_inputs(self, case: Case) -> set[int]:
         """Returns the indices, from 0, of the case's input tensors that the reference itself changes in place."""

@@ -176,6 +176,7 @@ class Examination:
             if not case.optional:
                 self._reference.require(case)
             problem = self._reference.at(case)
+            subject.renews_model = self._reference.keeps_state
             if problem is not made:
                 made = problem
                 if not subject.make(problem):

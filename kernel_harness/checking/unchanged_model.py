@@ -29,6 +29,7 @@ class UnchangedModel:
         self._key: Hashable = None
         self._model: Any = None
         self._state: list[Any] | None = None
+        self.was_changed = False  # whether the last call has changed the model
 
     def call(self, key: Hashable, make: Callable[[], Any], call: Callable[[Any], T]) -> T:
         """Returns `call(model)`, where `model` is what `make` returned for the same `key`, or what it returns now."""
@@ -40,7 +41,8 @@ class UnchangedModel:
             model, state = self._model, self._state
             self.clear()  # the call may raise an exception
         result = call(model)
-        if state is not None and state == _state(model):
+        self.was_changed = state is not None and state != _state(model)
+        if state is not None and not self.was_changed:
             self._key, self._model, self._state = key, model, state
         return result
 

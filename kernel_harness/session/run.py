@@ -91,6 +91,7 @@ class RunContext:
         Raises Fault or Refused if the process cannot be started or the model cannot be built.
         """
         subject = self.new_subject()
+        subject.renews_model = self.reference.keeps_state
         try:
             subject.load(model.file, model.text, model.class_name)
             subject.make(self.problem, compiled=model.compile_mode)
