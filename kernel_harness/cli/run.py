@@ -92,7 +92,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=positive, metavar="S",
         help="the most seconds to spend on timing all kernels, except that each is timed in 8 rounds at least, "
-        "3 under emulation (default: 60 on a GPU, 2 under emulation)",
+        "2 under emulation (default: 60 on a GPU, 2 under emulation)",
     )  # fmt: skip
     parser.add_argument(
         "--rounds", type=count, metavar="N",
