@@ -140,9 +140,10 @@ class Check:
 
 
 def verify(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Check:
-    """Checks the outputs of one case: structure, NaN and Inf, precision, values. Returns the verdict as a Check.
+    """Applies the checks in `_STEPS` to the outputs of one case. Returns the verdict as a Check.
 
-    The first check that fails gives the status."""
+    The first check that fails gives the status.
+    """
     answer = _Answer(tuple(outputs), expectation)
     failure = _described(answer, _first_failure(answer))
     if failure.status in (Status.WRONG_SHAPE, Status.WRONG_DTYPE):
