@@ -131,7 +131,7 @@ def _measure(
     dictionaries by name: `cohort` with the work of each candidate's own kernels in its outcome, and the candidates
     that must be timed again because others disturbed them.
     """
-    tell, start = _teller(run, cohort), partial(_another_process, run, cohort)
+    tell, start = _teller(run, cohort), partial(_start_arm, run, cohort)
     time_rounds(live, run.reference, stop, tell, start)
     looked_at = dict(cohort)
     for arm in live.candidates:
@@ -169,7 +169,7 @@ def _arm(run: RunContext, checked: Checked, processes: ExitStack) -> Arm:
     assert subject is not None
     if subject.closed:
         try:
-            subject = _another_process(run, {name: checked}, name)
+            subject = _start_arm(run, {name: checked}, name)
         except (Fault, Refused) as error:
             fault = error if isinstance(error, Fault) else Fault(Status.RUNTIME_ERROR, str(error))
     arm = Arm(name, subject, fault=fault)
@@ -177,7 +177,7 @@ def _arm(run: RunContext, checked: Checked, processes: ExitStack) -> Arm:
     return arm
 
 
-def _another_process(run: RunContext, cohort: Mapping[str, Checked], name: str) -> Subject:
+def _start_arm(run: RunContext, cohort: Mapping[str, Checked], name: str) -> Subject:
     """Starts a new worker process for the arm `name`, builds the arm's model there, and returns the process.
 
     `name` is "torch" or the name of a candidate in `cohort`. Raises Fault or Refused if the model cannot be built.

@@ -96,14 +96,14 @@ def test_calls_longer_than_the_resolution_are_timed_in_one_process(session: Sess
 def test_a_candidate_that_does_not_start_again_fails_and_the_others_go_on(
     session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = cohorts._another_process
+    start = cohorts._start_arm
 
     def failing(run: RunContext, cohort: dict, name: str) -> Subject:
         if name == "fails":
             raise Fault(Status.LOAD_ERROR, "no second time")
         return start(run, cohort, name)
 
-    monkeypatch.setattr(cohorts, "_another_process", failing)
+    monkeypatch.setattr(cohorts, "_start_arm", failing)
     found = judged(session, "fails", "goes_on")
 
     assert found["fails"].status is Status.LOAD_ERROR
