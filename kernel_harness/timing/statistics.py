@@ -3,12 +3,9 @@
 The functions of this module have no side effects.
 
 The speedup is the median, over the rounds, of the ratio baseline time / arm time *within* a round. Disturbances of a
-whole round (clock drift, heat, another program) cancel in the ratio. Disturbances of single calls (preemption, an
-interrupt) hit every arm of a randomly ordered round with equal probability, so the ratio scatters symmetrically around
-the truth and the median of the ratios is unbiased. The mean is unbiased too, but one call preempted for 4 ms outweighs
-a hundred rounds: timing a 1.6 ms call against itself on two CPU cores, the mean of 64 rounds scattered 1.7 times as
-much as the median on a quiet machine and 24 times as much with every core loaded. No sample is trimmed for being slow:
-each round counts by its rank.
+whole round cancel in the ratio. Disturbances of single calls hit every arm of a randomly ordered round with equal
+probability, so the ratio scatters symmetrically around the truth. docs/timing.md compares the median with the mean. No
+sample is trimmed for being slow: each round counts by its rank.
 """
 
 from __future__ import annotations
