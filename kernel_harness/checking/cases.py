@@ -33,7 +33,7 @@ _KEPT_SHARE = 1 / 32
 # A GPU is short of memory for a shape if fewer than _AMPLE times the bytes of inputs and outputs are free on it. The
 # most is needed while the judge holds inputs, outputs and the right answer, and computes in float64.
 _AMPLE = 4
-# The judge keeps its tensors in the host's memory only if more than so many times these bytes are available there.
+# The judge keeps its tensors in the host's memory only if more than _AMPLE_ON_HOST times these bytes are available.
 _AMPLE_ON_HOST = 6
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.results import codec
 from kernel_harness.timing.statistics import Interval, Timing
 
-# A line of runs.jsonl holds at most so many characters of a log. The whole log is in a separate file.
+# A line of runs.jsonl holds at most _KEPT_LOG characters of a log. The whole log is in a separate file.
 _KEPT_LOG = 20_000
 NOT_TIMED_YET = "The kernel passed its checks; the run ended before the kernel was timed."
 """The reason in the interim result of a candidate that waits to be timed. The final result replaces that result."""

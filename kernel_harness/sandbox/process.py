@@ -47,7 +47,7 @@ _PIPE_BYTES = 1 << 20
 R = TypeVar("R", bound=Message)
 
 Wait = Callable[[Callable[[], bool], float | None], bool]
-"""A function that waits until a condition holds, for at most so many seconds if not None.
+"""A function that waits until a condition holds, for at most the given number of seconds if not None.
 
 Returns whether the condition holds. The wait also ends when the worker has replied."""
 
