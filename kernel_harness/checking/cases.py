@@ -317,13 +317,13 @@ class Reference:
             self._inputs.keep(case, packed, packed.tensors)
         return self._inputs[case]
 
-    def drawn(self, seed: int, distribution: str, lead_bytes: int) -> Packed:
-        """Draws inputs at the problem's size on the device, and places them `lead_bytes` bytes after a buffer's start.
+    def drawn(self, seed: int, distribution: str) -> Packed:
+        """Draws inputs at the problem's size on the device.
 
         They are moved to the host's memory if the device is short of memory. The result is not cached.
         """
         self.make_room()
-        return self._drawn(self.problem, seed, distribution, lead_bytes)
+        return self._drawn(self.problem, seed, distribution)
 
     def make_room(self) -> None:
         """Frees memory of the device for another call: large inputs and answers are drawn or computed again later."""
@@ -333,8 +333,8 @@ class Reference:
             if self.device != "cpu" and model.nbytes > _most_kept(self.device):
                 model.clear()
 
-    def _drawn(self, problem: Problem, seed: int, distribution: str = OWN, lead_bytes: int = 0) -> Packed:
-        packed = pack(problem.inputs(seed, distribution, self.device), lead_bytes, device=self.device)
+    def _drawn(self, problem: Problem, seed: int, distribution: str = OWN) -> Packed:
+        packed = pack(problem.inputs(seed, distribution, self.device), device=self.device)
         if not self._is_short(problem):
             return packed
         return replace(packed, tensors=tuple(map(_on_host, packed.tensors)))

@@ -204,13 +204,12 @@ def outline(structure: Any) -> str:
     return repr(content)
 
 
-def layout(tensors: Iterable[torch.Tensor], lead_bytes: int = 0) -> tuple[list[Leaf], int]:
+def layout(tensors: Iterable[torch.Tensor]) -> tuple[list[Leaf], int]:
     """Returns a description of each tensor's place in one buffer, and the size of that buffer in bytes.
 
     The places leave room for known bytes (canaries) before and after each tensor, which reveal writes outside a tensor.
-    `lead_bytes` moves all tensors towards the buffer's end; it must be a multiple of CANARY_BYTES.
     """
-    leaves, offset = [], CANARY_BYTES + lead_bytes
+    leaves, offset = [], CANARY_BYTES
     for tensor in tensors:
         dense = tensor.stride() if _is_dense(tensor) else tensor.contiguous().stride()
         leaf = Leaf(tensor.dtype, tuple(tensor.shape), tuple(dense), offset)
