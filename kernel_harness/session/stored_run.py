@@ -68,7 +68,7 @@ class StoredRun:
         check_baseline(request.settings.baseline, emulated=device.emulated, kernels=names)
         self.shape = problem.shape
         problem.check_inputs()
-        self.journal = Journal(results_folder(request.results, problem, device))
+        self.journal = Journal(results_folder(request.results, problem.name, device.label))
         self.journal.check_writable()
         self.stored: set[str] = set()
         self._session = Session(problem, device, request.settings, observer, fork_server, [request.results])
