@@ -20,11 +20,11 @@ from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.checking.verify import Expectation, unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.precision import Change, Precision
+from kernel_harness.device.host_memory import host_memory
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.problem import float64, sizing
 from kernel_harness.problem.problem import OWN, PARAMETERS, Problem, ProblemError, Shape, shape_text
-from kernel_harness.sandbox.exchange import host_memory
 
 # Distributions whose inputs have zero mean. Terms of an output then cancel, so its rounding error is relatively large.
 _ZERO_MEAN = ("normal", "integers", "scaled")
