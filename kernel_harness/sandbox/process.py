@@ -167,11 +167,11 @@ class WorkerProcess:
         WorkerTimedOut after `timeout_s` seconds, WorkerCrashed and WorkerMisbehaved. After one of these exceptions, the
         worker is dead. `meanwhile` is called between the request and the reply.
         """
-        received = self.exchange(request, expected, descriptors, timeout_s=timeout_s, meanwhile=meanwhile)
+        received = self.request(request, expected, descriptors, timeout_s=timeout_s, meanwhile=meanwhile)
         received.close()
         return received.message
 
-    def exchange(
+    def request(
         self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float,
         meanwhile: Meanwhile | None = None,
     ) -> Received[R | Failure | BuildWanted]:  # fmt: skip
