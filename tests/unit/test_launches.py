@@ -101,7 +101,7 @@ def test_after_its_launches_are_counted_a_candidate_is_ready_for_the_timed_shape
     source = LINEAR.replace("class Model", "class ModelNew")
     with (
         Session(problem, Emulated(), Settings(), SilentObserver()) as session,
-        closing(session.run.new_subject()) as subject,
+        closing(session.context.new_subject()) as subject,
     ):
         subject.load("linear.py", source, "ModelNew")
         subject.make(problem)

@@ -18,7 +18,7 @@ from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.session.settings import Settings
-from kernel_harness.session.summary import Context, Terms, timed
+from kernel_harness.session.summary import RunFacts, Terms, timed
 from kernel_harness.timing import stopping
 from kernel_harness.timing.inputs import OTHERS_EVERY, distributions
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
@@ -73,7 +73,7 @@ def test_an_emulated_time_is_the_median_of_its_own_samples() -> None:
     samples = zip([1.0, 2.0, 9.0] * 11, [1.0, 3.0, 9.0] * 11, strict=True)
     rounds = tuple(Round(dict(zip(arms, ms, strict=True)), arms) for ms in samples)
     cohort = Measurements({name: ArmMeasurements(name) for name in arms}, rounds=rounds)
-    passed = Context(PROBLEM, Emulated(), Settings(), (), {}, "").result("a", Status.PASSED, "", "")
+    passed = RunFacts(PROBLEM, Emulated(), Settings(), (), {}, "").result("a", Status.PASSED, "", "")
     (result,) = timed([passed], cohort, Terms(None, {}), 1.0)
     assert result.timing and result.timing.time_ms == pytest.approx(3.0)
 
