@@ -1,12 +1,12 @@
-"""Shows on a GPU which time is told of kernels that hide a part of their time, and of honest kernels beside them.
+"""Shows on a GPU which time the harness reports for kernels that hide a part of their work, and for honest kernels.
 
     python benchmarks/forged_times.py [--device cuda] [--budget SECONDS] [--us MICROSECONDS ...] [--out FILE]
     python benchmarks/forged_times.py --write FILE
 
 Each kernel spins for a given time. Forged kernels scale the time that the device's events measured, or work where the
-events do not see it. Honest kernels do the same work in other ways. The table shows the told time divided by the time
-of "torch", which does the same work, and to what share of it the judge's clock verified the device's. `--write` puts
-the table that another run has stored into docs/timing.md.
+events do not see it. Honest kernels do the same work in other ways. The table shows the reported time divided by the
+time of "torch", which does the same work, and to what share of it the judge's clock verified the device's. `--write`
+puts the table that another run has stored into docs/timing.md.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def main() -> None:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns a Markdown table of the kernels: the told time at each duration, and how far it is verified."""
+    """Returns a Markdown table of the kernels: the reported time at each duration, and how far it is verified."""
     durations = sorted({row["us"] for row in rows}, reverse=True)
     kernels = [k for k in (*HONEST, *HIDING, *_scaled()) if any(row["kernel"] == k for row in rows)]
     found = {(row["kernel"], row["us"]): row for row in rows}
@@ -162,11 +162,11 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         line = [kernel]
         for us in durations:
             row = found.get((kernel, us), {})
-            told, verified = row.get("told"), row.get("verified_to")
-            line.append(f"{told:.3f}" if told else row.get("status", ""))
+            reported, verified = row.get("reported"), row.get("verified_to")
+            line.append(f"{reported:.3f}" if reported else row.get("status", ""))
             line.append(f"{verified:.1%}" if verified else "")
         lines.append(line)
-    headers = ["kernel", *(text for us in durations for text in (f"{us:g} us: told", "verified to"))]
+    headers = ["kernel", *(text for us in durations for text in (f"{us:g} us: reported", "verified to"))]
     return tabulate(lines, headers, tablefmt="github", disable_numparse=True)
 
 
@@ -202,7 +202,7 @@ def _row(microseconds: float, result: Result) -> dict[str, Any]:
     beyond = measurement.beyond_device_ms
     return {
         **row,
-        "told": 1 / timing.speedup.estimate,
+        "reported": 1 / timing.speedup.estimate,
         "low": 1 / high if high else None,
         "high": 1 / low if low else None,
         "verified_to": verified_ms / timing.time_ms if verified_ms else None,

@@ -164,11 +164,11 @@ def _clock(samples: Samples, environment: Mapping[str, Any]) -> list[tuple[str, 
     """
     rows = []
     rounds = [r for run in samples[ITSELF] for r in rounds_of(run) if r.rejected is None]
-    told_us = {name: 1e3 * statistics.median(r.samples_ms[name] for r in rounds) for name in rounds[0].samples_ms}
+    reported_us = {name: 1e3 * statistics.median(r.samples_ms[name] for r in rounds) for name in rounds[0].samples_ms}
     itself_us = {name: statistics.median(own) for name, own in samples[ITSELF + BY_ITSELF].items()}
-    off_us = {name: told_us[name] - itself for name, itself in itself_us.items()}
+    off_us = {name: reported_us[name] - itself for name, itself in itself_us.items()}
     for name, itself in itself_us.items():
-        text = f"{told_us[name]:.2f} us, own timer {itself:.2f}: {off_us[name]:+.2f}"
+        text = f"{reported_us[name]:.2f} us, own timer {itself:.2f}: {off_us[name]:+.2f}"
         if name == EMPTY:
             rows.append(("kernel with a timer, no spin", "", text))
         else:

@@ -86,7 +86,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         Session(problem, device, Settings(), SilentObserver()) as session,
-        session.companions.running(session.run) as beside,
+        session.companions.running(session.context) as beside,
     ):
         bench = Bench(session, beside, options.sets, options.runs, options.seconds)
         try:
@@ -124,7 +124,7 @@ class Bench:
     def stand(self) -> Iterator[Stand]:
         """Yields a Stand with fresh processes. The processes end with the block."""
         with ThreadPoolExecutor() as pool:
-            processes = list(pool.map(lambda _: self.session.run.new_subject(), range(PROCESSES)))
+            processes = list(pool.map(lambda _: self.session.context.new_subject(), range(PROCESSES)))
         with closing(Stand(self, processes)) as stand:
             yield stand
 
@@ -180,7 +180,7 @@ class Stand:
         self.subjects[name].make(self._bench.session.problem)
 
     def _another(self, name: str) -> Subject:
-        run = self._bench.session.run
+        run = self._bench.session.context
         if name == BASELINE:
             return run.load_subject(reference_source(run.problem))
         self.before.append((name, self.subjects[name]))

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from kernel_harness.api import evaluate as evaluate
     from kernel_harness.compile.errors import NoCompiler as NoCompiler
     from kernel_harness.core.errors import EnvironmentLacking as EnvironmentLacking
+    from kernel_harness.core.errors import NotFound as NotFound
     from kernel_harness.core.errors import UserError as UserError
     from kernel_harness.core.status import Status as Status
-    from kernel_harness.problem.lookup import NotFound as NotFound
     from kernel_harness.problem.problem import ProblemError as ProblemError
     from kernel_harness.results.record import Result as Result
     from kernel_harness.results.reward import reward as reward
@@ -35,7 +35,7 @@ _MODULES = {
     "Status": "core.status",
     "UserError": "core.errors",
     "EnvironmentLacking": "core.errors",
-    "NotFound": "problem.lookup",
+    "NotFound": "core.errors",
     "ProblemError": "problem.problem",
     "NoCompiler": "compile.errors",
 }

@@ -62,8 +62,8 @@ def evaluate(
             allows only the format of the outputs.
         timeout_s: the time limit of each call of the kernel, in seconds.
         budget_s: the time to spend on timing, in seconds; None uses the device's default.
-        baseline: the arm that `Result.timing.speedup` compares the kernel with: "torch", or on a GPU also
-            "torch.compile" or "torch.compile:max-autotune". The speedup is None under emulation.
+        baseline: what speedups are relative to: "torch" (the reference, run eagerly), or on a GPU "torch.compile" or
+            "torch.compile:max-autotune". The speedup is None under emulation.
         seed: the seed of the inputs that the kernel is checked on; None draws a secret seed. The inputs of timed calls
             do not depend on `seed`.
 

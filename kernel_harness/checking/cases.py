@@ -21,11 +21,11 @@ from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.checking.verify import Expectation, unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.precision import Change, Precision
+from kernel_harness.device.host_memory import host_memory
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.problem import float64, sizing
 from kernel_harness.problem.problem import OWN, PARAMETERS, Problem, ProblemError, Shape, shape_text
-from kernel_harness.sandbox.exchange import host_memory
 
 # Distributions whose inputs have zero mean. Terms of an output then cancel, so its rounding error is relatively large.
 _ZERO_MEAN = ("normal", "integers", "scaled")
@@ -34,7 +34,7 @@ _KEPT_SHARE = 1 / 32
 # A GPU is short of memory for a shape if fewer than _AMPLE times the bytes of inputs and outputs are free on it. The
 # most is needed while the judge holds inputs, outputs and the right answer, and computes in float64.
 _AMPLE = 4
-# The judge keeps its tensors in the host's memory only if more than so many times these bytes are available there.
+# The judge keeps its tensors in the host's memory only if more than _AMPLE_ON_HOST times these bytes are available.
 _AMPLE_ON_HOST = 6
 
 T = TypeVar("T")
@@ -326,13 +326,13 @@ class Reference:
             self._inputs.keep(case, packed, packed.tensors)
         return self._inputs[case]
 
-    def drawn(self, seed: int, distribution: str, lead_bytes: int) -> Packed:
-        """Draws inputs at the problem's size on the device, and places them `lead_bytes` bytes after a buffer's start.
+    def drawn(self, seed: int, distribution: str) -> Packed:
+        """Draws inputs at the problem's size on the device.
 
         They are moved to the host's memory if the device is short of memory. The result is not cached.
         """
         self.make_room()
-        return self._drawn(self.problem, seed, distribution, lead_bytes)
+        return self._drawn(self.problem, seed, distribution)
 
     def make_room(self) -> None:
         """Frees memory of the device for another call: large inputs and answers are drawn or computed again later."""
@@ -342,8 +342,8 @@ class Reference:
             if self.device != "cpu" and model.nbytes > _most_kept(self.device):
                 model.clear()
 
-    def _drawn(self, problem: Problem, seed: int, distribution: str = OWN, lead_bytes: int = 0) -> Packed:
-        packed = pack(problem.inputs(seed, distribution, self.device), lead_bytes, device=self.device)
+    def _drawn(self, problem: Problem, seed: int, distribution: str = OWN) -> Packed:
+        packed = pack(problem.inputs(seed, distribution, self.device), device=self.device)
         if not self._is_short(problem):
             return packed
         return replace(packed, tensors=tuple(map(_on_host, packed.tensors)))

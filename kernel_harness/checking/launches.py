@@ -1,8 +1,8 @@
-"""Finds out how much of a call is the work of the candidate's own kernels, after the candidate was timed.
+"""Measures the share of a call that the candidate's own kernels do, after the candidate was timed.
 
-On a GPU, the measure is the time of the kernels. On the emulated device, where times mean nothing, it is the part of
-the output that is missing without the candidate's kernels. The worker process reports both, so a candidate could forge
-them. They therefore lead only to remarks.
+On a GPU it is their share of the kernels' time. Under emulation, where times mean nothing, it is the share of the
+output's elements that change if the candidate's kernels are skipped. The worker process reports both, so a candidate
+could forge them. They therefore lead only to remarks.
 """
 
 from __future__ import annotations

@@ -12,23 +12,11 @@ If torch only prepares memory, the candidate's kernels do far more of the work. 
 only for show does far less.
 """
 
-# Patterns of text that honest kernels rarely contain, and what such text does. A match proves nothing: text matching
-# has false positives and false negatives.
-_SUSPICIOUS = {
-    r"\bgc\.get_(?:objects|referrers)\b": "inspects all objects of the process",
-    r"\bsys\._getframe\b|\binspect\.(?:stack|currentframe)\b": "inspects its callers",
-    r"/proc/|\bprocess_vm_readv\b|\bptrace\b": "inspects other processes",
-    r"\bos\.(?:kill|fork|_exit)\b": "starts or ends processes",
-    r"\belapsed_time\s*=|\bperf_counter\s*=|\bclock_gettime\s*\(": "replaces or reads a clock",
-    r"\bkernel_harness\b": "mentions the harness",
-    r"\bmprotect\s*\(|\bLD_PRELOAD\b|\bdlsym\s*\(": "changes loaded code",
-    r"\bas_subclass\b|__torch_function__|__torch_dispatch__": "overrides the behaviour of tensors",
-}
 _COMPILES = r"^\s*@torch\.compile\b|^[^#]*\btorch\.compile\("
 
 
 def on(source: str, launches: int | None, own_share: float | None, *, emulated: bool) -> list[str]:
-    """Returns the remarks on a candidate: a library does the work, or its source contains unusual text.
+    """Returns the remarks on a candidate: a library does the work, or torch.compile runs with another backend.
 
     `source` is the text of the candidate's file. `launches` is the number of the candidate's own kernels that one call
     launches, and `own_share` the share of the work that these kernels do, from 0 to 1: of the time on a GPU, or of the
@@ -39,12 +27,7 @@ def on(source: str, launches: int | None, own_share: float | None, *, emulated: 
         found.append("Remark: the candidate launched no kernel of its own; a library does the work.")
     elif own_share is not None and own_share < LEAST_SHARE:
         found.append(_little_work(own_share, emulated))
-    lines = source.split("\n")
-    for pattern, what in _SUSPICIOUS.items():
-        number = _first_line(pattern, lines)
-        if number is not None:
-            found.append(f"Remark: line {number} {what}.")
-    if emulated and (number := _first_line(_COMPILES, lines)) is not None:
+    if emulated and (number := _first_line(_COMPILES, source.split("\n"))) is not None:
         found.append(
             f"Remark: line {number} uses torch.compile, which runs with the backend aot_eager, since there is no GPU."
         )

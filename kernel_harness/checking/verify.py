@@ -71,11 +71,11 @@ class Expectation:
     can represent) or the name of another distribution. `expected`: the reference's outputs. `oracle`: the reference's
     outputs in float64; None if they cannot be computed, and then `oracle_missing` is the reason. `scale`: the magnitude
     with which the rounding error of each element is compared; it must broadcast to the output. If `scale` is None, the
-    magnitude is the RMS of the oracle. `zero_mean`: the inputs have zero mean. Terms of an output then cancel, so its
-    relative error shows the precision, and an element near zero can fail a plain allclose. `allowed_precision`: the
-    coarsest format in which a candidate may compute; None allows only the output's own format. `rounded`: computes the
-    oracle for rounded inputs and weights, or returns None if that is not possible; None stands for a function that
-    always returns None.
+    magnitude is the sum of the element's absolute value and the RMS of the oracle. `zero_mean`: the inputs have zero
+    mean. Terms of an output then cancel, so its relative error shows the precision, and an element near zero can fail a
+    plain allclose. `allowed_precision`: the coarsest format in which a candidate may compute; None allows only the
+    output's own format. `rounded`: computes the oracle for rounded inputs and weights, or returns None if that is not
+    possible; None stands for a function that always returns None.
 
     Raises ValueError if there is a reason `oracle_missing` although there is an oracle, if the oracle's shapes are not
     the reference's, or if a scale does not broadcast to its output.
@@ -140,9 +140,10 @@ class Check:
 
 
 def verify(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Check:
-    """Checks the outputs of one case: structure, NaN and Inf, precision, values. Returns the verdict as a Check.
+    """Applies the checks in `_STEPS` to the outputs of one case. Returns the verdict as a Check.
 
-    The first check that fails gives the status."""
+    The first check that fails gives the status.
+    """
     answer = _Answer(tuple(outputs), expectation)
     failure = _described(answer, _first_failure(answer))
     if failure.status in (Status.WRONG_SHAPE, Status.WRONG_DTYPE):

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from kernel_harness.cli import cache, compare, listing, new, profile, report, run, sanitize, suite
 from kernel_harness.cli.arguments import EXIT_CODES, INTERRUPTED, PIPE_CLOSED
-from kernel_harness.core.errors import UserError
+from kernel_harness.core.errors import ProblemNotFound, UserError
 from kernel_harness.core.paths import command
 
 
@@ -70,7 +70,7 @@ def main(words: Sequence[str] | None = None) -> int:
             raise UserError(_unknown(unknown[0], with_verb(typed)[0]))
         return int(parsed.main(parsed))
     except UserError as error:
-        return _complain(str(error) + _similar_verb(typed, str(error)), error.exit_code)
+        return _complain(str(error) + _similar_verb(typed, error), error.exit_code)
     except BrokenPipeError:
         # Python flushes stdout once more at exit, which would fail and print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -97,12 +97,12 @@ def _unknown(word: str, verb: str) -> str:
     return f"{verb} does not take {word!r}; {hint}"
 
 
-def _similar_verb(typed: Sequence[str], message: str) -> str:
+def _similar_verb(typed: Sequence[str], error: UserError) -> str:
     """Returns a suggestion if the first word, taken for a problem that does not exist, resembles a verb."""
-    close = difflib.get_close_matches(typed[0], VERBS, n=1) if typed else []
-    return (
-        f". Or did you mean the verb {close[0]!r}?" if close and message.startswith(f"no problem {typed[0]!r}") else ""
-    )
+    if not isinstance(error, ProblemNotFound) or error.name not in typed[:1]:
+        return ""
+    close = difflib.get_close_matches(error.name, VERBS, n=1)
+    return f". Or did you mean the verb {close[0]!r}?" if close else ""
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

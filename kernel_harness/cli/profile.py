@@ -68,7 +68,7 @@ def main(parsed: argparse.Namespace) -> int:
         device = selection.selected("cpu" if target else options.device)
         shape = None if target and not options.shape else options.shape
         timed = problem.sized(shape, emulated=device.emulated)
-        reports = results_folder(options.results, timed, device) / "profiles"
+        reports = results_folder(options.results, timed.name, device.label) / "profiles"
         screen = terminal(sys.stdout)
         with Steps(f"{candidate.name}: ") as steps:
             text = profile(timed, candidate, device, reports, fork_server, screen, steps.tell, target)

@@ -25,7 +25,7 @@ from kernel_harness.results.record import Result, to_line
 from kernel_harness.session.run import WAITING
 
 _LOG = logging.getLogger(__name__)
-# Without a terminal, a long step is named again after so many seconds without a line.
+# Without a terminal, a long step is named again after _QUIET_S seconds without a line.
 _QUIET_S = 30.0
 
 

@@ -92,7 +92,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=positive, metavar="S",
         help="the most seconds to spend on timing all kernels, except that each is timed in 8 rounds at least, "
-        "3 under emulation (default: 60 on a GPU, 2 under emulation)",
+        "2 under emulation (default: 60 on a GPU, 2 under emulation)",
     )  # fmt: skip
     parser.add_argument(
         "--rounds", type=count, metavar="N",
@@ -152,7 +152,8 @@ def main(parsed: argparse.Namespace) -> int:
 
 def _options(parsed: argparse.Namespace) -> Options:
     if (parsed.named_problem is None) == (parsed.problem is None):
-        raise UserError(f"name one problem, such as: {shlex.join(command())} --problem matmul_tt; `list` shows them")
+        example = f"{shlex.join(command())} --problem matmul_tt"
+        raise UserError(f"give the problem once, as PROBLEM or --problem, for example: {example}; `list` shows them")
     return Options(
         problem=parsed.named_problem or parsed.problem, kernels=tuple(parsed.kernel), device=parsed.device,
         strict=parsed.strict, shape=parsed.shape, precision=parsed.precision, timeout_s=parsed.timeout,
@@ -221,20 +222,20 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], options: Options)
     if options.case is not None:
         for result in finished:
             print(f"{result.kernel}: {result.status}  {options.case}", file=out)
-        _print_failures(run, finished, out)
+        _explain(run, finished, out)
         return
     table = run.table()
     if not options.json:
         print(run.title, leaderboard.render(table), sep="\n\n")
-    _print_failures(run, finished, out)
+    _explain(run, finished, out)
     path = run.save(table)  # last, because the disk may be full: the table is then already printed
     if not options.json:
         said = [line for line in (_phases(finished), _over_budget(finished), shown(path)) if line]
         print("", *said, sep="\n")
 
 
-def _print_failures(run: StoredRun, finished: Sequence[Result], out: TextIO) -> None:
-    """Prints what a reader must know beyond the table: the remarks on kernels that passed, and each failure."""
+def _explain(run: StoredRun, finished: Sequence[Result], out: TextIO) -> None:
+    """Prints remarks on kernels that passed and the text of each failure. Writes the failure's log file."""
     from kernel_harness.results import failure_text
 
     for result in finished:
@@ -249,22 +250,25 @@ def _print_failures(run: StoredRun, finished: Sequence[Result], out: TextIO) -> 
 def _phases(finished: Sequence[Result]) -> str:
     """Returns a line with the seconds that each phase (such as build or timing) took, and the ids of the runs."""
     total: dict[str, float] = {}
-    for result in finished:
-        for phase, seconds in result.phases_s.items():
-            # Builds and checks add up; a cohort's timing is shared by all of its kernels.
-            total[phase] = max(total.get(phase, 0), seconds) if phase == "timing" else total.get(phase, 0) + seconds
+    for phase, seconds in (item for result in finished for item in result.phases_s.items()):
+        total[phase] = _timing_s(finished) if phase == "timing" else total.get(phase, 0) + seconds
     phases = [f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue"]
     return ", ".join([*phases, *(f"run {name}" for name in dict.fromkeys(r.run for r in finished))])
+
+
+def _timing_s(finished: Sequence[Result]) -> float:
+    """Returns the seconds that the timing of all cohorts took. The kernels of one cohort share one equal number."""
+    return sum({result.phases_s["timing"] for result in finished if "timing" in result.phases_s})
 
 
 def _over_budget(finished: Sequence[Result]) -> str:
     """Returns a line that says why timing took longer than `--budget` allows; empty if it did not."""
     from kernel_harness.timing.stopping import least_rounds
 
-    timed = max((r for r in finished if "timing" in r.phases_s), key=lambda r: r.phases_s["timing"], default=None)
+    timed = next((result for result in finished if "timing" in result.phases_s), None)
     if timed is None or timed.settings.budget_s is None or timed.settings.rounds is not None:
         return ""
-    if timed.phases_s["timing"] <= timed.settings.budget_s:
+    if _timing_s(finished) <= timed.settings.budget_s:
         return ""
     return (
         f"Timing took longer than --budget {timed.settings.budget_s:g}: the budget does not limit the first "

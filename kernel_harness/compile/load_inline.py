@@ -6,9 +6,7 @@ import functools
 import inspect
 import re
 import sys
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -27,35 +25,21 @@ _INCLUDES_FILE = re.compile(r'^\s*#\s*include\s*"', re.MULTILINE)
 Builder = Callable[[Sources], tuple[Path, bool]]
 
 
-@dataclass
-class Log:
-    """The list of one candidate's builds, in order.
-
-    Each entry has the keys `name`, `seconds`, and `cached`: whether the build cache already held the library.
-    """
-
-    entries: list[dict[str, Any]] = field(default_factory=list)
-
-
-def install(builder: Builder, candidate: CandidateFile) -> Log:
+def install(builder: Builder, candidate: CandidateFile) -> None:
     """Replaces torch's load_inline and load in this process by functions that build with `builder`.
 
     torch itself still builds what load is given if that is several files of one language, or includes files beside it.
-    Error messages show lines of the file `candidate`, to which each later call adds its sources. Returns the log to
-    which each later call adds its build.
+    Error messages show lines of the file `candidate`, to which each later call adds its sources.
     """
     from torch.utils import cpp_extension  # here, because a process that needs no torch must not wait for it
 
-    log = Log()
     signature()
 
     def load_inline(*args: Any, **kwargs: Any) -> Any:
         sources = from_arguments(*args, **kwargs)
         candidate.add(sources)
-        start = time.perf_counter()
         with readable_errors(candidate, sources.functions or ()):
-            library, cached = builder(sources)
-        log.entries.append({"name": sources.name, "seconds": time.perf_counter() - start, "cached": cached})
+            library, _ = builder(sources)
         if signature().bind(*args, **kwargs).arguments.get("is_python_module", True):
             return load(library, candidate)
         return load_operators(library, candidate)
@@ -74,7 +58,6 @@ def install(builder: Builder, candidate: CandidateFile) -> Log:
 
     load_inline.__doc__ = cpp_extension.load_inline.__doc__
     cpp_extension.load_inline, cpp_extension.load = load_inline, load_files
-    return log
 
 
 def _read(files: str | Sequence[str]) -> dict[str, list[str]]:

@@ -159,7 +159,10 @@ class Cuda:
             leaf.view(memory).copy_(tensor, non_blocking=True)
 
     def release_unused(self) -> None:
-        """Gives memory of the device back that torch keeps for later and does not use, unless it is little."""
+        """Returns to the driver the memory that torch caches and does not use, unless it is little.
+
+        It is little if it exceeds neither _LITTLE_BYTES nor _LITTLE_SHARE of the device's free memory.
+        """
         unused = self._unused_bytes()
         if unused <= _VERY_LITTLE_BYTES:
             return
@@ -177,8 +180,8 @@ class Cuda:
     def hold_at(self, gate: Gate, deliver: Callable[[Any], bool]) -> Hold:
         """Returns a hold of this device's current stream that ends when the judge opens `gate`.
 
-        `deliver` enqueues the copies of a call's outputs, and returns whether there is memory for them. Raises
-        CannotShare if this machine's device cannot wait for the gate.
+        `deliver` enqueues copies of a call's outputs to the shared memory, and returns whether the outputs fit there.
+        Raises CannotShare if this machine's device cannot wait for the gate.
         """
         return AtGate(gate, self.torch_device, deliver)
 

@@ -33,7 +33,7 @@ class Sleep:
         self._cycles = cycles
 
     def begin(self) -> None:
-        """Enqueues a kernel that takes so many cycles."""
+        """Enqueues a kernel that takes `cycles` clock cycles."""
         torch.cuda._sleep(self._cycles)
 
     def end(self, result: Any) -> None:

@@ -157,7 +157,10 @@ class WorkerDevice(Protocol):
         """Makes, in the fork server, the preparations that workers inherit, such as an emulated CUDA device."""
 
     def open(self) -> None:
-        """Makes, in a worker before it loads its candidate, the preparations that a fork does not inherit."""
+        """Opens the device in a worker before the worker loads a candidate, for example creates its CUDA context.
+
+        A fork does not inherit this.
+        """
 
     def build(self, sources: Sources, folder: Path, /) -> None:
         """Builds the candidate's library, a single .so file, in the empty folder `folder`.
@@ -189,7 +192,7 @@ class WorkerDevice(Protocol):
         """
 
     def release_unused(self) -> None:
-        """Gives memory of the device back that torch keeps for later and does not use, unless it is little."""
+        """Returns to the device the memory that torch caches and does not use, unless it is little."""
 
     def has_free(self, size: int) -> bool:
         """Returns whether `size` bytes of the memory in which a call computes are free."""
@@ -225,8 +228,8 @@ class WaitsAtGates(Protocol):
     def hold_at(self, gate: Gate, deliver: Callable[[Any], bool]) -> Hold:
         """Returns a hold of the current stream that ends when the judge opens `gate`.
 
-        `deliver` enqueues the copies of a call's outputs, and returns whether there is memory for them. Raises
-        CannotShare if this machine's device cannot wait for the gate.
+        `deliver` enqueues copies of a call's outputs to the shared memory, and returns whether the outputs fit there.
+        Raises CannotShare if this machine's device cannot wait for the gate.
         """
 
 

@@ -1,7 +1,7 @@
-"""Finds CUDA constructs that the emulator cannot run, in the log of a compiler that rejected a source.
+"""Recognizes CUDA constructs that the emulator lacks.
 
-The compiler decides after its preprocessor, so a construct in `#if 0` or in an unused macro does not count. A name that
-CUDA does not have, either, is not such a construct. It is the author's mistake and stays a compile error.
+`mark` makes them compile errors in the source, and `find_in_log` finds these errors in the compiler's log. Code that
+the preprocessor removes does not count. A name that CUDA does not have is the author's mistake and stays an error.
 """
 
 from __future__ import annotations

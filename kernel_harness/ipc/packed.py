@@ -26,14 +26,13 @@ class Packed:
     size: int
 
 
-def pack(inputs: Any, lead_bytes: int = 0, *, device: str | None = None) -> Packed:
+def pack(inputs: Any, *, device: str | None = None) -> Packed:
     """Finds a place in a buffer for each tensor of `inputs`, and returns the inputs with their places as a Packed.
 
-    A tensor that is not on `device` is copied there. If `device` is None, no tensor is copied. `lead_bytes` moves all
-    places towards the buffer's end; it must be a multiple of tensors.CANARY_BYTES. Raises tensors.Unreadable if an
-    input has a type that cannot be sent to another process.
+    A tensor that is not on `device` is copied there. If `device` is None, no tensor is copied. Raises
+    tensors.Unreadable if an input has a type that cannot be sent to another process.
     """
     structure, found = tensors.flatten(inputs)
-    leaves, size = tensors.layout(found, lead_bytes)
+    leaves, size = tensors.layout(found)
     placed = found if device is None else [tensor.to(device) for tensor in found]
     return Packed(structure, tuple(placed), tuple(leaves), size)

@@ -200,24 +200,31 @@ def skeleton(structure: Any) -> Any:
 
 
 def outline(structure: Any) -> str:
-    """Returns a structure from `flatten`, or a result of `skeleton`, in Python's notation, for error messages."""
-    shape = structure if structure == "tensor" else skeleton(structure)
-    if shape == "tensor":
-        return "tensor"
-    ((kind, content),) = shape.items()
-    if kind in ("list", "tuple"):
-        items = ", ".join("tensor" if item == "tensor" else outline(item) for item in content)
-        return f"({items})"
+    """Returns the nesting of an output as text for messages, for example `(tensor, 2)`.
+
+    `structure` is a result of `flatten`.
+    """
+    ((kind, content),) = structure.items()
+    match kind:
+        case "tensor":
+            return "tensor"
+        case "list":
+            return f"[{', '.join(map(outline, content))}]"
+        case "tuple":
+            return f"({', '.join(map(outline, content))}{',' if len(content) == 1 else ''})"
+        case "dict":
+            return f"{{{', '.join(f'{outline(key)}: {outline(value)}' for key, value in content)}}}"
+        case "float" | "dtype":  # infinity, NaN, or the name of a dtype
+            return str(content)
     return repr(content)
 
 
-def layout(tensors: Iterable[torch.Tensor], lead_bytes: int = 0) -> tuple[list[Leaf], int]:
+def layout(tensors: Iterable[torch.Tensor]) -> tuple[list[Leaf], int]:
     """Returns a description of each tensor's place in one buffer, and the size of that buffer in bytes.
 
     The places leave room for known bytes (canaries) before and after each tensor, which reveal writes outside a tensor.
-    `lead_bytes` moves all tensors towards the buffer's end; it must be a multiple of CANARY_BYTES.
     """
-    leaves, offset = [], CANARY_BYTES + lead_bytes
+    leaves, offset = [], CANARY_BYTES
     for tensor in tensors:
         dense = tensor.stride() if _is_dense(tensor) else tensor.contiguous().stride()
         leaf = Leaf(tensor.dtype, tuple(tensor.shape), tuple(dense), offset)

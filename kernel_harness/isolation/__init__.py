@@ -31,7 +31,8 @@ class Kind(StrEnum):
 
     BUBBLEWRAP: the program `bwrap` runs the fork server in its own namespaces. This kind is for machines that allow
     only `bwrap` to create namespaces. All workers share them. What protects workers from each other is the same as for
-    LANDLOCK, without Landlock if the Linux kernel lacks it.
+    LANDLOCK, without Landlock if the Linux kernel lacks it. The fork server starts before the problem is known, so
+    `bwrap` itself hides only the folders of problems and results (`hidden_from_workers`).
 
     LANDLOCK: no namespaces. A worker writes only to its own folder and to harmless devices, cannot read hidden paths,
     and, if Landlock's version can forbid it, uses no TCP and signals no other process. Capabilities are dropped, and
@@ -67,9 +68,11 @@ def weaker(kind: Kind) -> Kind:
 def enter(kind: Kind, folder: Path, hidden: Sequence[Path]) -> None:
     """Puts this process, a worker, behind a wall of the kind `kind`, and makes `folder` its working directory.
 
-    The wall cannot be left again. Behind every wall except NONE, `folder` is writable and the paths in `hidden` cannot
-    be read; the class Kind says what else is forbidden. A path in `hidden` stays readable if it contains files that
-    workers need, such as the compiler. Raises OSError if this process cannot enter the wall.
+    The wall cannot be left again. Behind every wall except NONE, `folder` is writable; the class Kind says what is
+    forbidden. Behind NAMESPACES, and where the Linux kernel has Landlock, the paths in `hidden` cannot be read. Behind
+    BUBBLEWRAP without Landlock, only the paths that the fork server was started with are hidden. A path in `hidden`
+    stays readable if it contains files that workers need, such as the compiler. Raises OSError if this process cannot
+    enter the wall.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # If the machine runs out of memory, Linux should kill a worker, not the judge.

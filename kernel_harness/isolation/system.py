@@ -45,7 +45,9 @@ def number(name: str) -> int:
     try:
         return NUMBERS[platform.machine()][name]
     except KeyError:
-        raise OSError(f"the system calls of {platform.machine()} are not known") from None
+        raise OSError(
+            f"the harness has no system call numbers for the processor architecture {platform.machine()}"
+        ) from None
 
 
 def call(name: str, *arguments: object) -> int:

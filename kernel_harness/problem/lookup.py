@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kernel_harness.core.arms import RESERVED
-from kernel_harness.core.errors import UserError
+from kernel_harness.core.errors import NotFound, ProblemNotFound, UserError
 from kernel_harness.core.paths import kernel_folders, problem_folders
 from kernel_harness.problem import candidate as candidates
 from kernel_harness.problem import problem as problems
@@ -19,13 +19,6 @@ from kernel_harness.problem.problem import Problem
 
 # A source text that begins with one of these strings is a .cu file. Any other source text is Python.
 _CUDA_BEGINNINGS = ("//", "/*", "#include", "#define", "#pragma", "#if")
-
-
-class NotFound(UserError):
-    """The error raised if a name selects no problem or kernel, or several kernels where one is needed.
-
-    For an unknown name, the message suggests a similar name.
-    """
 
 
 def problem(name: str, root: Path) -> Problem:
@@ -45,7 +38,7 @@ def existing_problem_path(name: str, root: Path) -> Path:
     """
     path = problem_path(name, root)
     if path is None:
-        raise NotFound(f"no problem {name!r}{_close(name, problem_names(root))}")
+        raise ProblemNotFound(f"no problem {name!r}{_close(name, problem_names(root))}", name)
     return path
 
 

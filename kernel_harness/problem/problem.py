@@ -113,9 +113,9 @@ class Problem:
         return here.at(self.cpu_shape if hasattr(self.module, "CPU_SHAPE") else sizing.fitted(here))
 
     def sized(self, shape: Mapping[str, Any] | None, *, emulated: bool) -> Problem:
-        """Returns the problem for a device, at the sizes in `shape`; None stands for the file's own size.
+        """Returns the problem for a device. `shape` None selects the sizes in the file, `{}` the device's usual sizes.
 
-        A constant without a value has its usual one (`on`). Raises ProblemError for an unknown constant.
+        Constants that are missing in `shape` keep their usual sizes. Raises ProblemError for an unknown constant.
         """
         here = replace(self, emulated=emulated)
         if shape is None:

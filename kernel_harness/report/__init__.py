@@ -23,7 +23,7 @@ from kernel_harness.results.journal import Journal, writing
 from kernel_harness.results.line_profile import StoredProfile
 from kernel_harness.results.record import Result
 
-MOST_SOURCES = 100  # a page lists at most so many kernel sources: each listing takes 30 kB
+MOST_SOURCES = 100  # a page lists at most MOST_SOURCES kernel sources: each listing takes 30 kB
 
 
 def pages(problems: Sequence[str], results: Path, root: Path) -> list[Path]:

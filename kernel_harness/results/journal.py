@@ -12,15 +12,9 @@ from contextlib import contextmanager
 from functools import cache
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.results.record import NotARecord, Result, from_line, to_line
-
-# These modules import torch. Reading stored results must not need torch.
-if TYPE_CHECKING:
-    from kernel_harness.device import Device
-    from kernel_harness.problem.problem import Problem
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,9 +36,9 @@ def writing(path: Path) -> Iterator[None]:
         ) from None
 
 
-def results_folder(results: Path, problem: Problem, device: Device) -> Path:
-    """Returns the folder for one problem's results on one device: `results`/<problem>/<device>."""
-    return results / problem.name / device.label
+def results_folder(results: Path, problem: str, label: str) -> Path:
+    """Returns the folder for the results of the problem named `problem` on the device with the label `label`."""
+    return results / problem / label
 
 
 class Journal:

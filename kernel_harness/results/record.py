@@ -19,15 +19,14 @@ from kernel_harness.checking.verify import Check
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.precision import Precision, Tolerance
 from kernel_harness.core.status import Status
+from kernel_harness.problem.problem import OWN
 from kernel_harness.results import codec
 from kernel_harness.timing.statistics import Interval, Timing
 
-# A line of runs.jsonl holds at most so many characters of a log. The whole log is in a separate file.
+# A line of runs.jsonl holds at most _KEPT_LOG characters of a log. The whole log is in a separate file.
 _KEPT_LOG = 20_000
 NOT_TIMED_YET = "The kernel passed its checks; the run ended before the kernel was timed."
 """The reason in the interim result of a candidate that waits to be timed. The final result replaces that result."""
-# The name of the distribution that draws the problem's own inputs.
-_OWN = "own"
 
 
 class NotARecord(ValueError):
@@ -203,7 +202,7 @@ class Result:
 
         The value is that of the check at the timed shape with inputs from the problem's own distribution.
         """
-        own = (c for c in self.checks if c.distribution == _OWN and dict(c.shape) == dict(self.shape))
+        own = (c for c in self.checks if c.distribution == OWN and dict(c.shape) == dict(self.shape))
         return next((c.max_abs_error for c in own if c.max_abs_error is not None), None)
 
     @property

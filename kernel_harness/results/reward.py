@@ -11,10 +11,8 @@ LEAST = 0.01
 def reward(result: Result) -> float:
     """Returns the reward of a kernel: 0 if it did not pass, else the lower bound of its speedup's 95% interval.
 
-    The lower bound, and not the estimate, because a program that learns from many noisy estimates would learn to seek
-    lucky ones. A kernel that passed gets at least LEAST, however slow it is, so right is always better than wrong. It
-    gets LEAST, too, if it passed and was not timed, or in too few rounds for an interval. Under emulation, where times
-    say nothing about a GPU, a kernel that passed gets 1.
+    A kernel that passed gets at least LEAST, so right is always better than wrong. It gets LEAST, too, if it has no
+    time, or too few rounds for an interval. Under emulation, a kernel that passed gets 1. docs/suites.md says why.
     """
     if not result.passed:
         return 0.0

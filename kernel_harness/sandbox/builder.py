@@ -106,7 +106,7 @@ class BuildService:
     def _ask(self, request: Build, timeout_s: float) -> Received[Any]:
         """Sends the request to a new worker, and returns the reply."""
         with self._factory.spawn(self._limits) as worker:
-            return worker.exchange(request, Library, timeout_s=timeout_s)
+            return worker.request(request, Library, timeout_s=timeout_s)
 
 
 class _NoLibrary(Exception):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import psutil
 import torch
 
-from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.device import ROOM, Device, SharedMemory
+from kernel_harness.device.host_memory import host_memory
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.gate import GATE_BYTES, Gate
 from kernel_harness.ipc.messages import Purpose, Share
@@ -25,7 +25,6 @@ _FIRST_BYTES = 1 << 21  # what CUDA allocates at least
 # than _LITTLE_BYTES. Otherwise the inputs and outputs of all candidates would be in memory at once.
 _KEPT_BYTES = 1 << 31
 _LITTLE_BYTES = 1 << 26
-_LOCKED = 4  # memory is not locked if less than this many times its size is free on the host
 
 
 class Exchange:
@@ -153,23 +152,6 @@ class Exchange:
         piece = self._pieces.pop(purpose, None)
         if piece is not None:
             piece.close()
-
-
-def host_memory(like: torch.Tensor) -> torch.Tensor:
-    """Returns new host memory for a copy of a GPU's tensor, if possible in locked pages, which a GPU copies faster.
-
-    torch takes up to twice as many locked pages as needed, and keeps them for later. Raises EnvironmentLacking if the
-    host has too little memory.
-    """
-    locked = psutil.virtual_memory().available > _LOCKED * like.nbytes
-    for pin_memory in (locked, False):
-        try:
-            return torch.empty_like(like, device="cpu", pin_memory=pin_memory)
-        except RuntimeError:  # the system locks no more pages, or has no more memory
-            continue
-    raise EnvironmentLacking(
-        f"The device is short of memory, and the host has none for {like.nbytes / 1e9:.2f} GB of inputs or outputs."
-    )
 
 
 def _wait(memory: torch.Tensor) -> None:

@@ -119,7 +119,7 @@ class ForkServer:
         return WorkerProcess(self, WorkerHandles(pid, inner_pid, ours, read, folder), limits)
 
     def file_bytes(self, pid: int, folder: Path) -> int:
-        """Returns the size in bytes of the files that a worker keeps in memory; 0 if its files are on disk.
+        """Returns the bytes of the worker's files in memory. Counted only behind NAMESPACES; 0 behind any other wall.
 
         `pid` is the worker's process number in the judge's namespace, and `folder` is the worker's own folder.
         """

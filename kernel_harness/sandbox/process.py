@@ -47,7 +47,7 @@ _PIPE_BYTES = 1 << 20
 R = TypeVar("R", bound=Message)
 
 Wait = Callable[[Callable[[], bool], float | None], bool]
-"""A function that waits until a condition holds, for at most so many seconds if not None.
+"""A function that waits until a condition holds, for at most the given number of seconds if not None.
 
 Returns whether the condition holds. The wait also ends when the worker has replied."""
 
@@ -102,7 +102,7 @@ class Parent(Protocol):
         """
 
     def file_bytes(self, pid: int, folder: Path) -> int:
-        """Returns the size in bytes of the files that a worker keeps in memory; 0 if its files are on disk.
+        """Returns the bytes of the worker's files in memory. Counted only behind NAMESPACES; 0 behind any other wall.
 
         `pid` is the worker's process number in the judge's namespace, and `folder` is the worker's own folder.
         """
@@ -167,11 +167,11 @@ class WorkerProcess:
         WorkerTimedOut after `timeout_s` seconds, WorkerCrashed and WorkerMisbehaved. After one of these exceptions, the
         worker is dead. `meanwhile` is called between the request and the reply.
         """
-        received = self.exchange(request, expected, descriptors, timeout_s=timeout_s, meanwhile=meanwhile)
+        received = self.request(request, expected, descriptors, timeout_s=timeout_s, meanwhile=meanwhile)
         received.close()
         return received.message
 
-    def exchange(
+    def request(
         self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float,
         meanwhile: Meanwhile | None = None,
     ) -> Received[R | Failure | BuildWanted]:  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -440,7 +439,3 @@ def _first_lines(text: str, count: int = 3) -> str:
 def _with_last_line(message: str, output: str) -> str:
     last = next((line.strip() for line in reversed(output.split("\n")) if line.strip()), "")
     return f"{message} Last line of its output: {last[:300]}" if last else message
-
-
-if sys.platform != "linux":
-    raise ImportError("The harness needs Linux: it uses memfd, subreapers and /proc.")

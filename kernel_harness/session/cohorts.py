@@ -85,7 +85,7 @@ def _time_cohort(
     started = time.perf_counter()
     again: dict[str, Checked] = {}
     interruption: KeyboardInterrupt | None = None
-    terms = run.record.terms(series.baseline_ms)
+    terms = run.facts.terms(series.baseline_ms)
     run.reference.make_room()
     with ExitStack() as processes:
         for checked in cohort.values():
@@ -95,7 +95,7 @@ def _time_cohort(
         except CompanionMissing as missing:
             yield from _untimed_for(run, cohort, str(missing))
             if missing.name != SENTINEL:
-                yield failed(of_baseline(run.record, missing.name), missing.fault)
+                yield failed(of_baseline(run.facts, missing.name), missing.fault)
             return {}
         arms = [_arm(run, checked, processes) for checked in cohort.values()]
         live = Cohort([*arms, *beside], run.device)
@@ -108,7 +108,7 @@ def _time_cohort(
             return {}
     measured = live.measured()
     reported = [name for name in measured.arms if _is_reported(run, measured, name, series, again)]
-    results = untimed(run.record, reported, {name: (c.candidate, c.outcome) for name, c in cohort.items()})
+    results = untimed(run.facts, reported, {name: (c.candidate, c.outcome) for name, c in cohort.items()})
     yield from timed(results, measured, terms, time.perf_counter() - started)
     if not again and series.baseline_ms is None and any(r.rejected is None for r in measured.accepted):
         series.baseline_ms = summarize(measured.accepted, BASELINE, None).time_ms
@@ -119,7 +119,7 @@ def _time_cohort(
 
 def _untimed_for(run: RunContext, cohort: Mapping[str, Checked], reason: str) -> Iterator[Result]:
     for checked in cohort.values():
-        yield left_untimed(of_candidate(run.record, checked.candidate, checked.outcome), reason)
+        yield left_untimed(of_candidate(run.facts, checked.candidate, checked.outcome), reason)
 
 
 def _measure(
@@ -131,7 +131,7 @@ def _measure(
     dictionaries by name: `cohort` with the work of each candidate's own kernels in its outcome, and the candidates
     that must be timed again because others disturbed them.
     """
-    tell, start = _teller(run, cohort), partial(_another_process, run, cohort)
+    tell, start = _teller(run, cohort), partial(_start_arm, run, cohort)
     time_rounds(live, run.reference, stop, tell, start)
     looked_at = dict(cohort)
     for arm in live.candidates:
@@ -169,7 +169,7 @@ def _arm(run: RunContext, checked: Checked, processes: ExitStack) -> Arm:
     assert subject is not None
     if subject.closed:
         try:
-            subject = _another_process(run, {name: checked}, name)
+            subject = _start_arm(run, {name: checked}, name)
         except (Fault, Refused) as error:
             fault = error if isinstance(error, Fault) else Fault(Status.RUNTIME_ERROR, str(error))
     arm = Arm(name, subject, fault=fault)
@@ -177,7 +177,7 @@ def _arm(run: RunContext, checked: Checked, processes: ExitStack) -> Arm:
     return arm
 
 
-def _another_process(run: RunContext, cohort: Mapping[str, Checked], name: str) -> Subject:
+def _start_arm(run: RunContext, cohort: Mapping[str, Checked], name: str) -> Subject:
     """Starts a new worker process for the arm `name`, builds the arm's model there, and returns the process.
 
     `name` is "torch" or the name of a candidate in `cohort`. Raises Fault or Refused if the model cannot be built.

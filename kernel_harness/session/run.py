@@ -15,7 +15,7 @@ from kernel_harness.sandbox.faults import CannotStart, Fault
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session.settings import Settings
-from kernel_harness.session.summary import Context
+from kernel_harness.session.summary import RunFacts
 from kernel_harness.timing.baselines import ModelSource
 
 WAITING = "waiting"
@@ -49,10 +49,10 @@ class SilentObserver:
 class RunContext:
     """What the steps of a run share: facts, the source of right answers, the observer and the fork server.
 
-    `record` holds the facts that every result of the run contains.
+    `facts` holds the facts that every result of the run contains.
     """
 
-    record: Context
+    facts: RunFacts
     reference: Reference
     observer: Observer
     fork_server: ForkServer
@@ -60,22 +60,22 @@ class RunContext:
     @property
     def problem(self) -> Problem:
         """Returns the problem with the values of its size constants (`M`, `N`, ...) at which candidates are timed."""
-        return self.record.problem
+        return self.facts.problem
 
     @property
     def device(self) -> Device:
         """Returns the device on which candidates are checked and timed."""
-        return self.record.device
+        return self.facts.device
 
     @property
     def settings(self) -> Settings:
         """Returns the user's choices for the run."""
-        return self.record.settings
+        return self.facts.settings
 
     @property
     def cases(self) -> Sequence[Case]:
         """Returns the cases that each candidate is checked on."""
-        return self.record.cases
+        return self.facts.cases
 
     def new_subject(self) -> Subject:
         """Returns a new worker process that holds no model. Raises Fault if the process cannot open the device."""

@@ -28,7 +28,7 @@ from kernel_harness.session.cohorts import COHORT, Series, time_cohorts
 from kernel_harness.session.companions import Companions
 from kernel_harness.session.run import Observer, RunContext
 from kernel_harness.session.settings import Settings
-from kernel_harness.session.summary import Context, of_candidate
+from kernel_harness.session.summary import RunFacts, of_candidate
 
 # The largest number of candidates in a batch. A checked candidate holds a worker process until it is timed, so a
 # thousand candidates cannot be checked at once.
@@ -76,8 +76,8 @@ class Session:
         self.reference.note_free_memory()
         environment = {**self.device.environment(), **host_environment()}
         self.fork_server.prepare(self.device.name, self._hidden)
-        common = Context(self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation)
-        self.run = RunContext(common, self.reference, self.observer, self.fork_server)
+        facts = RunFacts(self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation)
+        self.context = RunContext(facts, self.reference, self.observer, self.fork_server)
         return self
 
     def __exit__(
@@ -101,7 +101,7 @@ class Session:
 
         The build runs in another thread, also while `judge` checks and times other candidates.
         """
-        self._ahead.start(self.run, candidate)
+        self._ahead.start(self.context, candidate)
 
     def is_built(self, candidate: Candidate) -> bool:
         """Returns whether the build that `build_ahead` began for the candidate has ended, successfully or not."""
@@ -129,8 +129,8 @@ class Session:
         each candidate that has passed its checks and waits to be timed.
         Raises EnvironmentLacking if the device has too little memory to compute the right answer.
         """
-        own = replace(self.run.record, run=record.new_run_id(), kernels=len(candidates))
-        run = replace(self.run, record=own)
+        own = replace(self.context.facts, run=record.new_run_id(), kernels=len(candidates))
+        run = replace(self.context, facts=own)
         series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0)
         settled: list[Result] = []
 
@@ -145,9 +145,9 @@ class Session:
             for batch in _batches(candidates, run.settings.baseline):
                 for checked in check_all(run, batch, turn.take, self._ahead):
                     wanted = checked.outcome.passed and run.settings.case is None
-                    if wanted and run.record.problem_remark != self.problem_remark:
-                        run = replace(run, record=replace(run.record, problem_remark=self.problem_remark))
-                    result = of_candidate(run.record, checked.candidate, checked.outcome)
+                    if wanted and run.facts.problem_remark != self.problem_remark:
+                        run = replace(run, facts=replace(run.facts, problem_remark=self.problem_remark))
+                    result = of_candidate(run.facts, checked.candidate, checked.outcome)
                     if wanted:
                         _add(passed, checked)
                         keep(replace(result, reason=NOT_TIMED_YET))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from kernel_harness.core.errors import NotFound
 from kernel_harness.device import selection
 from kernel_harness.problem import lookup
 from kernel_harness.problem.candidate import Candidate
@@ -68,7 +69,7 @@ class StoredRun:
         check_baseline(request.settings.baseline, emulated=device.emulated, kernels=names)
         self.shape = problem.shape
         problem.check_inputs()
-        self.journal = Journal(results_folder(request.results, problem, device))
+        self.journal = Journal(results_folder(request.results, problem.name, device.label))
         self.journal.check_writable()
         self.stored: set[str] = set()
         self._session = Session(problem, device, request.settings, observer, fork_server, [request.results])
@@ -108,7 +109,7 @@ class StoredRun:
             time.sleep(_POLL_S)
             try:
                 found = lookup.kernels(self._request.kernels, self._problem_name, Path.cwd())
-            except (lookup.NotFound, OSError):
+            except (NotFound, OSError):
                 continue  # an editor may remove a file for a moment while it replaces it
             changed = [c for c in found if c.source.strip() and before.get(c.name) != c.source]
             if changed:

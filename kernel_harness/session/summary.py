@@ -40,7 +40,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Context:
+class RunFacts:
     """The facts that every result of a run contains.
 
     `kernels` is the number of kernels that the run is to judge. `problem_remark` says what the checks of the problem
@@ -126,13 +126,13 @@ class Context:
         return {}
 
 
-def of_candidate(context: Context, candidate: Candidate, outcome: CheckOutcome) -> Result:
+def of_candidate(facts: RunFacts, candidate: Candidate, outcome: CheckOutcome) -> Result:
     """Builds the Result of a candidate that was checked and not timed."""
     shapes = dict.fromkeys(shape_text(check.shape) for check in outcome.checks)
-    return context.result(
+    return facts.result(
         candidate.name,
         outcome.status,
-        outcome.reason or _remarks(context, candidate, outcome),
+        outcome.reason or _remarks(facts, candidate, outcome),
         candidate.sha256,
         title=candidate.title,
         checks=outcome.checks,
@@ -142,22 +142,22 @@ def of_candidate(context: Context, candidate: Candidate, outcome: CheckOutcome) 
         first_call_ms=outcome.first_call_ms,
         log=outcome.log,
         remark=outcome.remark,
-        reproduce=command(context.problem, context.device, context.settings, candidate, outcome.failed_case),
+        reproduce=command(facts.problem, facts.device, facts.settings, candidate, outcome.failed_case),
     )
 
 
-def _remarks(context: Context, candidate: Candidate, outcome: CheckOutcome) -> str:
+def _remarks(facts: RunFacts, candidate: Candidate, outcome: CheckOutcome) -> str:
     if outcome.status is not Status.PASSED:
         return ""
-    emulated = context.device.emulated
+    emulated = facts.device.emulated
     found = remarks.on(candidate.source, outcome.launches, outcome.own_share, emulated=emulated)
     if emulated and candidate.imports_triton:
         found.append(
             "Remark: Triton's interpreter ran the kernels, one program after the other, so it cannot find a race "
             "between programs or a kernel that Triton does not compile."
         )
-    checked = context.problem.parameters if any(c.distribution == PARAMETERS for c in outcome.checks) else ()
-    neutral = {name: value for name, value in context.problem.neutral_state.items() if name not in checked}
+    checked = facts.problem.parameters if any(c.distribution == PARAMETERS for c in outcome.checks) else ()
+    neutral = {name: value for name, value in facts.problem.neutral_state.items() if name not in checked}
     if neutral:
         initial = ", ".join(f"{name} ({value:g})" for name, value in neutral.items())
         found.append(
@@ -167,21 +167,21 @@ def _remarks(context: Context, candidate: Candidate, outcome: CheckOutcome) -> s
     return " ".join(found)
 
 
-def of_baseline(context: Context, name: str) -> Result:
+def of_baseline(facts: RunFacts, name: str) -> Result:
     """Builds the Result of the baseline `name`, without a time."""
     title = "the reference, run eagerly" if name == BASELINE else f"the reference by {name}"
-    return context.result(name, Status.PASSED, "", "", kind=Kind.BASELINE, title=title)
+    return facts.result(name, Status.PASSED, "", "", kind=Kind.BASELINE, title=title)
 
 
 def untimed(
-    context: Context, names: Iterable[str], candidates: Mapping[str, tuple[Candidate, CheckOutcome]]
+    facts: RunFacts, names: Iterable[str], candidates: Mapping[str, tuple[Candidate, CheckOutcome]]
 ) -> Iterator[Result]:
     """Yields a Result without times for each arm in `names`.
 
     `candidates` holds the candidates of the cohort by name. An arm that is not among them is a baseline.
     """
     for name in names:
-        yield of_candidate(context, *candidates[name]) if name in candidates else of_baseline(context, name)
+        yield of_candidate(facts, *candidates[name]) if name in candidates else of_baseline(facts, name)
 
 
 def timed(results: Iterable[Result], cohort: Measurements, terms: Terms, seconds: float) -> Iterator[Result]:

@@ -25,9 +25,9 @@ from kernel_harness.suite.workplace import Workplace
 
 _LOG = logging.getLogger(__name__)
 _TICK_S = 0.5
-# After so many evaluators in a row that ended before they judged a candidate, the dispatcher gives up.
+# The dispatcher gives up after _MOST_FAILED_STARTS evaluators in a row that ended before they judged a candidate.
 _MOST_FAILED_STARTS = 3
-# After so many evaluators that ended while they judged it, a candidate is broken.
+# A candidate is broken after _MOST_ATTEMPTS evaluators that ended while they judged it.
 _MOST_ATTEMPTS = 2
 # An evaluator that says nothing for this time while it judges a candidate is killed. Each step of a candidate has its
 # own limit, so only the judge's own work, such as a reference that never returns, reaches this one.

@@ -129,8 +129,8 @@ class Driver:
             self._plan(self._facts)
         elif self._facts.label != label:
             raise UserError(
-                f"the suite in {self._journal.folder} is of the device {self._facts.device}, and this is {device}; "
-                "choose another --name"
+                f"the suite in {self._journal.folder} was judged on {self._facts.device}; the device is now {device}. "
+                "Choose another --name"
             )
 
     def _store(self, task: Task, lines: Sequence[str], seconds: float) -> None:

@@ -16,7 +16,7 @@ from kernel_harness.suite.collection import natural
 from kernel_harness.suite.entry import Entry
 from kernel_harness.suite.summary import EMULATED_NOTE, Summary
 
-# The page lists the verdicts of at most so many candidates: each takes a quarter of a kilobyte.
+# The page lists the verdicts of at most MOST_LISTED candidates: each takes a quarter of a kilobyte.
 MOST_LISTED = 5000
 # A column is named after a candidate if the names fill the columns; otherwise each column is a place in its problem.
 _LEAST_FILLED = 0.5

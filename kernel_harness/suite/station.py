@@ -98,7 +98,8 @@ class Station:
         """Judges the candidate of an assignment that `next` returned.
 
         Returns the candidate's result first, then the results of the baselines that were timed beside it.
-        Raises ProblemUnusable if the problem cannot be used, and ForkServerGone if the fork server has ended.
+        Raises ForkServerGone if the fork server has ended, and ProblemUnusable if the problem cannot be used. Before
+        ProblemUnusable, all processes are ended, and the builds of the assignments that wait are started again.
         """
         self._leave_other_problems(assignment.name)
         try:

@@ -23,13 +23,13 @@ TURNS_SHARE = 0.0025
 # in which the host takes part 25 us, even compared with such calls of torch. In a few rounds a single disturbance can
 # make a difference of a tenth of a millisecond.
 STREAMS_MS, HOST_MS, FEW_ROUNDS_MS = 0.03, 0.05, 0.1
-# The judge writes the inputs of a call that works in several streams by so many ms later.
+# An arm's calls work in several streams if the judge needs more than _SLOW_FILL_MS longer to write their inputs.
 _SLOW_FILL_MS = 1.0
 # Events around an empty kernel measure 2 to 3 us. A shorter time in a worker's report is treated as missing.
 LEAST_MS = 5e-4
 # Enqueuing a deep network takes torch tens of milliseconds.
 MOST_HOLD_S, LEAST_HOLD_S = 0.128, 0.002
-# An arm waits for the device after so many exposed calls. Ten calls that are not exposed make up for one.
+# An arm waits for the device after _EXPOSURES exposed calls. A call that is not exposed takes _FORGIVEN off this count.
 _EXPOSURES, _FORGIVEN = 4, 0.1
 # A GPU runs the work of one process at a time, for up to 2 ms (measured on an H200). Work that waits in several streams
 # keeps a process on the device for so long, and only then can the judge's copy of the inputs begin.

@@ -11,11 +11,6 @@ from kernel_harness.checking.cases import Reference
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.problem import OWN
 
-# The offset of the inputs in the buffer is one of these at random. A candidate therefore cannot recognise inputs by
-# their address.
-LEADS_BYTES = (0, 4096)
-
-
 # One timed round in OTHERS_EVERY has inputs of another distribution than the problem's own.
 OTHERS_EVERY = 8
 
@@ -41,12 +36,9 @@ def distributions(others: Sequence[str], rng: random.Random) -> Iterator[str]:
         yield from block
 
 
-def draw(reference: Reference, lead_bytes: int | None = None, distribution: str = OWN) -> DrawnInputs:
+def draw(reference: Reference, distribution: str = OWN) -> DrawnInputs:
     """Draws inputs at the problem's size that no process has seen before, in memory that only the judge can reach.
 
-    The tensors are placed `lead_bytes` bytes after the start of the buffer to which they will be written. If
-    `lead_bytes` is None, one of LEADS_BYTES is chosen at random, so that a candidate cannot recognise inputs by their
-    address.
+    A worker gets them at the address of earlier inputs, so an address does not tell which inputs they are.
     """
-    lead_bytes = secrets.choice(LEADS_BYTES) if lead_bytes is None else lead_bytes
-    return DrawnInputs(reference.drawn(secrets.randbits(48), distribution, lead_bytes), distribution)
+    return DrawnInputs(reference.drawn(secrets.randbits(48), distribution), distribution)

@@ -3,12 +3,9 @@
 The functions of this module have no side effects.
 
 The speedup is the median, over the rounds, of the ratio baseline time / arm time *within* a round. Disturbances of a
-whole round (clock drift, heat, another program) cancel in the ratio. Disturbances of single calls (preemption, an
-interrupt) hit every arm of a randomly ordered round with equal probability, so the ratio scatters symmetrically around
-the truth and the median of the ratios is unbiased. The mean is unbiased too, but one call preempted for 4 ms outweighs
-a hundred rounds: timing a 1.6 ms call against itself on two CPU cores, the mean of 64 rounds scattered 1.7 times as
-much as the median on a quiet machine and 24 times as much with every core loaded. No sample is trimmed for being slow:
-each round counts by its rank.
+whole round cancel in the ratio. Disturbances of single calls hit every arm of a randomly ordered round with equal
+probability, so the ratio scatters symmetrically around the truth. docs/timing.md compares the median with the mean. No
+sample is trimmed for being slow: each round counts by its rank.
 """
 
 from __future__ import annotations
@@ -194,8 +191,8 @@ def reject_rounds(rounds: Sequence[Round], sentinel: str) -> tuple[Round, ...]:
     return tuple(marked)
 
 
-def median_interval(values: Floats, confidence: float = CONFIDENCE) -> tuple[Floats, Floats, Floats]:
-    """Returns the arrays (low, median, high): the median over the last axis, and its confidence interval.
+def median_interval(values: Floats) -> tuple[Floats, Floats, Floats]:
+    """Returns the arrays (low, median, high): the median over the last axis, and its interval of CONFIDENCE.
 
     The interval is that of the sign test. The test uses only the order of the values, so it assumes no distribution of
     the noise. Its bounds are the values at the ranks n/2 -+ t sqrt(n f)/2, interpolated linearly between ranks. Here n
@@ -204,7 +201,7 @@ def median_interval(values: Floats, confidence: float = CONFIDENCE) -> tuple[Flo
     median), corrected for its bias of -(1+3r)/n and capped at 0.95. By the arcsine law, r belongs to an AR(1) series of
     correlation q = sin(pi r / 2). The sum of the signs of such a series has the variance n f, with
     f = 1 + 4/pi * sum_k arcsin(q^k).
-    t belongs to the error rate (1 - confidence) / LOOK_SHARE and to n/f - 1 degrees of freedom (at least 3), since n/f
+    t belongs to the error rate (1 - CONFIDENCE) / LOOK_SHARE and to n/f - 1 degrees of freedom (at least 3), since n/f
     is the number of independent values. If there are too few values for that error rate, the bounds are the smallest
     and the largest value.
     """
@@ -212,17 +209,15 @@ def median_interval(values: Floats, confidence: float = CONFIDENCE) -> tuple[Flo
     ordered = np.sort(values, axis=-1)
     centre = np.median(ordered, axis=-1)
     inflation = _inflation(np.sign(values - centre[..., None]))
-    quantile = _student((1 - confidence) / LOOK_SHARE, np.maximum(count / inflation - 1, 3.0))
+    quantile = _student((1 - CONFIDENCE) / LOOK_SHARE, np.maximum(count / inflation - 1, 3.0))
     rank = (count + 1) / 2 - quantile * np.sqrt(count * inflation) / 2 - 1
     return _at_rank(ordered, rank), centre, -_at_rank(-ordered[..., ::-1], rank)
 
 
-def ratio_interval(rounds: Sequence[Round], arm: str, baseline: str, confidence: float = CONFIDENCE) -> Interval:
+def ratio_interval(rounds: Sequence[Round], arm: str, baseline: str) -> Interval:
     """Returns the speedup of `arm`: the median of the ratio baseline time / arm time, with its confidence interval.
 
-    Uses the rounds that count and that contain both arms. To claim something about the best of m arms, pass
-    1 - (1 - confidence) / m as `confidence` (Bonferroni).
-    Raises ValueError if no round that counts contains both arms.
+    Uses the rounds that count and that contain both arms. Raises ValueError if no round that counts contains both arms.
     """
     pairs = [
         (r.samples_ms[baseline], r.samples_ms[arm])
@@ -232,7 +227,7 @@ def ratio_interval(rounds: Sequence[Round], arm: str, baseline: str, confidence:
     if not pairs:
         raise ValueError(f"no round holds both {arm!r} and {baseline!r}")
     logs = np.log(np.array(pairs, dtype=np.float64))
-    return interval_of(logs[:, 0] - logs[:, 1], confidence).exp()
+    return interval_of(logs[:, 0] - logs[:, 1]).exp()
 
 
 def as_rounds(samples_ms: Mapping[str, Sequence[float]]) -> tuple[Round, ...]:
@@ -268,7 +263,6 @@ def summarize(
     scale: str | None = None,
     scale_ms: float | None = None,
     resolution_ms: float = 0.0,
-    confidence: float = CONFIDENCE,
 ) -> Timing:
     """Computes the Timing of the arm `arm` from the rounds that count.
 
@@ -285,11 +279,11 @@ def summarize(
     together with `baseline` or with `scale`.
     """
     samples = _accepted(rounds, arm)
-    time = interval_of(np.log(samples), confidence).exp()
-    speedup = None if baseline is None else ratio_interval(rounds, arm, baseline, confidence)
+    time = interval_of(np.log(samples)).exp()
+    speedup = None if baseline is None else ratio_interval(rounds, arm, baseline)
     scale = scale or baseline
     if scale is not None:
-        ratio = ratio_interval(rounds, arm, scale, confidence).estimate
+        ratio = ratio_interval(rounds, arm, scale).estimate
         unit_ms = float(np.median(_accepted(rounds, scale))) if scale_ms is None else scale_ms
         time = time.scaled(unit_ms / ratio / time.estimate)
     share = resolution_ms / time.estimate
@@ -306,7 +300,6 @@ def decided(
     baseline: str,
     *,
     half_width: float = HALF_WIDTH,
-    confidence: float = CONFIDENCE,
 ) -> bool:
     """Returns whether the timing of a cohort may stop after `rounds`.
 
@@ -323,7 +316,7 @@ def decided(
     counted = [r.samples_ms.keys() for r in rounds if r.rejected is None]
     if not all(any({arm, baseline} <= names for names in counted) for arm in arms):
         return False
-    widths = (ratio_interval(rounds, arm, baseline, confidence).half_width for arm in arms)
+    widths = (ratio_interval(rounds, arm, baseline).half_width for arm in arms)
     return all(width is not None and width < half_width for width in widths)
 
 
@@ -358,15 +351,15 @@ def _accepted(rounds: Sequence[Round], arm: str) -> Floats:
     return np.array(samples, dtype=np.float64)
 
 
-def interval_of(values: Floats, confidence: float = CONFIDENCE) -> Interval:
+def interval_of(values: Floats) -> Interval:
     """Returns the confidence interval of the median of the values.
 
     The interval has no bounds if even the range of the values covers the true median with less than the probability
-    `confidence`. At 0.95 that is so for fewer than 8 values.
+    1 - (1 - CONFIDENCE) / LOOK_SHARE. That is so for fewer than 8 values.
     """
-    low, centre, high = (float(value) for value in median_interval(values, confidence))
+    low, centre, high = (float(value) for value in median_interval(values))
     range_misses = 2.0 ** (1 - len(values))
-    if range_misses > (1 - confidence) / LOOK_SHARE:
+    if range_misses > (1 - CONFIDENCE) / LOOK_SHARE:
         return Interval(None, centre, None)
     return Interval(low, centre, high)
 

@@ -176,7 +176,7 @@ def judged(session: Session, **sources: str) -> dict[str, Result]:
 
 
 def started(session: Session, source: str) -> Subject:
-    subject = session.run.new_subject()
+    subject = session.context.new_subject()
     subject.load("arm.py", source, "ModelNew")
     subject.make(PROBLEM)
     return subject

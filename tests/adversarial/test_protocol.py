@@ -506,7 +506,7 @@ class Forger:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def exchange(self, request: Any, expected: type[Library], *, timeout_s: float) -> Received[Library]:
+    def request(self, request: Any, expected: type[Library], *, timeout_s: float) -> Received[Library]:
         try:
             return Received(expected.from_json({"name": self._name, "read": self._read}), "", self._descriptors)
         except Malformed as error:
@@ -535,7 +535,7 @@ class Answers(Forger):
     def __init__(self, reply: Failure) -> None:
         self._reply = reply
 
-    def exchange(self, request: Any, expected: type[Library], *, timeout_s: float) -> Received[Any]:
+    def request(self, request: Any, expected: type[Library], *, timeout_s: float) -> Received[Any]:
         return Received(self._reply, "", [])
 
 

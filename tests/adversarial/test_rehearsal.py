@@ -40,14 +40,14 @@ if sys.argv[1] == "short of memory":
     cases._AMPLE = 1 << 40
 if not sys.argv[3:]:
     Rehearsal.resolution_ms = 1.0  # two processes of a kernel may differ by so much that each is replaced
-start = cohorts._another_process
+start = cohorts._start_arm
 
 def another_process(run, cohort, name):
     if name == BASELINE and not torch_starts_again:
         raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
     return start(run, cohort, name)
 
-cohorts._another_process = another_process
+cohorts._start_arm = another_process
 sources = {
     "right": RIGHT,
     "for one shape": RIGHT.replace("return", "if A.shape[1] != 32: raise ValueError('only M=32')\\n        return"),

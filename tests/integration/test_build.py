@@ -849,12 +849,11 @@ def test_a_cu_file_becomes_a_model(file, source):
 
     from kernel_harness.emulator import extension
 
-    log = load_inline.install(extension.get_or_build, CandidateFile(file, source))
+    load_inline.install(extension.get_or_build, CandidateFile(file, source))
     namespace: dict[str, Any] = {}
     exec(load_inline.as_module(file, source), namespace)
     x = torch.zeros(4, device="cuda")
     assert namespace["ModelNew"]()(x, x).tolist() == [1.0] * 4
-    assert len(log.entries) == 1
 
 
 def test_the_error_for_a_cu_file_without_forward_says_what_to_name_it():

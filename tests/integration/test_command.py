@@ -110,7 +110,8 @@ def test_run_takes_its_problem_with_or_without_the_option(typed: Callable[..., F
 @pytest.mark.parametrize("words", [[], ["run"], ["matmul_tt", "--problem", "matmul_tt"]])
 def test_run_without_one_problem_says_how_to_name_it(typed: Callable[..., Finished], words: list[str]) -> None:
     finished = typed(*words)
-    assert finished.code == 2 and "name one problem, such as: python harness.py --problem" in finished.stderr
+    assert finished.code == 2
+    assert "give the problem once, as PROBLEM or --problem, for example: python harness.py" in finished.stderr
 
 
 # ------------------------------------------------------------------------------------------ completion

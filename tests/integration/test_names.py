@@ -10,6 +10,7 @@ from support.command import ROOT, Harness
 from support.product import PROBLEM_FILE, RIGHT
 
 from kernel_harness.core.arms import BASELINES, SENTINEL
+from kernel_harness.core.errors import NotFound
 from kernel_harness.problem import candidate, lookup
 
 ODD = ["\x1b[2J", "two\nlines", "a\tb", "a|b", "=1+1", "\u202etxt", os.fsdecode(b"\xff"), "<b>", "-x", "ünï"]
@@ -21,7 +22,7 @@ def test_no_candidate_takes_the_name_of_an_arm(name: str, tmp_path: Path) -> Non
     path = tmp_path / f"{name}.py"
     path.write_text(RIGHT)
 
-    with pytest.raises(lookup.NotFound, match="reserved"):
+    with pytest.raises(NotFound, match="reserved"):
         lookup.kernels([str(path)], "product", ROOT)
 
 
@@ -61,7 +62,7 @@ def test_a_pattern_may_name_files_in_any_folder(tmp_path: Path, monkeypatch: pyt
 
     for pattern in (f"{tmp_path}/*", "~/*"):
         assert [each.name for each in lookup.kernels([pattern], "product", ROOT)] == ["a", "b"]
-    with pytest.raises(lookup.NotFound, match="no kernel"):
+    with pytest.raises(NotFound, match="no kernel"):
         lookup.kernels([f"{tmp_path}/*.cpp"], "product", ROOT)
 
 

@@ -39,7 +39,7 @@ from kernel_harness.results.record import (
     to_line,
 )
 from kernel_harness.session.settings import Settings
-from kernel_harness.session.summary import Context, of_candidate
+from kernel_harness.session.summary import RunFacts, of_candidate
 from kernel_harness.timing.statistics import Interval, RejectedSample, Timing
 
 TIMING = Timing((1.0, 3.0), (RejectedSample(9.0, "busy"),), Interval(1.5, 2.0, 2.5), Interval(0.9, 1.0, 1.1))
@@ -85,14 +85,14 @@ def test_its_precision_is_the_coarsest_that_any_check_showed():
 def test_a_run_keeps_each_wrong_answer_in_a_few_kilobytes():
     cases = plan(PROBLEM, 0)
     expectation = Reference(PROBLEM, "cpu", None).expectation(cases[0])[1]
-    context = Context(PROBLEM, Emulated(), Settings(), cases, {"device": "a machine"}, "process")
+    facts = RunFacts(PROBLEM, Emulated(), Settings(), cases, {"device": "a machine"}, "process")
 
     def judged(number: int) -> Result:
         outputs = [e.clone() for e in expectation.expected]
         outputs[0][:, -16:] = number
         check = verify(outputs, expectation)
         outcome = CheckOutcome(Status.WRONG_VALUES, check.detail, checks=(check,), failed_case=cases[0])
-        return of_candidate(context, Candidate(f"c{number}", Path(f"c{number}.py"), str(number)), outcome)
+        return of_candidate(facts, Candidate(f"c{number}", Path(f"c{number}.py"), str(number)), outcome)
 
     kept = [judged(0)]
     tracemalloc.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -125,8 +126,12 @@ def test_a_list_and_a_tuple_of_the_same_outputs_are_the_same_answer():
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(torch.zeros(1), "tensor"), ((torch.zeros(1), [3]), "(tensor, (3))"), (None, "None"), ("a", "'a'")],
-)
+    [
+        (torch.zeros(1), "tensor"), ((torch.zeros(1), [3]), "(tensor, [3])"), ((torch.zeros(1),), "(tensor,)"),
+        ({"a": torch.zeros(1), "b": ()}, "{'a': tensor, 'b': ()}"), ([math.inf, -math.inf], "[inf, -inf]"),
+        (torch.float16, "float16"), (None, "None"), ("a", "'a'"),
+    ],
+)  # fmt: skip
 def test_an_outline_reads_as_python(value, text):
     assert outline(flatten(value)[0]) == text
 

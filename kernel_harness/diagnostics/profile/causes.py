@@ -84,7 +84,11 @@ def _wastes(traffic: Traffic) -> bool:
 
 
 def _cost_s(access: Access, target: Target, per_s: float) -> float:
-    """Returns the time that the excess of the recorded requests takes: in L2, at the banks, or one after the other."""
+    """Returns the seconds that the excess of one access costs, summed over its recorded requests.
+
+    The excess is: more wavefronts of shared memory than needed, repeated atomic updates of one address, or more sectors
+    of global memory than needed. `per_s` is the clocks per second of all multiprocessors in use together.
+    """
     traffic = access.traffic
     if access.shared:
         return (traffic.wavefronts - traffic.least_wavefronts) / per_s

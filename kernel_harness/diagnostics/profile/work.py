@@ -76,7 +76,10 @@ class Executed:
 
     @property
     def flops(self) -> float:
-        """Returns the operations on numbers of 32 and 64 bits by the threads that take part; an FMA counts as two."""
+        """Returns the float additions, multiplications and FMAs of the active threads, tensor cores included.
+
+        An FMA counts as two.
+        """
         counted = 2 * (self.fma32 + self.fma64) + self.add32 + self.add64
         return LANES * self.efficiency * counted + self.tensor32_flops + self.tensor64_flops
 
