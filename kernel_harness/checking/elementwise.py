@@ -15,6 +15,7 @@ import torch
 from kernel_harness.core.precision import is_inexact
 
 _PIECE = 1 << 26  # elements that are read at a time where nothing is converted to float64
+_SAMPLE = 1 << 14  # elements of which `typical` takes the median
 CHUNK, CUDA_CHUNK = 1 << 20, 1 << 25
 """The largest number of elements that are compared at a time, on the CPU and on a GPU.
 
@@ -50,7 +51,8 @@ class Errors:
 class Limit:
     """The largest allowed error of each element: |got - truth| <= atol + rtol * |truth| + factor * scale.
 
-    If `rtol`, `atol` and `factor` are zero, the elements must be equal.
+    If `rtol`, `atol` and `factor` are zero, the elements must be equal. The limit allows nothing to an element whose
+    magnitude in the truth is at most `above`, unless `above` is zero.
     """
 
     truth: torch.Tensor
@@ -58,6 +60,7 @@ class Limit:
     atol: float = 0.0
     factor: float = 0.0
     scale: torch.Tensor | float = 0.0
+    above: float = 0.0
 
 
 def measure(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) -> Errors:
@@ -142,7 +145,8 @@ def exceeds(got: torch.Tensor, want: torch.Tensor, limit: Limit) -> torch.Tensor
         size = truth.abs()
         scale = torch.where(scale.isfinite(), scale.abs(), size)
         allowed = limit.atol + limit.rtol * size + limit.factor * scale
-        return ~((got - truth).abs() <= allowed) & want.isfinite()
+        near = (got - truth).abs() <= allowed
+        return ~(near & (size > limit.above) if limit.above else near) & want.isfinite()
 
     return _mask(far, got, want, limit.truth, scale)
 
@@ -156,13 +160,47 @@ def largest_error(got: torch.Tensor, truth: torch.Tensor, where: torch.Tensor) -
     return float(torch.stack(errors).max()) if errors else 0.0
 
 
+def typical(truth: torch.Tensor) -> float:
+    """Returns the median magnitude of a sample of the elements that are finite and not zero; 0 if there are none.
+
+    The root mean square would follow a few large elements.
+    """
+    step = max(1, truth.numel() // _SAMPLE)
+    for (sample,) in chunks(truth.reshape(-1)[::step]):
+        sizes = sample.abs()
+        sizes = sizes[sizes.isfinite() & (sizes > 0)]
+        return float(sizes.median()) if sizes.numel() else 0.0
+    return 0.0
+
+
+def up_to(largest: float, truth: torch.Tensor) -> torch.Tensor:
+    """Returns a boolean tensor that is True where the magnitude of the element of `truth` is at most `largest`."""
+    return _mask(lambda part: part.abs() <= largest, truth)
+
+
+def error_up_to(largest: float, got: torch.Tensor, truth: torch.Tensor) -> float | None:
+    """Returns the root mean square of the errors at elements of at most this magnitude; None if there is no larger one.
+
+    Errors that are not finite do not count.
+    """
+    squares = count = more = 0.0
+    for ours, true in chunks(got, truth):
+        usual = true.abs() <= largest
+        more += int((true.abs() > largest).sum())
+        errors = (ours[usual] - true[usual]).abs()
+        errors = errors[errors.isfinite()]
+        squares += float(errors.square().sum())
+        count += errors.numel()
+    return math.sqrt(squares / (count or 1)) if more else None
+
+
 def _all_near(got: torch.Tensor, limit: Limit) -> bool:
     """Returns True only if every error is at most half the limit without its `scale`, and every element is finite.
 
     Computes in float32, in a quarter of the memory accesses that `exceeds` needs otherwise. False says nothing.
     """
     truth = limit.truth
-    if got.dtype is not torch.float32 or truth.dtype is not torch.float32 or got.device != truth.device:
+    if got.dtype is not torch.float32 or truth.dtype is not torch.float32 or got.device != truth.device or limit.above:
         return False
     if got.shape != truth.shape or not all(map(all_finite, (got, truth))):
         return False
