@@ -16,6 +16,8 @@ _NARROW = re.compile(
     r"\.half\(\)|\.bfloat16\(\)"
 )
 _TRITON_DOT = re.compile(r"\btl\.dot\((?!.*input_precision)")
+# The patterns take a time that grows with the square of a line's length.
+_LONGEST_LINE = 1000
 _COMMENT = re.compile(r"//.*|#(?!\s*(?:define|include|if|pragma)).*")
 
 
@@ -29,7 +31,7 @@ def advised(check: Check, source: str) -> Check:
     if check.status is not Status.REDUCED_PRECISION or check.advice:
         return check
     for number, line in enumerate(source.split("\n"), 1):
-        code = _COMMENT.sub("", line)
+        code = _COMMENT.sub("", line[:_LONGEST_LINE])
         if found := _NARROW.search(code):
             return replace(check, advice=f"line {number} uses {found[0]}: keep products and sums in float32")
         if _TRITON_DOT.search(code):

@@ -11,7 +11,7 @@ from typing import Any
 
 from kernel_harness.compile.errors import BuildFailed
 
-_FORWARD = re.compile(r"^[ \t]*((?:torch|at)::Tensor\s+forward\s*\(([^)]*)\))\s*\{", re.MULTILINE)
+_FORWARD = re.compile(r"^[ \t]*((?:torch|at)::Tensor\s+forward\s*\(([^()]*)\))\s*\{", re.MULTILINE)
 # The definition of a function: what stands before its name, the name, and the parameters. None of it is in a comment.
 _FUNCTION = re.compile(r"^[ \t]*(\w[^\n;{}()#/]*?)\b(\w+)\s*\(([^(){};]*)\)\s*\{", re.MULTILINE)
 _ON_DEVICE = re.compile(r"__(?:global|device)__[^;{}]*$")
@@ -42,10 +42,22 @@ def forward_of(source: str) -> Forward | None:
 
 def _parameters(text: str) -> list[str]:
     """Returns the names in a C++ parameter list. A parameter without a name gets the last word of its type."""
-    while re.search(r"<[^<>]*>", text):  # a comma in a template's arguments separates no parameters
-        text = re.sub(r"<[^<>]*>", " ", text)
-    words = [re.findall(r"[A-Za-z_]\w*", part.split("=")[0]) for part in text.split(",")]
+    words = [re.findall(r"[A-Za-z_]\w*", part.split("=")[0]) for part in _without_brackets(text).split(",")]
     return [each[-1] for each in words if each]
+
+
+def _without_brackets(text: str) -> str:
+    """Returns the text without the arguments of templates, in which a comma separates no parameters."""
+    kept: list[str] = []
+    opened: list[int] = []  # where in `kept` each bracket is that has not been closed
+    for character in text:
+        if character == ">" and opened:
+            kept[opened.pop() :] = " "
+            continue
+        if character == "<":
+            opened.append(len(kept))
+        kept.append(character)
+    return "".join(kept)
 
 
 def module_text(file: str, source: str) -> str:

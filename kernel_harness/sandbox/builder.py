@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +23,7 @@ from kernel_harness.device import Device
 from kernel_harness.ipc.messages import Build, Built, Failure, Library, Received, Stage
 from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerMisbehaved
 
-_MAX_LIBRARY_BYTES = 1 << 30
+_MAX_LIBRARY_BYTES, _COPIED_BYTES = 1 << 30, 1 << 20
 # In place of more files than the cache records: a path that no file has, so that the next use builds again.
 _TOO_MANY = ("",)
 _LIBRARY_NAME = re.compile(r"[A-Za-z_]\w{0,199}\.so", re.ASCII)
@@ -130,11 +129,27 @@ def _copy(descriptor: int, target: Path) -> None:
     """Copies the library from an open descriptor to the file `target`.
 
     The worker that built the library has ended and cannot change it any more. Raises WorkerMisbehaved if the descriptor
-    is not a regular file of at most 1 GiB. A file without a size may be one of the Linux kernel's, such as a log whose
-    reader waits for the next line.
+    is not a regular file of at most 1 GiB that can be read to its end. A file without a size may be one of the Linux
+    kernel's, such as a log whose reader waits for the next line. An OSError is always one of `target`.
     """
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= _MAX_LIBRARY_BYTES:
         raise WorkerMisbehaved("The building process sent a library that is not a regular file of at most 1 GiB.")
-    with os.fdopen(os.dup(descriptor), "rb") as source, target.open("wb") as copy:
-        shutil.copyfileobj(source, copy, 1 << 20)
+    with target.open("wb") as copy:
+        while (place := copy.tell()) < found.st_size:
+            copy.write(_part(descriptor, place, found.st_size))
+
+
+def _part(descriptor: int, start: int, end: int) -> bytes:
+    """Returns bytes of the library from `start` on, at most 1 MiB and none from `end` on.
+
+    Raises WorkerMisbehaved if there are none, or if the system cannot read them: the worker may have sent a file of the
+    Linux kernel that has a size.
+    """
+    try:
+        part = os.pread(descriptor, min(_COPIED_BYTES, end - start), start)
+    except OSError as error:
+        raise WorkerMisbehaved(f"The building process sent a library that cannot be read: {error}.") from None
+    if not part:
+        raise WorkerMisbehaved("The building process sent a library that is shorter than its size.")
+    return part

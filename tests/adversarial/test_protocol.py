@@ -573,6 +573,15 @@ def test_a_library_that_is_no_regular_file_is_not_cached(path: str, stocked_cach
         BuildService(forger, Emulated(), Limits()).build(asked_for("endless"), 10)
 
 
+@pytest.mark.parametrize("path", ["/sys/class/net/lo/speed", "/sys/class/net/lo/mtu"])
+def test_a_library_that_cannot_be_read_to_its_end_is_a_fault_of_its_candidate(path: str, stocked_cache: Path) -> None:
+    """Both have a size of 4096 bytes. The first cannot be read at all, the second is shorter."""
+    forger: Any = Forger("x.so", [os.open(path, os.O_RDONLY)])
+
+    with pytest.raises(WorkerMisbehaved, match="sent a library that"):
+        BuildService(forger, Emulated(), Limits()).build(asked_for("unreadable"), 10)
+
+
 @pytest.mark.parametrize("read", [["x"] * 6000, [7], ["x" * 5000], [["x"]]])
 def test_a_malformed_list_of_files_that_a_build_has_read_is_refused(read: Any, stocked_cache: Path) -> None:
     forger: Any = Forger("x.so", [os.open(__file__, os.O_RDONLY)], read)

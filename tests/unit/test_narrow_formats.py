@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kernel_harness.checking.narrow_formats import advised
@@ -43,6 +45,13 @@ def test_a_product_of_triton_without_a_precision_is_named() -> None:
 def test_without_such_a_line_a_wrong_formula_is_suggested() -> None:
     advice = advised(REDUCED, "int half = n / 2; x = half * x;  // torch.half\n#define N 4\n").advice
     assert "no line of the source names a narrower format" in advice
+
+
+@pytest.mark.parametrize("line", ["mma.sync." * 100_000, "tl.dot(" * 100_000 + "input_precision"])
+def test_a_line_of_a_megabyte_takes_less_than_seconds(line: str) -> None:
+    start = time.process_time()
+    advised(REDUCED, line)
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.REDUCED_PRECISION])
