@@ -368,12 +368,8 @@ class WorkerProcess:
         tasks, files = 0, self._parent.file_bytes(self.pid, self._folder)
         memory = files
         for process in process_tree.group(self.pid):
-            try:
-                with process.oneshot():
-                    tasks += process.num_threads()
-                    memory += process.memory_info().rss
-            except psutil.Error:
-                continue
+            tasks += len(process_tree.tasks(process.pid))
+            memory += process_tree.rss_bytes(process.pid)
         if tasks > self._limits.tasks:
             raise self._dead(
                 WorkerMisbehaved, f"The process started {tasks} tasks; at most {self._limits.tasks} are allowed."

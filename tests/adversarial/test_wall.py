@@ -402,6 +402,29 @@ def test_a_pause_ends_a_worker_that_exceeds_its_limits_in_short_calls(
     subject.close()
 
 
+# Where Linux shows the number of a process's threads, the process's name or the state of its first thread hides it.
+HIDES_THREADS = """
+import ctypes, os, threading, time
+libc = ctypes.CDLL(None)
+def start():
+    for _ in range(40):
+        threading.Thread(target=time.sleep, args=(99,)).start()
+"""
+HIDDEN_THREADS = {
+    "by a name": r"libc.prctl(15, b'Threads:\t1', 0, 0, 0); start()",
+    "in a child whose first thread has ended": "if os.fork() == 0: start(); libc.pthread_exit(None)",
+}
+
+
+@pytest.mark.parametrize("hides", HIDDEN_THREADS.values(), ids=HIDDEN_THREADS.keys())
+def test_hidden_threads_count_as_tasks_and_end_with_their_worker(hides: str, walled: ForkServer) -> None:
+    subject = Subject(walled, "cpu", Limits(tasks=30))
+    with pytest.raises(Fault, match="at most 30 are allowed"):
+        subject.load("hides.py", f"{MODEL}{HIDES_THREADS}{hides}\ntime.sleep(99)\n", "ModelNew")
+
+    assert not process_tree.group(subject.worker.pid)
+
+
 def test_the_reason_names_the_signal_that_ended_a_worker(walled: ForkServer) -> None:
     source = MODEL + "import os\nos.abort()\n"
     subject = Subject(walled, "cpu", Limits())
