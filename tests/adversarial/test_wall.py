@@ -7,6 +7,8 @@ import errno
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -423,6 +425,44 @@ def test_hidden_threads_count_as_tasks_and_end_with_their_worker(hides: str, wal
         subject.load("hides.py", f"{MODEL}{HIDES_THREADS}{hides}\ntime.sleep(99)\n", "ModelNew")
 
     assert not process_tree.group(subject.worker.pid)
+
+
+# Linux sends the signal of F_SETSIG (10) to the owner of a socket when the socket can be read.
+SIGNALS_BY_A_SOCKET = """
+import fcntl, os, signal, socket, struct, sys
+from kernel_harness.isolation import privileges
+privileges.drop(others_visible=True, own_signals_only=sys.argv[1] == "own")
+owner = int(sys.argv[2])
+ours, theirs = socket.socketpair()
+fcntl.fcntl(ours, 10, signal.SIGKILL)
+fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+means = [
+    lambda: fcntl.fcntl(ours, 8, owner),
+    lambda: fcntl.fcntl(ours, 15, struct.pack("ii", 1, owner)),
+    lambda: fcntl.ioctl(ours, 0x8901, struct.pack("i", owner)),
+    lambda: fcntl.ioctl(ours, 0x8902, struct.pack("i", owner)),
+]
+try:
+    means[int(sys.argv[3])]()
+except PermissionError:
+    pass
+theirs.send(b"x")
+"""
+
+
+@pytest.mark.parametrize("means", range(4), ids=["F_SETOWN", "F_SETOWN_EX", "FIOSETOWN", "SIOCSPGRP"])
+@pytest.mark.parametrize(("signals", "ended"), [("own", False), ("all", True)])
+def test_only_the_filter_of_signals_keeps_a_socket_from_killing_its_owner(
+    signals: str, ended: bool, means: int
+) -> None:
+    """Landlock refuses signals to other processes only since version 6; before it, the filter does."""
+    with subprocess.Popen(["sleep", "60"]) as owner:
+        words = [sys.executable, "-c", SIGNALS_BY_A_SOCKET, signals, str(owner.pid), str(means)]
+        subprocess.run(words, check=True, cwd=ROOT)
+        killed = owner.poll() if not ended else owner.wait(10)
+        owner.kill()
+
+    assert killed == (-signal.SIGKILL if ended else None)
 
 
 def test_the_reason_names_the_signal_that_ended_a_worker(walled: ForkServer) -> None:
