@@ -11,7 +11,6 @@ import math
 import os
 import secrets
 import select
-import shutil
 import signal
 import socket
 import time
@@ -23,7 +22,7 @@ from typing import Protocol, TypeVar
 
 import psutil
 
-from kernel_harness.core import process_tree
+from kernel_harness.core import folder_removal, process_tree
 from kernel_harness.ipc import channel, messages
 from kernel_harness.ipc.channel import Channel
 from kernel_harness.ipc.messages import BuildWanted, Failure, Received
@@ -342,7 +341,7 @@ class WorkerProcess:
             time.sleep(0.005)
         self._channel.close()
         os.close(self._output)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        folder_removal.remove(self._folder)
 
     @property
     def output(self) -> str:

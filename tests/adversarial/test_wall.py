@@ -203,6 +203,23 @@ def test_a_workers_folder_is_gone_when_it_is(walled: ForkServer) -> None:
     assert {p for p in walled._folder.iterdir()} == before
 
 
+NESTS_FOLDERS = """
+import os
+for _ in range(3000):
+    os.mkdir("nested")
+    os.chdir("nested")
+os.chdir(os.environ["HOME"])
+"""
+
+
+def test_a_folder_with_thousands_of_nested_ones_is_gone_with_its_worker(walled: ForkServer) -> None:
+    subject = Subject(walled, "cpu", Limits())
+    subject.load("nests.py", MODEL + NESTS_FOLDERS, "ModelNew")
+    subject.close()
+
+    assert not subject.worker._folder.exists()
+
+
 def test_hidden_files_cannot_be_read_and_their_neighbours_can(walled: ForkServer) -> None:
     hidden, beside = str(ROOT / "problems" / "matmul_tt.py"), str(ROOT / "README.md")
     found = said(walled, f"""
