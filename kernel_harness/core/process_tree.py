@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import time
 from collections.abc import Sequence
 
@@ -16,38 +17,64 @@ def memory_bytes(processes: Sequence[psutil.Process]) -> int:
     """Returns the memory that `processes` take together, in bytes. A page that several of them share counts once.
 
     The function adds up PSS (proportional set size). A sum of RSS (resident set size) would be faster to compute, but
-    it would count a shared page once for each process.
+    it would count a shared page once for each process. RSS takes the place of a PSS that cannot be read: a process can
+    forbid to read it (PR_SET_DUMPABLE), and a process whose first thread has ended shows none.
     """
     total = 0
     for process in processes:
+        pss = 0
         with contextlib.suppress(psutil.Error):
-            total += process.memory_full_info().pss
+            pss = process.memory_full_info().pss
+        total += pss or rss_bytes(process.pid)
     return total
+
+
+def rss_bytes(pid: int) -> int:
+    """Returns the RSS of the process `pid` in bytes; 0 if there is no such process.
+
+    A thread that has ended shows no memory, and the first one may have. So the first thread that shows some counts.
+    """
+    for task in tasks(pid):
+        with contextlib.suppress(OSError):
+            pages = int(_read(f"/proc/{pid}/task/{task}/statm").split()[1])
+            if pages:
+                return pages * resource.getpagesize()
+    return 0
+
+
+def tasks(pid: int) -> list[str]:
+    """Returns the numbers of the threads of the process `pid`. The list is empty if there is no such process.
+
+    psutil reads the number of threads from a text that also has the process's name, which the process chooses.
+    """
+    try:
+        return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - pathlib is slower, in each timed call
+    except OSError:  # the process may end at any moment
+        return []
 
 
 def group(pid: int) -> list[psutil.Process]:
     """Returns the process `pid` and then its descendants, as psutil.Process objects.
 
-    Zombies are left out. The list is empty if there is no such process, or only zombies.
+    Processes of which no thread is left (zombies) are left out. The list is empty if there is no such process, or only
+    zombies.
     """
-    try:
-        first = psutil.Process(pid)
-        if first.status() == psutil.STATUS_ZOMBIE:
-            return below(pid)
-        return [first, *below(pid)]
-    except psutil.NoSuchProcess:
-        return []
+    return _living(pids(pid))
 
 
 def below(pid: int) -> list[psutil.Process]:
     """Returns the descendants of the process `pid` as psutil.Process objects, without zombies."""
-    found: list[psutil.Process] = []
-    for child in pids(pid)[1:]:
+    return _living(pids(pid)[1:])
+
+
+def _living(found: Sequence[int]) -> list[psutil.Process]:
+    processes: list[psutil.Process] = []
+    for pid in found:
         with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(child)
-            if process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+            # Linux reports the state of the first thread, which may have ended before the others, for the process.
+            if any(_state(pid, task) not in b"ZX" for task in tasks(pid)):
+                processes.append(psutil.Process(pid))
+    return processes
 
 
 def pids(pid: int) -> list[int]:
@@ -72,12 +99,19 @@ def is_at_rest(pid: int) -> bool:
     waits uninterruptibly waits for something else. Such a wait is short. The thread may be in a call of fork, which
     makes a new process in spite of the signal, so the thread does not count as at rest.
     """
-    with contextlib.suppress(OSError):  # the process may end at any moment
-        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - pathlib is slower, in each timed call
-            state = _read(f"/proc/{pid}/task/{task}/stat").rpartition(b")")[2][1:2]
-            if state not in b"TtZX" and not (state == b"D" and _children(pid)):
-                return False
+    for task in tasks(pid):
+        state = _state(pid, task)
+        if state not in b"TtZX" and not (state == b"D" and _children(pid)):
+            return False
     return True
+
+
+def _state(pid: int, task: str) -> bytes:
+    """Returns the letter of a thread's state. Returns the one of a dead thread, X, if there is no such thread."""
+    try:
+        return _read(f"/proc/{pid}/task/{task}/stat").rpartition(b")")[2][1:2]
+    except OSError:
+        return b"X"
 
 
 def cpu_ns(pid: int) -> int:
@@ -90,10 +124,9 @@ def cpu_ns(pid: int) -> int:
 
 def _children(pid: int) -> list[int]:
     found: list[int] = []
-    with contextlib.suppress(OSError):  # the process may end at any moment
-        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - pathlib is slower, in each timed call
-            with contextlib.suppress(OSError):
-                found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+    for task in tasks(pid):
+        with contextlib.suppress(OSError):
+            found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
     return found
 
 

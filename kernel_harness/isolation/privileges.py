@@ -8,6 +8,7 @@ import errno
 import os
 import platform
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 from kernel_harness.isolation import system
@@ -29,6 +30,9 @@ _REFUSED = (
 # Commands of fcntl that are refused because locks on ranges of a shared readable file, or notes of the use of folders,
 # could carry many bits between workers. A lock on a whole file carries too few bits to matter.
 _COMMANDS = (6, 7, 37, 38, 1026)  # F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW, F_NOTIFY
+# Commands that name the process to which Linux sends a signal of the caller's choice when a descriptor can be read.
+_OWNER_COMMANDS = (8, 15)  # fcntl: F_SETOWN, F_SETOWN_EX
+_OWNER_REQUESTS = (0x8901, 0x8902)  # ioctl: FIOSETOWN, SIOCSPGRP
 _SIGNALS = ("tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
 # Refused where all workers have one IPC namespace: shared memory, semaphores and queues, which also outlive a worker.
 _IPC = ("shmget", "semget", "msgget", "mq_open")
@@ -63,7 +67,8 @@ def _program(others_visible: bool, own_signals_only: bool) -> list[Instruction]:
 
     The filter refuses system calls of other architectures, the system calls in _REFUSED, the commands of fcntl in
     _COMMANDS and most kinds of sockets. With `others_visible`, it also refuses IPC and to set priorities, cores and
-    limits of other processes; with `own_signals_only`, to signal them. A refused call fails with EACCES.
+    limits of other processes; with `own_signals_only`, to signal them and to have Linux signal them. A refused call
+    fails with EACCES.
     """
     program: list[Instruction] = [
         (_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _AUDIT_ARCH[platform.machine()]), (_RETURN, 0, 0, _REFUSE),
@@ -73,9 +78,9 @@ def _program(others_visible: bool, own_signals_only: bool) -> list[Instruction]:
         program += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _REFUSE)]
     for name in (*_REFUSED, *(_IPC if others_visible else ()), *(_SIGNALS if own_signals_only else ())):
         program += [(_EQUAL, 0, 1, system.number(name)), (_RETURN, 0, 0, _REFUSE)]
-    program += [(_EQUAL, 0, 3 + len(_COMMANDS), system.number("fcntl")), (_LOAD, 0, 0, _SECOND)]
-    program += [(_EQUAL, len(_COMMANDS) - i, 0, command) for i, command in enumerate(_COMMANDS)]
-    program += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
+    program += _without("fcntl", (*_COMMANDS, *(_OWNER_COMMANDS if own_signals_only else ())))
+    if own_signals_only:
+        program += _without("ioctl", _OWNER_REQUESTS)
     # Allowed sockets: Unix streams, whose `connect` is refused, and netlink, which asks the Linux kernel. Datagrams are
     # refused because they need no `connect`, and one kind of netlink because it sends messages to other processes.
     program += [
@@ -103,6 +108,15 @@ def _program(others_visible: bool, own_signals_only: bool) -> list[Instruction]:
                 (_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW),
             ]  # fmt: skip
     return [*program, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _without(name: str, commands: Sequence[int]) -> list[Instruction]:
+    """Returns the part of the program that refuses the system call `name` if its second argument is in `commands`."""
+    return [
+        (_EQUAL, 0, 3 + len(commands), system.number(name)), (_LOAD, 0, 0, _SECOND),
+        *((_EQUAL, len(commands) - i, 0, command) for i, command in enumerate(commands)),
+        (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE),
+    ]  # fmt: skip
 
 
 def _filter(program: list[Instruction]) -> None:

@@ -14,15 +14,15 @@ _locked = ctypes.PyDLL(None, use_errno=True)
 # The numbers of system calls on the two architectures that host GPUs. Newer system calls have the same number on both.
 NUMBERS = {
     "x86_64": {
-        "clone": 56, "fcntl": 72, "seccomp": 317, "socket": 41, "connect": 42, "kill": 62, "tkill": 200, "tgkill": 234,
-        "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "add_key": 248, "request_key": 249, "keyctl": 250,
-        "inotify_init": 253, "inotify_init1": 294, "fanotify_init": 300, "setpriority": 141, "sched_setparam": 142,
-        "sched_setscheduler": 144, "sched_setaffinity": 203, "prlimit64": 302, "sched_setattr": 314,
-        "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240,
+        "clone": 56, "fcntl": 72, "ioctl": 16, "seccomp": 317, "socket": 41, "connect": 42, "kill": 62, "tkill": 200,
+        "tgkill": 234, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "add_key": 248, "request_key": 249,
+        "keyctl": 250, "inotify_init": 253, "inotify_init1": 294, "fanotify_init": 300, "setpriority": 141,
+        "sched_setparam": 142, "sched_setscheduler": 144, "sched_setaffinity": 203, "prlimit64": 302,
+        "sched_setattr": 314, "shmget": 29, "semget": 64, "msgget": 68, "mq_open": 240,
     },
     "aarch64": {
-        "clone": 220, "fcntl": 25, "seccomp": 277, "socket": 198, "connect": 203, "kill": 129, "tkill": 130,
-        "tgkill": 131, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "add_key": 217,
+        "clone": 220, "fcntl": 25, "ioctl": 29, "seccomp": 277, "socket": 198, "connect": 203, "kill": 129,
+        "tkill": 130, "tgkill": 131, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "add_key": 217,
         "request_key": 218, "keyctl": 219,
         "inotify_init": 26, "inotify_init1": 26, "fanotify_init": 262,  # there is no inotify_init
         "setpriority": 140, "sched_setparam": 118, "sched_setscheduler": 119, "sched_setaffinity": 122,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import inspect
+import io
 import re
+import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +15,9 @@ from kernel_harness.core.paths import shown
 from kernel_harness.core.terminal import printable
 
 _LONGEST_TITLE = 300
+# The characters at the start of a file in which its docstring is looked for, and the tokens that may precede it.
+_MOST_BEFORE_CODE = 1 << 16
+_BEFORE_CODE = (tokenize.COMMENT, tokenize.NL)
 # A worker accepts a file of 1 MB. The rest of a longer one is not read, so that no file fills the memory.
 _MOST_CHARACTERS = 1 << 24
 _IMPORTS_TRITON = re.compile(r"^[ \t]*(?:import\b.*|from[ \t]+)\btriton\b", re.MULTILINE)
@@ -52,11 +58,23 @@ class Candidate:
         if self.path.suffix == ".cu":
             first = self.source.lstrip().split("\n", 1)[0]
             return first.lstrip("/* ").strip() if first.startswith(("//", "/*")) else ""
-        try:
-            doc = ast.get_docstring(ast.parse(self.source))
-        except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return inspect.cleandoc(_docstring(self.source[:_MOST_BEFORE_CODE])).split("\n", 1)[0]
+
+
+def _docstring(source: str) -> str:
+    """Returns the docstring at the start of Python code, or an empty text without one.
+
+    Reads no further than that. A syntax tree of the whole file can take 2000 times the file's size.
+    """
+    words = (t for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type not in _BEFORE_CODE)
+    try:
+        first, following = next(words), next(words)
+        if first.type != tokenize.STRING or following.type != tokenize.NEWLINE:
             return ""
-        return doc.split("\n", 1)[0] if doc else ""
+        text = ast.literal_eval(first.string)
+    except (SyntaxError, ValueError, tokenize.TokenError, StopIteration):
+        return ""
+    return text if isinstance(text, str) else ""
 
 
 def imports_triton(source: str) -> bool:

@@ -7,7 +7,6 @@ at the same time; each import takes two seconds.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from typing import Self
 
 from kernel_harness import isolation
 from kernel_harness.compile import cache
-from kernel_harness.core import process_tree
+from kernel_harness.core import folder_removal, process_tree
 from kernel_harness.core.paths import IMPORT_ROOT, hidden_from_workers
 from kernel_harness.ipc import channel
 from kernel_harness.isolation import Kind, bubblewrap
@@ -68,7 +67,7 @@ class ForkServerProcess:
         self.end.close()
         self.process.kill()  # a normal exit of the interpreter would take half a second, and there is nothing to save
         self.process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        folder_removal.remove(self.folder)
 
 
 def allowed() -> dict[str, str]:

@@ -11,7 +11,6 @@ import math
 import os
 import secrets
 import select
-import shutil
 import signal
 import socket
 import time
@@ -23,7 +22,7 @@ from typing import Protocol, TypeVar
 
 import psutil
 
-from kernel_harness.core import process_tree
+from kernel_harness.core import folder_removal, process_tree
 from kernel_harness.ipc import channel, messages
 from kernel_harness.ipc.channel import Channel
 from kernel_harness.ipc.messages import BuildWanted, Failure, Received
@@ -342,7 +341,7 @@ class WorkerProcess:
             time.sleep(0.005)
         self._channel.close()
         os.close(self._output)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        folder_removal.remove(self._folder)
 
     @property
     def output(self) -> str:
@@ -368,12 +367,8 @@ class WorkerProcess:
         tasks, files = 0, self._parent.file_bytes(self.pid, self._folder)
         memory = files
         for process in process_tree.group(self.pid):
-            try:
-                with process.oneshot():
-                    tasks += process.num_threads()
-                    memory += process.memory_info().rss
-            except psutil.Error:
-                continue
+            tasks += len(process_tree.tasks(process.pid))
+            memory += process_tree.rss_bytes(process.pid)
         if tasks > self._limits.tasks:
             raise self._dead(
                 WorkerMisbehaved, f"The process started {tasks} tasks; at most {self._limits.tasks} are allowed."

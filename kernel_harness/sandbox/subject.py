@@ -37,6 +37,7 @@ from kernel_harness.sandbox.process import Limits, Meanwhile, WorkerFactory, Wor
 
 _MAX_SOURCE_CHARACTERS = 1 << 20
 _MAX_BUILDS, _MAX_BUILT_BYTES = 64, 1 << 30
+_LEAST_WAIT_S = 0.1  # for a reply, also at the end of a request's time
 _REFUSABLE = (messages.Call, messages.ListKernels, messages.Repeat, messages.Replay)
 # A call that would end in time on a GPU may be too long here, so it is no TIMEOUT.
 _SLOW_INTERPRETER = (
@@ -337,7 +338,7 @@ class Subject:
         deadline = min(time.monotonic() + limit_s - self._build_service.shared_s, self._end)
 
         def left_s() -> float:
-            return max(0.1, deadline + self._build_service.shared_s - time.monotonic())
+            return max(_LEAST_WAIT_S, deadline + self._build_service.shared_s - time.monotonic())
 
         try:
             limited_s = min(limit_s, left_s())
@@ -361,7 +362,8 @@ class Subject:
         """Builds what the worker asked for in `asked`, and returns the answer to the worker.
 
         The worker is stopped during the build, because the judge does not check the worker's limits then. `timeout_s`
-        limits the seconds. Raises Fault if the candidate asks for too many builds or its libraries are too large.
+        limits the seconds. Raises Fault if the candidate asks for too many builds or its libraries are too large. A
+        library that the candidate asks for again, for example in each call, counts once.
         """
         if len(self.builds) >= _MAX_BUILDS:
             raise Fault(Status.LOAD_ERROR, f"{self.file.name} asks for more than {_MAX_BUILDS} builds.")
@@ -373,7 +375,12 @@ class Subject:
             self.file.add(sources.from_json(asked))
         result = self._build_service.build(asked, timeout_s)
         if isinstance(result.answer, Built):
-            self.libraries.append(Path(result.answer.library))
+            library = Path(result.answer.library)
+            if result.cached and library in self.libraries:
+                if timeout_s <= _LEAST_WAIT_S:  # otherwise a candidate could ask for it again without end
+                    raise WorkerTimedOut("The process asked for builds until its time was over.")
+                return result.answer
+            self.libraries.append(library)
             self.new_libraries += not result.cached
         name = asked.get("name") if isinstance(asked, dict) else None
         self.builds.append({"name": str(name)[:200], "seconds": time.perf_counter() - start, "cached": result.cached})

@@ -1,4 +1,4 @@
-"""The main program of an evaluator process: `python -m kernel_harness.suite.evaluator SOCKET DEVICE FOLDER …`.
+"""The main program of an evaluator process: `python -m kernel_harness.suite.evaluator SOCKET DEVICE FOLDER`.
 
 It judges the candidates that the driver of a suite sends, on one device. If its driver is killed, it ends itself with
 all its processes and temporary files.
@@ -35,14 +35,14 @@ _PATIENCE_S = 0.2
 def main() -> int:
     """Serves the driver until it sends Finish or is killed. Returns the exit code.
 
-    The command-line arguments are the descriptor of the socket to the driver, the name of the device, the folder for
-    this evaluator's temporary files, and the start parameters as JSON (`parameters`).
+    The command-line arguments are the descriptor of the socket to the driver, the name of the device, and the folder
+    for this evaluator's temporary files. The standard input has the start parameters as JSON (`parameters`).
     """
     end = socket.socket(fileno=int(sys.argv[1]))
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     signal.signal(signal.SIGTERM, _interrupt)
-    folder, given = Path(sys.argv[3]), parsed(sys.argv[4])
+    folder, given = Path(sys.argv[3]), parsed(sys.stdin.read())
 
     def tell(message: Message) -> None:
         end.sendall(messages.to_line(message))

@@ -54,10 +54,14 @@ class Evaluator:
             environment.setdefault("OMP_NUM_THREADS", str(threads))
         descriptor = str(theirs.fileno())
         self._process = subprocess.Popen(
-            [sys.executable, *PROGRAM, descriptor, device, str(self._folder), parameters],
-            pass_fds=[theirs.fileno(), workplace.lock], env=environment, stdin=subprocess.DEVNULL,
+            [sys.executable, *PROGRAM, descriptor, device, str(self._folder)],
+            pass_fds=[theirs.fileno(), workplace.lock], env=environment, stdin=subprocess.PIPE,
             stdout=self._errors, stderr=self._errors, start_new_session=True,
         )  # fmt: skip
+        assert self._process.stdin is not None
+        # The parameters contain the secret seed. Every process of the user can read a command line.
+        with suppress(BrokenPipeError), self._process.stdin as given:
+            given.write(parameters.encode())
         theirs.close()
 
     @property

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+
+from kernel_harness.core import folder_removal
 
 _PREFIX = "kernel-harness-suite-"
 _LOCK = "lock"
@@ -37,7 +38,7 @@ class Workplace:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        folder_removal.remove(self.folder)
         os.close(self.lock)
 
 
@@ -46,10 +47,10 @@ def leave(own: Path) -> None:
 
     An evaluator whose driver was killed calls this at its end.
     """
-    shutil.rmtree(own, ignore_errors=True)
+    folder_removal.remove(own)
     with suppress(OSError):
         if not any(path.is_dir() for path in own.parent.iterdir()):
-            shutil.rmtree(own.parent, ignore_errors=True)
+            folder_removal.remove(own.parent)
 
 
 def remove_abandoned() -> None:
@@ -59,6 +60,6 @@ def remove_abandoned() -> None:
             lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                folder_removal.remove(folder)
             finally:
                 os.close(lock)

@@ -479,6 +479,33 @@ def test_a_candidate_builds_no_more_than_a_gigabyte(fork_server: ForkServer, mon
     assert caught.value.status is Status.LOAD_ERROR
 
 
+def test_a_library_that_is_asked_for_again_counts_once(
+    fork_server: ForkServer, packed: Packed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel may call load_inline in each call."""
+    monkeypatch.setattr(subject_module, "_MAX_BUILDS", 2)
+    in_call = 'load_inline(name="dies", cpp_sources="int one() { return 1; }", functions=["one"])'
+    text = source(top=BUILD, forward=f"{in_call}; return torch.matmul(A.T, B.T)")
+    subject = Subject(fork_server, "cpu", Limits())
+    subject.load("k.py", text, "ModelNew")
+    subject.make(PROBLEM)
+    for _ in range(3):
+        subject.call(packed)
+    subject.close()
+
+    assert (len(subject.builds), len(subject.libraries)) == (1, 1)
+
+
+def test_asking_for_a_library_again_without_end_is_a_timeout(fork_server: ForkServer) -> None:
+    subject = Subject(fork_server, "cpu", Limits(build_s=2.0, call_s=2.0))
+    asks = 'while True:\n    load_inline(name="dies", cpp_sources="int one() { return 1; }", functions=["one"])'
+    with pytest.raises(Fault) as caught:
+        subject.load("k.py", source(top=BUILD, end=asks), "ModelNew")
+    subject.close()
+
+    assert caught.value.status is Status.TIMEOUT
+
+
 # ------------------------------------------------------------------------------------------- builds
 
 

@@ -7,6 +7,8 @@ import errno
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,6 +201,23 @@ def test_a_workers_folder_is_gone_when_it_is(walled: ForkServer) -> None:
         worker.ask(Ping(), Done, timeout_s=30)
 
     assert {p for p in walled._folder.iterdir()} == before
+
+
+NESTS_FOLDERS = """
+import os
+for _ in range(3000):
+    os.mkdir("nested")
+    os.chdir("nested")
+os.chdir(os.environ["HOME"])
+"""
+
+
+def test_a_folder_with_thousands_of_nested_ones_is_gone_with_its_worker(walled: ForkServer) -> None:
+    subject = Subject(walled, "cpu", Limits())
+    subject.load("nests.py", MODEL + NESTS_FOLDERS, "ModelNew")
+    subject.close()
+
+    assert not subject.worker._folder.exists()
 
 
 def test_hidden_files_cannot_be_read_and_their_neighbours_can(walled: ForkServer) -> None:
@@ -400,6 +419,67 @@ def test_a_pause_ends_a_worker_that_exceeds_its_limits_in_short_calls(
     with pytest.raises(Fault, match="at most 30 are allowed"):
         subject.ping()
     subject.close()
+
+
+# Where Linux shows the number of a process's threads, the process's name or the state of its first thread hides it.
+HIDES_THREADS = """
+import ctypes, os, threading, time
+libc = ctypes.CDLL(None)
+def start():
+    for _ in range(40):
+        threading.Thread(target=time.sleep, args=(99,)).start()
+"""
+HIDDEN_THREADS = {
+    "by a name": r"libc.prctl(15, b'Threads:\t1', 0, 0, 0); start()",
+    "in a child whose first thread has ended": "if os.fork() == 0: start(); libc.pthread_exit(None)",
+}
+
+
+@pytest.mark.parametrize("hides", HIDDEN_THREADS.values(), ids=HIDDEN_THREADS.keys())
+def test_hidden_threads_count_as_tasks_and_end_with_their_worker(hides: str, walled: ForkServer) -> None:
+    subject = Subject(walled, "cpu", Limits(tasks=30))
+    with pytest.raises(Fault, match="at most 30 are allowed"):
+        subject.load("hides.py", f"{MODEL}{HIDES_THREADS}{hides}\ntime.sleep(99)\n", "ModelNew")
+
+    assert not process_tree.group(subject.worker.pid)
+
+
+# Linux sends the signal of F_SETSIG (10) to the owner of a socket when the socket can be read.
+SIGNALS_BY_A_SOCKET = """
+import fcntl, os, signal, socket, struct, sys
+from kernel_harness.isolation import privileges
+privileges.drop(others_visible=True, own_signals_only=sys.argv[1] == "own")
+owner = int(sys.argv[2])
+ours, theirs = socket.socketpair()
+fcntl.fcntl(ours, 10, signal.SIGKILL)
+fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+means = [
+    lambda: fcntl.fcntl(ours, 8, owner),
+    lambda: fcntl.fcntl(ours, 15, struct.pack("ii", 1, owner)),
+    lambda: fcntl.ioctl(ours, 0x8901, struct.pack("i", owner)),
+    lambda: fcntl.ioctl(ours, 0x8902, struct.pack("i", owner)),
+]
+try:
+    means[int(sys.argv[3])]()
+except PermissionError:
+    pass
+theirs.send(b"x")
+"""
+
+
+@pytest.mark.parametrize("means", range(4), ids=["F_SETOWN", "F_SETOWN_EX", "FIOSETOWN", "SIOCSPGRP"])
+@pytest.mark.parametrize(("signals", "ended"), [("own", False), ("all", True)])
+def test_only_the_filter_of_signals_keeps_a_socket_from_killing_its_owner(
+    signals: str, ended: bool, means: int
+) -> None:
+    """Landlock refuses signals to other processes only since version 6; before it, the filter does."""
+    with subprocess.Popen(["sleep", "60"]) as owner:
+        words = [sys.executable, "-c", SIGNALS_BY_A_SOCKET, signals, str(owner.pid), str(means)]
+        subprocess.run(words, check=True, cwd=ROOT)
+        killed = owner.poll() if not ended else owner.wait(10)
+        owner.kill()
+
+    assert killed == (-signal.SIGKILL if ended else None)
 
 
 def test_the_reason_names_the_signal_that_ended_a_worker(walled: ForkServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,24 @@ def test_a_title_is_short_and_has_no_control_characters(title: str, tmp_path: Pa
 
     assert read.title.isprintable()
     assert len(read.title) <= 300
+
+
+def test_the_title_of_a_file_takes_no_memory_for_its_code(tmp_path: Path) -> None:
+    read = candidate.Candidate("a", tmp_path / "a.py", '# a\n\n"""\n  The title.\n"""\n' + "a;" * 20_000)
+    tracemalloc.start()
+    try:
+        title = read.title
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert title == "The title."
+    assert taken < 2e6
+
+
+@pytest.mark.parametrize("start", ["x = 1", "b'bytes'", "f'{1}'", "'text'.strip()", '"""no end', "'\\N{x}'", "\0", ""])
+def test_a_file_without_a_docstring_has_no_title(start: str, tmp_path: Path) -> None:
+    assert candidate.Candidate("a", tmp_path / "a.py", start).title == ""
 
 
 def test_a_pipe_is_no_kernel_file(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from kernel_harness import EvaluatorPool, NotFound, ProblemError, Status, UserEr
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.results.record import Result
 from kernel_harness.suite import handle
+from kernel_harness.suite.workplace import Workplace
 from kernel_harness.timing.statistics import Interval, Timing
 
 
@@ -150,3 +151,15 @@ def result(status: Status, speedup: Interval | None = None, *, emulated: bool = 
 )
 def test_the_reward_is_zero_or_the_lower_bound_of_the_speedup(judged: Result, expected: float) -> None:
     assert reward(judged) == expected
+
+
+def test_the_secret_seed_is_in_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate can read command lines where processes are visible."""
+    monkeypatch.setattr(handle, "PROGRAM", ("-c", "import sys; print(sys.stdin.read(), 'words:', sys.argv)"))
+    with Workplace() as workplace:
+        started = handle.Evaluator(0, "cpu", "seed 1234", workplace, None)
+        given, _, words = started.last_words().partition("words:")
+        started.close()
+
+    assert "seed 1234" in given
+    assert "1234" not in words

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from kernel_harness.core import folder_removal
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.paths import IMPORT_ROOT
 from kernel_harness.diagnostics.sanitizer.findings import Finding, Kind, Place, source_line
@@ -131,7 +132,7 @@ class WatchedWorkers:
                 self._end.shutdown(socket.SHUT_RDWR)  # this also ends the worker, a child of compute-sanitizer
             self._wrapper.kill()
             self._wrapper.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        folder_removal.remove(self._folder)
 
 
 def _environment(folder: Path) -> dict[str, str]:
