@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import linecache
 import os
+import re
 import sys
 import threading
 import traceback
@@ -47,12 +48,14 @@ _NOTHING = torch.empty(0, dtype=torch.uint8)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 # Packages in which kernels are written. A machine without one of them says nothing about a candidate that needs it.
 _KERNEL_LANGUAGES = ("cuda", "cupy", "cutlass", "numba", "pycuda", "tilelang", "triton", "warp")
-# What cudaGetErrorString says of launches that fail (CUDA Runtime API, "Data types", cudaError).
-_LAUNCH_ERRORS = (
-    "invalid argument", "invalid configuration argument", "invalid device function", "invalid resource handle",
-    "misaligned address", "illegal memory access", "no kernel image is available", "out of memory",
-    "too many resources requested for launch", "unspecified launch failure",
-)  # fmt: skip
+# What cudaGetErrorString says of launches that fail (CUDA Runtime API, "Data types", cudaError), and what candidates
+# say themselves.
+_LAUNCH_ERROR = re.compile(
+    r"CUDA error|invalid (?:configuration )?argument|invalid device function|invalid resource handle|misaligned address"
+    r"|illegal memory access|no kernel image is available|out of memory|too many resources requested"
+    r"|launch\w*\b[^.]{0,20}\b(?:fail|error)|\bfail\w*\s+to\s+launch",
+    re.IGNORECASE,
+)
 _STAGES_WITHOUT_DEVICE = (Stage.START, Stage.BUILD)
 
 
@@ -551,11 +554,11 @@ def _is_refusal(error: BaseException) -> bool:
 
     These are ValueError, NotImplementedError, and RuntimeError, which the macro TORCH_CHECK raises. A CUDA error and
     exhausted device memory also arrive as RuntimeErrors, but they decline nothing. Many candidates test themselves
-    whether a launch has failed, and raise an exception of these types with CUDA's text of the error.
+    whether a launch has failed, and raise an exception of these types with CUDA's text of the error or their own.
     """
     if _is_out_of_memory(error) or not isinstance(error, (ValueError, RuntimeError)):
         return False
-    return not any(text in str(error) for text in ("CUDA error", *_LAUNCH_ERRORS))
+    return not _LAUNCH_ERROR.search(str(error)[: messages.LONGEST_TEXT])
 
 
 def run_file(file: str, source: str, text: str) -> ModuleType:

@@ -27,6 +27,7 @@ from kernel_harness.ipc.channel import Malformed
 from kernel_harness.ipc.messages import KernelTimes
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.sandbox.subject import Answer
+from kernel_harness.worker.worker import _is_refusal
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,25 @@ def test_own_kernels_are_named_in_the_source_or_in_a_library_built_from_it(tmp_p
     seen = ["void tiled<8>(float*)", "scale_by_macro(float*)", "cutlass_80_simt_sgemm_128x64", "gemm(float*)"]
 
     assert own(seen, source, [library]) == ["tiled", "scale_by_macro"]
+
+
+@pytest.mark.parametrize(
+    ("error", "declines"),
+    [
+        (RuntimeError("K must be a multiple of 64"), True),
+        (ValueError("this kernel launches one block for each row; N must be at most 1024"), True),
+        (NotImplementedError("only for float32"), True),
+        (RuntimeError("launch failed"), False),
+        (RuntimeError("CUDA kernel launch error: invalid configuration argument"), False),
+        (ValueError("failed to launch the kernel"), False),
+        (RuntimeError("an illegal memory access was encountered"), False),
+        (torch.OutOfMemoryError("CUDA out of memory."), False),
+        (KeyError("K"), False),
+    ],
+    ids=str,
+)
+def test_only_a_message_that_names_no_failed_launch_declines_a_shape(error: Exception, declines: bool) -> None:
+    assert _is_refusal(error) is declines
 
 
 def test_the_launches_that_a_worker_reports_are_capped_in_number_and_length() -> None:
