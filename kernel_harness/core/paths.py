@@ -8,6 +8,8 @@ inside the package.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -39,11 +41,30 @@ def kernel_folders(root: Path | None = None) -> list[Path]:
 
 
 def hidden_from_workers() -> list[Path]:
-    """Returns the existing folders that no worker may read: those of results and of problem files.
+    """Returns the existing folders that no worker may read: those of results, of problem files, and of git.
 
-    A candidate must not read the reference, whose source a problem file contains.
+    A candidate must not read the reference, whose source a problem file contains, also in the history of a repository.
     """
-    return [*problem_folders(), *([RESULTS.absolute()] if RESULTS.is_dir() else [])]
+    results = [RESULTS.absolute()] if RESULTS.is_dir() else []
+    return [*problem_folders(), *results, *git_folders([Path.cwd(), *problem_folders()])]
+
+
+def git_folders(folders: Iterable[Path]) -> list[Path]:
+    """Returns the folders in which git keeps the history of the repositories that contain `folders`.
+
+    In a worktree of git, `.git` is a file that names another folder, which names the folder of the whole repository.
+    """
+    found: dict[Path, None] = {}
+    for above in dict.fromkeys(above for folder in folders for above in (folder.resolve(), *folder.resolve().parents)):
+        git = above / ".git"
+        with suppress(OSError, ValueError):
+            if git.is_file():
+                git = above / git.read_text().removeprefix("gitdir:").strip()
+            if (git / "commondir").is_file():
+                git /= (git / "commondir").read_text().strip()
+            if git.is_dir():
+                found[git.resolve()] = None
+    return list(found)
 
 
 def shown(path: Path) -> str:

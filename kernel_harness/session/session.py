@@ -15,7 +15,7 @@ import torch
 from kernel_harness.checking import sensitivity
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.core.errors import EnvironmentLacking, UserError
-from kernel_harness.core.paths import hidden_from_workers
+from kernel_harness.core.paths import git_folders, hidden_from_workers
 from kernel_harness.device import Device
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem
@@ -66,9 +66,10 @@ class Session:
         self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
         self.companions = Companions()
         self._ahead = BuildsAhead()
-        # Workers must not read the problem file, nor the results of other candidates, which contain facts about the
-        # inputs.
-        self._hidden = [problem.path.absolute(), *hidden_from_workers(), *hidden]
+        # Workers must not read the problem file and its history, nor the results of other candidates, which contain
+        # facts about the inputs.
+        own = [problem.path.absolute(), *git_folders([problem.path.parent])]
+        self._hidden = list(dict.fromkeys([*own, *hidden_from_workers(), *hidden]))
 
     def __enter__(self) -> Session:
         self.observer.stage("", "preparing the device")

@@ -82,7 +82,24 @@ def test_workers_may_read_no_problem_and_no_result_of_either_place(
     for name in ("problems", "results"):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path)
-    assert paths.hidden_from_workers() == [tmp_path / "problems", ROOT / "problems", tmp_path / "results"]
+    hidden = paths.hidden_from_workers()
+
+    assert hidden[:3] == [tmp_path / "problems", ROOT / "problems", tmp_path / "results"]
+    assert hidden[3:] == paths.git_folders([ROOT])
+
+
+def test_the_history_of_a_repository_is_found_from_its_worktrees_and_submodules_too(tmp_path: Path) -> None:
+    folder = tmp_path.resolve() / "main"
+    history = folder / ".git"
+    written(history / "worktrees" / "other" / "commondir", "../..\n")
+    written(history / "modules" / "sub" / "HEAD", "")
+    written(tmp_path / "other" / ".git", f"gitdir: {history}/worktrees/other\n")
+    written(folder / "sub" / ".git", "gitdir: ../.git/modules/sub\n")
+    (folder / "problems").mkdir()
+
+    assert history in paths.git_folders([folder / "problems"])
+    assert history in paths.git_folders([tmp_path / "other"])
+    assert history / "modules" / "sub" in paths.git_folders([folder / "sub"])
 
 
 def test_a_path_of_a_checkout_is_part_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
