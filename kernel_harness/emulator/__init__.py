@@ -12,7 +12,8 @@
 6. runtime/ runs a launch: the cores divide the blocks, and the threads of a block are switched contexts on one core, so
    that barriers, shared memory, shuffles and atomics work as on a GPU. counting/ reports accesses for a profile,
    and runtime/profile_warps.cpp brings those of a warp together. source_lines.py finds their lines.
-7. torch_cuda.py gives the emulated device to the torch of a worker process. sanitize.py reads the sanitizer's findings.
+7. torch_cuda.py gives the emulated device to the torch of a worker process, and torch_graphs.py its CUDA graphs.
+   sanitize.py reads the sanitizer's findings.
 
 If the user passes --strict, strict.py compiles the source with nvcc, too. No module here judges a kernel.
 """

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernel_harness.emulator import cuda_operators
+from kernel_harness.emulator import cuda_operators, torch_graphs
 
 _NAME = "emulated CUDA device"
 _CAPABILITY = (9, 0)
@@ -48,6 +49,7 @@ def install(library: Path) -> None:
     _runtime.emulator_profile_begin.argtypes = [ctypes.c_bool, ctypes.c_uint64]
     _runtime.emulator_install()
     cuda_operators.register()
+    torch_graphs.install(_runtime, current_stream)
     for name, value in _replacements().items():
         setattr(torch.cuda, name, value)
     torch._C._cuda_getCurrentRawStream = _returns(0)  # torch.compile calls this function
@@ -68,9 +70,10 @@ def lacks(error: BaseException) -> bool:
 
 
 def synchronize(device: Any = None) -> None:
-    """Replaces `torch.cuda.synchronize`. Raises RuntimeError if a kernel in this process has failed.
+    """Replaces `torch.cuda.synchronize`.
 
-    It never waits, because a launch on the emulated device returns only when the kernel has ended.
+    Raises RuntimeError if a kernel in this process has failed, or if a stream is being captured. It never waits,
+    because a launch on the emulated device returns only when the kernel has ended.
     """
     assert _runtime is not None
     if _runtime.emulator_synchronize():
@@ -126,12 +129,16 @@ class Stream:
     def __init__(self, device: Any = None, priority: int = 0, *_: Any, **__: Any) -> None:
         self.device = torch.device("cuda", 0)
         self.priority = priority
-        self.cuda_stream = 0
+
+    @property
+    def cuda_stream(self) -> int:
+        return torch_graphs.captured_stream()
 
     def synchronize(self) -> None:
         synchronize()
 
     def query(self) -> bool:
+        synchronize()
         return True
 
     def wait_stream(self, stream: Any) -> None:
@@ -146,10 +153,41 @@ class Stream:
         return event
 
     def __enter__(self) -> Stream:
+        self._context = StreamContext(self)
+        self._context.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self._context.__exit__()
+
+
+_default_stream = Stream()
+_current = threading.local()
+
+
+def current_stream(device: Any = None) -> Stream:
+    """Replaces `torch.cuda.current_stream`. All streams do their work in program order."""
+    stream: Stream = getattr(_current, "stream", _default_stream)
+    return stream
+
+
+def set_stream(stream: Stream | None) -> None:
+    """Replaces `torch.cuda.set_stream`. None changes nothing."""
+    _current.stream = stream or current_stream()
+
+
+class StreamContext:
+    """Replaces `torch.cuda.stream`: a context in which `stream` is the current stream."""
+
+    def __init__(self, stream: Stream | None = None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        self._before = current_stream()
+        set_stream(self.stream)
+
+    def __exit__(self, *_: object) -> None:
+        set_stream(self._before)
 
 
 class Event:
@@ -177,7 +215,7 @@ class Event:
 
 
 class _NoContext:
-    """A context manager that does nothing. Replaces `torch.cuda.device`, `device_of` and `stream`."""
+    """A context manager that does nothing. Replaces `torch.cuda.device` and `device_of`."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
@@ -244,7 +282,7 @@ def _no_context() -> type:
 
 
 _CONSTANTS: dict[Any, str] = {
-    None: "_lazy_init init set_device set_stream empty_cache ipc_collect reset_peak_memory_stats manual_seed "
+    None: "_lazy_init init set_device empty_cache ipc_collect reset_peak_memory_stats manual_seed "
     "manual_seed_all reset_max_memory_allocated reset_max_memory_cached reset_accumulated_memory_stats",
     True: "is_available is_initialized _is_compiled is_bf16_supported",
     0: "current_device _exchange_device _maybe_exchange_device memory_allocated max_memory_allocated "
@@ -255,8 +293,7 @@ _CONSTANTS: dict[Any, str] = {
 def _replacements() -> dict[str, Any]:
     """Returns a mapping from the name of each attribute of `torch.cuda` that `install` replaces to its new value."""
     replacements = {name: _returns(value) for value, names in _CONSTANTS.items() for name in names.split()}
-    replacements |= {name: _no_context() for name in ("device", "device_of", "stream")}
-    default = Stream()
+    replacements |= {name: _no_context() for name in ("device", "device_of")}
     # Pinning memory needs no work: the emulated device can read all host memory.
     pins = {"cudaHostRegister": _returns(0), "cudaHostUnregister": _returns(0)}
     runtime = SimpleNamespace(cudaError=SimpleNamespace(success=0), **pins)
@@ -270,14 +307,16 @@ def _replacements() -> dict[str, Any]:
         "_sleep": _sleep,
         "Stream": Stream,
         "ExternalStream": Stream,
-        "is_current_stream_capturing": _returns(False),
         "can_device_access_peer": _returns(False),
         "cudart": lambda: runtime,
         "memory_stats": lambda device=None: {},
         "memory_summary": _returns(""),
         "Event": Event,
-        "current_stream": _returns(default),
-        "default_stream": _returns(default),
+        "current_stream": current_stream,
+        "set_stream": set_stream,
+        "stream": StreamContext,
+        "StreamContext": StreamContext,
+        "default_stream": _returns(_default_stream),
         "mem_get_info": _returns((2**33, 2**33)),
         "get_rng_state": lambda device="cuda": torch.get_rng_state(),
         "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),

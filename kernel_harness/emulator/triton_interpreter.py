@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from kernel_harness.compile.errors import UnsupportedConstruct
-from kernel_harness.emulator import triton_bfloat16, triton_functions
+from kernel_harness.emulator import torch_graphs, triton_bfloat16, triton_functions
 
 _NOT_EMULATED = ("cuda.bindings", "cuda.core", "cupy", "cutlass", "numba.cuda", "pycuda", "tilelang", "warp")
 """Modules that compile or load kernels for a real GPU by themselves."""
@@ -108,6 +108,9 @@ def _launch(interpret: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(interpret)
     def launch(self: Any, *arguments: Any, **keywords: Any) -> None:
         _state.launches += 1
+        if torch_graphs.is_capturing():
+            torch_graphs.record(functools.partial(launch, self, *arguments, **keywords))
+            return
         if _state.skip:
             return
         copied = torch.UntypedStorage.cpu

@@ -354,7 +354,7 @@ def test_pinned_memory_is_a_copy():
 
 
 LACKING = {
-    "a graph": "torch.cuda.CUDAGraph()",
+    "a pool of memory": "torch.cuda.MemPool()",
     "an allocator": "torch.empty(3, pin_memory=True)",
     "an old name": "torch.cuda.FloatTensor(4)",
     "a build of two files": "open('a.cu', 'w'), open('b.cu', 'w'), cpp_extension.load('k', ['a.cu', 'b.cu'])",

@@ -7,6 +7,8 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 
 #include "emulator/memory.h"
 #include "tf32.h"
@@ -129,9 +131,25 @@ at::Tensor triangle(const Matrix& matrix, int64_t n, cublasFillMode_t fill, bool
 cublasStatus_t ready(cublasHandle_t handle, std::initializer_list<const Matrix*> matrices) {
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (synchronize()) return CUBLAS_STATUS_EXECUTION_FAILED;
+  if (captures(handle->stream)) return CUBLAS_STATUS_NOT_SUPPORTED;
   for (const Matrix* matrix : matrices)
     if (matrix->address && !is_device(matrix->address)) return illegal();
   return CUBLAS_STATUS_SUCCESS;
+}
+
+// Records a product. The caller's alpha and beta may be gone when the graph is launched.
+cublasStatus_t record_gemm(cublasHandle_t handle, const Gemm& call, const Batch& batch) {
+  const auto kept = [&](const void* number) {
+    const auto type = call.compute == CUBLAS_COMPUTE_16F || call.compute == CUBLAS_COMPUTE_16F_PEDANTIC ? at::kHalf : compute_type(call.compute);
+    return std::make_shared<std::string>(static_cast<const char*>(number), c10::elementSize(type));
+  };
+  const bool is_torchs = handle == torch_cublas_handle();
+  return record(handle->stream, [=, own = *handle, alpha = kept(call.alpha), beta = kept(call.beta)]() mutable {
+    Gemm now = call;
+    now.alpha = alpha->data(), now.beta = beta->data();
+    gemm(is_torchs ? torch_cublas_handle() : &own, now, batch);
+    return synchronize();
+  }) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }
 
 }  // namespace
@@ -142,6 +160,7 @@ cublasStatus_t gemm(cublasHandle_t handle, const Gemm& call, const Batch& batch)
   if (!supported(call)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (synchronize()) return CUBLAS_STATUS_EXECUTION_FAILED;
   if (!call.m || !call.n) return CUBLAS_STATUS_SUCCESS;
+  if (captures(handle->stream)) return record_gemm(handle, call, batch);
   if (batch.cs && (!is_device(batch.as) || !is_device(batch.bs) || !is_device(batch.cs))) return illegal();
   for (int i = 0; i < batch.count; ++i) {
     Gemm one = call;

@@ -18,6 +18,7 @@
 #include "emulator/memory.h"
 #include "emulator/sanitize.h"
 #include "tf32.h"
+#include "torch_graphs.h"
 
 namespace {
 
@@ -233,23 +234,32 @@ void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::
   auto arguments = torch::jit::pop(*stack, op.schema().arguments().size());
   for (auto& argument : arguments) stack->push_back(crossing.to_cpu(argument));
   crossing.check_devices();
+  std::optional<emulator::CapturedOperator> captured;
+  if (emulator::torch_captures()) captured.emplace(op, arguments);
   round_factors(op, *stack);
-  op.callBoxed(stack);
+  captured ? captured->run(*stack) : op.callBoxed(stack);
   crossing.write_back();
   auto results = torch::jit::pop(*stack, op.schema().returns().size());
-  for (auto& result : results) stack->push_back(crossing.to_cuda(result));
+  for (auto& result : results) result = crossing.to_cuda(result);
+  if (captured) captured->record(results);
+  for (auto& result : results) stack->push_back(std::move(result));
+}
+
+Tensor allocated(Tensor tensor) {
+  if (emulator::torch_captures()) emulator::keep_in_capture(tensor);
+  return tensor;
 }
 
 Tensor empty(c10::IntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout>,
              std::optional<c10::Device>, std::optional<bool>, std::optional<c10::MemoryFormat> format) {
-  return at::detail::empty_generic(size, &allocator, c10::DispatchKeySet(c10::DispatchKey::CUDA),
-                                   c10::dtype_or_default(dtype), format);
+  return allocated(at::detail::empty_generic(size, &allocator, c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                             c10::dtype_or_default(dtype), format));
 }
 
 Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<c10::ScalarType> dtype,
                      std::optional<c10::Layout>, std::optional<c10::Device>, std::optional<bool>) {
-  return at::detail::empty_strided_generic(size, stride, &allocator, c10::DispatchKeySet(c10::DispatchKey::CUDA),
-                                           c10::dtype_or_default(dtype));
+  return allocated(at::detail::empty_strided_generic(size, stride, &allocator, c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                                     c10::dtype_or_default(dtype)));
 }
 
 // Returns a tensor without memory on the emulated device.

@@ -203,11 +203,18 @@ cudaError_t set_device(int device) { return give(device == 0 ? cudaSuccess : cud
 
 }  // namespace emulator
 
-// Called by the worker process. emulator_synchronize returns the number of the sticky error, or 0. emulator_failure
-// returns the message of the sticky error.
-extern "C" int emulator_synchronize() { return emulator::synchronize(); }
+// Called by the worker process. emulator_synchronize waits for the device and returns an error's number, or 0.
+// emulator_failure returns the message of the error that emulator_synchronize returned to this thread.
+namespace {
+thread_local cudaError_t failure = cudaSuccess;
+}
+extern "C" int emulator_synchronize() {
+  failure = emulator::synchronize_device();
+  if (failure) emulator::take_error();  // torch clears the errors that it raises
+  return failure;
+}
 extern "C" const char* emulator_failure() {
   static thread_local std::string text;
-  text = std::string("CUDA error: ") + emulator::error_string(emulator::synchronize());
+  text = std::string("CUDA error: ") + emulator::error_string(failure);
   return text.c_str();
 }

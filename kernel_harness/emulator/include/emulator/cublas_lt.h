@@ -133,9 +133,10 @@ inline cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtM
 }
 inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t how, const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
                                      cublasLtMatrixLayout_t b_layout, const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t d_layout,
-                                     const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t) {
+                                     const cublasLtMatmulAlgo_t*, void*, std::size_t, cudaStream_t stream) {
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (!how || !alpha || !beta || !a_layout || !b_layout || !c_layout || !d_layout) return CUBLAS_STATUS_INVALID_VALUE;
+  if (emulator::captures(stream)) return CUBLAS_STATUS_NOT_SUPPORTED;
   return emulator::lt_matmul({*how, alpha, a, *a_layout, b, *b_layout, beta, c, *c_layout, d, *d_layout});
 }
 #pragma GCC visibility pop

@@ -40,6 +40,8 @@ cudaError_t capture_status(cudaStream_t stream, cudaStreamCaptureStatus* status)
 bool captured_record(cudaEvent_t event, cudaStream_t stream);
 bool captured_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error);
 cudaError_t instantiate(cudaGraphExec_t* out, cudaGraph_t graph);
+// Returns torch's current stream: during a capture by torch.cuda.CUDAGraph the stream that is captured, otherwise null.
+cudaStream_t torch_stream();
 cudaError_t launch_graph(cudaGraphExec_t graph, cudaStream_t stream);
 cudaError_t graph_nodes(cudaGraph_t graph, std::size_t* count);
 cudaError_t destroy_graph(cudaGraph_t graph);

@@ -23,7 +23,10 @@ inline cudaDeviceProp* getDeviceProperties(c10::DeviceIndex device) {
 }
 inline cudaDeviceProp* getCurrentDeviceProperties() { return getDeviceProperties(0); }
 inline bool canDeviceAccessPeer(c10::DeviceIndex, c10::DeviceIndex) { return false; }
-inline cublasHandle_t getCurrentCUDABlasHandle() { return emulator::torch_cublas_handle(); }
+inline cublasHandle_t getCurrentCUDABlasHandle() {
+  cublasSetStream(emulator::torch_cublas_handle(), emulator::torch_stream());
+  return emulator::torch_cublas_handle();
+}
 inline cublasLtHandle_t getCurrentCUDABlasLtHandle() { return emulator::lt_handle(); }
 }  // namespace at::cuda
 #pragma GCC visibility pop

@@ -12,7 +12,7 @@ class CUDAStream {
   explicit CUDAStream(Stream stream = Stream(Stream::DEFAULT, Device(kCUDA, 0))) : stream_(stream) {}
   operator cudaStream_t() const { return stream(); }
   operator Stream() const { return stream_; }
-  cudaStream_t stream() const { return nullptr; }
+  cudaStream_t stream() const { return emulator::torch_stream(); }
   Stream unwrap() const { return stream_; }
   Device device() const { return stream_.device(); }
   DeviceIndex device_index() const { return stream_.device_index(); }
