@@ -221,6 +221,7 @@ class Reference:
         self._inputs: _Kept[Packed] = _Kept(device)
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept(device)
         self._float32, self._float64 = UnchangedModel(), UnchangedModel()
+        self._call_changes_model: bool | None = None  # None before the first trial
 
     def note_free_memory(self) -> None:
         """Notes how much memory of the GPU is free, if there is one. The device must have been prepared.
@@ -294,6 +295,7 @@ class Reference:
         inputs = self._placed(self._drawn(problem, seed, distribution), self.device)
         input_bytes = sum(tensor.nbytes for tensor in tensors.flatten(inputs)[1])
         outputs = self._run(problem, inputs)[1]
+        self._call_changes_model = self._float32.was_changed
         needed = input_bytes + sum(output.nbytes for output in outputs)
         short = self._free is not None and _AMPLE * needed > max(self._free, _usable_bytes(self.device))
         if short and psutil.virtual_memory().available > _AMPLE_ON_HOST * needed:
@@ -371,8 +373,9 @@ class Reference:
         running statistics, but in training no call reads them.
         """
         problem, seed = self.problem, _derived_seed(0, "two calls")
-        self._tried(problem, seed)
-        if not self._float32.was_changed:
+        if self._call_changes_model is None:
+            self._tried(problem, seed)
+        if not self._call_changes_model:
             return False
         model, packed = problem.model(self.device), self._drawn(problem, seed)
         first, second = (_run(problem, model, self._placed(packed, self.device))[1] for _ in range(2))

@@ -185,8 +185,9 @@ def error_up_to(largest: float, got: torch.Tensor, truth: torch.Tensor) -> float
     """
     squares = count = more = 0.0
     for ours, true in chunks(got, truth):
-        usual = true.abs() <= largest
-        more += int((true.abs() > largest).sum())
+        sizes = true.abs()
+        usual = sizes <= largest
+        more += int((sizes > largest).sum())
         errors = (ours[usual] - true[usual]).abs()
         errors = errors[errors.isfinite()]
         squares += float(errors.square().sum())

@@ -96,8 +96,8 @@ class Subject:
         self.file = CandidateFile("", "")  # the candidate's file, for messages
         self.closed = False
         self.renews_model = False  # whether each call gets a newly built model (`Reference.keeps_state`)
-        self._making: tuple[Problem, str | None] | None = None  # the arguments of the last `make`
-        self._make_again: tuple[Problem, str | None] | None = None  # the same, if the next call needs a new model
+        self._made: tuple[Problem, str | None] | None = None  # the arguments of the last `make`
+        self._was_called = False  # whether a call has followed it
         self._output_bytes = 0  # the size of the memory that the outputs of the last call take
         self._exchange = Exchange(self._device, lambda share, descriptors: self._ask(share, Done, descriptors))
         try:
@@ -143,7 +143,7 @@ class Subject:
         to set the same ones (`problem.varied_parameters`), which is not always so. `compiled` is a mode of
         torch.compile, or None for a model that is not compiled. Raises Fault.
         """
-        self._making, self._make_again = (problem, compiled), None
+        self._made, self._was_called = (problem, compiled), False
         compared = problem.parameter_seed is not None and not self.file.name.endswith(".cu")
         state = tensors.checksums(problem.state()) if compared else {}
         packed = pack([problem.constructor_arguments(self.file.name), state], device="cpu")
@@ -175,9 +175,10 @@ class Subject:
         candidate declines the shape, and torch.OutOfMemoryError if the device has too little memory for the inputs or
         outputs.
         """
-        if self._make_again is not None:
-            self.make(self._make_again[0], compiled=self._make_again[1])
-        self._make_again = self._making if self.renews_model else None
+        if self.renews_model and self._was_called and self._made:
+            problem, compiled = self._made
+            self.make(problem, compiled=compiled)
+        self._was_called = True
         self._device.release_unused()  # the worker's call may need what the judge keeps without use
         self._exchange.reserve(Purpose.INPUTS, packed.size)
         opening = self._opening(timed)
