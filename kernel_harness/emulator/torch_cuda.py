@@ -129,6 +129,7 @@ class Stream:
     def __init__(self, device: Any = None, priority: int = 0, *_: Any, **__: Any) -> None:
         self.device = torch.device("cuda", 0)
         self.priority = priority
+        self._entered: list[StreamContext] = []
 
     @property
     def cuda_stream(self) -> int:
@@ -153,12 +154,12 @@ class Stream:
         return event
 
     def __enter__(self) -> Stream:
-        self._context = StreamContext(self)
-        self._context.__enter__()
+        self._entered.append(StreamContext(self))
+        self._entered[-1].__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._context.__exit__()
+        self._entered.pop().__exit__()
 
 
 _default_stream = Stream()

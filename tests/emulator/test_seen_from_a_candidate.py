@@ -81,6 +81,16 @@ def test_streams_events_and_markers_are_used_as_usual():
     assert start.elapsed_time(end) >= 0 and y.tolist() == [2, 2, 2]
 
 
+@emulated
+def test_a_stream_that_is_entered_twice_gives_back_the_stream_before():
+    before, stream = torch.cuda.current_stream(), torch.cuda.Stream()
+    with stream:
+        with stream:
+            assert torch.cuda.current_stream() is stream
+        assert torch.cuda.current_stream() is stream
+    assert torch.cuda.current_stream() is before
+
+
 def saved_and_loaded(x: torch.Tensor, **keywords: object) -> torch.Tensor:
     file = io.BytesIO()
     torch.save(x, file)
