@@ -58,11 +58,26 @@ def test_nvcc_takes_the_same_sources(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU on this machine")
-@pytest.mark.parametrize("name", PATHS)
+on_gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no NVIDIA GPU on this machine"),
+]
+ALONE = [*LIBRARIES, BINDS_ITSELF, *(name for name in TOGETHER if hasattr(kernel(name), "FLAGS"))]
+PARTS = 12
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=on_gpu) for name in ALONE])
 def test_a_gpu_gives_the_same_answer(name, tmp_path):
-    kernel_modules.check_on_gpu(kernel(name), tmp_path)
+    module = kernel(name)
+    kernel_modules.check(module, kernel_modules.built_for_gpu({name: module}, tmp_path))
+
+
+@pytest.mark.parametrize("part", [pytest.param(part, marks=on_gpu) for part in range(PARTS)])
+def test_a_gpu_gives_the_same_answers(part, tmp_path):
+    modules = {name: kernel(name) for name in [n for n in TOGETHER if n not in ALONE][part::PARTS]}
+    ops = kernel_modules.built_for_gpu(modules, tmp_path)
+    wrong = {name: why for name, module in modules.items() if (why := kernel_modules.difference(module, ops))}
+    assert not wrong, "\n".join(f"{name}: {why}" for name, why in wrong.items())
 
 
 UNSUPPORTED = {

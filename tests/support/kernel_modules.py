@@ -58,14 +58,22 @@ def check(tested: ModuleType, ops: ModuleType) -> None:
             torch.testing.assert_close(ours.cpu(), theirs, **tolerance)
 
 
-def check_on_gpu(tested: ModuleType, folder: Path) -> None:
-    """The same with the extension that torch builds in `folder` for the GPU."""
-    name = tested.__name__
-    ops = cpp_extension.load_inline(
-        name=name, cpp_sources=tested.CPP, cuda_sources=tested.CUDA, functions=[name] if tested.CPP else None,
-        extra_cuda_cflags=getattr(tested, "FLAGS", []), build_directory=str(folder),
+def built_for_gpu(modules: Mapping[str, ModuleType], folder: Path) -> ModuleType:
+    """The extension that torch builds in `folder` for the GPU, with the functions of all modules.
+
+    A single module's sources stay as they are, so that they may bind their functions themselves.
+    """
+    if len(modules) == 1:
+        ((name, module),) = modules.items()
+        cpp, cuda, functions = module.CPP, module.CUDA, [name] if module.CPP else None
+    else:
+        name, functions = f"kernels_{'_'.join(list(modules)[:2])}", list(modules)
+        cpp, cuda = together(modules)
+    ops: ModuleType = cpp_extension.load_inline(
+        name=name, cpp_sources=cpp, cuda_sources=cuda, functions=functions, build_directory=str(folder),
+        extra_cuda_cflags=[flag for module in modules.values() for flag in getattr(module, "FLAGS", [])],
     )  # fmt: skip
-    check(tested, ops)
+    return ops
 
 
 def compile_with_nvcc(modules: list[ModuleType], folder: Path) -> subprocess.CompletedProcess[str]:
