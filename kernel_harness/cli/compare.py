@@ -195,6 +195,7 @@ def _measured(words: Sequence[str], options: Options) -> Outcome:
 
 
 def _judged(versions: Sequence[Candidate], problem: str, options: Options) -> list[Result]:
+    """Judges both versions. The first one is the baseline, so timing ends when the ratio of their times is known."""
     with started_fork_server() as fork_server:
         from kernel_harness.cli.progress import Progress
         from kernel_harness.device import selection
@@ -205,7 +206,8 @@ def _judged(versions: Sequence[Candidate], problem: str, options: Options) -> li
         device = selection.selected(options.device)
         timed = lookup.problem(problem, Path.cwd()).sized(options.shape, emulated=device.emulated)
         timed.check_inputs()
-        settings, screen = Settings(budget_s=options.budget_s, rounds=options.rounds), Progress()
+        settings = Settings(budget_s=options.budget_s, rounds=options.rounds, baseline=versions[0].name, compiled=False)
+        screen = Progress()
         with screen, Session(timed, device, settings, screen, fork_server, [options.results]) as session:
             return session.judge(versions, lambda result: None)
 

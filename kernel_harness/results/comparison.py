@@ -143,10 +143,10 @@ def side(label: str, results: Sequence[Result], problem: str | None = None) -> S
 def compare(a: Side, b: Side, *, force: bool = False, interleaved: bool = False) -> Outcome:
     """Compares each kernel of side `a` with the kernel of side `b` of the same name and shape. Returns the outcome.
 
-    `interleaved` says that both sides were timed in the same rounds. Raises Incomparable if the sides are of different
-    problems, hold the same measurements or have no kernel in common. Without `force`, it also raises Incomparable if no
-    kernel has results at the same shape on both sides, or if a kernel ran on different devices. With `force`, kernels
-    are compared by name alone if none has results at the same shape.
+    `interleaved` says that both sides were timed in the same rounds, with side A as the baseline. Raises Incomparable
+    if the sides are of different problems, hold the same measurements or have no kernel in common. Without `force`, it
+    also raises Incomparable if no kernel has results at the same shape on both sides, or if a kernel ran on different
+    devices. With `force`, kernels are compared by name alone if none has results at the same shape.
     """
     _check_alike(a, b)
     if not a.results.keys() & b.results.keys():
@@ -209,17 +209,16 @@ def _row(key: tuple[str, Shape], a: Result, b: Result, interleaved: bool) -> Row
         return Row(*key, change, before, after, None, note)
     if before is None or after is None:
         return Row(*key, Change.UNDECIDED, before, after, None, "not timed")
-    ratio = _ratio_in_rounds(a, b) if interleaved else _ratio_of_runs(key[0], a, b)
+    ratio = _ratio_in_rounds(b) if interleaved else _ratio_of_runs(key[0], a, b)
     if isinstance(ratio, str):
         return Row(*key, Change.UNDECIDED, before, after, None, ratio)
     note = "" if ratio.low is not None else "too few rounds for an interval"
     return Row(*key, Change(statistics.compare(ratio).value), before, after, ratio, note)
 
 
-def _ratio_in_rounds(a: Result, b: Result) -> Interval:
-    assert a.timing and b.timing
-    rounds = statistics.as_rounds({"A": a.timing.samples_ms, "B": b.timing.samples_ms})
-    return statistics.ratio_interval(rounds, arm="B", baseline="A")
+def _ratio_in_rounds(b: Result) -> Interval | str:
+    """Returns the speedup of side B. Side A was the baseline of the rounds. Returns a reason if they never met."""
+    return (b.timing.speedup if b.timing else None) or "no round holds both"
 
 
 def _ratio_of_runs(kernel: str, a: Result, b: Result) -> Interval | str:

@@ -230,15 +230,6 @@ def ratio_interval(rounds: Sequence[Round], arm: str, baseline: str) -> Interval
     return interval_of(logs[:, 0] - logs[:, 1]).exp()
 
 
-def as_rounds(samples_ms: Mapping[str, Sequence[float]]) -> tuple[Round, ...]:
-    """Builds rounds from recorded samples. `samples_ms[arm][i]` is the time of `arm` in round i, in ms.
-
-    Raises ValueError if the arms have different numbers of samples.
-    """
-    names = tuple(samples_ms)
-    return tuple(Round(dict(zip(names, ms, strict=True)), names) for ms in zip(*samples_ms.values(), strict=True))
-
-
 def through_baseline(new: Interval, old: Interval) -> Interval:
     """Returns how many times faster one arm is than another, from their speedups over the same baseline.
 

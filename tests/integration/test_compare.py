@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.command import Finished
-from support.pages import keep
+from support.pages import as_rounds, keep
 from support.product import PROBLEM_FILE
 
 from kernel_harness import cli
@@ -88,7 +88,7 @@ def test_the_interval_of_two_runs_holds_as_often_as_it_says():
         drift = rng.uniform(0.5, 2)
         noise = {arm: [drift * rng.lognormvariate(0, 0.05) for _ in range(32)] for arm in ("torch", "k")}
         noise["k"] = [ms / speed for ms in noise["k"]]
-        return statistics.ratio_interval(statistics.as_rounds(noise), "k", "torch")
+        return statistics.ratio_interval(as_rounds(noise), "k", "torch")
 
     for _ in range(400):
         ratio = statistics.through_baseline(run(truth), run(1.0))
@@ -96,12 +96,17 @@ def test_the_interval_of_two_runs_holds_as_often_as_it_says():
     assert covered >= 380
 
 
-def test_samples_that_do_not_pair_up_are_no_rounds():
-    with pytest.raises(ValueError):
-        statistics.as_rounds({"a": [1.0, 2.0], "b": [1.0]})
-
-
 # -------------------------------------------------------------------------------------------- verdicts
+
+
+def test_in_the_same_rounds_one_side_may_need_fewer_rounds_than_the_other():
+    a, b = record("k", 1.0), record("k", 1.2, run="b")
+    assert a.timing and b.timing
+    a = replace(a, timing=replace(a.timing, samples_ms=(10.0,) * 48))
+    b = replace(b, timing=replace(b.timing, samples_ms=(8.3,) * 32))
+    (row,) = comparison.compare(comparison.side("A", [a]), comparison.side("B", [b]), interleaved=True).rows
+
+    assert row.change is Change.FASTER and row.ratio == b.timing.speedup
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from kernel_harness.checking.patterns import Mismatch
 from kernel_harness.checking.verify import Check
 from kernel_harness.core.status import Status
 from kernel_harness.results.record import Kind, Result, to_line
-from kernel_harness.timing.statistics import as_rounds, summarize
+from kernel_harness.timing.statistics import Round, summarize
 
 SHAPE = {"M": 2048, "K": 8192, "N": 4096}
 GPU = {"device": "NVIDIA H200", "torch": "2.11.0", "memory_bytes": 150109880320}
@@ -19,6 +20,12 @@ EMULATION: dict[str, Any] = {"device": "CUDA emulated on the CPU", "torch": "2.1
 H200 = {"flops": 1.37e11, "bytes": 2.35e8, "peak_float32_flops_per_s": 6.7e13, "peak_bytes_per_s": 4.8e12}
 HOSTILE = '<img src=x onerror="window.hacked=1"></script><script>window.hacked=1</script>'
 ERROR_MAP = ErrorMap((4, 6), 4, 6, (*((0.0,) * 6,) * 3, (0.0, 0.0, 1.0, 1.0, 1.0, 0.5)))
+
+
+def as_rounds(samples_ms: Mapping[str, Sequence[float]]) -> tuple[Round, ...]:
+    """Rounds of the arms' times in ms. Every arm must have the same number of samples."""
+    names = tuple(samples_ms)
+    return tuple(Round(dict(zip(names, ms, strict=True)), names) for ms in zip(*samples_ms.values(), strict=True))
 
 
 def check(status: Status = Status.PASSED, **more: Any) -> Check:
