@@ -74,6 +74,9 @@ class Cuda:
         Raises NoCompiler if this machine has no C++ compiler or no fitting CUDA toolkit, and BuildFailed if the library
         cannot be built.
         """
+        # cuBLAS keeps the workspace that it gets in its first call. Later that could be a part of a large block that
+        # torch caches, and the whole block would never be free again.
+        torch.mm(*torch.ones(2, 1, 1, device=self.torch_device))
         torch.cuda.synchronize(self.torch_device)
         host_compiler.path()
         nvcc.use_toolkit()

@@ -236,7 +236,7 @@ class Subject:
         return self._exchange.damaged(packed)
 
     def release_large(self) -> None:
-        """Releases each piece of shared memory that is larger than 2 GiB. Raises Fault if the candidate fails."""
+        """Releases large pieces of shared memory (`Exchange.release_large`). Raises Fault if the candidate fails."""
         self._exchange.release_large()
 
     def kernels(self, packed: Packed) -> messages.KernelTimes:
