@@ -16,7 +16,7 @@ from kernel_harness.core.precision import is_inexact
 
 _PIECE = 1 << 26  # elements that are read at a time where nothing is converted to float64
 _SAMPLE = 1 << 14  # elements of which `typical` takes the median
-CHUNK, CUDA_CHUNK = 1 << 20, 1 << 25
+CHUNK, CUDA_CHUNK = 1 << 20, 1 << 23
 """The largest number of elements that are compared at a time, on the CPU and on a GPU.
 
 Tensors are compared in slices because a float64 copy of a whole output would take more memory than the output. A GPU is
