@@ -302,8 +302,8 @@ def _ms(result: Result) -> float | None:
 def _interval(ratio: Interval | None) -> tuple[str, str]:
     if ratio is None:
         return "", ""
-    bounds = f"{ratio.low:.3g} - {ratio.high:.3g}" if ratio.low is not None and ratio.high is not None else ""
-    return f"{ratio.estimate:.3g}x", bounds
+    bounds = f"{ratio.low:#.4g} - {ratio.high:#.4g}" if ratio.low is not None and ratio.high is not None else ""
+    return f"{ratio.estimate:#.4g}x", bounds
 
 
 def _number(ms: float | None) -> str:
