@@ -218,6 +218,7 @@ class Reference:
         self._required: set[tuple[tuple[str, int], ...]] = set()
         self._free: int | None = None
         self._short: set[str] = set()
+        self._output_bytes: dict[str, int] = {}
         self._inputs: _Kept[Packed] = _Kept(device)
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept(device)
         self._float32, self._float64 = UnchangedModel(), UnchangedModel()
@@ -290,13 +291,15 @@ class Reference:
         return all(o.numel() > 0 and all_finite(o) for o in self._tried(problem, seed, case.inputs_from))
 
     def _tried(self, problem: Problem, seed: int, distribution: str = OWN) -> Sequence[torch.Tensor]:
-        """Returns the outputs of the reference for newly drawn inputs, and notes whether the GPU is short of memory."""
+        """Returns the outputs of the reference for newly drawn inputs, and notes what memory a call takes."""
         self.make_room()
         inputs = self._placed(self._drawn(problem, seed, distribution), self.device)
         input_bytes = sum(tensor.nbytes for tensor in tensors.flatten(inputs)[1])
         outputs = self._run(problem, inputs)[1]
         self._call_changes_model = self._float32.was_changed
-        needed = input_bytes + sum(output.nbytes for output in outputs)
+        output_bytes = sum(output.nbytes for output in outputs)
+        self._output_bytes[shape_text(problem.shape)] = output_bytes
+        needed = input_bytes + output_bytes
         short = self._free is not None and _AMPLE * needed > max(self._free, _usable_bytes(self.device))
         if short and psutil.virtual_memory().available > _AMPLE_ON_HOST * needed:
             self._short.add(shape_text(problem.shape))
@@ -352,6 +355,10 @@ class Reference:
 
     def _is_short(self, problem: Problem) -> bool:
         return shape_text(problem.shape) in self._short
+
+    def output_bytes(self, problem: Problem) -> int | None:
+        """Returns the size of the outputs for the problem's sizes in bytes, or None if the reference was not tried."""
+        return self._output_bytes.get(shape_text(problem.shape))
 
     def call_bytes(self, case: Case) -> int:
         """Returns how much memory of the GPU a float32 call of the reference takes at most, in bytes.

@@ -71,6 +71,10 @@ class Leaf:
         typed = flat.view(self.dtype)
         return typed.as_strided(self.shape, self.stride, typed.storage_offset())
 
+    def without_values(self) -> torch.Tensor:
+        """Returns the described tensor on torch's "meta" device. It takes no memory."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device="meta")
+
     def to_json(self) -> dict[str, Any]:
         """Returns this description of a tensor as a JSON object, for a message."""
         return {

@@ -37,6 +37,9 @@ from kernel_harness.sandbox.process import Limits, Meanwhile, WorkerFactory, Wor
 
 _MAX_SOURCE_CHARACTERS = 1 << 20
 _MAX_BUILDS, _MAX_BUILT_BYTES = 64, 1 << 30
+# Outputs are copied only if they take at most _MOST_OUTPUT times the memory of right outputs, and _LITTLE_OUTPUT_BYTES
+# more. Larger ones have another shape or dtype, which the verdict needs alone.
+_MOST_OUTPUT, _LITTLE_OUTPUT_BYTES = 4, 1 << 26
 _LEAST_WAIT_S = 0.1  # for a reply, also at the end of a request's time
 _REFUSABLE = (messages.Call, messages.ListKernels, messages.Repeat, messages.Replay)
 # A call that would end in time on a GPU may be too long here, so it is no TIMEOUT.
@@ -60,7 +63,8 @@ R = TypeVar("R", bound=Message)
 class Answer:
     """The output and the times of one call.
 
-    `outputs` are copies in memory that the worker cannot reach. `structure` is the nesting of the output from
+    `outputs` are copies in memory that the worker cannot reach, or tensors without values on torch's "meta" device if
+    they are far larger than right outputs. `structure` is the nesting of the output from
     `tensors.flatten`, and refers to `outputs` by index. `clocked` is the time that the worker reports. `bracket_ms` is
     the time by the judge's clock, in milliseconds. It does not contain `fill_ms`, the time in which the inputs were
     written after the worker had enqueued the call; 0 if they were written within the bracket. `launches` is the number
@@ -96,6 +100,7 @@ class Subject:
         self.file = CandidateFile("", "")  # the candidate's file, for messages
         self.closed = False
         self.renews_model = False  # whether each call gets a newly built model (`Reference.keeps_state`)
+        self.right_output_bytes: int | None = None  # the size of right outputs (`Reference.output_bytes`)
         self._made: tuple[Problem, str | None] | None = None  # the arguments of the last `make`
         self._was_called = False  # whether a call has followed it
         self._output_bytes = 0  # the size of the memory that the outputs of the last call take
@@ -208,18 +213,31 @@ class Subject:
         """Returns the outputs of a call with the inputs `packed`, in memory that the worker cannot reach.
 
         `copy` is a copy of the first bytes of the memory for outputs, or None. If it is too small, the outputs are
-        copied now. Raises Fault if the worker's `reply` is malformed.
+        copied now. If they are far larger than right outputs, or too large for the device, they are not copied: they
+        are tensors on torch's "meta" device, which have a shape and no values. Raises Fault if the worker's `reply` is
+        malformed, and torch.OutOfMemoryError if the device has too little memory for right outputs.
         """
-        with _readable():
-            self._output_bytes = self._exchange.needed(reply.leaves)
-        if copy is None or copy.numel() < self._output_bytes:
-            if self._exchange.reserve(Purpose.OUTPUTS, self._output_bytes):  # the outputs did not fit before
-                self._ask(messages.Fetch(), Done)
-            copy = self._exchange.copied_outputs(self._output_bytes, packed)
-        outputs = tuple(leaf.of(leaf.bytes(copy)) for leaf in reply.leaves)
+        size, right = sum(leaf.nbytes for leaf in reply.leaves), self.right_output_bytes
+        outputs = tuple(leaf.without_values() for leaf in reply.leaves)
+        if right is None or size <= _MOST_OUTPUT * right + _LITTLE_OUTPUT_BYTES:
+            try:
+                copied = self._copied_outputs(reply, packed, copy)
+                outputs = tuple(leaf.of(leaf.bytes(copied)) for leaf in reply.leaves)
+            except torch.OutOfMemoryError:
+                if right is None or size <= right:
+                    raise
         with _readable():
             tensors.unflatten(reply.structure, outputs)
         return outputs
+
+    def _copied_outputs(self, reply: messages.Called, packed: Packed, copy: torch.Tensor | None) -> torch.Tensor:
+        with _readable():
+            self._output_bytes = self._exchange.needed(reply.leaves)
+        if copy is not None and copy.numel() >= self._output_bytes:
+            return copy
+        if self._exchange.reserve(Purpose.OUTPUTS, self._output_bytes):  # the outputs did not fit before
+            self._ask(messages.Fetch(), Done)
+        return self._exchange.copied_outputs(self._output_bytes, packed)
 
     def _opening(self, timed: Timed | None) -> Opening:
         """Returns when the inputs of a call are in the shared memory. `timed` is None for an untimed call."""

@@ -92,6 +92,7 @@ class RunContext:
         """
         subject = self.new_subject()
         subject.renews_model = self.reference.keeps_state
+        subject.right_output_bytes = self.reference.output_bytes(self.problem)
         try:
             subject.load(model.file, model.text, model.class_name)
             subject.make(self.problem, compiled=model.compile_mode)
