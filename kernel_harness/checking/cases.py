@@ -496,7 +496,7 @@ class Reference:
                     raise
                 return _Oracle(None, missing=f"the reference cannot run in float64 ({_summary(error)})")
             scale = problem.error_scale(self._placed(packed, device, torch.float64)) if scaled else None
-            return _Oracle(outputs, None if scale is None else tuple(tensors.flatten(scale)[1]))
+            return _Oracle(outputs, None if scale is None else tuple(tensors.flatten_output(scale)[1]))
 
     def _in_float64(
         self, device: str, problem: Problem, packed: Packed, change: Change | None
@@ -557,7 +557,7 @@ def _key(problem: Problem) -> tuple[str, int | None]:
 
 
 def _run(problem: Problem, model: Any, inputs: Any) -> tuple[Any, Sequence[torch.Tensor]]:
-    return tensors.flatten(problem.forward(model, inputs))
+    return tensors.flatten_output(problem.forward(model, inputs))
 
 
 def _change_weights(model: Any, change: Change) -> None:

@@ -88,7 +88,7 @@ class Replay:
         # The reference may change its inputs, and may return one of them.
         inputs = tensors.unflatten(self._structure, [t.clone() for t in self._inputs])
         with float64.Float32ToFloat64():
-            outputs = tensors.flatten(self._problem.forward(self._model, inputs))[1]
+            outputs = tensors.flatten_output(self._problem.forward(self._model, inputs))[1]
         return [output.clone() for output in outputs]
 
 

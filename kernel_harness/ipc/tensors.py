@@ -135,6 +135,25 @@ def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
     return _flatten(value, tensors), tensors
 
 
+def flatten_output(value: Any) -> tuple[Any, list[torch.Tensor]]:
+    """Returns the output of a model in two parts, as `flatten` does, in a form in which two outputs are compared.
+
+    The items of a dictionary are sorted, because equal dictionaries may differ in the order of their items. A float is
+    a float32 tensor without dimensions: the last bits of a sum depend on the order of its terms.
+    """
+    return flatten(_comparable(value))
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, dict):
+        items = sorted(value.items(), key=lambda item: (type(item[0]).__name__, str(item[0])))
+        return {key: _comparable(each) for key, each in items}
+    if isinstance(value, (list, tuple)):
+        each = [_comparable(item) for item in value]
+        return tuple(each) if isinstance(value, tuple) else each
+    return torch.tensor(value, dtype=torch.float32) if isinstance(value, float) else value
+
+
 # Not a function within `flatten`: one that calls itself would keep the tensors until Python looks for cycles.
 def _flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):

@@ -63,13 +63,13 @@ R = TypeVar("R", bound=Message)
 class Answer:
     """The output and the times of one call.
 
-    `outputs` are copies in memory that the worker cannot reach, or tensors without values on torch's "meta" device if
-    they are far larger than right outputs. `structure` is the nesting of the output from
-    `tensors.flatten`, and refers to `outputs` by index. `clocked` is the time that the worker reports. `bracket_ms` is
-    the time by the judge's clock, in milliseconds. It does not contain `fill_ms`, the time in which the inputs were
-    written after the worker had enqueued the call; 0 if they were written within the bracket. `launches` is the number
-    of kernels launched by the worker's count, or None if the device does not count. `exposed` says that the call was
-    not enqueued when the hold ended, so that its time may contain launch latency.
+    `outputs` are copies in memory that the worker cannot reach, or tensors without values on torch's "meta" device
+    if they are far larger than right outputs. `structure` is the nesting of the output from
+    `tensors.flatten_output`, and refers to `outputs` by index. `clocked` is the time that the worker reports.
+    `bracket_ms` is the time by the judge's clock, in milliseconds. It does not contain `fill_ms`, the time in which
+    the inputs were written after the worker had enqueued the call; 0 if they were written within the bracket.
+    `launches` is the number of kernels launched by the worker's count, or None if the device does not count.
+    `exposed` says that the call was not enqueued when the hold ended, so that its time may contain launch latency.
     """
 
     structure: Any
@@ -195,27 +195,27 @@ class Subject:
             gated = GatedCall(self._exchange, packed, timed, self._output_bytes)
             reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s, meanwhile=gated)
             gated.finish()
-            outputs, clocked = self._outputs(reply, packed, gated.copy), _clocked(reply.time)
+            (structure, outputs), clocked = self._outputs(reply, packed, gated.copy), _clocked(reply.time)
             exposed = gated.exposed or clocked.exposed
             return Answer(
-                reply.structure, outputs, clocked, gated.bracket_ms, reply.launches, exposed, gated.fill_ms
+                structure, outputs, clocked, gated.bracket_ms, reply.launches, exposed, gated.fill_ms
             )  # fmt: skip
         start = time.perf_counter()
         self._exchange.fill(packed, surround=write_back)
         reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s)
-        outputs, clocked = self._outputs(reply, packed), _clocked(reply.time)
+        (structure, outputs), clocked = self._outputs(reply, packed), _clocked(reply.time)
         bracket_ms = (time.perf_counter() - start) * 1e3
-        return Answer(reply.structure, outputs, clocked, bracket_ms, reply.launches, clocked.exposed)
+        return Answer(structure, outputs, clocked, bracket_ms, reply.launches, clocked.exposed)
 
     def _outputs(
         self, reply: messages.Called, packed: Packed, copy: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, ...]:
-        """Returns the outputs of a call with the inputs `packed`, in memory that the worker cannot reach.
+    ) -> tuple[Any, tuple[torch.Tensor, ...]]:
+        """Returns the nesting of a call's outputs, and the tensors, in memory that the worker cannot reach.
 
-        `copy` is a copy of the first bytes of the memory for outputs, or None. If it is too small, the outputs are
-        copied now. If they are far larger than right outputs, or too large for the device, they are not copied: they
-        are tensors on torch's "meta" device, which have a shape and no values. Raises Fault if the worker's `reply` is
-        malformed, and torch.OutOfMemoryError if the device has too little memory for right outputs.
+        `packed` are the inputs. `copy` is a copy of the first bytes of the memory for outputs, or None. If it is too
+        small, the outputs are copied now. If they are far larger than right outputs, or too large for the device, they
+        are not copied: they are tensors on torch's "meta" device, which have a shape and no values. Raises Fault if the
+        worker's `reply` is malformed, and torch.OutOfMemoryError if the device has too little memory for right outputs.
         """
         size, right = sum(leaf.nbytes for leaf in reply.leaves), self.right_output_bytes
         outputs = tuple(leaf.without_values() for leaf in reply.leaves)
@@ -227,8 +227,8 @@ class Subject:
                 if right is None or size <= right:
                     raise
         with _readable():
-            tensors.unflatten(reply.structure, outputs)
-        return outputs
+            structure, found = tensors.flatten_output(tensors.unflatten(reply.structure, outputs))
+        return structure, tuple(found)
 
     def _copied_outputs(self, reply: messages.Called, packed: Packed, copy: torch.Tensor | None) -> torch.Tensor:
         with _readable():

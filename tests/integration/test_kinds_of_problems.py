@@ -65,3 +65,33 @@ def test_a_copy_of_the_reference_passes(kind: str, tmp_path: Path) -> None:
         changes = "class ModelNew(Model):\n    def forward(self, x):\n        x.add_(1)\n        return x * 2 - 1\n"
         if kind == "a model that changes its input":
             assert evaluator.evaluate(f"{source}\n{changes}").status is Status.PASSED
+
+
+NUMBERS = SOURCE.format(
+    init="pass",
+    more="",
+    inputs="torch.rand(64, 8)",
+    forward="return {'mean': x.mean().item(), 'twice': 2 * x, 3: 'rows'}",
+)
+# The order of the items is another one, and so is the order in which the mean is computed.
+OTHER_ORDER = "return {3: 'rows', 'twice': x + x, 'mean': float(x.double().sum(0).sum()) / x.numel()}"
+
+
+@pytest.mark.parametrize(
+    ("forward", "status"),
+    [
+        (OTHER_ORDER, Status.PASSED),
+        (OTHER_ORDER.replace("'mean': ", "'mean': 1.01 * "), Status.WRONG_VALUES),
+        (OTHER_ORDER.replace("'rows'", "'columns'"), Status.WRONG_SHAPE),
+        (OTHER_ORDER.replace("'twice'", "'double'"), Status.WRONG_SHAPE),
+    ],
+)
+def test_a_dictionary_has_no_order_and_a_float_is_compared_like_a_tensor(
+    forward: str, status: Status, tmp_path: Path
+) -> None:
+    (tmp_path / "p.py").write_text(NUMBERS)
+    source = SOURCE.format(init="pass", more="", inputs="", forward=forward).replace("Model", "ModelNew", 1)
+    with Evaluator(tmp_path / "p.py", device="cpu", budget_s=0.2) as evaluator:
+        result = evaluator.evaluate(source)
+
+    assert result.status is status, result.reason
