@@ -214,7 +214,7 @@ class Examination:
         if not self._reference.decides(expectation):
             return []
         check = compare(answer, structure, expectation)
-        if check.status is Status.WRONG_VALUES:
+        if check.status in (Status.WRONG_VALUES, Status.REDUCED_PRECISION):
             check = self._explained(subject, case, check, answer.outputs, expectation)
         if check.passed and mutation:
             check = Check(check.case, Status.MUTATED_INPUT, detail=mutation)
@@ -233,14 +233,15 @@ class Examination:
     def _explained(
         self, subject: Subject, case: Case, check: Check, outputs: Sequence[torch.Tensor], expectation: Expectation
     ) -> Check:
-        """Returns the check, which found wrong values, with the mistake that gives them, if one is recognised.
+        """Returns the failed check with the mistake that gives the outputs, if one is recognised.
 
         If this case shows too little and there is no other advice, the candidate is called in some of the cases that
         follow, until the search has computed for replay.LONGEST_S seconds.
         """
         try:
-            pattern = hypotheses.find(outputs, expectation, self._reference, case)
-            if pattern or check.advice or not hypotheses.shows_little(outputs, self._reference, case):
+            coarse = check.status is Status.REDUCED_PRECISION
+            pattern = hypotheses.find(outputs, expectation, self._reference, case, only_formulas=coarse)
+            if pattern or coarse or check.advice or not hypotheses.shows_little(outputs, self._reference, case):
                 return hypotheses.explained(check, pattern)
             later = self._cases[self._cases.index(case) + 1 :]
             others = (c for c in later if c.shape != case.shape and not c.optional)

@@ -1,14 +1,14 @@
 """Finds the mistake behind wrong values: runs the reference with this mistake and compares its answer with the output.
 
 The mistakes are an input or a parameter that is left out or read with swapped indices, two inputs that are exchanged,
-and a sum whose loop leaves out terms or adds terms twice. A mistake is named only if each element of the output is
-right or is what the mistake gives. Verdicts do not depend on this module.
+another formula for an operation (`formulas`), and a sum whose loop leaves out terms or adds terms twice. A mistake is
+named only if each element of the output is right or is what the mistake gives. Verdicts do not depend on this module.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, combinations, islice
@@ -17,6 +17,7 @@ import torch
 
 from kernel_harness.checking import summed
 from kernel_harness.checking.cases import Case, Reference
+from kernel_harness.checking.formulas import FORMULAS
 from kernel_harness.checking.patterns import Pattern, Wrong, rearranged
 from kernel_harness.checking.replay import Replay, Source
 from kernel_harness.checking.verify import Check, Expectation, status
@@ -42,14 +43,21 @@ class _Swap:
     changed: Mapping[int, torch.Tensor]
 
 
-def find(outputs: Sequence[torch.Tensor], expectation: Expectation, reference: Reference, case: Case) -> Pattern | None:
+def find(
+    outputs: Sequence[torch.Tensor],
+    expectation: Expectation,
+    reference: Reference,
+    case: Case,
+    *,
+    only_formulas: bool = False,
+) -> Pattern | None:
     """Returns what `mistake` returns, or None if it fails.
 
     Raises TimeoutError if the reference is too slow for the search.
     """
     try:
         with _one_thread():
-            return mistake(outputs, expectation, reference, case)
+            return mistake(outputs, expectation, reference, case, only_formulas=only_formulas)
     except TimeoutError:
         raise
     except Exception as error:
@@ -90,45 +98,75 @@ def _one_thread() -> Iterator[None]:
 
 
 def mistake(
-    outputs: Sequence[torch.Tensor], expectation: Expectation, reference: Reference, case: Case
+    outputs: Sequence[torch.Tensor],
+    expectation: Expectation,
+    reference: Reference,
+    case: Case,
+    *,
+    only_formulas: bool = False,
 ) -> Pattern | None:
     """Returns a description of the mistake that gives the wrong `outputs`, or None if no known mistake does.
 
-    Raises TimeoutError if the reference takes too long, and the exceptions of a reference that cannot run with changed
-    inputs.
+    If `only_formulas`, only other formulas are tried: they alone can have an error as small as that of a coarse number
+    format. Raises TimeoutError if the reference takes too long, and the exceptions of a reference that cannot run with
+    changed inputs.
     """
-    if expectation.oracle is None or not all(o.is_floating_point() and o.isfinite().all() for o in outputs):
-        return None
     packed = reference.inputs(case)
-    if sum(t.numel() for t in (*packed.tensors, *outputs)) > MOST_ELEMENTS:
+    if sum(t.numel() for t in (*packed.tensors, *outputs)) > MOST_ELEMENTS or not _searchable(outputs, expectation):
         return None
     got = [o.to(e.device) for o, e in zip(outputs, expectation.expected, strict=True)]
-    if sum(o[o != e].unique().numel() for o, e in zip(got, expectation.expected, strict=True)) < LEAST_DIFFERENT:
-        return None
-    if any(rearranged(Wrong(o, e, o != e)) for o, e in zip(got, expectation.expected, strict=True)):
-        return None
     replay = Replay(reference.at(case), packed, reference.device)
+    answers = chain(_by_formulas(replay), () if only_formulas else _by_changes(replay))
+    # What a coarse format gives is near any answer that is near the right one.
+    kinds = (Status.PASSED,) if only_formulas else (Status.PASSED, Status.REDUCED_PRECISION)
+    found = next((pattern for pattern, answer in answers if _gives(answer, got, expectation, kinds)), None)
+    if found or only_formulas:
+        return found
+    return next((p for p, answer in summed.mistakes(replay, got) if _gives(answer, got, expectation, kinds)), None)
+
+
+def _searchable(outputs: Sequence[torch.Tensor], expectation: Expectation) -> bool:
+    """Returns whether a search may find the mistake: there is an oracle, and enough elements differ."""
+    if expectation.oracle is None or not all(o.is_floating_point() and o.isfinite().all() for o in outputs):
+        return False
+    got = [o.to(e.device) for o, e in zip(outputs, expectation.expected, strict=True)]
+    if sum(o[o != e].unique().numel() for o, e in zip(got, expectation.expected, strict=True)) < LEAST_DIFFERENT:
+        return False
+    return not any(rearranged(Wrong(o, e, o != e)) for o, e in zip(got, expectation.expected, strict=True))
+
+
+def _by_formulas(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
+    """Yields the reference's answers by other formulas for its operations."""
+    for formula in replay.fitting(FORMULAS):
+        yield formula.pattern, replay.outputs(formula=formula)
+
+
+def _by_changes(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
+    """Yields the reference's answers for inputs and parameters that are left out, misread or exchanged."""
     sources = replay.sources
     inputs = [i for i, source in enumerate(sources) if not source.is_parameter]
     parameters = [i for i, source in enumerate(sources) if source.is_parameter]
-    both = [*inputs, *parameters]
     for swap in chain(_left_out(sources, inputs), _transposed(sources, inputs, 1)):
-        if _gives(replay.outputs(swap.changed), got, expectation):
-            return swap.pattern
+        yield swap.pattern, replay.outputs(swap.changed)
     # In a network that is too slow, a mistake could be found in the first few of its hundreds of parameters only.
     if not replay.affords(2 * len(parameters)):
         raise TimeoutError(f"the reference is too slow to change each of its {len(parameters)} parameters")
     first = chain(_left_out(sources, parameters), _transposed(sources, parameters, 1))
-    for swap in islice(chain(first, _exchanged(sources), _transposed(sources, both, 2)), _MOST_SWAPS):
-        if _gives(replay.outputs(swap.changed), got, expectation):
-            return swap.pattern
-    return next((p for p, answer in summed.mistakes(replay, got) if _gives(answer, got, expectation)), None)
+    more = chain(_exchanged(sources), _transposed(sources, [*inputs, *parameters], 2))
+    for swap in islice(chain(first, more), _MOST_SWAPS):
+        yield swap.pattern, replay.outputs(swap.changed)
 
 
-def _gives(answer: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], expectation: Expectation) -> bool:
+def _gives(
+    answer: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    expectation: Expectation,
+    kinds: Collection[Status],
+) -> bool:
     """Returns whether each element of the outputs is right or, within the tolerance, that of `answer` in float64.
 
-    LEAST_DIFFERENT different values must clearly be those of `answer`.
+    LEAST_DIFFERENT different values must clearly be those of `answer`. `kinds` are the statuses of outputs that are
+    compared with the mixture of both and are near enough.
     """
     assert expectation.oracle is not None
     if [a.shape for a in answer] != [o.shape for o in outputs] or not all(a.isfinite().all() for a in answer):
@@ -144,7 +182,7 @@ def _gives(answer: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], expe
         return False
     expected = tuple(m.to(o.dtype) for m, o in zip(mixed, outputs, strict=True))
     compared = replace(expectation, expected=expected, oracle=tuple(mixed), rounded=None)
-    return status(outputs, compared) in (Status.PASSED, Status.REDUCED_PRECISION)
+    return status(outputs, compared) in kinds
 
 
 def _left_out(sources: Sequence[Source], of: Sequence[int]) -> Iterator[_Swap]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from kernel_harness.checking.formulas import Formula, Replaced
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem import float64
@@ -58,12 +59,14 @@ class Replay:
         found += [Source(f"the parameter {n}", p, p.is_contiguous(), is_parameter=True) for n, p in parameters]
         self.sources = [s for s in found if s.tensor.ndim > 0 and s.tensor.is_floating_point()]
 
-    def outputs(self, changed: Mapping[int, torch.Tensor] | None = None) -> list[torch.Tensor]:
+    def outputs(
+        self, changed: Mapping[int, torch.Tensor] | None = None, formula: Formula | None = None
+    ) -> list[torch.Tensor]:
         """Runs the reference and returns its outputs. They share no memory with the sources.
 
         `changed` replaces sources in this run. Its keys are indices into `sources`, and each tensor has the shape of
-        its source. Raises TimeoutError if this thread has computed for LONGEST_S seconds, or LONGEST_WAIT_S seconds
-        have passed, since this Replay was made.
+        its source. `formula` replaces an operation in this run. Raises TimeoutError if this thread has computed for
+        LONGEST_S seconds, or LONGEST_WAIT_S seconds have passed, since this Replay was made.
         """
         if self._spent_s() > LONGEST_S or time.monotonic() > self._latest:
             raise TimeoutError(f"the reference ran again for {LONGEST_S} s")
@@ -72,10 +75,16 @@ class Replay:
         try:
             for i, tensor in (changed or {}).items():
                 self.sources[i].tensor.copy_(tensor)
-            return self._run()
+            return self._run(Replaced(formula))
         finally:
             for i, tensor in kept.items():
                 self.sources[i].tensor.copy_(tensor)
+
+    def fitting(self, formulas: Sequence[Formula]) -> list[Formula]:
+        """Runs the reference, and returns those formulas that replace a function which it calls."""
+        run = Replaced()
+        self._run(run)
+        return [formula for formula in formulas if formula.functions & run.called]
 
     def affords(self, runs: int) -> bool:
         """Returns whether so many further runs would end within LONGEST_S, if each takes as long as those so far."""
@@ -84,11 +93,14 @@ class Replay:
     def _spent_s(self) -> float:
         return time.thread_time() - self._began
 
-    def _run(self) -> list[torch.Tensor]:
+    def _run(self, replaced: Replaced) -> list[torch.Tensor]:
         # The reference may change its inputs, and may return one of them.
         inputs = tensors.unflatten(self._structure, [t.clone() for t in self._inputs])
-        with float64.Float32ToFloat64():
+        buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]  # such as running statistics
+        with float64.Float32ToFloat64(), replaced:
             outputs = tensors.flatten_output(self._problem.forward(self._model, inputs))[1]
+        for buffer, before in buffers:
+            buffer.copy_(before)
         return [output.clone() for output in outputs]
 
 

@@ -326,3 +326,47 @@ def test_which_cases_show_little(inputs: str, little: bool, tmp_path: Path) -> N
 )
 def test_the_counts_of_a_sum_as_text(weights: list[int], text: str) -> None:
     assert counted(weights) == text
+
+
+GELU = ("torch.nn.GELU()", "x", "self.layer(x)", "torch.randn(48, 32)")
+TANH_GELU = ("torch.nn.GELU(approximate='tanh')", *GELU[1:])
+BATCH_NORM = ("torch.nn.BatchNorm2d(6)", "x", "self.layer(x)", "torch.rand(4, 6, 14, 11)")
+GROUP_NORM = ("torch.nn.GroupNorm(2, 6)", *BATCH_NORM[1:])
+VARIANCE = ("None", "x", "x - x.var(dim=1, keepdim=True)", "torch.rand(48, 32)")
+LEAKY = ("torch.nn.LeakyReLU(0.2)", *GELU[1:])
+POOL = ("torch.nn.AvgPool2d(3, padding=1)", *BATCH_NORM[1:])
+
+
+def sample_variance(layer: torch.nn.Module, x: Sequence[torch.Tensor]) -> torch.Tensor:
+    parts = x[0].reshape(4, 2, -1)
+    out = (parts - parts.mean(2, keepdim=True)) / (parts.var(2, keepdim=True) + layer.eps).sqrt()
+    return out.reshape(x[0].shape) * layer.weight[:, None, None] + layer.bias[:, None, None]
+
+
+@pytest.mark.parametrize(
+    ("parts", "wrong", "text"),
+    [
+        (GELU, lambda layer, x: functional.gelu(x[0], approximate="tanh"), "formula of GELU"),
+        (TANH_GELU, lambda layer, x: functional.gelu(x[0]), "formula of GELU"),
+        (BATCH_NORM, lambda layer, x: layer.eval()(x[0]), "running statistics"),
+        (GROUP_NORM, sample_variance, "n - 1 in place of n as the divisor"),
+        (VARIANCE, lambda layer, x: x[0] - x[0].var(dim=1, keepdim=True, correction=0), "other divisor in var()"),
+        (LEAKY, lambda layer, x: functional.leaky_relu(x[0]), "slope of 0.01"),
+        (POOL, lambda layer, x: functional.avg_pool2d(x[0], 3, padding=1, count_include_pad=False), "padding counted"),
+    ],
+)
+def test_another_formula(parts: tuple[str, str, str, str], wrong: Wrong, text: str, tmp_path: Path) -> None:
+    judged = Judged(tmp_path, parts)
+    found = hypotheses.mistake(
+        [judged.output(wrong)], judged.expectation, judged.reference, judged.case, only_formulas=True
+    )
+    assert found and text in found.text
+
+
+def test_a_coarse_format_is_no_other_formula(tmp_path: Path) -> None:
+    judged = Judged(tmp_path, GELU)
+    outputs = [judged.output(lambda layer, x: layer(x[0].bfloat16()).float())]
+
+    assert verify(outputs, judged.expectation).status is Status.REDUCED_PRECISION
+    search = judged.expectation, judged.reference, judged.case
+    assert hypotheses.find(outputs, *search, only_formulas=True) is None

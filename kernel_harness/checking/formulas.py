@@ -1,0 +1,173 @@
+"""Other formulas than the reference's that kernel authors often take for an operation, such as GELU by tanh.
+
+`Replaced` is the context in which the reference computes the operation by the other formula.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from kernel_harness.checking.patterns import Pattern
+
+Call = Callable[..., Any]
+Arguments = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula that may take the place of the reference's.
+
+    `functions` are the functions of torch that it replaces. `compute` gets one of them, and its positional and named
+    arguments. It returns the result by the formula, or NotImplemented if the formula has no meaning for this call.
+    """
+
+    pattern: Pattern
+    functions: frozenset[Call]
+    compute: Callable[[Call, tuple[Any, ...], Arguments], Any]
+
+
+class Replaced(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow torch
+    """A context in which torch's functions compute by `formula`, if it is not None. `called` has those that ran."""
+
+    def __init__(self, formula: Formula | None = None) -> None:
+        super().__init__()
+        self._formula = formula
+        self.called: set[Call] = set()
+
+    def __torch_function__(
+        self, func: Call, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Arguments | None = None
+    ) -> Any:
+        """Calls `func`, a torch function called within the context, or computes its result by the formula."""
+        self.called.add(func)
+        if self._formula and func in self._formula.functions:
+            result = self._formula.compute(func, args, kwargs or {})
+            if result is not NotImplemented:
+                return result
+        return func(*args, **(kwargs or {}))
+
+
+def _gelu(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    other = "none" if kwargs.get("approximate") == "tanh" else "tanh"
+    return func(*args, **{**kwargs, "approximate": other})
+
+
+def _running_statistics(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    given = _given(func, args, kwargs)
+    if given["running_mean"] is None or given["running_var"] is None:
+        return NotImplemented
+    return func(**{**given, "training": not given["training"]})
+
+
+def _other_divisor(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    """Divides the sum of squares by n - 1 in var() and std() where the reference divides by n, and the reverse."""
+    if len(args) > 2 or isinstance(args[-1], bool):
+        return NotImplemented
+    by_n = kwargs.get("unbiased") is False or kwargs.get("correction") == 0
+    rest = {name: value for name, value in kwargs.items() if name not in ("unbiased", "correction")}
+    return func(*args, **{"dim": None, **rest} if len(args) == 1 else rest, correction=1 if by_n else 0)
+
+
+def _sample_variance(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    """Divides the sum of squares by n - 1 in a norm, where torch divides by n."""
+    given = _given(func, args, kwargs)
+    if func is functional.batch_norm and not given["training"]:
+        return NotImplemented
+    count = _NORMALIZED[func](given["input"], given)
+    weight, bias = given["weight"], given["bias"]
+    out = func(**{**given, "weight": None, "bias": None}) * math.sqrt((count - 1) / count)
+    if func is not functional.layer_norm:  # one weight for each channel
+        weight, bias = (t if t is None else t.reshape(1, -1, *[1] * (out.ndim - 2)) for t in (weight, bias))
+    out = out if weight is None else out * weight
+    return out if bias is None else out + bias
+
+
+# How many elements one mean of each function is over.
+_NORMALIZED: Mapping[Call, Callable[[torch.Tensor, Arguments], int]] = {
+    functional.layer_norm: lambda x, given: math.prod(given["normalized_shape"]),
+    functional.group_norm: lambda x, given: x[0].numel() // given["num_groups"],
+    functional.instance_norm: lambda x, given: x[0, 0].numel(),
+    functional.batch_norm: lambda x, given: x.numel() // x.shape[1],
+}
+
+
+def _usual_slope(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    return func(**{**_given(func, args, kwargs), "negative_slope": 0.01})
+
+
+def _padding(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    names = ("input", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    return func(**{**given, "count_include_pad": not given.get("count_include_pad", True)})
+
+
+def _given(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> dict[str, Any]:
+    """Returns all arguments of a call by name, with the defaults of those that were not given."""
+    bound = inspect.signature(func).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+FORMULAS = (
+    Formula(
+        Pattern(
+            "The output is the reference's answer with the other formula of GELU (by tanh in place of erf, or by erf "
+            "in place of tanh).",
+            "compute GELU as the reference does: nn.GELU() and F.gelu(x) are 0.5 * x * (1 + erf(x / sqrt(2)))",
+        ),
+        frozenset({functional.gelu}),
+        _gelu,
+    ),
+    Formula(
+        Pattern(
+            "The output is the reference's answer with BatchNorm's running statistics in place of those of the batch, "
+            "or the other way round.",
+            "normalize as the reference does: a model is in training mode unless it calls eval(), so the mean and the "
+            "variance are those of the batch",
+        ),
+        frozenset({functional.batch_norm}),
+        _running_statistics,
+    ),
+    Formula(
+        Pattern(
+            "The output is the reference's answer with n - 1 in place of n as the divisor of the variance.",
+            "divide the sum of squares by the number of elements, as torch's norms do",
+        ),
+        frozenset(_NORMALIZED),
+        _sample_variance,
+    ),
+    Formula(
+        Pattern(
+            "The output is the reference's answer with the other divisor in var() or std() (n in place of n - 1, or "
+            "n - 1 in place of n).",
+            "divide the sum of squares by n - 1, as var() and std() do unless they get correction=0",
+        ),
+        frozenset({torch.var, torch.std, torch.Tensor.var, torch.Tensor.std}),
+        _other_divisor,
+    ),
+    Formula(
+        Pattern(
+            "The output is the reference's answer with a slope of 0.01 in LeakyReLU.",
+            "pass the slope of the reference's LeakyReLU to the kernel",
+        ),
+        frozenset({functional.leaky_relu}),
+        _usual_slope,
+    ),
+    Formula(
+        Pattern(
+            "The output is the reference's answer with the zeros of the padding counted in the mean of the pooling, or "
+            "not counted.",
+            "divide as the reference does: count_include_pad is True unless it is given",
+        ),
+        frozenset({functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d}),
+        _padding,
+    ),
+)
+"""The formulas that `hypotheses.find` tries."""
