@@ -18,9 +18,13 @@ from kernel_harness.isolation import system
 _NEWNS, _NEWCGROUP, _NEWUTS, _NEWIPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
 _NEWUSER, _NEWPID, _NEWNET = 0x10000000, 0x20000000, 0x40000000
 _ALL = _NEWNS | _NEWCGROUP | _NEWUTS | _NEWIPC | _NEWUSER | _NEWPID | _NEWNET
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_MOVE, _MS_REC, _MS_PRIVATE = 2, 4, 8, 4096, 8192, 16384, 1 << 18
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_MOVE, _MS_REC = 2, 4, 8, 4096, 8192, 16384
+_MS_UNBINDABLE, _MS_PRIVATE = 1 << 17, 1 << 18
 _ATTR_RDONLY, _ATTR_NOSUID = 1, 2
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_TEMPORARY = Path("/tmp")
+# The new /tmp holds at most so many bytes. It shows the files of the old one, unless these are too many to show each.
+_TEMPORARY_BYTES, _MOST_SHOWN = 1 << 28, 2000
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 # Read on import, before a namespace is entered. Inside a new one, a process has no user until uid_map is written.
 _USER, _GROUP = os.geteuid(), os.getegid()
@@ -90,11 +94,12 @@ def become_user() -> None:
 
 
 def furnish(folder: Path, hidden: Sequence[Path], size: int) -> None:
-    """Makes every file of this mount namespace read-only, except those in `folder` and in /dev/shm.
+    """Makes every file of this mount namespace read-only, except new ones in `folder`, in /dev/shm and in /tmp.
 
-    `folder` and /dev/shm start empty and hold at most `size` bytes each. The files and folders in `hidden` become
-    empty. GPUs and harmless devices remain in /dev. In /proc, only the folders of processes stay writable, because root
-    can otherwise write to /proc/sys without any capability. Raises OSError if this machine denies a mount.
+    `folder` and /dev/shm start empty and hold at most `size` bytes each. New files in /tmp are in memory. The files and
+    folders in `hidden` become empty. GPUs and harmless devices remain in /dev. In /proc, only the folders of processes
+    stay writable, because root can otherwise write to /proc/sys without any capability. Raises OSError if this machine
+    denies a mount.
     """
     system.mount("none", "/", flags=_MS_REC | _MS_PRIVATE)
     for path in hidden:
@@ -104,6 +109,7 @@ def furnish(folder: Path, hidden: Sequence[Path], size: int) -> None:
             system.mount("/dev/null", path, flags=_MS_BIND)
     system.mount("none", folder, "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={size},mode=0700")
     _devices(folder / ".dev", size)
+    writable = [folder, Path("/dev/shm"), *([_TEMPORARY] if _new_temporary(folder / ".tmp") else [])]
     # A container that hides parts of its own /proc allows no new one. The old /proc then stays, and the probe finds
     # what it leaves open.
     with contextlib.suppress(OSError):
@@ -113,7 +119,7 @@ def furnish(folder: Path, hidden: Sequence[Path], size: int) -> None:
     for path in _system_files():
         system.mount(str(path), path, flags=_MS_BIND | _MS_REC)
     _set_attributes("/", _ATTR_RDONLY | _ATTR_NOSUID, 0, _AT_RECURSIVE)
-    for path in (folder, Path("/dev/shm")):
+    for path in writable:
         _set_attributes(path, 0, _ATTR_RDONLY, 0)
     with contextlib.suppress(OSError):  # an old /proc may be locked as read-only
         _set_attributes("/proc", 0, _ATTR_RDONLY, 0)
@@ -144,6 +150,33 @@ def _devices(folder: Path, size: int) -> None:
     system.mount("none", folder / "shm", "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={size},mode=1777")
     system.mount(str(folder), "/dev", flags=_MS_MOVE)
     folder.rmdir()
+
+
+def _new_temporary(folder: Path) -> bool:
+    """Replaces /tmp by a new one that shows the files of the old one, and returns whether it did.
+
+    Programs expect that they can write to /tmp. What this process writes there, no other process sees. Sockets and
+    other special files are not shown. The new /tmp is assembled in `folder` and then moved. Raises OSError if this
+    machine denies a mount.
+    """
+    shown = list(_TEMPORARY.iterdir()) if os.access(_TEMPORARY, os.R_OK | os.X_OK) else None
+    if shown is None or len(shown) > _MOST_SHOWN:
+        return False
+    folder.mkdir()
+    system.mount("none", folder, "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={_TEMPORARY_BYTES},mode=1777")
+    system.mount("none", folder, flags=_MS_UNBINDABLE)  # `folder` may be in /tmp itself
+    for path in shown:
+        place = folder / path.name
+        with contextlib.suppress(OSError):  # the file may be gone by now
+            if path.is_symlink():
+                place.symlink_to(path.readlink())
+            elif path.is_dir() or path.is_file():
+                place.mkdir() if path.is_dir() else place.touch()
+                system.mount(str(path), place, flags=_MS_BIND | _MS_REC)
+    system.mount("none", folder, flags=_MS_PRIVATE)
+    system.mount(str(folder), _TEMPORARY, flags=_MS_MOVE)
+    folder.rmdir()
+    return True
 
 
 def _set_attributes(path: Path | str, put: int, clear: int, flags: int) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +162,30 @@ def test_a_worker_writes_to_its_own_folder_only(walled: ForkServer, tmp_path: Pa
 
     assert written(walled, "x", *places) == ["x"]
     assert not any(place.exists() for place in places)
+
+
+@pytest.mark.skipif(not HERE[Kind.NAMESPACES], reason="no namespaces on this machine")
+def test_behind_namespaces_a_worker_has_a_folder_tmp_of_its_own(started_server: ForkServer) -> None:
+    """Candidates write sources to /tmp and make build folders there."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as there:
+        (Path(there) / "file").write_text("the machine's")
+        server = behind(Kind.NAMESPACES, started_server)
+        mine = f"/tmp/{Path(there).name}-of-a-worker"
+        first, second = (
+            said(server, f"""
+found["before"] = os.path.exists({mine!r})
+os.makedirs({mine!r} + "/build")
+found["read"] = pathlib.Path({there!r}, "file").read_text()
+try:
+    pathlib.Path({there!r}, "file").write_text("a worker's")
+except OSError as error:
+    found["refused"] = error.errno
+""")
+            for _ in range(2)
+        )  # fmt: skip
+
+        assert first == second == {"before": False, "read": "the machine's", "refused": errno.EROFS}
+        assert not Path(mine).exists()
 
 
 def test_a_worker_starts_in_an_empty_folder_which_is_its_home_and_its_place_for_temporary_files(
