@@ -114,6 +114,11 @@ _KNOWN = (
         line_before=True,
     ),
     _Known(
+        r"DeprecatedTypeProperties",
+        "torch's macros take the type of the elements: write tensor.scalar_type() in place of tensor.type()",
+        r"\.type\(\)",
+    ),
+    _Known(
         r"cannot convert .*Tensor.* to|no suitable conversion function from .*Tensor|argument of type .*Tensor",
         "a kernel takes pointers: pass tensor.data_ptr<float>() with the tensor's own element type",
     ),

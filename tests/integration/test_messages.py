@@ -209,6 +209,18 @@ def test_the_header_of_a_missing_namespace_is_found_by_the_name_in_the_line() ->
     assert found is not None and found.text == "add #include <ATen/cuda/CUDAContext.h>"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cannot convert 'const at::DeprecatedTypeProperties' to 'c10::ScalarType'",
+        'no suitable conversion function from "const at::DeprecatedTypeProperties" to "c10::ScalarType" exists',
+    ],
+)
+def test_the_type_of_a_tensor_where_that_of_its_elements_is_needed(words: str) -> None:
+    found = hint(words, 'AT_DISPATCH_FLOATING_TYPES(x.type(), "k", [&] {')
+    assert found is not None and "scalar_type()" in found.text
+
+
 def test_an_unknown_error_has_no_hint() -> None:
     assert hint("the answer is 42") is None
 
