@@ -153,7 +153,10 @@ def main(parsed: argparse.Namespace) -> int:
 def _options(parsed: argparse.Namespace) -> Options:
     if (parsed.named_problem is None) == (parsed.problem is None):
         example = f"{shlex.join(command())} --problem matmul_tt"
-        raise UserError(f"give the problem once, as PROBLEM or --problem, for example: {example}; `list` shows them")
+        once = f"give the problem once, as PROBLEM or --problem, for example: {example}; `list` shows them"
+        if parsed.named_problem and parsed.kernel:
+            once += f". If {parsed.named_problem!r} is a kernel, write --kernel before it, too"
+        raise UserError(once)
     return Options(
         problem=parsed.named_problem or parsed.problem, kernels=tuple(parsed.kernel), device=parsed.device,
         strict=parsed.strict, shape=parsed.shape, precision=parsed.precision, timeout_s=parsed.timeout,

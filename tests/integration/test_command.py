@@ -114,6 +114,11 @@ def test_run_without_one_problem_says_how_to_name_it(typed: Callable[..., Finish
     assert "give the problem once, as PROBLEM or --problem, for example: python harness.py" in finished.stderr
 
 
+def test_a_second_kernel_without_the_option_is_explained(typed: Callable[..., Finished]) -> None:
+    finished = typed("--problem", "matmul_tt", "--kernel", "naive", "tiled")
+    assert finished.code == 2 and "If 'tiled' is a kernel, write --kernel before it" in finished.stderr
+
+
 # ------------------------------------------------------------------------------------------ completion
 
 
