@@ -307,6 +307,17 @@ def test_a_product_of_half_precision_can_have_a_float32_output(name):
     torch.testing.assert_close(out.cpu(), product(*(x.float() for x in inputs)))
 
 
+@emulated
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_a_mean_over_three_dimensions_takes_numbers_of_16_bits(name):
+    dtype = getattr(torch, name)
+    x = torch.randn(2, 3, 5, 6, 7).to(dtype)
+    pooled = torch.nn.functional.avg_pool3d(x.cuda(), 2, padding=1)
+    normalized = torch.nn.functional.local_response_norm(x[:, :, 0].cuda(), 2)
+    assert pooled.dtype is normalized.dtype is dtype and pooled.is_cuda
+    torch.testing.assert_close(pooled.cpu(), torch.nn.functional.avg_pool3d(x.float(), 2, padding=1).to(dtype))
+
+
 CPP = r"""
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAGuard.h>

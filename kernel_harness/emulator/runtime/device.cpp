@@ -229,6 +229,26 @@ void round_factors(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     if (stack[i].toTensor().scalar_type() == at::kFloat) stack[i] = emulator::rounded_to_tf32(stack[i].toTensor());
 }
 
+// Calls an operator with tensors in the host's memory. For 16-bit numbers, torch has the listed ones for CUDA alone.
+void call_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  static const std::set<std::string> of_32_bits{"aten::avg_pool3d"};
+  const std::size_t first = stack.size() - op.schema().arguments().size();
+  if (!of_32_bits.count(op.schema().operator_name().name)) return op.callBoxed(&stack);
+  const auto type = stack[first].toTensor().scalar_type();
+  if (type != at::kHalf && type != at::kBFloat16) return op.callBoxed(&stack);
+  stack[first] = stack[first].toTensor().to(at::kFloat);
+  if (op.schema().operator_name().overload_name.empty()) {
+    op.callBoxed(&stack);
+    stack.back() = stack.back().toTensor().to(type);
+    return;
+  }
+  const Tensor out = stack.back().toTensor();
+  stack.back() = out.to(at::kFloat);
+  op.callBoxed(&stack);
+  out.resize_(stack.back().toTensor().sizes()).copy_(stack.back().toTensor());
+  stack.back() = out;
+}
+
 void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   Crossing crossing(op);
   auto arguments = torch::jit::pop(*stack, op.schema().arguments().size());
@@ -237,7 +257,7 @@ void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::
   std::optional<emulator::CapturedOperator> captured;
   if (emulator::torch_captures()) captured.emplace(op, arguments);
   round_factors(op, *stack);
-  captured ? captured->run(*stack) : op.callBoxed(stack);
+  captured ? captured->run(*stack) : call_on_cpu(op, *stack);
   crossing.write_back();
   auto results = torch::jit::pop(*stack, op.schema().returns().size());
   for (auto& result : results) result = crossing.to_cuda(result);
