@@ -25,10 +25,10 @@ from kernel_harness.device.host_memory import host_memory
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.problem import float64, sizing
-from kernel_harness.problem.problem import OWN, PARAMETERS, Problem, ProblemError, Shape, shape_text
+from kernel_harness.problem.problem import OWN, PARAMETERS, SMALL, SPARSE, Problem, ProblemError, Shape, shape_text
 
 # Distributions whose inputs have zero mean. Terms of an output then cancel, so its rounding error is relatively large.
-_ZERO_MEAN = ("normal", "integers", "scaled")
+_ZERO_MEAN = ("normal", "integers", "scaled", SMALL)
 # The share of a GPU's memory that the inputs of cases may take between their uses, and that their answers may take.
 _KEPT_SHARE = 1 / 32
 # A GPU is short of memory for a shape if fewer than _AMPLE times the bytes of inputs and outputs are free on it. The
@@ -36,6 +36,10 @@ _KEPT_SHARE = 1 / 32
 _AMPLE = 4
 # The judge keeps its tensors in the host's memory only if more than _AMPLE_ON_HOST times these bytes are available.
 _AMPLE_ON_HOST = 6
+
+# Inputs are sparse where the reference computes at most _FEW numbers from more than _MANY times as many bytes. In such
+# a sum, a number that is left out makes a difference far below the tolerance.
+_FEW, _MANY = 64, 1024
 
 T = TypeVar("T")
 
@@ -127,7 +131,7 @@ def _stretched(problem: Problem, seed: int) -> list[Case]:
 def _drawn(problem: Problem, seed: int) -> list[Case]:
     """Returns the cases at shapes that are drawn at random. A candidate cannot know these shapes.
 
-    If the problem file has no CHECK_SHAPES, there is one such case, at sizes near those of the problem.
+    If the problem file has no CHECK_SHAPES, there is one such shape, with sizes near those of the problem.
 
     The inputs are of a distribution of the problem's STRESS if there is any: its limits, relative to `error_scale`,
     suit sums of any length.
@@ -135,7 +139,7 @@ def _drawn(problem: Problem, seed: int) -> list[Case]:
     rng = random.Random(_derived_seed(seed, "drawn shapes"))
     if not problem.states_shapes:
         found = sizing.near(problem, rng)
-        return [_case(found, OWN, seed, drawn=True, optional=True)] if found else []
+        return [_case(found, d, seed, drawn=True, optional=True) for d in (OWN, SPARSE)] if found else []
     listed = [{**problem.shape, **shape} for shape in (*problem.check_shapes, problem.cpu_shape) if shape]
     shapes = drawn_shapes.draw(listed, rng, avoid=[*listed, problem.shape])
     distributions = (sorted(problem.stress) if problem.states_stress else []) or [OWN]
@@ -219,6 +223,7 @@ class Reference:
         self._free: int | None = None
         self._short: set[str] = set()
         self._output_bytes: dict[str, int] = {}
+        self._sums_up: dict[str, bool] = {}
         self._inputs: _Kept[Packed] = _Kept(device)
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept(device)
         self._float32, self._float64 = UnchangedModel(), UnchangedModel()
@@ -269,7 +274,8 @@ class Reference:
 
         A shape that was drawn at random may be invalid for the problem, and so may a variation of its inputs. The
         function uses inputs of another seed than the case's. It also returns False for a variation that changes no
-        input. Raises torch.OutOfMemoryError if the device has too little memory, EnvironmentLacking if the host has.
+        input, and for sparse inputs unless the reference sums up many numbers (`_MANY`). Raises torch.OutOfMemoryError
+        if the device has too little memory, EnvironmentLacking if the host has.
         """
         key = (case.shape, case.distribution)
         if key not in self._works:
@@ -283,6 +289,8 @@ class Reference:
 
     def _gives_finite_answer(self, case: Case) -> bool:
         problem, seed = self.at(case), _derived_seed(case.seed, "a trial")
+        if case.inputs_from == SPARSE and not self._sums_up.get(shape_text(problem.shape)):
+            return False
         if case.inputs_from != OWN and not problem.states_stress:
             own, varied = (self._drawn(problem, seed, each).tensors for each in (OWN, case.inputs_from))
             if all(map(unchanged, own, varied)):
@@ -299,6 +307,8 @@ class Reference:
         self._call_changes_model = self._float32.was_changed
         output_bytes = sum(output.nbytes for output in outputs)
         self._output_bytes[shape_text(problem.shape)] = output_bytes
+        few = sum(output.numel() for output in outputs) <= _FEW and all(o.is_floating_point() for o in outputs)
+        self._sums_up[shape_text(problem.shape)] = few and input_bytes > _MANY * output_bytes
         needed = input_bytes + output_bytes
         short = self._free is not None and _AMPLE * needed > max(self._free, _usable_bytes(self.device))
         if short and psutil.virtual_memory().available > _AMPLE_ON_HOST * needed:
@@ -306,8 +316,9 @@ class Reference:
         return outputs
 
     def other_distributions(self) -> list[str]:
-        """Returns the sorted names of the further distributions at whose inputs candidates may be judged."""
-        cases = [_case(self.problem.shape, d, 0) for d in sorted(self.problem.stress)]
+        """Returns the sorted names of the further distributions of the inputs of timed calls."""
+        # Zeros take less power and may take less time, so times for them tell little.
+        cases = [_case(self.problem.shape, d, 0) for d in sorted(self.problem.stress) if d != SPARSE]
         return [case.distribution for case in cases if self.problem.states_stress or self.works(case)]
 
     def decides(self, expectation: Expectation) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 
@@ -50,6 +50,13 @@ LARGE = 64
 
 TAIL = 0.25
 """Elements at which the reference's error exceeds this share of the limits are ill-conditioned (`_is_tail`)."""
+
+UNDECIDED_SHARE, UNDECIDED_RUNS, JITTER = 0.1, 24, 2.0**-17
+"""At most UNDECIDED_SHARE of an output's whole numbers may be undecided (`_exact_limits`).
+
+The reference runs up to UNDECIDED_RUNS times. Each time its inputs change by about JITTER of themselves, which is 64
+times the rounding of float32. So a number that rounding errors can change does change in about half of these runs.
+"""
 
 SCALE_SHARE = 1e-3
 """The default absolute tolerance is at most this share of the output's RMS.
@@ -454,7 +461,7 @@ def _own_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     """
     expectation, tolerance = answer.expectation, answer.expectation.tolerance
     if not answer.is_inexact(i):
-        yield Limit(expectation.expected[i])
+        yield from _exact_limits(answer, i)
         return
     rtol, atol = tolerance.rtol, tolerance.atol
     if answer.applied(i).epsilon > answer.native(i).epsilon:
@@ -477,7 +484,7 @@ def _other_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     """
     expectation = answer.expectation
     if not answer.is_inexact(i):
-        yield Limit(expectation.expected[i])
+        yield from _exact_limits(answer, i)
         return
     reference_exact = expectation.oracle is not None and answer.errors[i].reference_relative == 0
     if expectation.distribution == "integers" and reference_exact and answer.applied(i) is answer.native(i):
@@ -487,6 +494,35 @@ def _other_limits(answer: _Answer, i: int) -> Iterator[Limit]:
         yield from _nearness(answer, i)
         if answer.is_noise(i):
             yield Limit(expectation.expected[i], expectation.tolerance.rtol, expectation.tolerance.atol)
+
+
+def _exact_limits(answer: _Answer, i: int) -> Iterator[Limit]:
+    """Yields the limits of whole numbers or truth values: equality with the reference's.
+
+    Where they follow from rounded numbers, as the index of a maximum does, the last bits decide a few of them. These
+    may be what the reference computes in float64, also after its inputs changed a little.
+    """
+    expected, rounded = answer.expectation.expected[i], answer.expectation.rounded
+    yield Limit(expected)
+    differing = count(exceeds(*answer.pair(i), Limit(expected)))
+    if rounded is None or differing > UNDECIDED_SHARE * expected.numel():
+        return
+    if answer.expectation.oracle is not None:
+        yield Limit(answer.truths[i])
+    for seed in range(UNDECIDED_RUNS):
+        answers = rounded(partial(_jittered, seed))
+        if not answers or answers[i].shape != expected.shape or answers[i].dtype is not expected.dtype:
+            return
+        yield Limit(answers[i])
+
+
+def _jittered(seed: int, tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a floating-point tensor in float64, each number changed by about JITTER of itself. Others stay."""
+    if not tensor.is_floating_point():
+        return tensor
+    generator = torch.Generator(tensor.device).manual_seed(seed)
+    noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64, device=tensor.device)
+    return noise.mul_(JITTER).add_(1).mul_(tensor)
 
 
 def _nearness(answer: _Answer, i: int) -> Iterator[Limit]:
@@ -572,8 +608,9 @@ def _beyond(answer: _Answer, i: int, limits: _Limits) -> torch.Tensor:
     """Returns a boolean tensor that is True where output i exceeds every limit that `limits` yields for it."""
     wrong = torch.ones_like(answer.outputs[i], dtype=torch.bool)
     for limit in limits(answer, i):
-        if wrong.any():
-            wrong &= exceeds(*answer.pair(i), limit)
+        wrong &= exceeds(*answer.pair(i), limit)
+        if not wrong.any():
+            break
     return wrong
 
 

@@ -47,16 +47,35 @@ def rewrite(source: str) -> str:
 def _rewrite_dynamic_shared(tokens: list[Token]) -> None:
     """Edits `tokens` in place: makes a pointer of each array `extern __shared__ T name[];`.
 
-    The pointer points to the dynamic shared memory that the emulator provides for the running block.
+    The pointer points to the dynamic shared memory that the emulator provides for the running block. If the array is
+    declared outside of all functions, each function that uses the name gets a pointer of its own.
     """
     for start in places_of(tokens, "extern", "__shared__"):
         end = _dynamic_shared_end(tokens, start)
         declared = _pointer_to(tokens[start:end]) if end else None
         if end and declared:
-            pointer, cast = declared
+            name, pointer, cast = declared
             breaks = line_breaks(tokens[start:end])
-            text = f"{pointer} = reinterpret_cast<{cast}>(::emulator::dynamic_shared);{breaks}"
-            tokens[start : end + 1] = tokenize(text)
+            text = f"{pointer} = reinterpret_cast<{cast}>(::emulator::dynamic_shared);"
+            outside = not any(at < start < closing for at, closing, _ in _outermost_braces(tokens))
+            if outside:
+                _declare_in_functions(tokens, end, name, text)
+            tokens[start : end + 1] = tokenize(breaks if outside else text + breaks)
+
+
+def _declare_in_functions(tokens: list[Token], after: int, name: str, declaration: str) -> None:
+    """Edits `tokens` in place: puts `declaration` into each function behind index `after` that uses the name.
+
+    The body becomes a block of its own, in which the function may declare the name again.
+    """
+    bodies = [
+        (at, end)
+        for at, end, head in _outermost_braces(tokens)
+        if at > after and "(" in head and name not in head and any(token.text == name for token in tokens[at:end])
+    ]
+    for at, end in reversed(bodies):
+        tokens[end : end + 1] = tokenize("}}")
+        tokens[at : at + 1] = tokenize(f"{{{declaration} {{")
 
 
 def _dynamic_shared_end(tokens: list[Token], start: int) -> int | None:
@@ -79,11 +98,31 @@ def _dynamic_shared_end(tokens: list[Token], start: int) -> int | None:
     return None
 
 
-def _pointer_to(declaration: list[Token]) -> tuple[str, str] | None:
-    """Returns two texts: the declaration, and the type, of a pointer to the elements of a declared array.
+def _outermost_braces(tokens: list[Token]) -> list[tuple[int, int, list[str]]]:
+    """Returns the indices of the outermost pairs of braces, each with the words of the statement before it.
 
-    `declaration` has the tokens of the array's declaration without the `;`. Example: `("float *name", "float *")` for
-    `extern __shared__ float name[]`. Returns None if the array has a size, or if no array is declared.
+    The braces of a namespace and of `extern "C"` do not count.
+    """
+    found, head, i = [], list[str](), 0
+    while i < len(tokens):
+        text, closing = tokens[i].text, None
+        if text == "{" and "namespace" not in head and not (len(head) == 2 and head[0] == "extern"):
+            closing = closing_of(tokens, i)
+        if closing is not None:
+            found.append((i, closing, head))
+        if text in ("{", "}", ";"):
+            head = []
+        elif tokens[i].is_code:
+            head = [*head, text]
+        i = (i if closing is None else closing) + 1
+    return found
+
+
+def _pointer_to(declaration: list[Token]) -> tuple[str, str, str] | None:
+    """Returns three texts: an array's name, and the declaration and the type of a pointer to its elements.
+
+    `declaration` has the tokens of the array's declaration without the `;`. Example: for `extern __shared__ float s[]`,
+    they are `("s", "float *s", "float *")`. Returns None if the array has a size, or if no array is declared.
     """
     kept: list[Token] = []
     i = 0
@@ -109,8 +148,8 @@ def _pointer_to(declaration: list[Token]) -> tuple[str, str] | None:
     element = on_one_line(kept[: code[bracket - 1]])
     rest = on_one_line(kept[code[bracket + 1] + 1 :])
     if rest:
-        return f"{element} (*{name}){rest}", f"{element} (*){rest}"
-    return f"{element} *{name}", f"{element} *"
+        return name, f"{element} (*{name}){rest}", f"{element} (*){rest}"
+    return name, f"{element} *{name}", f"{element} *"
 
 
 def _rewrite_qualifiers(tokens: list[Token]) -> None:

@@ -138,8 +138,8 @@ def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
 def flatten_output(value: Any) -> tuple[Any, list[torch.Tensor]]:
     """Returns the output of a model in two parts, as `flatten` does, in a form in which two outputs are compared.
 
-    The items of a dictionary are sorted, because equal dictionaries may differ in the order of their items. A float is
-    a float32 tensor without dimensions: the last bits of a sum depend on the order of its terms.
+    The items of a dictionary are sorted, because equal dictionaries may differ in the order of their items. A number is
+    a tensor without dimensions, of int64 or of float32: the last bits of a sum depend on the order of its terms.
     """
     return flatten(_comparable(value))
 
@@ -151,7 +151,11 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         each = [_comparable(item) for item in value]
         return tuple(each) if isinstance(value, tuple) else each
-    return torch.tensor(value, dtype=torch.float32) if isinstance(value, float) else value
+    if isinstance(value, float):
+        return torch.tensor(value, dtype=torch.float32)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
+        return torch.tensor(value)
+    return value
 
 
 # Not a function within `flatten`: one that calls itself would keep the tensors until Python looks for cycles.

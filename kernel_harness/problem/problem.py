@@ -35,6 +35,10 @@ OWN = "own"
 """The name of the distribution from which the problem's own get_inputs() draws."""
 PARAMETERS = "parameters"
 """The name of the case in which the parameters of the model are random. Its inputs are the problem's own."""
+SMALL = "small"
+"""The name of the distribution of small numbers. It shows the constants that are added to them, as in a norm."""
+SPARSE = "sparse"
+"""The name of the distribution in which most numbers are zero. It shows which numbers a sum of very many leaves out."""
 
 # The value of each constant that a shape sets, such as M, K and N, or `shape[0]` for an element of a tuple.
 Shape = Mapping[str, int]
@@ -43,7 +47,12 @@ _GeneratorOf = Callable[[torch.device], torch.Generator]
 
 # The distributions for a problem file without STRESS. They change the values that get_inputs() draws, and keep whatever
 # structure these have (`_varied`).
-_VARIATIONS: Mapping[str, Mapping[str, Any]] = {"normal": {}, "scaled": {"log2_range": 4}}
+_VARIATIONS: Mapping[str, Mapping[str, Any]] = {
+    "normal": {}, "scaled": {"log2_range": 4}, SMALL: {}, SPARSE: {},
+}  # fmt: skip
+_SMALL_FACTOR = 2.0**-4
+# Of a sparse tensor, the first and the last _ENDS numbers are kept, and _WITHIN between them.
+_ENDS, _WITHIN = 4, 56
 # A tensor with at most so many different numbers in a sample holds choices (signs, classes), not measurements.
 _MOST_CHOICES, _SAMPLE = 32, 4096
 # The elements of a tensor that are converted to float64 at a time.
@@ -435,12 +444,15 @@ def _redraw(value: Any, distribution: str, parameters: Mapping[str, Any], genera
 def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], generator: _GeneratorOf) -> Any:
     """Returns the numbers of a floating-point tensor shifted to mean _MEAN and scaled to standard deviation one.
 
-    For the distribution "scaled" they are then multiplied by one power of two. Zeros stay zeros and equal numbers stay
-    equal, so a triangular or symmetric matrix remains one: a kernel may rely on that. A tensor of choices (signs,
-    classes, whole numbers) or of few numbers is returned as it is, and so is any other value.
+    For the distribution "scaled" they are then multiplied by one power of two, for "small" by 2^-4. For "sparse", most
+    of them are instead replaced by zero (`_sparse`). Zeros stay zeros and equal numbers stay equal, so a triangular or
+    symmetric matrix remains one: a kernel may rely on that. A tensor of choices (signs, classes, whole numbers) or of
+    few numbers is returned as it is, and so is any other value.
     """
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not _is_measured(value):
         return value
+    if distribution == SPARSE:
+        return _sparse(value, generator(torch.device("cpu")).initial_seed())
     count, total, squares = 0, 0.0, 0.0
     for part in value.reshape(-1).split(_PART):  # torch converts all that it counts or sums before it adds
         count += int(part.count_nonzero())
@@ -455,7 +467,22 @@ def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], genera
     if distribution == "scaled":
         reach = int(parameters["log2_range"])
         factor *= 2.0 ** int(torch.randint(-reach, reach + 1, (), generator=generator(torch.device("cpu"))))
+    if distribution == SMALL:
+        factor *= _SMALL_FACTOR
     return value.sub(mean).mul_(factor).masked_fill_(value == 0, 0)
+
+
+def _sparse(value: torch.Tensor, seed: int) -> torch.Tensor:
+    """Returns a tensor of zeros with some of the numbers of `value` at the same places.
+
+    The places are the first, the last and random ones. Tensors of equal size have the same places.
+    """
+    random = torch.rand(_WITHIN, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    ends = torch.arange(min(_ENDS, value.numel()))
+    places = torch.cat([ends, value.numel() - 1 - ends, (random * value.numel()).long()]).to(value.device)
+    out, kept = torch.zeros_like(value), torch.unravel_index(places, value.shape)
+    out[kept] = value[kept]
+    return out
 
 
 def _parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:

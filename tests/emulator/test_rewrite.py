@@ -226,9 +226,24 @@ def test_a_launch_that_is_not_balanced_is_refused_with_its_line(source, line):
     ],
 )
 def test_dynamic_shared_memory_becomes_a_pointer_to_the_block_s(declaration, pointer):
-    text = rewrite(declaration)
+    text = rewrite(f"void f() {{ {declaration} }}")
     assert pointer in text
     assert "__shared__" not in text and "extern" not in text
+
+
+@pytest.mark.parametrize(
+    "around", ["{}", "namespace of_mine {{\n{}\n}}", 'extern "C" {{ {} }}', "struct S {{ int x; }};\nvoid f() {{}}\n{}"]
+)
+def test_outside_of_functions_each_function_that_uses_the_name_gets_a_pointer(around):
+    functions = "void k() { s[0][1] = 2; }\nvoid g(float* s) { s[0] = 1; }\nint none() { return 3; }"
+    text = rewrite(around.format("extern __shared__ float s[][33];\n" + functions))
+    pointer = "float (*s)[33] = reinterpret_cast<float (*)[33]>(::emulator::dynamic_shared);"
+    assert f"void k() {{{pointer} {{ s[0][1] = 2; }}}}" in text and text.count(pointer) == 1
+    assert "void g(float* s) { s[0] = 1; }\nint none() { return 3; }" in text and "extern __shared__" not in text
+
+
+def test_a_function_with_c_linkage_is_a_function():
+    assert "float *s = " in rewrite('extern "C" __global__ void k() { extern __shared__ float s[]; }')
 
 
 def test_a_declaration_over_several_lines_keeps_its_lines():
@@ -250,7 +265,8 @@ def test_an_alignment_comes_before_static_shared_memory_s_macro(declaration):
 
 
 def test_a_comment_in_a_declaration_of_dynamic_shared_memory_does_not_hide_it():
-    assert "float *s = " in code_only(rewrite("extern __shared__  // bytes: blockDim.x\n    float s[];"))
+    text = rewrite("void f() { extern __shared__  // bytes: blockDim.x\n    float s[]; }")
+    assert "float *s = " in code_only(text)
 
 
 def test_an_extern_of_another_kind_stays():

@@ -71,10 +71,10 @@ NUMBERS = SOURCE.format(
     init="pass",
     more="",
     inputs="torch.rand(64, 8)",
-    forward="return {'mean': x.mean().item(), 'twice': 2 * x, 3: 'rows'}",
+    forward="return {'mean': x.mean().item(), 'twice': 2 * x, 'count': 64, 3: 'rows'}",
 )
 # The order of the items is another one, and so is the order in which the mean is computed.
-OTHER_ORDER = "return {3: 'rows', 'twice': x + x, 'mean': float(x.double().sum(0).sum()) / x.numel()}"
+OTHER_ORDER = "return {3: 'rows', 'count': 64, 'twice': x + x, 'mean': float(x.double().sum(0).sum()) / x.numel()}"
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,7 @@ OTHER_ORDER = "return {3: 'rows', 'twice': x + x, 'mean': float(x.double().sum(0
         (OTHER_ORDER, Status.PASSED),
         (OTHER_ORDER.replace("'mean': ", "'mean': 1.01 * "), Status.WRONG_VALUES),
         (OTHER_ORDER.replace("'rows'", "'columns'"), Status.WRONG_SHAPE),
+        (OTHER_ORDER.replace("'count': 64", "'count': 63"), Status.WRONG_VALUES),
         (OTHER_ORDER.replace("'twice'", "'double'"), Status.WRONG_SHAPE),
     ],
 )
@@ -93,5 +94,42 @@ def test_a_dictionary_has_no_order_and_a_float_is_compared_like_a_tensor(
     source = SOURCE.format(init="pass", more="", inputs="", forward=forward).replace("Model", "ModelNew", 1)
     with Evaluator(tmp_path / "p.py", device="cpu", budget_s=0.2) as evaluator:
         result = evaluator.evaluate(source)
+
+    assert result.status is status, result.reason
+
+
+MEAN = SOURCE.format(
+    init="pass", more=", y", inputs="torch.rand(512, 300), torch.rand(512, 300)", forward="return {answer}"
+)
+# Too few numbers are left out to change the mean of all by more than a ten-thousandth.
+LEFT_OUT = {"the first": "d[8:].sum()", "the last": "d[:-4].sum()", "none": "d.double().sum().float()"}
+
+
+@pytest.mark.parametrize("numbers", list(LEFT_OUT))
+def test_a_mean_of_very_many_numbers_leaves_none_out(numbers: str, tmp_path: Path) -> None:
+    problem = MEAN.format(answer="((x - y) ** 2).mean()")
+    (tmp_path / "p.py").write_text(problem)
+    answer = f"(lambda d: {LEFT_OUT[numbers]} / d.numel())(((x - y) ** 2).flatten())"
+    with Evaluator(tmp_path / "p.py", device="cpu", budget_s=0.2) as evaluator:
+        result = evaluator.evaluate(MEAN.format(answer=answer).replace("Model", "ModelNew", 1))
+
+    assert result.status is (Status.PASSED if numbers == "none" else Status.WRONG_VALUES), result.reason
+    assert [case.rpartition(":")[2] for case in result.settings.cases].count("sparse") == 1
+
+
+STEPS = SOURCE.format(
+    init="pass", more=", y", inputs="torch.rand(256, 300), torch.rand(300, 256)", forward="return {answer}"
+)
+
+
+@pytest.mark.parametrize(
+    ("product", "status"), [("(x.double() @ y.double())", Status.PASSED), ("(x @ y + 0.001)", Status.WRONG_VALUES)]
+)
+def test_the_last_bits_decide_few_whole_numbers(product: str, status: Status, tmp_path: Path) -> None:
+    """About 65,536 products are rounded, of which some are within the error of a float32 sum from a half."""
+    (tmp_path / "p.py").write_text(STEPS.format(answer="torch.round((x @ y) * 64).int()"))
+    answer = STEPS.format(answer=f"torch.round({product} * 64).int()").replace("Model", "ModelNew", 1)
+    with Evaluator(tmp_path / "p.py", device="cpu", budget_s=0.2) as evaluator:
+        result = evaluator.evaluate(answer)
 
     assert result.status is status, result.reason
