@@ -568,7 +568,8 @@ def _key(problem: Problem) -> tuple[str, int | None]:
 
 
 def _run(problem: Problem, model: Any, inputs: Any) -> tuple[Any, Sequence[torch.Tensor]]:
-    return tensors.flatten_output(problem.forward(model, inputs))
+    structure, outputs = tensors.flatten_output(problem.forward(model, inputs))
+    return structure, [output.detach() for output in outputs]  # an output may be a parameter
 
 
 def _change_weights(model: Any, change: Change) -> None:

@@ -19,7 +19,7 @@ from kernel_harness.compile import cu_file
 from kernel_harness.core.status import Status
 from kernel_harness.core.tell import Tell
 from kernel_harness.ipc import tensors
-from kernel_harness.ipc.packed import Packed
+from kernel_harness.ipc.packed import Packed, moved
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem
 from kernel_harness.sandbox.faults import Fault, Refused
@@ -223,7 +223,8 @@ class Examination:
         tolerance = expectation.tolerance
         del expectation  # the call may need the memory of a large right answer
         self._reference.make_room()
-        again = subject.call(packed)
+        # A candidate may have kept the address of its first inputs, for example in a CUDA graph.
+        again = subject.call(moved(packed, 3 * tensors.CANARY_BYTES))
         subject.release_large()  # the outputs may be on the host until here
         first, second = answer.outputs, again.outputs
         if [o.shape for o in first] == [o.shape for o in second]:  # outputs of another size may not fit into the memory

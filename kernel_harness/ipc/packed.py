@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -36,3 +36,9 @@ def pack(inputs: Any, *, device: str | None = None) -> Packed:
     leaves, size = tensors.layout(found)
     placed = found if device is None else [tensor.to(device) for tensor in found]
     return Packed(structure, tuple(placed), tuple(leaves), size)
+
+
+def moved(packed: Packed, by: int) -> Packed:
+    """Returns the same inputs with places that are `by` bytes further on in the buffer, a multiple of CANARY_BYTES."""
+    leaves = tuple(replace(leaf, offset=leaf.offset + by) for leaf in packed.leaves)
+    return replace(packed, leaves=leaves, size=packed.size + by)

@@ -48,9 +48,8 @@ _GeneratorOf = Callable[[torch.device], torch.Generator]
 # The distributions for a problem file without STRESS. They change the values that get_inputs() draws, and keep whatever
 # structure these have (`_varied`).
 _VARIATIONS: Mapping[str, Mapping[str, Any]] = {
-    "normal": {}, "scaled": {"log2_range": 4}, SMALL: {}, SPARSE: {},
+    "normal": {}, "scaled": {"log2": 4}, SMALL: {"log2": -4}, SPARSE: {},
 }  # fmt: skip
-_SMALL_FACTOR = 2.0**-4
 # Of a sparse tensor, the first and the last _ENDS numbers are kept, and _WITHIN between them.
 _ENDS, _WITHIN = 4, 56
 # A tensor with at most so many different numbers in a sample holds choices (signs, classes), not measurements.
@@ -444,10 +443,10 @@ def _redraw(value: Any, distribution: str, parameters: Mapping[str, Any], genera
 def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], generator: _GeneratorOf) -> Any:
     """Returns the numbers of a floating-point tensor shifted to mean _MEAN and scaled to standard deviation one.
 
-    For the distribution "scaled" they are then multiplied by one power of two, for "small" by 2^-4. For "sparse", most
-    of them are instead replaced by zero (`_sparse`). Zeros stay zeros and equal numbers stay equal, so a triangular or
-    symmetric matrix remains one: a kernel may rely on that. A tensor of choices (signs, classes, whole numbers) or of
-    few numbers is returned as it is, and so is any other value.
+    For the distribution "scaled" they are then multiplied by 2^4, for "small" by 2^-4. For "sparse", most of them are
+    instead replaced by zero (`_sparse`). Zeros stay zeros and equal numbers stay equal, so a triangular or symmetric
+    matrix remains one: a kernel may rely on that. A tensor of choices (signs, classes, whole numbers) or of few numbers
+    is returned as it is, and so is any other value.
     """
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not _is_measured(value):
         return value
@@ -464,11 +463,7 @@ def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], genera
         return value
     factor = 1 / math.sqrt(variance)
     mean -= _MEAN / factor
-    if distribution == "scaled":
-        reach = int(parameters["log2_range"])
-        factor *= 2.0 ** int(torch.randint(-reach, reach + 1, (), generator=generator(torch.device("cpu"))))
-    if distribution == SMALL:
-        factor *= _SMALL_FACTOR
+    factor *= 2.0 ** parameters.get("log2", 0)
     return value.sub(mean).mul_(factor).masked_fill_(value == 0, 0)
 
 

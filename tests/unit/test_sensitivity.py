@@ -108,10 +108,26 @@ def test_a_variation_has_standard_deviation_one(tmp_path: Path) -> None:
     assert problem(tmp_path, "x", "5 + 3 * torch.rand(N)").inputs(3, "normal")[0].std() == pytest.approx(1, rel=1e-2)
 
 
-def test_scaled_inputs_differ_by_a_power_of_two(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("distribution", "factor"), [("scaled", 16), ("small", 1 / 16)])
+def test_scaled_and_small_inputs_are_normal_ones_times_a_power_of_two(
+    distribution: str, factor: float, tmp_path: Path
+) -> None:
     of = problem(tmp_path, "x")
-    ratios = {float((of.inputs(s, "scaled")[0] / of.inputs(s, "normal")[0]).median()) for s in range(20)}
-    assert len(ratios) > 3 and all(torch.tensor(ratio).log2().frac().abs() < 1e-4 for ratio in ratios)
+    torch.testing.assert_close(of.inputs(1, distribution)[0], factor * of.inputs(1, "normal")[0])
+
+
+def test_sparse_inputs_are_the_first_the_last_and_some_other_numbers(tmp_path: Path) -> None:
+    of = problem(tmp_path, "x")
+    (own,), (sparse,) = (of.inputs(1, distribution) for distribution in ("own", "sparse"))
+    kept = sparse != 0
+
+    assert torch.equal(sparse[kept], own[kept]) and 8 < kept.sum() <= 64
+    assert torch.equal(sparse.flatten()[:4], own.flatten()[:4])
+    assert torch.equal(sparse.flatten()[-4:], own.flatten()[-4:])
+
+
+def test_an_output_may_be_a_parameter(tmp_path: Path) -> None:
+    assert said(problem(tmp_path, "self.weight, x * 2")) == ""
 
 
 def test_a_variation_leaves_the_drawn_float64_inputs_as_they_are(tmp_path: Path) -> None:
