@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+# The folders that the wall hides are file systems in memory. Other folders may have the results of other runs.
+mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if " tmpfs " in line]
 places = [Path(line.split()[4]) for line in mounts] + [Path("results")]
 worked = False
 for place in places:
