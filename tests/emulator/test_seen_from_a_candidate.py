@@ -318,6 +318,13 @@ def test_a_mean_over_three_dimensions_takes_numbers_of_16_bits(name):
     torch.testing.assert_close(pooled.cpu(), torch.nn.functional.avg_pool3d(x.float(), 2, padding=1).to(dtype))
 
 
+@emulated
+@pytest.mark.parametrize("function", ["softmax", "log_softmax"])
+def test_a_softmax_of_half_precision_can_be_computed_in_float32(function):
+    x, of = torch.randn(3, 5).half(), getattr(torch, function)
+    torch.testing.assert_close(of(x.cuda(), 1, dtype=torch.float32).cpu(), of(x.float(), 1))
+
+
 CPP = r"""
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAGuard.h>

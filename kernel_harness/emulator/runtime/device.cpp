@@ -231,8 +231,12 @@ void round_factors(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 
 // Calls an operator with tensors in the host's memory. For 16-bit numbers, torch has the listed ones for CUDA alone.
 void call_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  static const std::set<std::string> of_32_bits{"aten::avg_pool3d"};
+  static const std::set<std::string> of_32_bits{"aten::avg_pool3d"}, widening{"aten::_softmax", "aten::_log_softmax"};
   const std::size_t first = stack.size() - op.schema().arguments().size();
+  if (widening.count(op.schema().operator_name().name) && stack[first + 2].toBool()) {  // its argument half_to_float
+    stack[first] = stack[first].toTensor().to(at::kFloat);
+    stack[first + 2] = false;
+  }
   if (!of_32_bits.count(op.schema().operator_name().name)) return op.callBoxed(&stack);
   const auto type = stack[first].toTensor().scalar_type();
   if (type != at::kHalf && type != at::kBFloat16) return op.callBoxed(&stack);
