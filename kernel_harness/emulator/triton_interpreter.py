@@ -36,10 +36,12 @@ _state = SimpleNamespace(launches=0, skip=False)
 def install() -> None:
     """Prepares this process for candidates that import Triton. The first import of Triton then sets up its interpreter.
 
-    An import of another module that compiles kernels for a real GPU, such as CuPy, raises NotEmulated.
+    An import of another module that compiles kernels for a real GPU, such as CuPy, raises NotEmulated. A second call
+    does nothing: of several finders, each would ask all others, which doubles the time of an import with each finder.
     """
     os.environ["TRITON_INTERPRET"] = "1"
-    sys.meta_path.insert(0, _Finder())
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
 
 
 def launches() -> int:

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from kernel_harness import device as devices
 from kernel_harness.api import Evaluator
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.status import Status
+from kernel_harness.device.cpu import Emulated
 from kernel_harness.diagnostics.profile import profile
 from kernel_harness.diagnostics.sanitizer import sanitize
+from kernel_harness.emulator import triton_interpreter
 from kernel_harness.problem.candidate import Candidate, read
 from kernel_harness.problem.problem import load
 from kernel_harness.worker import worker
@@ -202,6 +205,14 @@ def test_another_way_to_write_kernels_is_unsupported(evaluator, device, module):
     result = evaluator.evaluate(f"import {module}\n{KERNEL}")
     assert result.status is Status.UNSUPPORTED
     assert module.partition(".")[0] in result.reason
+
+
+@emulated
+def test_a_process_that_is_prepared_for_many_problems_finds_modules_as_fast_as_before():
+    """A fork server prepares itself for each problem of a suite."""
+    for _ in range(3):
+        Emulated().prepare_worker()
+    assert [type(finder) for finder in sys.meta_path].count(triton_interpreter._Finder) == 1
 
 
 def test_a_module_that_exists_nowhere_is_the_candidates_fault(evaluator):
