@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -146,9 +148,16 @@ class Station:
         wanted = {name, *(each.name for each in self._waiting)}
         for other in self._sessions.keys() - wanted:
             self._sessions.pop(other).__exit__(None, None, None)
+            _return_free_memory()
         for other, session in self._sessions.items():
             if other != name:
                 session.companions.close()
+
+
+def _return_free_memory() -> None:
+    """Gives freed memory back to the machine. glibc keeps it otherwise: 1.9 GB after a hundred problems."""
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _fork_server_in(folder: Path) -> ForkServer:
