@@ -176,7 +176,6 @@ class Examination:
             if not case.optional:
                 self._reference.require(case)
             problem = self._reference.at(case)
-            subject.renews_model = self._reference.keeps_state
             if problem is not made:
                 made = problem
                 if not self._make(subject, problem):
@@ -200,6 +199,7 @@ class Examination:
         self._case = None
 
     def _make(self, subject: Subject, problem: Problem) -> bool:
+        subject.renews_model = self._reference.keeps_state
         subject.right_output_bytes = self._reference.output_bytes(problem)
         return subject.make(problem)
 

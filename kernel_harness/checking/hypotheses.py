@@ -112,9 +112,11 @@ def mistake(
     changed inputs.
     """
     packed = reference.inputs(case)
-    if sum(t.numel() for t in (*packed.tensors, *outputs)) > MOST_ELEMENTS or not _searchable(outputs, expectation):
+    if sum(t.numel() for t in (*packed.tensors, *outputs)) > MOST_ELEMENTS:
         return None
     got = [o.to(e.device) for o, e in zip(outputs, expectation.expected, strict=True)]
+    if not _searchable(got, expectation):
+        return None
     replay = Replay(reference.at(case), packed, reference.device)
     answers = chain(_by_formulas(replay), () if only_formulas else _by_changes(replay))
     # What a coarse format gives is near any answer that is near the right one.
@@ -125,11 +127,10 @@ def mistake(
     return next((p for p, answer in summed.mistakes(replay, got) if _gives(answer, got, expectation, kinds)), None)
 
 
-def _searchable(outputs: Sequence[torch.Tensor], expectation: Expectation) -> bool:
+def _searchable(got: Sequence[torch.Tensor], expectation: Expectation) -> bool:
     """Returns whether a search may find the mistake: there is an oracle, and enough elements differ."""
-    if expectation.oracle is None or not all(o.is_floating_point() and o.isfinite().all() for o in outputs):
+    if expectation.oracle is None or not all(o.is_floating_point() and o.isfinite().all() for o in got):
         return False
-    got = [o.to(e.device) for o, e in zip(outputs, expectation.expected, strict=True)]
     if sum(o[o != e].unique().numel() for o, e in zip(got, expectation.expected, strict=True)) < LEAST_DIFFERENT:
         return False
     return not any(rearranged(Wrong(o, e, o != e)) for o, e in zip(got, expectation.expected, strict=True))

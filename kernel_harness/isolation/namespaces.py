@@ -141,15 +141,19 @@ def _devices(folder: Path, size: int) -> None:
     folder.mkdir()
     system.mount("none", folder, "tmpfs", _MS_NOSUID, "size=64k,mode=0755")
     for path in [*(Path("/dev") / name for name in _DEVICES), *Path("/dev").glob("nvidia*")]:
-        place = folder / path.name
-        place.mkdir() if path.is_dir() else place.touch()
-        system.mount(str(path), place, flags=_MS_BIND | _MS_REC)
+        _show(path, folder / path.name)
     for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
         (folder / name).symlink_to(f"/proc/self/{target}")
     (folder / "shm").mkdir()
     system.mount("none", folder / "shm", "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={size},mode=1777")
     system.mount(str(folder), "/dev", flags=_MS_MOVE)
     folder.rmdir()
+
+
+def _show(path: Path, place: Path) -> None:
+    """Makes the file or folder `path` visible at `place` too, which must not exist. Raises OSError if it cannot be."""
+    place.mkdir() if path.is_dir() else place.touch()
+    system.mount(str(path), place, flags=_MS_BIND | _MS_REC)
 
 
 def _new_temporary(folder: Path) -> bool:
@@ -171,8 +175,7 @@ def _new_temporary(folder: Path) -> bool:
             if path.is_symlink():
                 place.symlink_to(path.readlink())
             elif path.is_dir() or path.is_file():
-                place.mkdir() if path.is_dir() else place.touch()
-                system.mount(str(path), place, flags=_MS_BIND | _MS_REC)
+                _show(path, place)
     system.mount("none", folder, flags=_MS_PRIVATE)
     system.mount(str(folder), _TEMPORARY, flags=_MS_MOVE)
     folder.rmdir()

@@ -217,27 +217,31 @@ class Subject:
         are not copied: they are tensors on torch's "meta" device, which have a shape and no values. Raises Fault if the
         worker's `reply` is malformed, and torch.OutOfMemoryError if the device has too little memory for right outputs.
         """
-        size, right = sum(leaf.nbytes for leaf in reply.leaves), self.right_output_bytes
-        outputs = tuple(leaf.without_values() for leaf in reply.leaves)
-        if right is None or size <= _MOST_OUTPUT * right + _LITTLE_OUTPUT_BYTES:
-            try:
-                copied = self._copied_outputs(reply, packed, copy)
-                outputs = tuple(leaf.of(leaf.bytes(copied)) for leaf in reply.leaves)
-            except torch.OutOfMemoryError:
-                if right is None or size <= right:
-                    raise
+        copied = self._copied_outputs(reply, packed, copy)
+        if copied is None:
+            outputs = [leaf.without_values() for leaf in reply.leaves]
+        else:
+            outputs = [leaf.of(leaf.bytes(copied)) for leaf in reply.leaves]
         with _readable():
             structure, found = tensors.flatten_output(tensors.unflatten(reply.structure, outputs))
         return structure, tuple(found)
 
-    def _copied_outputs(self, reply: messages.Called, packed: Packed, copy: torch.Tensor | None) -> torch.Tensor:
+    def _copied_outputs(self, reply: messages.Called, packed: Packed, copy: torch.Tensor | None) -> torch.Tensor | None:
+        size, right = sum(leaf.nbytes for leaf in reply.leaves), self.right_output_bytes
+        if right is not None and size > _MOST_OUTPUT * right + _LITTLE_OUTPUT_BYTES:
+            return None
         with _readable():
             self._output_bytes = self._exchange.needed(reply.leaves)
         if copy is not None and copy.numel() >= self._output_bytes:
             return copy
-        if self._exchange.reserve(Purpose.OUTPUTS, self._output_bytes):  # the outputs did not fit before
-            self._ask(messages.Fetch(), Done)
-        return self._exchange.copied_outputs(self._output_bytes, packed)
+        try:
+            if self._exchange.reserve(Purpose.OUTPUTS, self._output_bytes):  # the outputs did not fit before
+                self._ask(messages.Fetch(), Done)
+            return self._exchange.copied_outputs(self._output_bytes, packed)
+        except torch.OutOfMemoryError:
+            if right is None or size <= right:
+                raise
+            return None
 
     def _opening(self, timed: Timed | None) -> Opening:
         """Returns when the inputs of a call are in the shared memory. `timed` is None for an untimed call."""
