@@ -267,6 +267,7 @@ if "--import" in arguments:
     sys.exit()
 report = arguments[arguments.index("-o") + 1]
 assert arguments[arguments.index("--profile-from-start") + 1] == "off"
+assert arguments[arguments.index("--clock-control") + 1] == "none"
 {body}
 """
 PROFILES = """

@@ -67,7 +67,9 @@ def profiled(call: Call, folder: Path, name: str) -> tuple[str, list[Assembled]]
     if tool:
         # The process calls cudaProfilerStart and cudaProfilerStop around the warmed-up call.
         only_that_call = ["--profile-from-start", "off"]
-        command = [tool, *only_that_call, "--set", "full", "--force-overwrite", "-o", str(report), *command]
+        # By default ncu sets the clocks to their base rate, so its times would not be those of the leaderboard.
+        clocks = ["--clock-control", "none"]
+        command = [tool, *only_that_call, *clocks, "--set", "full", "--force-overwrite", "-o", str(report), *command]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(IMPORT_ROOT), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assembled = []
