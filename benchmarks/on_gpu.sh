@@ -22,6 +22,9 @@ ladder() {  # both problems at full size; benchmarks/keep_measured.py takes the 
         python3 harness.py --problem "$problem" --device cuda --results "$out/results"
     done
 }
+figures() {  # the ladder's accuracy, and what Nsight Compute counts in it; needs the builds of the step ladder
+    python3 benchmarks/ladder_figures.py --out "$out/ladder_figures.jsonl"
+}
 families() {  # the kernels of the emulator's tests, whose answers a GPU must give, too
     python3 -m pytest -q -p no:cacheprovider -m gpu -n 8 --dist load tests/emulator/test_kernel_families.py
 }
@@ -44,7 +47,7 @@ others() {
     python3 -m pytest -q -p no:cacheprovider -m gpu tests/gpu/test_gpu.py tests/unit/test_problem.py
 }
 
-steps=(clocks triton forged ladder variants families cheats others sanitize quality)
+steps=(clocks triton forged ladder figures variants families cheats others sanitize quality)
 [[ $# -eq 0 ]] || steps=("$@")
 export out
 for name in "${steps[@]}"; do

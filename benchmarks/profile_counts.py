@@ -33,6 +33,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -170,32 +171,48 @@ def counted_by_ncu(found: Sequence[ncu.Call], folder: Path) -> Iterator[dict[str
 
     One process below ncu makes the calls of a group.
     """
-    wanted = [*chain(*METRICS.values()), *_MORE]
-    query = subprocess.run(["ncu", "--query-metrics"], capture_output=True, text=True).stdout
-    known = {line.split()[0] for line in query.splitlines() if line.strip()}
-    there = [name for name in wanted if name.split(".")[0] in known] or wanted
-    print(f"not known to ncu: {[name for name in wanted if name not in there]}", file=sys.stderr, flush=True)
-    command = ["ncu", "--profile-from-start", "off", "--clock-control", "none", "--nvtx", "--metrics", ",".join(there)]
     for start in range(0, len(found), GROUP):
         group = found[start : start + GROUP]
-        listed, report = folder / f"group{start}.calls", folder / f"group{start}"
-        listed.write_text("\n".join(call.to_json() for call in group))
         began = time.monotonic()
         try:
-            subprocess.run(
-                [*command, "-f", "-o", str(report), *_calling(listed)], env=_environment(), stdout=subprocess.DEVNULL,
-                timeout=GROUP_S,
-            )  # fmt: skip
+            text = report_on(group, folder / f"group{start}", [*chain(*METRICS.values()), *_MORE], timeout_s=GROUP_S)
         except subprocess.TimeoutExpired:
             print(f"no report on {[call.kernel.stem for call in group]}", file=sys.stderr, flush=True)
             continue
-        text = subprocess.run(
-            ["ncu", "--import", f"{report}.ncu-rep", "--csv", "--page", "raw", "--print-units", "base"],
-            capture_output=True, text=True,
-        ).stdout  # fmt: skip
-        (folder / f"group{start}.csv").write_text(text)
         print(f"group {start}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         yield from parsed(text)
+
+
+def report_on(found: Sequence[ncu.Call], report: Path, wanted: Sequence[str], *, timeout_s: float | None = None) -> str:
+    """Makes the calls in one process below ncu. Returns ncu's CSV of raw values, for `launches`.
+
+    ncu counts the metrics `wanted` that it knows. Beside its report `report`.ncu-rep, the calls and the CSV are stored.
+    Raises subprocess.TimeoutExpired after `timeout_s` seconds.
+    """
+    known = _known_metrics()
+    there = [name for name in wanted if name.split(".")[0] in known] or wanted
+    if unknown := [name for name in wanted if name not in there]:
+        print(f"not known to ncu: {unknown}", file=sys.stderr, flush=True)
+    listed = report.with_suffix(".calls")
+    listed.write_text("\n".join(call.to_json() for call in found))
+    command = ["ncu", "--profile-from-start", "off", "--clock-control", "none", "--nvtx", "--metrics", ",".join(there)]
+    subprocess.run(
+        [*command, "-f", "-o", str(report), *_calling(listed)], env=_environment(), stdout=subprocess.DEVNULL,
+        timeout=timeout_s,
+    )  # fmt: skip
+    text = subprocess.run(
+        ["ncu", "--import", f"{report}.ncu-rep", "--csv", "--page", "raw", "--print-units", "base"],
+        capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    report.with_suffix(".csv").write_text(text)
+    return text
+
+
+@cache
+def _known_metrics() -> set[str]:
+    """Returns the metrics that ncu knows, without the endings that name a sum or a share."""
+    query = subprocess.run(["ncu", "--query-metrics"], capture_output=True, text=True).stdout
+    return {line.split()[0] for line in query.splitlines() if line.strip()}
 
 
 def _calling(listed: Path) -> list[str]:
@@ -209,23 +226,30 @@ def _environment() -> dict[str, str]:
 def parsed(text: str) -> Iterator[dict[str, Any]]:
     """Yields the metrics in ncu's CSV of raw values, summed over the launches of a kernel with one name.
 
-    The first row below the head has the units. Metrics that are zero are left out.
+    Metrics that are zero are left out.
     """
     sums: dict[tuple[str, str], Counter[str]] = {}
-    launches: Counter[tuple[str, str]] = Counter()
-    wanted = [*chain(*METRICS.values()), *_MORE]
+    counts: Counter[tuple[str, str]] = Counter()
+    for kernel, launch, metrics in launches(text, [*chain(*METRICS.values()), *_MORE]):
+        key = kernel, base_name(launch)
+        counts[key] += 1
+        sums.setdefault(key, Counter()).update(metrics)
+    for (kernel, launch), total in sums.items():
+        counted = {name: int(value) for name, value in total.items() if value}
+        yield {"kernel": kernel, "launch": launch, "launches": counts[kernel, launch], "metrics": counted}
+
+
+def launches(text: str, wanted: Sequence[str]) -> Iterator[tuple[str, str, dict[str, float]]]:
+    """Yields the kernel's file, the name and the `wanted` metrics of each launch in ncu's CSV of raw values.
+
+    The first row below the head has the units. A metric that ncu did not count is left out.
+    """
     for row in csv.DictReader(io.StringIO(text[text.index('"ID"') :])):
         if not row["ID"]:
             continue
         range_of = next((v for v in row.values() if v and _RANGE in v), "")
         kernel = range_of.split(_RANGE)[1].split('"')[0].split(":")[0] if range_of else ""
-        key = kernel, base_name(row["Kernel Name"])
-        launches[key] += 1
-        found = {name: row[name] for name in wanted if row.get(name)}
-        sums.setdefault(key, Counter()).update({name: float(text.replace(",", "")) for name, text in found.items()})
-    for (kernel, launch), metrics in sums.items():
-        counted = {name: int(value) for name, value in metrics.items() if value}
-        yield {"kernel": kernel, "launch": launch, "launches": launches[kernel, launch], "metrics": counted}
+        yield kernel, row["Kernel Name"], {name: float(row[name].replace(",", "")) for name in wanted if row.get(name)}
 
 
 def call_all(listed: Path) -> None:

@@ -38,7 +38,7 @@ def main(call: Call, assembled_file: Path) -> None:
     device.prepare_worker()
     device.open()
     candidate = candidates.read(call.kernel)
-    module, reports = _loaded(candidate, device)
+    module, reports = loaded(candidate, device)
     assembled_file.write_text(json.dumps(reports))
     torch.manual_seed(WEIGHT_SEED)
     with torch.no_grad():
@@ -50,7 +50,7 @@ def main(call: Call, assembled_file: Path) -> None:
             _call(model, inputs, recorded=recorded and not device.emulated)
 
 
-def _loaded(candidate: Candidate, device: Device) -> tuple[Any, list[dict[str, str]]]:
+def loaded(candidate: Candidate, device: Device) -> tuple[Any, list[dict[str, str]]]:
     """Runs the kernel file as a module. Returns the module, and nvcc's report about each library that it built.
 
     A report is the output of nvcc about registers and memory of each kernel, or the reason why there is none. The file
