@@ -21,6 +21,7 @@ from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.checking.verify import Expectation, unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.precision import Change, Precision
+from kernel_harness.device import device_memory
 from kernel_harness.device.host_memory import host_memory
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed, pack
@@ -169,13 +170,9 @@ class _Oracle:
 
 
 class _Kept(Generic[T]):
-    """A cache of values that were computed for cases. If their tensors take too much of a GPU's memory, it is trimmed.
+    """A cache of values of cases, which is trimmed if its tensors take too much of a GPU's memory."""
 
-    On the CPU, no value is removed, because problems are small there.
-    """
-
-    def __init__(self, device: str) -> None:
-        self._device = device
+    def __init__(self) -> None:
         self._values: dict[Case, tuple[T, int]] = {}
 
     def __contains__(self, case: Case) -> bool:
@@ -188,27 +185,14 @@ class _Kept(Generic[T]):
         """Keeps `value`, whose memory is that of the tensors `held`, until the next `trim`."""
         self._values[case] = value, sum(tensor.nbytes for tensor in held)
 
-    def trim(self) -> None:
-        """Removes the oldest values until the others take at most `_most_kept` of the GPU's memory."""
-        if self._device == "cpu":
-            return
-        while self._values and sum(size for _, size in self._values.values()) > _most_kept(self._device):
+    def trim(self, most_bytes: float) -> None:
+        """Removes the oldest values until the others take at most `most_bytes`."""
+        while self._values and sum(size for _, size in self._values.values()) > most_bytes:
             del self._values[next(iter(self._values))]
 
     def clear(self) -> None:
         """Removes all values."""
         self._values.clear()
-
-
-def _most_kept(device: str) -> float:
-    """Returns how many bytes of the GPU `device` one cache may take."""
-    return _usable_bytes(device) * _KEPT_SHARE
-
-
-def _usable_bytes(device: str) -> int:
-    """Returns how many bytes of the GPU `device` are free, or kept by torch in this process without use."""
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return int(torch.cuda.mem_get_info(device)[0] + unused)
 
 
 class Reference:
@@ -224,8 +208,8 @@ class Reference:
         self._short: set[str] = set()
         self._output_bytes: dict[str, int] = {}
         self._sums_up: dict[str, bool] = {}
-        self._inputs: _Kept[Packed] = _Kept(device)
-        self._expectations: _Kept[tuple[Any, Expectation]] = _Kept(device)
+        self._inputs: _Kept[Packed] = _Kept()
+        self._expectations: _Kept[tuple[Any, Expectation]] = _Kept()
         self._float32, self._float64 = UnchangedModel(), UnchangedModel()
         self._call_changes_model: bool | None = None  # None before the first trial
 
@@ -235,7 +219,7 @@ class Reference:
         A candidate that has been loaded may fill the memory. What is free then must not decide how others are judged.
         """
         if self.device != "cpu":
-            self._free = _usable_bytes(self.device)
+            self._free = device_memory.usable_bytes(self.device)
 
     def at(self, case: Case) -> Problem:
         """Returns the problem with its size constants (`M`, `N`, ...) set to the values of the case.
@@ -310,7 +294,7 @@ class Reference:
         few = sum(output.numel() for output in outputs) <= _FEW and all(o.is_floating_point() for o in outputs)
         self._sums_up[shape_text(problem.shape)] = few and input_bytes > _MANY * output_bytes
         needed = input_bytes + output_bytes
-        short = self._free is not None and _AMPLE * needed > max(self._free, _usable_bytes(self.device))
+        short = self._free is not None and _AMPLE * needed > max(self._free, device_memory.usable_bytes(self.device))
         if short and psutil.virtual_memory().available > _AMPLE_ON_HOST * needed:
             self._short.add(shape_text(problem.shape))
         return outputs
@@ -351,11 +335,17 @@ class Reference:
         return self._drawn(self.problem, seed, distribution)
 
     def make_room(self) -> None:
-        """Frees memory of the device for another call: large inputs and answers are drawn or computed again later."""
-        self._inputs.trim()
-        self._expectations.trim()
+        """Frees memory of a GPU for another call: large inputs and answers are drawn or computed again later.
+
+        On the CPU, nothing is freed, because problems are small there.
+        """
+        if self.device == "cpu":
+            return
+        most_bytes = _KEPT_SHARE * device_memory.usable_bytes(self.device)
+        self._inputs.trim(most_bytes)
+        self._expectations.trim(most_bytes)
         for model in (self._float32, self._float64):
-            if self.device != "cpu" and model.nbytes > _most_kept(self.device):
+            if model.nbytes > most_bytes:
                 model.clear()
 
     def _drawn(self, problem: Problem, seed: int, distribution: str = OWN) -> Packed:
@@ -424,7 +414,7 @@ class Reference:
         """
         if case not in self._expectations:
             packed = self.inputs(case)
-            self._expectations.trim()
+            self.make_room()
             answer = self.expect(self.at(case), packed, case.name, case.inputs_from)
             expectation = answer[1]
             tensors_of = (*expectation.expected, *(expectation.oracle or ()), *(expectation.scale or ()))

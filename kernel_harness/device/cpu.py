@@ -83,6 +83,9 @@ class Emulated:
         """Returns new memory of the host, of at least `size` bytes, that a worker can map."""
         return SharedBuffer(size)
 
+    def empty_cache(self) -> None:
+        """Does nothing: the times of the emulated device do not rank."""
+
     def cannot_share(self, reason: str) -> None:
         """Does nothing: only the host's memory is shared."""
 

@@ -1,7 +1,8 @@
 """A real CUDA device, which times a call with CUDA events.
 
-The device sleeps while the call is enqueued, so that the launch latency is not part of the time. Before a call that is
-to start with a cold L2 cache, this cache is emptied.
+The device waits while the call is enqueued, so that the launch latency is not part of the time. Timed calls start with
+a cold L2 cache. The judge empties it after it has written the inputs (`empty_cache`), so that no work of a candidate
+can run meanwhile. If the inputs cross the host's memory, the worker empties it.
 """
 
 from __future__ import annotations
@@ -122,6 +123,11 @@ class Cuda:
                 self.cannot_share(str(error))
         return SharedBuffer(size)
 
+    def empty_cache(self) -> None:
+        """Enqueues the work that replaces the contents of the L2 cache."""
+        self._prepare_flush()
+        self._empty_l2()
+
     def cannot_share(self, reason: str) -> None:
         """Stores why memory of this device cannot be shared with workers. `share` then returns memory of the host."""
         device_memory.refuse(self.torch_device, reason)
@@ -166,7 +172,7 @@ class Cuda:
 
         It is little if it exceeds neither _LITTLE_BYTES nor _LITTLE_SHARE of the device's free memory.
         """
-        unused = self._unused_bytes()
+        unused = device_memory.unused_bytes(self.torch_device)
         if unused <= _VERY_LITTLE_BYTES:
             return
         if unused > _LITTLE_BYTES or unused > _LITTLE_SHARE * torch.cuda.mem_get_info(self.torch_device)[0]:
@@ -174,11 +180,7 @@ class Cuda:
 
     def has_free(self, size: int) -> bool:
         """Returns whether `size` bytes of the device's memory are free, or kept by torch without use."""
-        return bool(torch.cuda.mem_get_info(self.torch_device)[0] + self._unused_bytes() >= size)
-
-    def _unused_bytes(self) -> int:
-        """Returns the bytes of the device's memory that torch keeps for later and does not use."""
-        return int(torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device))
+        return device_memory.usable_bytes(self.torch_device) >= size
 
     def hold_at(self, gate: Gate, deliver: Callable[[Any], bool]) -> Hold:
         """Returns a hold of this device's current stream that ends when the judge opens `gate`.
@@ -192,11 +194,15 @@ class Cuda:
         """Makes the call between two CUDA events. Returns the call's result and its time.
 
         `hold` holds the device back while the call is enqueued. If `cold`, the L2 cache is emptied after the hold,
-        right before the call. Raises RuntimeError if a kernel has failed.
+        right before the call. In any case its lines become normal that a kernel has marked as persisting: they would
+        stay in the cache when it is filled with other data. Raises RuntimeError if a kernel has failed.
         """
-        before = torch.cuda.memory_allocated()
+        before = device_memory.allocated_bytes(self.torch_device)
         torch.cuda.reset_peak_memory_stats()
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        # This waits for all work of this process. During the hold, it would keep the device busy: the judge's copy of
+        # the inputs then took 2 ms on an H200, the time after which a GPU switches to another process.
+        self._release_persisting_l2()
         if cold:
             self._prepare_flush()
         if hold is not None:
@@ -213,7 +219,8 @@ class Cuda:
         if hold is not None:
             hold.end(result)
         self.synchronize()
-        return result, Clocked(start.elapsed_time(stop), exposed, torch.cuda.max_memory_allocated() - before)
+        peak_bytes = device_memory.allocated_bytes(self.torch_device, peak=True) - before
+        return result, Clocked(start.elapsed_time(stop), exposed, peak_bytes)
 
     def steady(self, call: Callable[[], Any]) -> Steady | None:
         """Times CUDA graphs of 1 to 16 calls. Returns the time per call and the overhead of a replay, as a Steady.
@@ -319,17 +326,11 @@ class Cuda:
         return f"GPU-{torch.cuda.get_device_properties(self.torch_device).uuid}"
 
     def _prepare_flush(self) -> None:
-        """Does the part of emptying the L2 cache that must not happen while the device is held back.
-
-        The first flush loads kernels, for which the host would wait for the device. Releasing persisting lines waits
-        for all work of this process, so it would keep the device busy during the hold: the judge's copy of the inputs
-        then took 2 ms on an H200, the time after which a GPU switches to another process.
-        """
+        """Makes the first flush, which loads kernels. While the device is held back, the host would wait for it."""
         if self._flush is None:
             size = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
             self._flush = torch.empty(max(_FLUSHES * size, 1 << 20) // 4, dtype=torch.float32, device=self.torch_device)
             self._empty_l2()
-        self._release_persisting_l2()
 
     def _empty_l2(self) -> None:
         """Replaces the contents of the L2 cache: writes and then reads a buffer of twice the cache's size.
@@ -341,10 +342,7 @@ class Cuda:
         self._flush.sum()
 
     def _release_persisting_l2(self) -> None:
-        """Makes all lines of the L2 cache normal that a kernel has marked as persisting.
-
-        Persisting lines would stay in the cache when it is filled with other data.
-        """
+        """Makes all lines of the L2 cache normal that a kernel has marked as persisting."""
         error = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
         if error and error != _NOT_SUPPORTED:  # a device without persisting lines gives this error
             raise RuntimeError(f"CUDA error: the L2 cache's persisting lines cannot be reset (driver error {error})")

@@ -117,6 +117,9 @@ class JudgeDevice(Protocol):
     def has_free(self, size: int) -> bool:
         """Returns whether `size` bytes of the memory in which the judge computes are free."""
 
+    def empty_cache(self) -> None:
+        """Enqueues the work that removes the inputs of a timed call from the device's cache."""
+
     def cannot_share(self, reason: str) -> None:
         """Stores the reason why a worker could not map memory of the device. From then on, `share` uses the host's."""
 
@@ -201,7 +204,7 @@ class WorkerDevice(Protocol):
         """Makes a call and times it. Returns the call's result and its time.
 
         `hold` holds the device back until all kernels of the call are enqueued; None lets the device begin at once. If
-        `cold`, the L2 cache holds no part of the inputs when the call starts. A device without a clock reports no time.
+        `cold`, this process empties the L2 cache right before the call. A device without a clock reports no time.
         """
 
     def steady(self, call: Callable[[], Any]) -> Steady | None:

@@ -311,6 +311,7 @@ def _replacements() -> dict[str, Any]:
         "can_device_access_peer": _returns(False),
         "cudart": lambda: runtime,
         "memory_stats": lambda device=None: {},
+        "memory_stats_as_nested_dict": lambda device=None: {},
         "memory_summary": _returns(""),
         "Event": Event,
         "current_stream": current_stream,

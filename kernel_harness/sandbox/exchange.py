@@ -63,15 +63,19 @@ class Exchange:
         self._send(Share(purpose, piece.size, piece.on_device), [piece.descriptor])
         return True
 
-    def fill(self, packed: Packed, *, surround: bool) -> None:
+    def fill(self, packed: Packed, *, surround: bool = False, cold: bool = False) -> None:
         """Writes inputs to the memory for inputs, and waits until the copy is complete.
 
-        If `surround`, also writes known bytes around each tensor. `damaged` looks for changes of these bytes.
+        If `surround`, also writes known bytes around each tensor. `damaged` looks for changes of these bytes. If
+        `cold`, the device's cache holds no part of the inputs afterwards, unless they are in the host's memory: the
+        worker then copies them to the device, and has to empty the cache itself.
         """
         memory = self._pieces[Purpose.INPUTS].bytes
         if surround:
             tensors.surround(memory, packed.leaves, packed.size)
         tensors.write(memory, packed.leaves, packed.tensors)
+        if cold and memory.is_cuda:
+            self._device.empty_cache()  # no wait in between, in which the device would go to another process
         _wait(memory)
 
     def inputs(self, packed: Packed) -> list[torch.Tensor]:
@@ -92,7 +96,7 @@ class Exchange:
         because of other programs that use the GPU.
         """
         size = tensors.end_of(leaves)
-        if self.on_device and size > torch.cuda.mem_get_info(self._pieces[Purpose.INPUTS].bytes.device)[1]:
+        if self.on_device and size > torch.cuda.get_device_properties(self._device.torch_device).total_memory:
             raise tensors.Unreadable("it takes more than all memory of the device")
         if not self.on_device and size > max(_FIRST_BYTES, psutil.virtual_memory().available // 2):
             raise tensors.Unreadable("it takes more than half of the free memory")

@@ -29,15 +29,15 @@ class GatedCall:
     """One timed call that begins when the judge opens the gate. The object is called after the request for the call.
 
     The inputs are `packed`, and the judge copies the first `size` bytes of the memory for outputs to `copy`.
-    `bracket_ms` is the time from the moment at which the inputs are there to the end of the copy, and `fill_ms` the
-    time that it took to write them. `exposed` says that the gate was opened before the worker said that the call was
-    enqueued.
+    `fill_ms` is the time that it took to write the inputs and to empty the device's cache. `done_ms` is the time from
+    then on until the worker's device said that the outputs are there, and `bracket_ms` the time until they were copied.
+    `exposed` says that the gate was opened before the worker said that the call was enqueued.
     """
 
     def __init__(self, exchange: Exchange, packed: Packed, timed: Timed, size: int) -> None:
         self._exchange, self._packed, self._hold_s = exchange, packed, timed.hold_s
         self.copy = exchange.memory_for_copy(size, packed)
-        self.bracket_ms = self.fill_ms = self._began = 0.0
+        self.bracket_ms = self.done_ms = self.fill_ms = self._began = 0.0
         self._copied = False
         self.exposed = False
         assert exchange.gate is not None
@@ -48,7 +48,7 @@ class GatedCall:
         """Writes the inputs once the call is enqueued, opens the gate, and copies the outputs when they are there."""
         self.exposed = not wait(self._gate.is_ready, self._hold_s)
         start = time.perf_counter()
-        self._exchange.fill(self._packed, surround=False)
+        self._exchange.fill(self._packed, cold=True)
         filled = time.perf_counter()
         self._gate.open()
         self.fill_ms, self._began = (filled - start) * 1e3, filled
@@ -67,5 +67,6 @@ class GatedCall:
                 self._copy_outputs()
 
     def _copy_outputs(self) -> None:
+        self.done_ms = (time.perf_counter() - self._began) * 1e3
         self._exchange.copy_outputs(self.copy)
         self.bracket_ms, self._copied = (time.perf_counter() - self._began) * 1e3, True

@@ -67,7 +67,8 @@ class Answer:
     if they are far larger than right outputs. `structure` is the nesting of the output from
     `tensors.flatten_output`, and refers to `outputs` by index. `clocked` is the time that the worker reports.
     `bracket_ms` is the time by the judge's clock, in milliseconds. It does not contain `fill_ms`, the time in which
-    the inputs were written after the worker had enqueued the call; 0 if they were written within the bracket.
+    the inputs were written after the worker had enqueued the call; 0 if they were written within the bracket. It
+    contains `done_ms`, the time until the worker's device said that the outputs are there; 0 if it does not say so.
     `launches` is the number of kernels launched by the worker's count, or None if the device does not count.
     `exposed` says that the call was not enqueued when the hold ended, so that its time may contain launch latency.
     """
@@ -79,6 +80,7 @@ class Answer:
     launches: int | None = None
     exposed: bool = False
     fill_ms: float = 0.0
+    done_ms: float = 0.0
 
 
 class Subject:
@@ -198,7 +200,7 @@ class Subject:
             (structure, outputs), clocked = self._outputs(reply, packed, gated.copy), _clocked(reply.time)
             exposed = gated.exposed or clocked.exposed
             return Answer(
-                structure, outputs, clocked, gated.bracket_ms, reply.launches, exposed, gated.fill_ms
+                structure, outputs, clocked, gated.bracket_ms, reply.launches, exposed, gated.fill_ms, gated.done_ms
             )  # fmt: skip
         start = time.perf_counter()
         self._exchange.fill(packed, surround=write_back)
@@ -267,7 +269,7 @@ class Subject:
         Raises Fault if the candidate fails, or Refused if it declines the shape.
         """
         self._exchange.reserve(Purpose.INPUTS, packed.size)
-        self._exchange.fill(packed, surround=False)
+        self._exchange.fill(packed)
         return self._ask(messages.ListKernels(_layout(packed), FORWARD_SEED), messages.KernelTimes)
 
     def skip_kernels(self, skip: bool) -> None:

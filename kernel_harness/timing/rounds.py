@@ -1,4 +1,4 @@
-"""Times one cohort in rounds. Each round calls all arms in a new random order on inputs that no arm has seen before.
+"""Times one cohort in rounds. Each round times all arms in a new random order on inputs that no arm has seen before.
 
 `time_rounds` schedules the rounds and `_round` runs one. `Subject.call` (sandbox.subject) sends one call to a worker
 process. In the worker process, `Worker` (worker.worker) handles the call, and the method `timed` of the device measures
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -42,11 +42,15 @@ WARM_EVERY = 4
 # The launch is a large part of a call that is shorter than this. The call replayed as a CUDA graph shows the time
 # without the launch.
 _SHORT_MS = 0.02
-# An audit compares the output of a timed call with the right answer. All calls of the first AUDITED_ROUNDS rounds are
-# audited. Later calls are all audited while audits take at most AUDIT_TIME_SHARE of the time of the calls; otherwise
-# each is audited with probability AUDIT_SHARE. The judge picks the audited calls after they have returned. A candidate
-# must cheat in half of the rounds to change a median. After the first 32 rounds that is so many calls that at least one
-# of them is almost certainly audited.
+# An arm whose calls are shorter than _FEW_CALLS_MS is called _MANY_CALLS times in a round, on different inputs. The
+# judge's clock scatters by microseconds from call to call, so the medians of its times are then known better. The sets
+# of inputs of a round take at most _MANY_CALLS_BYTES.
+_FEW_CALLS_MS, _MANY_CALLS, _MANY_CALLS_BYTES = 0.2, 4, 1 << 28
+# An audit compares the output of a timed call with the right answer. Of the calls of an arm in a round at most one is
+# audited. It is so in each of the first AUDITED_ROUNDS rounds. In later rounds every arm is audited while audits take
+# at most AUDIT_TIME_SHARE of the time of the calls; otherwise each is audited with probability AUDIT_SHARE. No process
+# of a candidate can know which call it will be. A candidate must cheat in half of the calls to change a median. After
+# the first 32 rounds that is so many calls that at least one of them is almost certainly audited.
 AUDITED_ROUNDS = 32
 AUDIT_TIME_SHARE = 0.3
 AUDIT_SHARE = 0.1
@@ -237,15 +241,16 @@ def asking(arm: Arm) -> Iterator[None]:
 def _round(
     cohort: Cohort, reference: Reference, rng: random.Random, *, warm: bool = False, distribution: str = OWN
 ) -> Round:
-    """Calls every arm that is neither settled nor failed once, in a new random order. Returns the times as a Round.
+    """Times every arm that is neither settled nor failed, in a new random order. Returns the times as a Round.
 
-    All arms get the same new inputs.
+    All arms get the same new inputs. An arm is called once, or several times if its calls are short.
 
-    If `warm` is True, each arm is called a second time right after its first call, when its inputs are still in the
-    cache.
+    If `warm` is True, each arm is called once more right after its last call, when its inputs are still in the cache.
     """
     drawn = draw(reference, distribution=distribution)
     running = {arm.name: arm for arm in cohort.arms if arm.fault is None and not arm.settled}
+    others = _further_inputs(cohort, running, reference, drawn)
+    calls: dict[str, list[Answer]] = {}
     answers: dict[str, Answer] = {}
     audited = set()
 
@@ -255,7 +260,11 @@ def _round(
 
     for name in order_of_round(list(running), rng):
         start = time.monotonic()
-        answer = _call(cohort, running[name], reference, drawn, warm=warm)
+        sets = [drawn]
+        if others and _has_short_calls(cohort, running[name]):
+            sets = rng.sample([drawn, *others], 1 + len(others))
+        made = calls[name] = _calls(cohort, running[name], reference, sets, drawn, warm=warm)
+        answer = next((a for each, a in zip(sets, made, strict=False) if each is drawn), None)
         cohort.calls_s += time.monotonic() - start
         output_bytes = sum(output.nbytes for output in answer.outputs) if answer is not None else 0
         if answer is not None and output_bytes > _LARGE_BYTES:
@@ -268,9 +277,29 @@ def _round(
             answers[name] = answer
     _audit(cohort, running, {n: a for n, a in answers.items() if n not in audited}, reference, right, rng)
     # If an arm failed in this round, the round still holds the times of the other arms.
-    faultless = {name: answer for name, answer in answers.items() if running[name].fault is None}
+    faultless = {name: calls[name] for name in answers if running[name].fault is None}
     around_ms = _around_on_host_ms(cohort, running, drawn)
     return replace(_as_round(faultless, cohort), distribution=distribution, around_on_host_ms=around_ms)
+
+
+def _has_short_calls(cohort: Cohort, arm: Arm) -> bool:
+    """Returns whether the arm's time in the last round was that of a short call.
+
+    The first call of a model that is built anew for each call could cost a minute, so such a model has no short calls.
+    """
+    last = [*cohort.warmup, *cohort.rounds][-1:]
+    ms = last[0].samples_ms.get(arm.name) if last else None
+    return ms is not None and ms < _FEW_CALLS_MS and not arm.begins_on_host and not arm.subject.renews_model
+
+
+def _further_inputs(
+    cohort: Cohort, running: Mapping[str, Arm], reference: Reference, drawn: DrawnInputs
+) -> list[DrawnInputs]:
+    """Returns the inputs of the further calls of arms with short calls: none if no arm has short calls."""
+    if cohort.device.emulated or not any(_has_short_calls(cohort, arm) for arm in running.values()):
+        return []
+    count = min(_MANY_CALLS, _MANY_CALLS_BYTES // max(1, drawn.packed.size))
+    return [draw(reference, distribution=drawn.distribution) for _ in range(count - 1)]
 
 
 def _around_on_host_ms(cohort: Cohort, running: Mapping[str, Arm], drawn: DrawnInputs) -> float | None:
@@ -289,44 +318,60 @@ def _around_on_host_ms(cohort: Cohort, running: Mapping[str, Arm], drawn: DrawnI
     return None
 
 
-def _call(cohort: Cohort, arm: Arm, reference: Reference, drawn: DrawnInputs, *, warm: bool) -> Answer | None:
+def _calls(
+    cohort: Cohort, arm: Arm, reference: Reference, sets: Sequence[DrawnInputs], kept: DrawnInputs, *, warm: bool
+) -> list[Answer]:
+    """Calls the arm once on each of the `sets` of inputs. Returns the answers in order, or none if the arm fails.
+
+    Only the answer to the inputs `kept` has its outputs.
+    """
+    made = []
     with asking(arm):
         built = arm.subject.new_libraries
-        if arm.begins_on_host and drawn.packed.size <= _LARGE_BYTES:
+        if arm.begins_on_host and sets[0].packed.size <= _LARGE_BYTES:
             # The first call of a process that was stopped is slow on the host. It gets other inputs, so that the next
             # call cannot return its output.
             arm.subject.call(draw(reference).packed, timed=arm.timed)
-        answer = arm.subject.call(drawn.packed, timed=arm.timed, keep=warm)
+        for drawn in sets:
+            answer = arm.subject.call(drawn.packed, timed=arm.timed, keep=warm and drawn is sets[-1])
+            if answer.clocked.peak_bytes is not None:
+                arm.peak_bytes = max(arm.peak_bytes or 0, answer.clocked.peak_bytes)
+            made.append(answer if drawn is kept else replace(answer, outputs=()))
         arm.late_builds += arm.subject.new_libraries > built
         if arm.late_builds >= LATE_BUILDS:
             why = f"{LATE_BUILDS} timed calls built new libraries. Build every library when the file is loaded."
             raise Fault(Status.RUNTIME_ERROR, why)
-        if answer.clocked.peak_bytes is not None:
-            arm.peak_bytes = max(arm.peak_bytes or 0, answer.clocked.peak_bytes)
         if warm and (ms := arm.subject.warm().device_ms):
             arm.warm_ms.append(ms)
-        return answer
-    return None
+        return made
+    return []
 
 
-def _as_round(answers: Mapping[str, Answer], cohort: Cohort) -> Round:
-    """Returns the Round with the times of the answers. It is rejected if a call was exposed, unless it always is.
+def _as_round(calls: Mapping[str, Sequence[Answer]], cohort: Cohort) -> Round:
+    """Returns the Round with the times of the calls, for an arm with several calls their medians.
 
-    A call is exposed if it was not yet enqueued when the hold ended: its time may contain the launch gap.
+    A call is exposed if it was not yet enqueued when the hold ended: its time may contain the launch gap. Exposed calls
+    do not count. The round is rejected if more than half of the calls of an arm were exposed, unless they always are.
     The time of a call is the one by the device's clock. The judge's time is used on the emulated device, and for a call
     whose device time is missing or too short to be real.
     """
-    reported = {name: answer.clocked.device_ms or 0.0 for name, answer in answers.items()}
-    clocked = {n: a for n, a in answers.items() if reported[n] >= clock.LEAST_MS and not cohort.device.emulated}
-    samples = {n: reported[n] if n in clocked else a.bracket_ms for n, a in answers.items()}
-    baseline_fill_ms = clocked[BASELINE].fill_ms if BASELINE in clocked else 0.0
-    brackets = {n: clock.counted_ms(a.bracket_ms, a.fill_ms, baseline_fill_ms) for n, a in clocked.items()}
-    leaking = [
-        arm.name for arm in cohort.arms if arm.name in answers and arm.patience.update(answers[arm.name].exposed)
-    ]
+    exposed = {n: 2 * sum(answer.exposed for answer in made) > len(made) for n, made in calls.items()}
+    counted = {n: [a for a in made if exposed[n] or not a.exposed] for n, made in calls.items()}
+    reported = {n: median([a.clocked.device_ms or 0.0 for a in made]) for n, made in counted.items()}
+    brackets = {n: median([a.bracket_ms for a in made]) for n, made in counted.items()}
+    fills = {n: median([a.fill_ms for a in made]) for n, made in counted.items()}
+    clocked = {n for n, ms in reported.items() if ms >= clock.LEAST_MS and not cohort.device.emulated}
+    baseline_fill_ms = fills[BASELINE] if BASELINE in clocked else 0.0
+    leaking = [arm.name for arm in cohort.arms if arm.name in calls and arm.patience.update(exposed[arm.name])]
     rejected = f"the launch gap of {', '.join(sorted(leaking))} was not hidden" if leaking else None
-    fills = {name: answer.fill_ms for name, answer in clocked.items()}
-    return Round(samples, tuple(answers), rejected, brackets, fills_ms=fills)
+    return Round(
+        {n: reported[n] if n in clocked else brackets[n] for n in calls},
+        tuple(calls),
+        rejected,
+        {n: clock.counted_ms(brackets[n], fills[n], baseline_fill_ms) for n in calls if n in clocked},
+        fills_ms={n: fills[n] for n in calls if n in clocked},
+        done_ms={n: median([a.done_ms for a in counted[n]]) for n in calls if n in clocked and counted[n][0].done_ms},
+    )
 
 
 def _audit(

@@ -43,13 +43,15 @@ MAX_REJECTED_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Round:
-    """The times of one call of every arm (candidates, baselines, sentinel), and the order of the calls.
+    """The times of every arm (candidates, baselines, sentinel), and the order in which the arms were called.
 
-    `samples_ms` maps the name of each arm to the time of its call. `rejected` is the reason why the whole round does
-    not count, None if it counts. Where the samples are times of the device's clock, `brackets_ms` holds the times of
-    these calls by the judge's clock. `distribution` names the distribution of the round's inputs. `around_on_host_ms`
-    is what the judge's clock shows beyond the device's for a call of "torch" whose worker awaits the inputs on the
-    host; None if there was no such call. `fills_ms` holds the times in which the judge wrote the inputs of these calls.
+    `samples_ms` maps the name of each arm to the time of its call, or to the median time of its calls. `rejected` is
+    the reason why the whole round does not count, None if it counts. Where the samples are times of the device's clock,
+    `brackets_ms` holds the times of these calls by the judge's clock. `distribution` names the distribution of the
+    round's inputs. `around_on_host_ms` is what the judge's clock shows beyond the device's for a call of "torch" whose
+    worker awaits the inputs on the host; None if there was no such call. `fills_ms` holds the times in which the judge
+    wrote the inputs of these calls, and `done_ms` the times by the judge's clock until the device said that a call was
+    done.
     Raises ValueError for a sample that is zero, negative, NaN or infinite, and for an order that does not contain each
     sampled arm once.
     """
@@ -61,6 +63,7 @@ class Round:
     distribution: str = OWN
     around_on_host_ms: float | None = None
     fills_ms: Mapping[str, float] = field(default_factory=dict)
+    done_ms: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for arm, ms in self.samples_ms.items():

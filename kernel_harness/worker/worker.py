@@ -338,7 +338,8 @@ class Worker:
 
     def _timed(self, call: Callable[[], Any], prepared: messages.Prepare) -> tuple[Any, device.Clocked]:
         if prepared.timed:
-            return self._device.timed(call, hold=self._hold_of(prepared.opening), cold=True)
+            cold = not self._memory(Purpose.INPUTS).is_cuda  # else the judge has emptied the cache
+            return self._device.timed(call, hold=self._hold_of(prepared.opening), cold=cold)
         result = call()
         self._device.synchronize()
         return result, device.Clocked(None)

@@ -225,8 +225,8 @@ def test_reduced_precision_in_timed_calls_is_seen_in_rounds_on_other_inputs(
 def test_a_forged_clock_counts_only_if_the_judge_believes_it(walled: ForkServer, monkeypatch: Patch) -> None:
     truth = judged(walled, "forged_device_time")
 
-    def believing(answers: dict[str, Answer], cohort: Cohort) -> Round:
-        return Round({n: a.clocked.device_ms or a.bracket_ms for n, a in answers.items()}, tuple(answers))
+    def believing(calls: dict[str, list[Answer]], cohort: Cohort) -> Round:
+        return Round({n: made[0].clocked.device_ms or made[0].bracket_ms for n, made in calls.items()}, tuple(calls))
 
     monkeypatch.setattr(rounds, "_as_round", believing)
     forged = judged(walled, "forged_device_time")

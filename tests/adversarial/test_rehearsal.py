@@ -32,12 +32,25 @@ from kernel_harness.session.session import Session
 from kernel_harness.results.record import to_line
 from kernel_harness.session.settings import Settings
 from kernel_harness.core.status import Status
-from kernel_harness.timing import stopping
+from kernel_harness.timing import rounds, stopping
 
 stopping.MOST_WARMUP = 4  # times that mean nothing never become steady
 torch_starts_again = sys.argv[1] != "torch does not"
 if sys.argv[1] == "short of memory":
     cases._AMPLE = 1 << 40
+if sys.argv[1] == "short calls":
+    rounds._FEW_CALLS_MS = 1e9
+calls, counts = rounds._calls, []
+
+def counted(cohort, arm, reference, sets, kept, *, warm):
+    made = calls(cohort, arm, reference, sets, kept, warm=warm)
+    if made:
+        different = len({tuple(each.packed.tensors[0].flatten().tolist()) for each in sets})
+        kept_outputs = sum(bool(answer.outputs) for answer in made)
+        counts.append((arm.name, len(cohort.warmup), len(made), different, kept_outputs))
+    return made
+
+rounds._calls = counted
 if not sys.argv[3:]:
     Rehearsal.resolution_ms = 1.0  # two processes of a kernel may differ by so much that each is replaced
 start = cohorts._start_arm
@@ -53,13 +66,14 @@ sources = {
     "for one shape": RIGHT.replace("return", "if A.shape[1] != 32: raise ValueError('only M=32')\\n        return"),
     "wrong when timed": RIGHT.replace("return", "self.n = getattr(self, 'n', 0) + 1; return (self.n < 6) *"),
 }
-rounds, *files = sys.argv[2:]
-with Session(PROBLEM, Rehearsal(), Settings(rounds=int(rounds)), SilentObserver(), hidden=[Path("results")]) as session:
+count, *files = sys.argv[2:]
+with Session(PROBLEM, Rehearsal(), Settings(rounds=int(count)), SilentObserver(), hidden=[Path("results")]) as session:
     candidates = [Candidate(name, Path(f"{name}.py"), source) for name, source in sources.items()]
     if files:
         candidates = find.kernels(files, PROBLEM.name, Path())
     for result in session.judge(candidates, lambda result: None):
         print(to_line(result))
+print(json.dumps({"kernel": "counts", "counts": counts}))
 """
 
 
@@ -126,6 +140,18 @@ def test_a_device_that_is_short_of_memory_gives_the_same_verdicts() -> None:
     assert found["right"]["status"] == found["for one shape"]["status"] == found["torch"]["status"] == "PASSED"
     assert found["wrong when timed"]["status"] == "WRONG_VALUES"
     assert found["right"]["measurement"]["audits"] > 0
+
+
+def test_short_calls_are_made_several_times_in_a_round_on_different_inputs() -> None:
+    """One of them, which no candidate can know, is compared with the right answer."""
+    found = rehearsed("short calls", 4)
+
+    assert found["right"]["status"] == found["for one shape"]["status"] == found["torch"]["status"] == "PASSED"
+    assert found["wrong when timed"]["status"] == "WRONG_VALUES"
+    measured = found["right"]["measurement"]
+    assert len(measured["own_clock_ms"]) == 4 and all(map(all, (measured["own_clock_ms"], measured["done_ms"])))
+    later = [rest for name, warmup, *rest in found["counts"]["counts"] if warmup and name == "right"]
+    assert len(later) > 4 and later == [[4, 4, 1]] * len(later)
 
 
 # ----------------------------------------------------------------------------------------------------- cheats

@@ -321,15 +321,15 @@ def test_without_torch_no_further_round_is_timed(
     session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """The judge's clock measures the other arms against torch."""
-    call = rounds._call
+    calls = rounds._calls
 
     def failing(cohort: Cohort, arm: Arm, *arguments: object, **how: object) -> object:
         if arm.name == BASELINE and len(cohort.rounds) == count:
             arm.fault = Fault(Status.RUNTIME_ERROR, "out of memory")
-            return None
-        return call(cohort, arm, *arguments, **how)  # type: ignore[arg-type]
+            return []
+        return calls(cohort, arm, *arguments, **how)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rounds, "_call", failing)
+    monkeypatch.setattr(rounds, "_calls", failing)
     found = judged(session, "only")
 
     assert found["only"].status is Status.PASSED

@@ -114,6 +114,38 @@ def test_a_long_call_may_differ_by_the_turns_of_other_processes() -> None:
     assert list(bounded_by_judge(forged, ["arm"], "torch")) != forged
 
 
+def short_calls(hidden_ms: float, done_early_ms: float = 0.0) -> list[Round]:
+    """Calls of 50 us with brackets that scatter by 8 us, and times until they were done that scatter by 2 us."""
+    rng = random.Random(2)
+    made = []
+    for r in rounds(0.05, hidden=hidden_ms, noise=0.008, around=0.32):
+        later = {"torch": 0.0, "arm": hidden_ms - done_early_ms}
+        done = {name: ms + 0.155 + later[name] + rng.gauss(0, 0.002) for name, ms in r.samples_ms.items()}
+        made.append(replace(r, done_ms=done))
+    return made
+
+
+def test_the_device_says_when_a_short_call_is_done_more_exactly_than_the_bracket_shows_it() -> None:
+    honest, forged = short_calls(0.0), short_calls(0.005)
+    assert list(bounded_by_judge(honest, ["arm"], "torch")) == honest
+    middle = sorted(r.samples_ms["arm"] for r in bounded_by_judge(forged, ["arm"], "torch"))[32]
+    assert 0.053 < middle < 0.057
+    with_brackets_alone = [replace(r, done_ms={}) for r in forged]
+    assert list(bounded_by_judge(with_brackets_alone, ["arm"], "torch")) == with_brackets_alone
+
+
+def test_a_call_that_says_too_early_that_it_is_done_is_bounded_by_the_bracket() -> None:
+    forged = short_calls(0.02, done_early_ms=0.02)
+    middle = sorted(r.samples_ms["arm"] for r in bounded_by_judge(forged, ["arm"], "torch"))[32]
+    assert 0.06 < middle < 0.08
+
+
+def test_the_end_of_a_call_that_begins_on_the_host_is_not_compared() -> None:
+    """The host takes part in such a call, and torch's end was measured in another way."""
+    waiting = [replace(r, around_on_host_ms=0.32) for r in short_calls(0.005)]
+    assert list(bounded_by_judge(waiting, ["arm"], "torch", on_host=["arm"])) == waiting
+
+
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_in_few_rounds_a_time_that_is_much_too_short_is_corrected(count: int) -> None:
     forged = rounds(2.0, hidden=30.0, count=count)

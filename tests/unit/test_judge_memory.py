@@ -8,7 +8,6 @@ import pytest
 import torch
 from support.live_tensors import LiveTensors
 
-from kernel_harness.checking import cases as cases_module
 from kernel_harness.checking import elementwise, sensitivity, verify
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.problem import problem as problem_module
@@ -33,7 +32,12 @@ def get_init_inputs():
 @pytest.fixture
 def reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reference:
     """The reference of a problem of whose large tensors nothing is kept, and that is compared in small pieces."""
-    monkeypatch.setattr(cases_module._Kept, "trim", cases_module._Kept.clear)
+
+    def forget(reference: Reference) -> None:
+        reference._inputs.clear()
+        reference._expectations.clear()
+
+    monkeypatch.setattr(Reference, "make_room", forget)
     for module, name in ((elementwise, "CHUNK"), (problem_module, "_PART"), (sensitivity, "_PIECE")):
         monkeypatch.setattr(module, name, N // 64)
     monkeypatch.setattr(verify, "_COMPARED_BYTES", N // 16)

@@ -114,8 +114,9 @@ def full() -> Result:
         ErrorMap((4, 6), 4, 6, ((0.0, 1.0),)), {"M": 4}, "own",
     )  # fmt: skip
     measured = Measurement(
-        (None, 1.0), (2.0, None), (3.0, None), (None, "busy"), (("a", "torch"), ("torch",)), ({"load": 1.5},), 2, True,
-        True, 7, Interval(None, 1.0, None), 0.01, (1.0,), 0.5, 0.25, "no graph", 4096, ("own", "normal"),
+        (None, 1.0), (2.0, None), (3.0, None), (2.5, None), (None, "busy"), (("a", "torch"), ("torch",)),
+        ({"load": 1.5},), 2, True, True, 7, Interval(None, 1.0, None), 0.01, (1.0,), 0.5, 0.25, "no graph", 4096,
+        ("own", "normal"),
     )  # fmt: skip
     chosen = RunSettings(
         7, "torch.compile", 2.0, 8, True, Precision.TF32, Tolerance(1e-4, 1e-3), {"call_s": 60.0}, ("M=4:own",), 3
