@@ -98,22 +98,21 @@ def _measure_finite(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) 
     if not got.numel() or not {got.dtype, want.dtype} <= {torch.float32, torch.float16, torch.bfloat16}:
         return None
     norm = torch.linalg.vector_norm
-    largest, active, squares = 0.0, 0, torch.zeros(3, dtype=torch.float64)
-    for out, reference, true in chunks(got, want, truth):
+    found = []
+    for out, reference, narrow in pieces(got, want, truth):
+        true = narrow.to(torch.float64)  # differences are then computed in float64, on a GPU without copies
         error = out - true
-        same = want is truth
-        sums = torch.stack([norm(error), norm(error) if same else norm(reference - true), norm(true)])
-        greatest = float(norm(error, math.inf))
-        if not (sums.isfinite().all() and math.isfinite(greatest)):
-            return None
-        if same:
-            sums[1] = 0.0
-        squares += sums.cpu().square()
-        largest = max(largest, greatest)
-        nonzero = int(true.count_nonzero())
-        active += nonzero if nonzero == true.numel() else int(((true != 0) | (reference != 0)).sum())
-    error_norm, reference_error, size = squares.sqrt().tolist()
-    return _errors(largest, error_norm, reference_error, size, active)
+        reference_error = torch.zeros((), dtype=torch.float64).to(got.device) if want is truth else reference - true
+        count = true.count_nonzero().to(torch.float64)
+        found.append(torch.stack([norm(error, math.inf), norm(error), norm(reference_error), norm(true), count]))
+    of_pieces = torch.stack(found).cpu()  # the only time that the host waits for a GPU
+    if not of_pieces.isfinite().all():
+        return None
+    active = int(of_pieces[:, 4].sum())
+    if active < got.numel():
+        active = sum(int(((true != 0) | (reference != 0)).sum()) for reference, true in pieces(want, truth))
+    error_norm, reference_error_norm, size = of_pieces[:, 1:4].square().sum(dim=0).sqrt().tolist()
+    return _errors(float(of_pieces[:, 0].max()), error_norm, reference_error_norm, size, active)
 
 
 def _errors(largest: float, error: float, reference_error: float, norm: float, active: int) -> Errors:
@@ -205,12 +204,11 @@ def _all_near(got: torch.Tensor, limit: Limit) -> bool:
         return False
     if got.shape != truth.shape or not all(map(all_finite, (got, truth))):
         return False
-    size = CUDA_CHUNK if got.is_cuda else CHUNK
-    parts = (tensor.reshape(-1).split(size) for tensor in (got, truth))
-    return all(
-        bool(((ours - true).abs_() <= true.abs().mul_(limit.rtol / 2).add_(limit.atol / 2)).all())
-        for ours, true in zip(*parts, strict=True)
-    )
+    near = [
+        ((ours - true).abs_() <= true.abs().mul_(limit.rtol / 2).add_(limit.atol / 2)).all()
+        for ours, true in pieces(got, truth)
+    ]
+    return not near or bool(torch.stack(near).all())
 
 
 def all_finite(tensor: torch.Tensor) -> bool:
@@ -253,18 +251,23 @@ def finite(*tensors: torch.Tensor) -> list[torch.Tensor]:
 
 
 def chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yields slices of the tensors: flat, of at most CHUNK elements, in float64 or complex128.
+    """Yields the slices that `pieces` yields, in float64 or complex128."""
+    wide = torch.complex128 if any(t.is_complex() for t in tensors) else torch.float64
+    for parts in pieces(*tensors):
+        yield tuple(part.to(wide) for part in parts)
+
+
+def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
+    """Yields slices of the tensors: flat, of at most CHUNK elements, or CUDA_CHUNK on a GPU.
 
     The tensors are broadcast to the shape of the first tensor and moved to its device. A tensor without dimensions
     stays one.
     """
     first = tensors[0]
-    wide = torch.complex128 if any(t.is_complex() for t in tensors) else torch.float64
     flat = [t if t.ndim == 0 else t.expand(first.shape).reshape(-1) for t in tensors]
     size = CUDA_CHUNK if first.is_cuda else CHUNK
     for start in range(0, first.numel(), size):
-        parts = (t if t.ndim == 0 else t[start : start + size] for t in flat)
-        yield tuple(p.to(device=first.device, dtype=wide) for p in parts)
+        yield tuple((t if t.ndim == 0 else t[start : start + size]).to(first.device) for t in flat)
 
 
 def _mask(test: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
