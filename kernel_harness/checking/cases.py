@@ -73,7 +73,7 @@ class Case:
 
     @property
     def random_parameters(self) -> bool:
-        """Returns whether the parameters of the model are random."""
+        """Returns whether this case gives the model random parameters."""
         return self.distribution == PARAMETERS
 
     @property

@@ -91,9 +91,10 @@ def measure(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) -> Error
 
 
 def _measure_finite(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) -> Errors | None:
-    """Does the same as `measure` in a fifth of the memory accesses. Returns None if an element is not finite.
+    """Does the same as `measure` with a fifth of the memory accesses, or returns None.
 
-    Returns None also for dtypes whose squares may overflow float64, and for tensors without elements.
+    Returns None if a tensor has an element that is not finite, has no elements, or has a dtype whose squares may
+    overflow float64.
     """
     if not got.numel() or not {got.dtype, want.dtype} <= {torch.float32, torch.float16, torch.bfloat16}:
         return None

@@ -195,7 +195,10 @@ class Examination:
                 advice = _parameter_advice(self.candidate, case, problem, failed.status)
                 raise Fault(failed.status, "\n".join(filter(None, [f"{failed.case}: {failed.detail}", advice])))
         if not self._checks and not self._refused:
-            raise Fault(Status.UNSUPPORTED, "No case could be checked: for the candidate, none of them is applicable.")
+            raise Fault(
+                Status.UNSUPPORTED,
+                "No case could be checked: none suits both the reference and the candidate. Choose another --case.",
+            )
         self._case = None
 
     def _make(self, subject: Subject, problem: Problem) -> bool:

@@ -66,7 +66,7 @@ def find(
 
 
 def shows_little(outputs: Sequence[torch.Tensor], reference: Reference, case: Case) -> bool:
-    """Returns whether a mistake may be visible in another case only, because this case is too small or too large."""
+    """Returns whether this shape may hide a mistake: outputs are too small, or a dimension of an input is too long."""
     longest = max((n for t in reference.inputs(case).tensors for n in t.shape), default=0)
     return sum(o.numel() for o in outputs) < LEAST_SHOWN or longest > summed.MOST_INDICES
 

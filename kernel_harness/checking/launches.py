@@ -104,7 +104,7 @@ def share_of_output(without: Sequence[torch.Tensor], full: Sequence[torch.Tensor
 
 
 def _elements(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the bytes of a tensor, one row for each element. Not every type of number can be compared otherwise."""
+    """Returns the bytes of a tensor, one row for each element. Not every dtype can be compared directly."""
     flat = tensor.reshape(-1).contiguous().view(torch.uint8)
     return flat.view(tensor.numel(), tensor.element_size())
 

@@ -75,7 +75,7 @@ def map_device_memory(descriptor: int, size: int, torch_device: str) -> torch.Te
 
 
 def usable_bytes(torch_device: str) -> int:
-    """Returns how many bytes of the device are free, or kept by torch in this process without use."""
+    """Returns the free bytes of the device plus those that torch keeps in this process and does not use."""
     return int(torch.cuda.mem_get_info(torch_device)[0]) + unused_bytes(torch_device)
 
 

@@ -70,7 +70,7 @@ class Sanitized(Emulated):
         return self._sanitizer.findings()
 
     def build_key(self, sources: Sources, /) -> str:
-        """Returns the build cache's key of the candidate's emulated library with calls of the sanitizer."""
+        """Returns the build cache's key of the candidate's library for the emulator, with calls to the sanitizer."""
         return extension_key(sources, Instrumentation.SANITIZED)
 
     def build(self, sources: Sources, folder: Path, /) -> None:

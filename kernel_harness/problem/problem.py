@@ -199,11 +199,11 @@ class Problem:
         return [change(value, distribution, parameters, generator) for value in inputs]
 
     def check_inputs(self) -> None:
-        """Raises ProblemError if this shape cannot be judged, so that a run says so before it builds anything.
+        """Raises ProblemError if this shape cannot be judged. A run checks this before it builds anything.
 
-        This is so if get_inputs() raises an exception, or if a size of 0 leaves an input or an output without elements:
-        a right kernel may then fail, because CUDA refuses a launch without blocks. A shape that the file itself names
-        may be like this. Inputs are drawn on torch's device `meta`, where they need no memory, if that is possible.
+        A shape cannot be judged if get_inputs() raises an exception, or if a size of 0 leaves more inputs and outputs
+        without elements than any shape in the problem file: a right kernel may then fail, because CUDA refuses a
+        launch without blocks. Inputs are drawn on torch's device `meta`, which needs no memory, if that is possible.
         """
         if 0 not in self.shape.values():
             with suppress(Exception), sizing.on_meta():

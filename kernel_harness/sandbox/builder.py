@@ -91,7 +91,7 @@ class BuildService:
             if not isinstance(reply, Library) or not _LIBRARY_NAME.fullmatch(reply.name):
                 raise WorkerMisbehaved("The building process sent a malformed message: no valid name of a library.")
             if len(received.descriptors) != 1:
-                raise WorkerMisbehaved("The building process must send one open file, the library, and did not.")
+                raise WorkerMisbehaved("The building process must send exactly one file descriptor, the library's.")
             _copy(received.descriptors[0], folder / reply.name)
             return _TOO_MANY if reply.read is None else reply.read
         finally:

@@ -105,8 +105,8 @@ class Exchange:
     def memory_for_copy(self, size: int, packed: Packed) -> torch.Tensor:
         """Returns new memory of `size` bytes that the worker cannot reach, as a flat uint8 tensor for `copy_outputs`.
 
-        It is the host's memory if the judge keeps the inputs `packed` there, as it does where the device is short of
-        memory. Raises torch.OutOfMemoryError if the device has too little free memory.
+        The memory is on the host if the judge keeps the inputs `packed` there, because the device is short of memory.
+        Otherwise it is on the device. Raises torch.OutOfMemoryError if the device has too little free memory.
         """
         memory = self._pieces[Purpose.OUTPUTS].bytes
         if memory.is_cuda and packed.tensors and not any(tensor.is_cuda for tensor in packed.tensors):

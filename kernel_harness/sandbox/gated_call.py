@@ -26,12 +26,12 @@ class Timed:
 
 
 class GatedCall:
-    """One timed call that begins when the judge opens the gate. The object is called after the request for the call.
+    """One timed call that begins when the judge opens the gate. The judge calls the object after it sends the request.
 
     The inputs are `packed`, and the judge copies the first `size` bytes of the memory for outputs to `copy`.
-    `fill_ms` is the time that it took to write the inputs and to empty the device's cache. `done_ms` is the time from
-    then on until the worker's device said that the outputs are there, and `bracket_ms` the time until they were copied.
-    `exposed` says that the gate was opened before the worker said that the call was enqueued.
+    `fill_ms` is the time to write the inputs and to empty the device's L2 cache. Two times begin when the inputs are
+    written: `done_ms` ends when the worker's device reports the outputs, and `bracket_ms` when they are copied.
+    `exposed` says that the gate was opened before the worker reported that the call was enqueued.
     """
 
     def __init__(self, exchange: Exchange, packed: Packed, timed: Timed, size: int) -> None:

@@ -273,9 +273,9 @@ class Subject:
         return self._ask(messages.ListKernels(_layout(packed), FORWARD_SEED), messages.KernelTimes)
 
     def skip_kernels(self, skip: bool) -> None:
-        """Makes later calls skip the candidate's kernels if `skip` is True, and run them again if it is False.
+        """Makes later calls run without the candidate's kernels if `skip` is True, and with them if it is False.
 
-        The device must be one that skips kernels. Raises Fault if the candidate fails.
+        The other code of a call always runs. Only the emulated device can do this. Raises Fault if the candidate fails.
         """
         self._ask(messages.SkipKernels(skip), Done)
 
@@ -321,7 +321,7 @@ class Subject:
         self._ask(messages.BeginSanitizing(file, source), Done, timeout_s=self._limits.build_s)
 
     def sanitize_next_call(self, order: int, *, checks: bool) -> None:
-        """Sets the order of threads in the next call, and whether the sanitizer checks the call's memory accesses.
+        """Sets in which order threads run in the next call, and whether the sanitizer checks its memory accesses.
 
         `order` 0 is forward, 1 is reverse, any other number is the seed of a random order. Raises Fault if the
         candidate fails.

@@ -129,7 +129,7 @@ def launch(element: str) -> str:
 def _element(described: Signature) -> str:
     """Returns the C++ type of the elements of the reference's output.
 
-    Returns `char`, so that the kernel copies bytes, if the output has several dtypes or one without a plain C++ type.
+    Returns `char`, so that the new file's kernel copies bytes, if there are several dtypes or one without a C++ type.
     """
     found = {leaf.dtype for leaf in _leaves(described.output)}
     return _ELEMENTS.get(found.pop(), "char") if len(found) == 1 else "char"

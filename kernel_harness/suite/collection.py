@@ -70,8 +70,8 @@ def collect(words: Sequence[str], kernels: Path, root: Path) -> Collection:
     tasks = [Task(problem, one) for problem in problems for one in found[problem]]
     if not tasks:
         raise UserError(
-            f"no file in {kernels} belongs to a problem of the suite. Name files {problems[0].name}/NAME.py or .cu, or "
-            "as KernelBench does: level_1_problem_7_sample_0_kernel.py"
+            f"no file in {kernels} belongs to a problem of the suite. Use names such as {problems[0].name}/NAME.py or "
+            ".cu, or those of KernelBench: level_1_problem_7_sample_0_kernel.py"
         )
     return Collection(tuple(problems), tuple(tasks), tuple(unmatched))
 

@@ -35,7 +35,7 @@ class Observer(Protocol):
         """Receives new entries, after they have been stored."""
 
     def unusable(self, problem: str, reason: str) -> None:
-        """Receives the news that a problem cannot be used, so that its other candidates get no verdict."""
+        """Is called when a problem cannot be used. Its candidates that have no verdict yet get none."""
 
     def tick(self) -> None:
         """Is called at least every second."""

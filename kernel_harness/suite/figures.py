@@ -78,7 +78,7 @@ class Series:
 
 
 def by_problem(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """Returns the entries by the name of their problem, in order."""
+    """Returns a dict from each problem's name to its entries. Problems and entries keep their order."""
     found: dict[str, list[Entry]] = {}
     for one in entries:
         found.setdefault(one.problem, []).append(one)

@@ -31,7 +31,7 @@ S = TypeVar("S", Staff, Cluster)
 
 @dataclass(frozen=True)
 class Staffing(Generic[S]):
-    """The evaluators, the number of parallel builds of each, and whether their devices are emulated."""
+    """A suite's evaluators (`staff`), the number of parallel builds of each, and whether the devices are emulated."""
 
     staff: S
     builds: int

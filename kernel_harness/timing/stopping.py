@@ -111,10 +111,10 @@ def _baseline(measured: Measurements, stop: Stop) -> str:
 
 
 def _needs_more_processes(measured: Measurements, stop: Stop) -> bool:
-    """Returns whether each arm needs, and may have, a further worker process in place of the present one.
+    """Returns whether "torch" and the candidates need further worker processes for the wanted precision.
 
-    A further process is needed if the difference between the times of processes with the same kernel is too large,
-    compared with the shortest calls. Timing does not wait for more than MOST_PROCESSES processes.
+    Two processes with the same kernel differ in their times. Further processes are needed if this difference is too
+    large, compared with the median call of the fastest arm. Returns False after MOST_PROCESSES processes of each arm.
     """
     shortest_ms = min(
         median([r.samples_ms[name] for r in measured.rounds if name in r.samples_ms] or [math.inf])

@@ -70,9 +70,10 @@ class _Workers:
     ended: dict[int, int] = field(default_factory=dict)
 
     def fork(self, descriptors: Sequence[int], folder: str) -> int:
-        """Starts a worker with its own `folder` and returns its process number. Closes `descriptors` in this process.
+        """Starts a worker with its own `folder`. Returns its process number, which is that of its reaper.
 
-        `descriptors` are the worker's end of its channel, and the pipe for what it prints.
+        `descriptors` are the worker's end of its channel, and the pipe for what it prints. The fork server's copies of
+        them are closed.
         """
         report, report_in_worker = os.pipe()
         pid = namespaces.fork() if self.kind is Kind.NAMESPACES else os.fork()

@@ -120,10 +120,10 @@ class Worker:
         return Done()
 
     def share(self, request: messages.Share, descriptors: list[int]) -> Done:
-        """Maps the judge's memory for inputs or outputs, or the gate. Unmaps what was mapped for this purpose before.
+        """Maps the judge's memory for `request.purpose`: inputs, outputs or the gate.
 
-        If the size in `request` is 0, the worker only unmaps. Returns Done. Raises CannotShare if memory of the device
-        cannot be mapped, or if the device cannot wait at the gate.
+        First unmaps the earlier memory for the same purpose. If `request.size` is 0, only unmaps. Returns Done. Raises
+        CannotShare if memory of the device cannot be mapped, or if the device cannot wait at the gate.
         """
         self._stage = Stage.CALL
         if request.purpose is Purpose.INPUTS:
@@ -380,7 +380,7 @@ class Worker:
         return Done()
 
     def sanitize_next_call(self, request: messages.SanitizeNextCall, descriptors: list[int]) -> Done:
-        """Sets the order of threads in the next call, and whether the sanitizer checks the call's memory accesses."""
+        """Sets in which order threads run in the next call, and whether the sanitizer checks its memory accesses."""
         assert isinstance(self._device, device.Sanitizes)
         self._device.sanitize_next_call(request.order, checks=request.checks)
         return Done()
@@ -544,7 +544,7 @@ def _log(error: BaseException) -> str:
 
 
 def _has(model: Any, state: Mapping[str, int]) -> bool:
-    """Returns whether the model's state dict has tensors of the names and checksums in `state`."""
+    """Returns whether the model's state dict contains the names in `state`, each with a tensor of its checksum."""
     if not isinstance(model, torch.nn.Module):
         return False
     return state.items() <= tensors.checksums(model.state_dict()).items()

@@ -21,13 +21,13 @@ _TENSOR = re.compile(r"wmma\.h|ptx\.h")
 class Executed:
     """Instructions of warps, by kind. An instruction that a warp executes for some of its threads counts once.
 
-    `fma32`, `add32` (which are sums and products alone) and `other32` (comparisons and the like) are float32
-    operations, and the same with 64 for float64. `special` are divisions, roots and functions such as exp, each counted
-    once. The FMAs that nvcc makes of a float32 one are among `fma32`. `convert` are conversions of types. `integer` and
-    `control` are those of g++'s code; nvcc's code has others. `tensor32_flops` and `tensor64_flops` are operations of
-    tensor cores on numbers, not instructions.
+    `fma32` are float32 FMAs, `add32` float32 sums and products outside FMAs, and `other32` float32 comparisons, minima
+    and maxima. The fields with 64 are the same for float64. `special` are divisions, roots and functions such as exp,
+    each counted once. The float32 FMAs that nvcc uses to compute them count in `fma32`, too. `convert` are conversions
+    of types. `integer` and `control` are those of g++'s code; nvcc's code has others. `tensor32_flops` and
+    `tensor64_flops` are floating-point operations of tensor cores, not instructions.
 
-    `active` is the sum over the instructions of the share of the warp's threads that take part. `thread_fma32` are the
+    `active` adds up, for each instruction, the share of the warp's threads that take part. `thread_fma32` adds up the
     float32 FMAs of these threads.
     """
 
