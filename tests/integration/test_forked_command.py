@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -138,3 +139,21 @@ def test_a_warm_fork_server_has_what_a_new_process_has() -> None:
 
     assert found["folder"] == str(ROOT)
     assert not psutil.pid_exists(warm._process.pid)
+
+
+def test_a_warm_fork_server_is_waited_for_until_it_is_no_zombie() -> None:
+    with ForkServer() as fork_server:
+        process = fork_server._process
+        starter = psutil.Process(psutil.Process(process.pid).ppid())
+        waiting = threading.Thread(target=process.wait)
+        starter.suspend()  # so that it cannot remove its child
+        try:
+            process.kill()
+            waiting.start()
+            waiting.join(0.2)
+            assert waiting.is_alive()
+        finally:
+            starter.resume()
+        waiting.join()
+
+        assert not psutil.pid_exists(process.pid)

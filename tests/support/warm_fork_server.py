@@ -36,8 +36,8 @@ _LONGEST_MESSAGE = 1 << 20
 class Started:
     """A fork server under way, with the methods of subprocess.Popen that its handle calls."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, address: str, pid: int) -> None:
+        self.pid, self._address = pid, address
         self._end = os.pidfd_open(pid)
         weakref.finalize(self, os.close, self._end)
 
@@ -46,9 +46,12 @@ class Started:
             signal.pidfd_send_signal(self._end, signal.SIGKILL)
 
     def wait(self) -> None:
+        """Returns when the process has ended and the starter, its parent, has removed it: it is no zombie."""
         end = select.poll()
         end.register(self._end, select.POLLIN)
         end.poll()
+        with suppress(ConnectionError):  # the starter has ended, so the process has another parent
+            _ask(self._address, {})
 
 
 def install(address: str) -> None:
@@ -72,12 +75,17 @@ def _popen(
 ) -> Any:
     if list(command[1:3]) == ["-m", _MODULE]:
         request = {"argument": command[3], "environment": dict(env), "cwd": str(cwd)}
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
-            asking.connect(address)
-            socket.send_fds(asking, [json.dumps(request).encode()], [1, 2, *pass_fds])
-            if pid := int(asking.recv(100)):
-                return Started(pid)
+        if pid := _ask(address, request, [1, 2, *pass_fds]):
+            return Started(address, pid)
     return subprocess.Popen(command, pass_fds=pass_fds, env=env, cwd=cwd, **more)
+
+
+def _ask(address: str, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> int:
+    """The starter's answer to a request; 0 from a starter that has ended meanwhile."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
+        asking.connect(address)
+        socket.send_fds(asking, [json.dumps(request).encode()], descriptors)
+        return int(asking.recv(100) or 0)
 
 
 @functools.cache
@@ -115,6 +123,7 @@ def _serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Answers requests until the tests end. Returns in each child, with its request and its descriptors.
 
     The answer is the child's process ID; 0 if a variable that is read at the start has another value in this process.
+    An empty request is answered with 0 when all children that have ended are removed.
     """
     signal.signal(signal.SIGCHLD, _collect)
     while True:
@@ -124,7 +133,9 @@ def _serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
         text, descriptors, _, _ = socket.recv_fds(asking, _LONGEST_MESSAGE, 3)
         request: dict[str, Any] = json.loads(text)
         child = 0
-        if start_variables.same(request["environment"], os.environ):
+        if not request:
+            _collect()
+        elif start_variables.same(request["environment"], os.environ):
             child = os.fork()
             if not child:
                 return request, descriptors
