@@ -8,6 +8,7 @@ candidate and no CUDA context.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -16,10 +17,12 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 import psutil
 
+gc.disable()  # until torch is imported: collections would be a sixth of the time of its import (measured)
 from kernel_harness import device, isolation
 from kernel_harness.ipc import channel, messages
 from kernel_harness.ipc.messages import Done, ExitStatus, Fork, Forked, GetExitStatus, PrepareDevice, SetWall
@@ -36,6 +39,7 @@ def main() -> None:
 
     The first command-line argument is the descriptor of the channel's socket.
     """
+    gc.enable()
     end = channel.Channel(socket.socket(fileno=int(sys.argv[1])))
     system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the judge handles Ctrl-C
@@ -122,9 +126,20 @@ def _reply(request: Message, descriptors: list[int], workers: _Workers) -> Messa
         case PrepareDevice(name, environment):
             os.environ.update(environment)
             device.named(name).prepare_worker()
+            _prepare_memory()
         case SetWall(kind, hidden):
             workers.kind, workers.hidden = Kind(kind), list(map(Path, hidden))
     return Done()
+
+
+def _prepare_memory() -> None:
+    """Makes the start and the end of later workers cheaper: they take 35 instead of 57 ms of CPU time (measured).
+
+    A worker finds its program imported. A garbage collection in a worker skips the objects that exist now. Otherwise
+    it would write to each of them, and Linux would copy their memory for the worker.
+    """
+    import_module("kernel_harness.worker.worker")  # here, because an import of its devices reads the environment
+    gc.freeze()
 
 
 def _become_worker(descriptors: Sequence[int], folder: Path, kind: Kind, hidden: Sequence[Path]) -> int:

@@ -51,6 +51,12 @@ def test_the_reward_of_a_right_kernel_is_that_of_a_wrong_one_and_more(evaluator:
     assert (evaluator.reward(RIGHT), evaluator.reward(WRONG)) == (1.0, 0.0)
 
 
+def test_a_candidate_s_process_collects_garbage(evaluator: kernel_harness.Evaluator) -> None:
+    """The fork server imports torch without collections."""
+    result = evaluator.evaluate(f"import gc\nif not gc.isenabled():\n    raise ValueError\n{RIGHT}")
+    assert result.passed, result.reason
+
+
 def test_a_fault_of_the_candidate_is_a_result_and_no_exception(evaluator: kernel_harness.Evaluator) -> None:
     result = evaluator.evaluate("class ModelNew:\n    oops")
     assert result.status in (kernel_harness.Status.RUNTIME_ERROR, kernel_harness.Status.LOAD_ERROR)

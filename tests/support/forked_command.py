@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import json
 import os
 import runpy
@@ -210,4 +211,5 @@ if __name__ == "__main__":
     import torch.fx.experimental.symbolic_shapes  # noqa: F401
 
     assert len([*Path("/proc/self/task").iterdir()]) == 1, "a fork would lack the threads that torch started"
+    gc.freeze()  # else the first collection in each fork would copy the memory of all objects
     _become(_serve(socket.socket(fileno=int(sys.argv[1]))))
