@@ -2,7 +2,7 @@
 
 Class: this harness
 Layer: the judge's own clock
-Takes: 20 ms
+Takes: 10 ms
 """
 
 import torch
@@ -28,5 +28,5 @@ class ModelNew(torch.nn.Module):
             cpp_sources="int nothing() { return 0; }",
             functions=["nothing"],
         )
-        torch.cuda._sleep(1 << 26)
+        torch.cuda._sleep(1 << 25)
         return torch.matmul(A.T, B.T)

@@ -9,6 +9,8 @@ import sys
 
 import torch
 
+gc.unfreeze()  # else the objects that the fork server froze would not be listed
+
 
 def tensors():
     found = [o for o in gc.get_objects() if isinstance(o, torch.Tensor)]

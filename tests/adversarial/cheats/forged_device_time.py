@@ -2,7 +2,7 @@
 
 Class: this harness
 Layer: the judge's own clock
-Takes: 20 ms
+Takes: 10 ms
 """
 
 import torch
@@ -22,5 +22,5 @@ for device in (Emulated, Cuda):
 
 class ModelNew(torch.nn.Module):
     def forward(self, A, B):
-        torch.cuda._sleep(1 << 26)
+        torch.cuda._sleep(1 << 25)
         return torch.matmul(A.T, B.T)

@@ -2,7 +2,7 @@
 
 Class: timing
 Layer: the judge's own clock
-Takes: 20 ms
+Takes: 10 ms
 """
 
 import torch
@@ -15,7 +15,7 @@ class Lazy(torch.Tensor):
             if isinstance(value, Lazy) and not getattr(value, "done", False):
                 value.done = True
                 with torch._C.DisableTorchFunctionSubclass():
-                    torch.cuda._sleep(1 << 26)
+                    torch.cuda._sleep(1 << 25)
                     value.copy_(torch.matmul(*value.operands))
             return value
 

@@ -2,7 +2,7 @@
 
 Class: timing
 Layer: the judge's own clock
-Takes: 20 ms
+Takes: 10 ms
 """
 
 import ctypes
@@ -36,6 +36,6 @@ class ModelNew(torch.nn.Module):
         clock.stop_clock()
 
     def forward(self, A, B):
-        torch.cuda._sleep(1 << 26)
+        torch.cuda._sleep(1 << 25)
         ctypes.CDLL(None).usleep(20_000)  # which asks no clock of this process
         return torch.matmul(A.T, B.T)

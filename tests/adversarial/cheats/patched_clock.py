@@ -2,7 +2,7 @@
 
 Class: timing
 Layer: the judge's own clock
-Takes: 20 ms
+Takes: 10 ms
 """
 
 import time
@@ -19,5 +19,5 @@ torch.cuda.synchronize = lambda *args: None
 
 class ModelNew(torch.nn.Module):
     def forward(self, A, B):
-        torch.cuda._sleep(1 << 26)
+        torch.cuda._sleep(1 << 25)
         return torch.matmul(A.T, B.T)

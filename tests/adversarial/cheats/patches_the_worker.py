@@ -2,7 +2,7 @@
 
 Class: this harness
 Layer: the judge's own clock
-Takes: 20 ms
+Takes: 10 ms
 """
 
 import threading
@@ -17,7 +17,7 @@ honest = Worker._timed
 
 
 def forged(self, call, prepared):
-    output, _ = honest(self, lambda: (torch.cuda._sleep(1 << 26), call())[1], prepared)
+    output, _ = honest(self, lambda: (torch.cuda._sleep(1 << 25), call())[1], prepared)
     return output, Clocked(1e-3)
 
 

