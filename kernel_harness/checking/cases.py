@@ -20,6 +20,7 @@ from kernel_harness.checking.elementwise import all_finite
 from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.checking.verify import Expectation, unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
+from kernel_harness.core.phases import phase
 from kernel_harness.core.precision import Change, Precision
 from kernel_harness.device import device_memory
 from kernel_harness.device.host_memory import host_memory
@@ -282,6 +283,7 @@ class Reference:
             del own, varied  # the trial may need the memory
         return all(o.numel() > 0 and all_finite(o) for o in self._tried(problem, seed, case.inputs_from))
 
+    @phase("right answers")
     def _tried(self, problem: Problem, seed: int, distribution: str = OWN) -> Sequence[torch.Tensor]:
         """Returns the outputs of the reference for newly drawn inputs, and notes what memory a call takes."""
         self.make_room()
@@ -348,6 +350,7 @@ class Reference:
             if model.nbytes > most_bytes:
                 model.clear()
 
+    @phase("inputs")
     def _drawn(self, problem: Problem, seed: int, distribution: str = OWN) -> Packed:
         packed = pack(problem.inputs(seed, distribution, self.device), device=self.device)
         if not self._is_short(problem):
@@ -421,6 +424,7 @@ class Reference:
             self._expectations.keep(case, answer, tensors_of)
         return self._expectations[case]
 
+    @phase("right answers")
     def expect(
         self, problem: Problem, packed: Packed, name: str, distribution: str, *, timed: bool = False
     ) -> tuple[Any, Expectation]:

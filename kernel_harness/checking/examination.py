@@ -16,6 +16,7 @@ from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.patterns import Pattern
 from kernel_harness.checking.verify import Check, Expectation, same, unchanged, verify
 from kernel_harness.compile import cu_file
+from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.core.tell import Tell
 from kernel_harness.ipc import tensors
@@ -125,6 +126,7 @@ class Examination:
         finally:
             self._build_s = time.perf_counter() - began
 
+    @phase("checks")
     def check(self, built: Callable[[], None], tell: Tell, *, ready_for_timing: bool = True) -> CheckOutcome:
         """Checks the candidate on every case until a case fails, and returns the outcome.
 
@@ -201,6 +203,7 @@ class Examination:
             )
         self._case = None
 
+    @phase("models")
     def _make(self, subject: Subject, problem: Problem) -> bool:
         subject.renews_model = self._reference.keeps_state
         subject.right_output_bytes = self._reference.output_bytes(problem)
@@ -234,6 +237,7 @@ class Examination:
             first, second = (tuple(o.to(self._reference.device) for o in each) for each in (first, second))
         return [check, same(first, second, tolerance, f"{case.name} repeated")]
 
+    @phase("explanations")
     def _explained(
         self, subject: Subject, case: Case, check: Check, outputs: Sequence[torch.Tensor], expectation: Expectation
     ) -> Check:
@@ -322,6 +326,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:400]
 
 
+@phase("comparisons")
 def compare(answer: Answer, structure: Any, expectation: Expectation) -> Check:
     """Compares a candidate's answer with the right answer, and returns the verdict as a Check.
 

@@ -16,6 +16,7 @@ import torch
 
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.examination import CheckOutcome
+from kernel_harness.core.phases import phase
 from kernel_harness.ipc.messages import KernelTimes
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.sandbox.faults import Fault, Refused
@@ -24,6 +25,7 @@ from kernel_harness.sandbox.subject import Subject
 _SKIPPED_PATIENCE = 0.2  # the part of a call's time limit that a call without kernels may take
 
 
+@phase("own kernels")
 def count_launches(
     subject: Subject, candidate: Candidate, outcome: CheckOutcome, reference: Reference, cases: Sequence[Case]
 ) -> CheckOutcome:
@@ -45,6 +47,7 @@ def count_launches(
     return outcome
 
 
+@phase("own kernels")
 def compare_without_kernels(
     subject: Subject, candidate: Candidate, outcome: CheckOutcome, reference: Reference, cases: Sequence[Case]
 ) -> CheckOutcome:

@@ -19,6 +19,7 @@ from kernel_harness.compile import sources
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.cu_file import forward_of
 from kernel_harness.core.paths import kernel_folders
+from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import printable
 from kernel_harness.device import Clocked, Steady
@@ -164,6 +165,7 @@ class Subject:
             buffer.close()
         return made.alike or not compared
 
+    @phase("calls")
     def call(
         self, packed: Packed, *, write_back: bool = False, poison: bool = False, timed: Timed | None = None,
         keep: bool = False, patience: float = 1,
@@ -341,6 +343,7 @@ class Subject:
         """Waits until the worker runs and replies. Raises Fault if it does not reply."""
         self._ask(messages.Ping(), Done)
 
+    @phase("ending processes")
     def close(self) -> None:
         """Kills the worker and frees the memory for outputs. Safe to call twice."""
         self.worker.close()
@@ -383,6 +386,7 @@ class Subject:
             raise self._fault(request, reply)
         return reply
 
+    @phase("builds")
     def _build(self, asked: Any, timeout_s: float) -> Built | Failure:
         """Builds what the worker asked for in `asked`, and returns the answer to the worker.
 

@@ -13,6 +13,7 @@ import torch
 
 from kernel_harness.checking.launches import compare_without_kernels, count_launches
 from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.core.tell import Tell
 from kernel_harness.problem.candidate import file_name
@@ -122,6 +123,7 @@ def _untimed_for(run: RunContext, cohort: Mapping[str, Checked], reason: str) ->
         yield left_untimed(of_candidate(run.facts, checked.candidate, checked.outcome), reason)
 
 
+@phase("timing")
 def _measure(
     run: RunContext, live: Cohort, cohort: Mapping[str, Checked], stop: Stop
 ) -> tuple[dict[str, Checked], dict[str, Checked]]:

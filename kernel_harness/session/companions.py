@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.core.waiting import until_done
 from kernel_harness.sandbox.faults import Fault, Refused
@@ -106,6 +107,7 @@ class Companions:
         return idle
 
 
+@phase("new baselines")
 def _all_started(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Subject]:
     """Starts a worker process for each model, in parallel. Returns the processes by the name of the arm.
 

@@ -16,6 +16,7 @@ from kernel_harness.checking import sensitivity
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.paths import git_folders, hidden_from_workers
+from kernel_harness.core.phases import phase
 from kernel_harness.device import Device
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem
@@ -95,7 +96,8 @@ class Session:
 
         The remark is computed when the first candidate has passed, and kept for the others.
         """
-        return sensitivity.remark(self.reference, self.cases)
+        with phase("sensitivity"):
+            return sensitivity.remark(self.reference, self.cases)
 
     def build_ahead(self, candidate: Candidate) -> None:
         """Begins to build a candidate that a later call of `judge` will name. Returns at once.

@@ -8,9 +8,9 @@ import os
 import selectors
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -62,6 +62,7 @@ class Verdict:
     task: Task
     lines: tuple[str, ...]
     seconds: float
+    phases_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -189,10 +190,10 @@ class Dispatcher:
                     events.append(DeviceKnown(label, device))
                 case Began(number):
                     sender.began = number
-                case Judged(number, lines, seconds):
+                case Judged(number, lines, seconds, phases_s):
                     self._failed_starts = 0
                     sender.began = None
-                    events.append(Verdict(self._settled(sender, number), lines, seconds))
+                    events.append(Verdict(self._settled(sender, number), lines, seconds, phases_s))
                 case Unusable(number, reason):
                     sender.began = None
                     events.append(NoVerdict(self._settled(sender, number), reason))

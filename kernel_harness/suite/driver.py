@@ -110,8 +110,8 @@ class Driver:
         match event:
             case DeviceKnown(label, device):
                 self._check_device(label, device)
-            case Verdict(task, lines, seconds):
-                self._store(task, lines, seconds)
+            case Verdict():
+                self._store(event)
             case NoVerdict(task, reason):
                 self._drop(task.problem.name, reason)
             case Broken(task, reason):
@@ -133,10 +133,11 @@ class Driver:
                 "Choose another --name"
             )
 
-    def _store(self, task: Task, lines: Sequence[str], seconds: float) -> None:
+    def _store(self, verdict: Verdict) -> None:
         """Stores the full results, and then a line in the suite's journal for each candidate with this source."""
         assert self._facts is not None
-        own, *baselines = (replace(record.from_line(line), run=self._run) for line in lines)
+        task = verdict.task
+        own, *baselines = (replace(record.from_line(line), run=self._run) for line in verdict.lines)
         details = self._journal.details(task.problem.name, self._facts.label)
         details.check_writable()
         for baseline in baselines:
@@ -144,7 +145,8 @@ class Driver:
                 self._with_baselines.add((task.problem.name, baseline.kernel))
                 details.append(baseline)
         details.append(own)  # last, see plan
-        self._finish(task, entry.of_result(task, self._keys[task.id], own, seconds))
+        judged = entry.of_result(task, self._keys[task.id], own, verdict.seconds)
+        self._finish(task, replace(judged, phases_s=verdict.phases_s))
 
     def _finish(self, task: Task, own: Entry) -> None:
         entries = [own, *(shared(other, own) for other in self._backlog.sharing(task)[1:])]

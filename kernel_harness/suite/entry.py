@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kernel_harness.core.status import Status
@@ -26,7 +26,8 @@ class Entry:
     that was judged in place of this one, because their sources are equal; None if this candidate was judged. `reason`
     is the first part of the result's reason. `time_ms` is the time of a call, and `speedup` the time of `baseline`
     divided by it; `speedup` is None for emulated times, which say nothing about a GPU. `run` is the id of the run that
-    wrote the entry, and `seconds` the time that the verdict took.
+    wrote the entry, and `seconds` the time that the verdict took. `phases_s` has the seconds of each phase of the
+    evaluator's work since its last verdict, also those of work for other candidates, such as planning.
     """
 
     problem: str
@@ -43,6 +44,7 @@ class Entry:
     run: str = ""
     measured_at: str = ""
     seconds: float = 0.0
+    phases_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def id(self) -> tuple[str, str]:

@@ -19,6 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import psutil
+
+from kernel_harness.core import phases
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.precision import Precision
 from kernel_harness.problem.candidate import Candidate
@@ -38,6 +41,7 @@ def main() -> int:
     The command-line arguments are the descriptor of the socket to the driver, the name of the device, and the folder
     for this evaluator's temporary files. The standard input has the start parameters as JSON (`parameters`).
     """
+    phases.record("start", time.monotonic() - (time.time() - psutil.Process().create_time()))
     end = socket.socket(fileno=int(sys.argv[1]))
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
@@ -134,7 +138,8 @@ def _judge(station: Station, tell: Callable[[Message], None], assignment: Assign
     tell(Began(assignment.number))
     start = time.monotonic()
     results = station.judge(assignment)
-    tell(Judged(assignment.number, tuple(map(record_line, results)), time.monotonic() - start))
+    lines = tuple(map(record_line, results))
+    tell(Judged(assignment.number, lines, time.monotonic() - start, phases.taken()))
 
 
 def _try(

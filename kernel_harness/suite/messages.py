@@ -6,7 +6,8 @@ Both ends are processes of the judge. Results travel as the lines that `results.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kernel_harness.results import codec
@@ -53,12 +54,14 @@ class Judged:
     """Evaluator to driver: the candidate of request `number` has its verdict.
 
     `lines` holds the candidate's result, then the results of the baselines that were timed beside it. `seconds` is the
-    time from the beginning of the checks to the verdict.
+    time from the beginning of the checks to the verdict. `phases_s` has the seconds of each phase of the evaluator's
+    work since its last verdict (`core.phases`).
     """
 
     number: int
     lines: tuple[str, ...]
     seconds: float
+    phases_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

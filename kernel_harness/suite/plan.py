@@ -65,7 +65,12 @@ def plan(tasks: Sequence[Task], facts: Facts, journal: SuiteJournal) -> Plan:
 def shared(task: Task, judged: Entry) -> Entry:
     """Returns the entry of a task whose source equals that of the candidate of the entry `judged`."""
     return replace(
-        judged, problem=task.problem.name, candidate=task.candidate.name, same_as=judged.candidate, seconds=0.0
+        judged,
+        problem=task.problem.name,
+        candidate=task.candidate.name,
+        same_as=judged.candidate,
+        seconds=0.0,
+        phases_s={},
     )
 
 

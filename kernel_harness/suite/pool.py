@@ -149,7 +149,7 @@ def _result(outcome: Outcome) -> Result:
     candidate = outcome.task.candidate
     name = candidate.name.rpartition("-")[0]
     match outcome:
-        case Verdict(_, lines, _):
+        case Verdict(_, lines):
             return replace(without_emulated_speedup(from_line(lines[0])), kernel=name)
         case Broken(_, reason):
             return Result(name, Status.CRASHED, reason, {}, candidate.sha256)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_harness.core.errors import UserError
+from kernel_harness.core.phases import phase
 from kernel_harness.device import selection
 from kernel_harness.problem import problem as problems
 from kernel_harness.problem.candidate import Candidate
@@ -54,6 +55,7 @@ class Station:
         self._waiting: list[Assignment] = []
         self._current: str | None = None
 
+    @phase("start")
     def __enter__(self) -> Station:
         self.device.prepare()
         return self
@@ -74,11 +76,13 @@ class Station:
         """The number of assignments that have been added and not been judged."""
         return len(self._waiting)
 
+    @phase("planning")
     def add(self, assignment: Assignment) -> None:
         """Adds an assignment, and begins its build. Raises ProblemUnusable if its problem cannot be used."""
         self._begin_build(assignment)
         self._waiting.append(assignment)
 
+    @phase("waiting for builds")
     def next(self, patience_s: float) -> Assignment | None:
         """Removes an assignment whose build has ended from those that wait, and returns it.
 
@@ -142,6 +146,7 @@ class Station:
             self._sessions[assignment.name] = session.__enter__()
         return self._sessions[assignment.name]
 
+    @phase("ending processes")
     def _leave_other_problems(self, name: str) -> None:
         """Ends the baselines of the other problems, and the sessions of those without assignments that wait."""
         self._current = name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ EMULATED_NOTE = (
     "The times are the emulation's own and do not predict a GPU, so there are no figures of speed: no fast_p and no "
     "speedups."
 )
+_LEAST_SHARE = 0.01  # of the time that a phase with a row of its own takes
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,22 @@ def candidate_rows(summary: Summary) -> pd.DataFrame:
     return pd.DataFrame([_candidate_row(one) for one in summary.entries])
 
 
+def phase_rows(summary: Summary) -> list[tuple[str, float, float]]:
+    """Returns the phases of the evaluators' work, the longest first: the name, the seconds, and the share of all time.
+
+    The last row, "shorter phases", is the sum of those that take less than a hundredth.
+    """
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for one in summary.entries:
+        for name, each in one.phases_s.items():
+            seconds[name] += each
+    total = sum(seconds.values())
+    rows = [(name, seconds[name], seconds[name] / total) for name in sorted(seconds, key=lambda name: -seconds[name])]
+    long = [row for row in rows if row[2] >= _LEAST_SHARE]
+    rest = sum(row[1] for row in rows[len(long) :])
+    return [*long, ("shorter phases", rest, rest / total)] if rest else long
+
+
 def require_parquet() -> None:
     """Raises UserError if the package that writes Parquet files is not installed."""
     if importlib.util.find_spec("pyarrow") is None:
@@ -88,7 +105,7 @@ def save_parquet(folder: Path, summary: Summary) -> Path:
 def text(summary: Summary, *, with_problems: bool = True) -> str:
     """Returns the summary as Markdown: what was judged and the figures.
 
-    With `with_problems`, the definitions of the figures and a row for each problem follow.
+    With `with_problems`, the definitions of the figures, a row for each problem, and the time of each phase follow.
     """
     counts = Counter(str(one.status) for one in summary.entries)
     judged = sum(one.same_as is None for one in summary.entries)
@@ -106,6 +123,8 @@ def text(summary: Summary, *, with_problems: bool = True) -> str:
     if with_problems:
         lines += ["", "| figure | meaning |", "|---|---|", *(f"| {f.name} | {f.meaning} |" for f in summary.figures)]
         lines += ["", "## Problems", "", _problem_table(summary)]
+        if phases := phase_rows(summary):
+            lines += ["", "## Time", "", _phase_table(phases)]
     return "\n".join(lines) + "\n"
 
 
@@ -153,6 +172,11 @@ def _candidate_row(one: Entry) -> dict[str, Any]:
         "measured_at": one.measured_at,
         "reason": one.reason,
     }
+
+
+def _phase_table(rows: Sequence[tuple[str, float, float]]) -> str:
+    told = [(name, f"{seconds:.1f}", f"{share:.1%}") for name, seconds, share in rows]
+    return tabulate(told, ["phase", "seconds", "share"], tablefmt="github", disable_numparse=True)
 
 
 def _counted(count: int, noun: str) -> str:

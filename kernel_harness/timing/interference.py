@@ -23,6 +23,7 @@ import numpy as np
 
 from kernel_harness.checking.cases import Reference
 from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.core.tell import Tell
 from kernel_harness.ipc.packed import pack
@@ -86,6 +87,7 @@ class Evidence:
         )
 
 
+@phase("interference")
 def convict(cohort: Cohort, reference: Reference, start: Start, tell: Tell) -> bool:
     """Finds the candidates of a timed cohort that leave work running, and sets their `fault` to CHEATED.
 

@@ -21,6 +21,7 @@ from kernel_harness.checking.cases import Reference
 from kernel_harness.checking.examination import compare
 from kernel_harness.checking.verify import Expectation
 from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.core.tell import Tell
 from kernel_harness.core.waiting import until_done
@@ -116,6 +117,7 @@ class Arm:
         """Returns how the arm's next timed call begins."""
         return Timed(self.patience.hold_s, self.begins_on_host)
 
+    @phase("pauses")
     def pause(self, asked_s: float) -> None:
         """Pauses the worker process after requests that took `asked_s` seconds.
 
@@ -178,6 +180,7 @@ class Cohort:
         )
 
 
+@phase("rounds")
 def time_rounds(
     cohort: Cohort,
     reference: Reference,
@@ -417,6 +420,7 @@ def _may_run_early(cohort: Cohort, arm: Arm) -> bool:
     return not cohort.device.emulated and not cohort.rounds and not arm.unordered
 
 
+@phase("new processes")
 def _replace_processes(cohort: Cohort, reference: Reference, start: Start) -> None:
     """Replaces the worker processes of "torch" and of the candidates without a fault, and calls each new process once.
 

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from support.simulated_evaluator import PHASES_S
 from support.suites import SIMULATED, driver
 
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.status import Status
 from kernel_harness.results.journal import Journal
 from kernel_harness.session.settings import Settings
-from kernel_harness.suite import handle
+from kernel_harness.suite import handle, summary
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +43,21 @@ def test_equal_sources_of_a_problem_are_judged_once(tmp_path: Path) -> None:
 
     assert judged(tmp_path) == ["p/a", "q/a"]
     assert {one.id: one.same_as for one in journal.read()} == {("p", "a"): None, ("p", "b"): "a", ("q", "a"): None}
+
+
+def test_the_time_of_each_phase_is_stored_once_for_equal_sources(tmp_path: Path) -> None:
+    suite, _, journal = driver(tmp_path, {"p/a.py": "pass 2", "p/b.py": "pass 2", "q/a.py": "pass 3"})
+    suite.run()
+
+    entries, facts = journal.read(), journal.facts()
+    assert {one.id: dict(one.phases_s) for one in entries} == {
+        ("p", "a"): PHASES_S,
+        ("p", "b"): {},
+        ("q", "a"): PHASES_S,
+    }
+    assert facts is not None
+    shown = summary.text(summary.summarize(facts, entries))
+    assert "| start   | 1.0       | 66.7%   |" in shown and "| calls   | 0.5       | 33.3%   |" in shown
 
 
 def test_a_finished_suite_judges_nothing_again(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""Measures how long the phases of a thread's work take, such as planning, calls and comparisons."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_OUTSIDE = "other"
+
+
+class _Local(threading.local):
+    """The stopwatch of each thread; None in a thread that has not called `record`."""
+
+    stopwatch: _Stopwatch | None = None
+
+
+class _Stopwatch:
+    """The seconds of each phase so far. `path` has the names of the phases in progress, the outermost first."""
+
+    def __init__(self, began_s: float) -> None:
+        self.path: list[str] = []
+        self._since_s = began_s
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def lap(self) -> None:
+        now_s = time.monotonic()
+        self._seconds[" / ".join(self.path) or _OUTSIDE] += now_s - self._since_s
+        self._since_s = now_s
+
+    def taken(self) -> dict[str, float]:
+        self.lap()
+        seconds, self._seconds = dict(self._seconds), defaultdict(float)
+        return seconds
+
+
+_local = _Local()
+
+
+def record(first: str, began_s: float) -> None:
+    """Begins to measure the phases of the present thread.
+
+    The time from `began_s`, by `time.monotonic`, until now belongs to the phase `first`.
+    """
+    stopwatch = _Stopwatch(began_s)
+    stopwatch.path.append(first)
+    stopwatch.lap()
+    stopwatch.path.clear()
+    _local.stopwatch = stopwatch
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Returns a context, or a decorator of a function, that is the phase `name` of the thread's work.
+
+    A phase within another one is named `outer / inner`, and the time of the outer one does not contain it. Does nothing
+    in a thread that has not called `record`.
+    """
+    stopwatch = _local.stopwatch
+    if stopwatch is None:
+        yield
+        return
+    stopwatch.lap()
+    stopwatch.path.append(name)
+    try:
+        yield
+    finally:
+        stopwatch.lap()
+        stopwatch.path.pop()
+
+
+def taken() -> dict[str, float]:
+    """Returns the seconds of each phase of the present thread since the last call of this function or of `record`.
+
+    They add up to the time that has passed. Time outside of all phases is named "other". Returns nothing in a thread
+    that has not called `record`.
+    """
+    stopwatch = _local.stopwatch
+    return {} if stopwatch is None else stopwatch.taken()
