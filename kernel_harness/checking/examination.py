@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -23,6 +24,7 @@ from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed, moved
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem
+from kernel_harness.sandbox.builder import FailedBuilds
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.subject import Answer, Subject
 
@@ -107,24 +109,50 @@ class Examination:
         self.subject: Subject | None = None
         self._start, self._reference, self._cases = start, reference, cases
         self._queued, self._queue_s, self._build_s = time.perf_counter(), 0.0, 0.0
+        self._failed_builds: FailedBuilds = {}
         self._case: Case | None = None
         self._checks: list[Check] = []
         self._refused: list[str] = []
         self._first_call_ms: float | None = None
         self._launches: int | None = None
 
-    def build(self) -> None:
+    def build(self, *, with_constructor: bool = False) -> None:
         """Starts a worker process and executes the kernel file there, which builds its extensions.
 
+        If `with_constructor`, extensions that the model's constructor builds are built too (`_build_in_constructor`).
         Any thread may call this method. Raises Fault if the candidate cannot be built or loaded.
         """
         began = time.perf_counter()
         self._queue_s = began - self._queued
         try:
-            self.subject = self._start()
-            self.subject.load(file_name(self.candidate), self.candidate.source, "ModelNew")
+            self.subject = self._started()
+            self._load(self.subject)
+            if with_constructor and self.candidate.names_a_build and not self.subject.builds:
+                self.subject.worker.pause()
+                self._build_in_constructor()
         finally:
             self._build_s = time.perf_counter() - began
+
+    def _build_in_constructor(self) -> None:
+        """Builds the model in a further worker process, which is then ended.
+
+        Only what it builds is kept: libraries in the build cache, and failures in `_failed_builds`. Anything else that
+        happens there, for example for lack of memory beside other candidates, is not part of the verdict.
+        """
+        try:
+            with closing(self._started()) as subject:
+                self._load(subject)
+                subject.make(self._reference.problem)
+        except Exception as error:  # a fault, or a problem that cannot be used: the checks find it again
+            _LOG.info("%s: the constructor failed ahead: %s: %s", self.candidate.name, type(error).__name__, error)
+
+    def _started(self) -> Subject:
+        subject = self._start()
+        subject.failed_builds = self._failed_builds
+        return subject
+
+    def _load(self, subject: Subject) -> None:
+        subject.load(file_name(self.candidate), self.candidate.source, "ModelNew")
 
     @phase("checks")
     def check(self, built: Callable[[], None], tell: Tell, *, ready_for_timing: bool = True) -> CheckOutcome:

@@ -20,6 +20,7 @@ _MOST_BEFORE_CODE = 1 << 16
 _BEFORE_CODE = (tokenize.COMMENT, tokenize.NL)
 # A worker accepts a file of 1 MB. The rest of a longer one is not read, so that no file fills the memory.
 _MOST_CHARACTERS = 1 << 24
+_BUILDS = re.compile(r"\b(?:load_inline|cpp_extension|create_cuda_op)\b")
 _IMPORTS_TRITON = re.compile(r"^[ \t]*(?:import\b.*|from[ \t]+)\btriton\b", re.MULTILINE)
 
 
@@ -47,6 +48,11 @@ class Candidate:
         and empty if the file does not start with a docstring or comment.
         """
         return printable(self._first_line)[:_LONGEST_TITLE]
+
+    @property
+    def names_a_build(self) -> bool:
+        """Returns whether the file names a function that builds an extension, such as torch's load_inline."""
+        return _BUILDS.search(self.source) is not None
 
     @property
     def imports_triton(self) -> bool:

@@ -11,12 +11,13 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernel_harness.compile import cache, sources
+from kernel_harness.compile.errors import BuildFailed, CompilerFailed, UnsupportedConstruct
 from kernel_harness.compile.sources import Sources
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.device import Device
@@ -26,7 +27,13 @@ from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerMisbehav
 _MAX_LIBRARY_BYTES, _COPIED_BYTES = 1 << 30, 1 << 20
 # In place of more files than the cache records: a path that no file has, so that the next use builds again.
 _TOO_MANY = ("",)
+# What a building worker raises for sources that cannot be built. Other errors may pass, such as a full disk.
+_OF_SOURCES = (BuildFailed.__name__, CompilerFailed.__name__, UnsupportedConstruct.__name__)
 _LIBRARY_NAME = re.compile(r"[A-Za-z_]\w{0,199}\.so", re.ASCII)
+
+
+FailedBuilds = MutableMapping[str, Failure]
+"""The failures of sources that cannot be built, by the build cache's key of their library."""
 
 
 @dataclass(frozen=True)
@@ -48,23 +55,31 @@ class BuildService:
         self._factory, self._device, self._limits = factory, device, limits
         self.shared_s = 0.0
 
-    def build(self, asked: Any, timeout_s: float) -> BuildResult:
+    def build(self, asked: Any, timeout_s: float, failed: FailedBuilds | None = None) -> BuildResult:
         """Builds the sources that a worker asked for, or finds their library in the build cache. Returns the result.
 
         `asked` is the JSON that the worker sent, which may be anything. `timeout_s` limits the seconds. A failed build
-        is a result, not an exception. Raises WorkerFailed if the building worker gave no valid reply, and
-        EnvironmentLacking if the cache cannot be used.
+        is a result, not an exception. If the sources are the cause, it is added to `failed`. Builds in `failed` are not
+        tried again. Raises WorkerFailed if the building worker gave no valid reply, and EnvironmentLacking if the cache
+        cannot be used.
         """
+        failed = {} if failed is None else failed
+        key = ""
         try:
             wanted = sources.from_json(asked)
+            key = self._device.build_key(wanted)
+            if key in failed:
+                return BuildResult(failed[key])
             folder, cached = cache.get_or_build(
                 f"{self._device.name.split(':')[0]}-extensions",
-                self._device.build_key(wanted),
+                key,
                 lambda folder: self._build_into(folder, wanted, timeout_s),
             )
         except sources.Unreadable as error:
             return BuildResult(_failure(f"load_inline: {error}."))
         except _NoLibrary as error:
+            if error.failure.type in _OF_SOURCES:
+                failed[key] = error.failure
             return BuildResult(error.failure)
         except OSError as error:
             raise EnvironmentLacking(

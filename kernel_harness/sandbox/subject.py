@@ -30,7 +30,7 @@ from kernel_harness.ipc.schema import Message
 from kernel_harness.ipc.shared_memory import SharedBuffer
 from kernel_harness.problem.candidate import imports_triton
 from kernel_harness.problem.problem import FORWARD_SEED, Problem
-from kernel_harness.sandbox.builder import BuildService
+from kernel_harness.sandbox.builder import BuildService, FailedBuilds
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import CannotStart, Fault, Refused
 from kernel_harness.sandbox.gated_call import GatedCall, Timed
@@ -95,6 +95,7 @@ class Subject:
         self.worker = factory.spawn(limits)
         self.builds: list[dict[str, Any]] = []
         self.libraries: list[Path] = []  # paths in the build cache
+        self.failed_builds: FailedBuilds = {}  # of this candidate, in all of its processes
         self.new_libraries = 0  # how many of them were not in the cache before
         self._device = devices.named(device)
         self._build_service = BuildService(factory, self._device, limits)
@@ -402,7 +403,7 @@ class Subject:
         self.worker.pause()
         with suppress(sources.Unreadable):  # the build service then answers with the reason
             self.file.add(sources.from_json(asked))
-        result = self._build_service.build(asked, timeout_s)
+        result = self._build_service.build(asked, timeout_s, self.failed_builds)
         if isinstance(result.answer, Built):
             library = Path(result.answer.library)
             if result.cached and library in self.libraries:

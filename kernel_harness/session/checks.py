@@ -68,7 +68,7 @@ class BuildsAhead:
         """Begins the candidate's build as soon as a thread is free. Does nothing if the build has begun before."""
         if candidate not in self._started:
             self._pool = self._pool or ThreadPoolExecutor(_jobs(run))
-            self._started[candidate] = _begin(run, candidate, self._pool)
+            self._started[candidate] = _begin(run, candidate, self._pool, with_constructor=True)
 
     def is_done(self, candidate: Candidate) -> bool:
         """Returns whether the candidate's build has begun and has ended, successfully or not."""
@@ -112,7 +112,7 @@ def check_all(
         building: dict[Future[None], Examination] = {}
         waiting: list[Subject] = []
         for candidate in candidates:
-            begun = ahead.take(candidate) or _begin(run, candidate, pool)
+            begun = ahead.take(candidate) or _begin(run, candidate, pool, with_constructor=len(candidates) > 1)
             building[begun.done] = begun.examination
         try:
             while building:
@@ -132,15 +132,15 @@ def check_all(
             raise
 
 
-def _begin(run: RunContext, candidate: Candidate, pool: ThreadPoolExecutor) -> Building:
+def _begin(run: RunContext, candidate: Candidate, pool: ThreadPoolExecutor, *, with_constructor: bool) -> Building:
     examination = Examination(candidate, run.new_subject, run.reference, run.cases)
-    return Building(examination, pool.submit(_build, run, examination))
+    return Building(examination, pool.submit(_build, run, examination, with_constructor))
 
 
-def _build(run: RunContext, examination: Examination) -> None:
+def _build(run: RunContext, examination: Examination, with_constructor: bool) -> None:
     run.observer.stage(examination.candidate.name, "building")
     try:
-        examination.build()
+        examination.build(with_constructor=with_constructor)
         assert examination.subject is not None
         # Until its checks begin, the judge reads no message of the worker, and checks none of its limits.
         examination.subject.worker.pause()

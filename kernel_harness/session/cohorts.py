@@ -186,8 +186,9 @@ def _start_arm(run: RunContext, cohort: Mapping[str, Checked], name: str) -> Sub
     """
     if name == BASELINE:
         return run.load_subject(reference_source(run.problem))
-    candidate = cohort[name].candidate
-    return run.load_subject(ModelSource(file_name(candidate), candidate.source, "ModelNew"))
+    candidate, checked = cohort[name].candidate, cohort[name].subject
+    assert checked is not None
+    return run.load_subject(ModelSource(file_name(candidate), candidate.source, "ModelNew"), checked.failed_builds)
 
 
 def _groups(run: RunContext, passed: Collection[str]) -> list[list[str]]:

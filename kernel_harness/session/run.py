@@ -11,6 +11,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.device import Device
 from kernel_harness.problem.problem import Problem
 from kernel_harness.results.record import Result
+from kernel_harness.sandbox.builder import FailedBuilds
 from kernel_harness.sandbox.faults import CannotStart, Fault
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.sandbox.subject import Subject
@@ -85,12 +86,15 @@ class RunContext:
         except CannotStart as error:  # other processes may hold the device memory that the new process needs
             raise Fault(Status.RUNTIME_ERROR, str(error)) from None
 
-    def load_subject(self, model: ModelSource) -> Subject:
+    def load_subject(self, model: ModelSource, failed_builds: FailedBuilds | None = None) -> Subject:
         """Returns a new worker process with a model built there, for the sizes at which candidates are timed.
 
-        Raises Fault or Refused if the process cannot be started or the model cannot be built.
+        Builds in `failed_builds` are not tried again. Raises Fault or Refused if the process cannot be started or the
+        model cannot be built.
         """
         subject = self.new_subject()
+        if failed_builds is not None:
+            subject.failed_builds = failed_builds
         subject.renews_model = self.reference.keeps_state
         subject.right_output_bytes = self.reference.output_bytes(self.problem)
         try:

@@ -579,6 +579,32 @@ def test_the_judge_prepares_the_full_headers_that_a_build_lacks_and_builds_again
     assert (prepared, factory.requests) == ([True], 2)
 
 
+class Fails:
+    """A factory whose workers report a failed build. `type` is the type of the exception."""
+
+    def __init__(self, type: str) -> None:
+        self.type, self.requests = type, 0
+
+    def spawn(self, limits: Limits) -> Forger:
+        self.requests += 1
+        return Answers(Failure(Stage.BUILD, type=self.type, message="", line=None, log="", refusal=False))
+
+
+@pytest.mark.parametrize(("type", "builds"), [("CompilerFailed", 1), ("UnsupportedConstruct", 1), ("OSError", 2)])
+def test_sources_that_cannot_be_built_are_compiled_once_for_each_candidate(
+    type: str, builds: int, stocked_cache: Path
+) -> None:
+    """A full disk, which is an OSError, may have room again."""
+    factory, failed = Fails(type), {}
+    for _ in range(2):
+        result = BuildService(factory, Emulated(), Limits()).build(asked_for("fails"), 10, failed)  # type: ignore[arg-type]
+        assert isinstance(result.answer, Failure)
+
+    assert factory.requests == builds
+    BuildService(factory, Emulated(), Limits()).build(asked_for("fails"), 10, {})  # type: ignore[arg-type]
+    assert factory.requests == builds + 1
+
+
 @pytest.mark.parametrize("name", ["../x.so", "/tmp/x.so", "x", "", None, 7, "x.so\n"])
 def test_a_library_with_a_name_that_leaves_its_folder_is_not_cached(
     name: Any, stocked_cache: Path, tmp_path: Path

@@ -30,6 +30,7 @@ from kernel_harness.ipc.tensors import flatten, layout, write
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results import leaderboard
 from kernel_harness.results.record import NOT_TIMED_YET, Result
+from kernel_harness.sandbox.builder import FailedBuilds
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import CannotStart, Fault
 from kernel_harness.sandbox.subject import Subject
@@ -257,10 +258,10 @@ def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
 def test_if_torch_cannot_be_started_the_checks_stand(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     load = RunContext.load_subject
 
-    def failing(run: RunContext, model: ModelSource) -> Subject:
+    def failing(run: RunContext, model: ModelSource, *failed_builds: FailedBuilds) -> Subject:
         if model.class_name == "Model":
             raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
-        return load(run, model)
+        return load(run, model, *failed_builds)
 
     monkeypatch.setattr(RunContext, "load_subject", failing)
     found = judged(session, "only")
@@ -284,10 +285,10 @@ def test_a_conviction_stands_if_the_others_cannot_be_timed_again(
     load, left = RunContext.load_subject, itertools.count()
     before = processes_of(session)
 
-    def failing(run: RunContext, model: ModelSource) -> Subject:
+    def failing(run: RunContext, model: ModelSource, *failed_builds: FailedBuilds) -> Subject:
         if model.class_name == "Model" and next(left):
             raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
-        return load(run, model)
+        return load(run, model, *failed_builds)
 
     def convicting(cohort: Cohort, *_: object) -> bool:
         for arm in cohort.candidates:

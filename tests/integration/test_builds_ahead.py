@@ -1,0 +1,125 @@
+"""Builds that begin before their candidate is judged, on the emulated device."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command import until
+from support.suites import PROBLEM, write
+
+from kernel_harness.core.status import Status
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.problem import problem as problems
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.results.record import Result
+from kernel_harness.sandbox.builder import BuildService
+from kernel_harness.sandbox.faults import Fault
+from kernel_harness.sandbox.subject import Subject
+from kernel_harness.session.run import RunContext, SilentObserver
+from kernel_harness.session.session import Session
+from kernel_harness.session.settings import Settings
+
+pytestmark = pytest.mark.slow
+SOURCE = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CUDA = r'''
+#include <torch/extension.h>
+__global__ void twice_relu(const float* x, float* y, int n) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = {factor} * fmaxf(x[i], 0.f);
+}}
+torch::Tensor forward(torch::Tensor x) {{
+    auto y = torch::empty_like(x);
+    twice_relu<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+    return y;
+}}
+'''
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        {constructor}
+
+    def forward(self, x):
+        return self.ops.forward(x) if self.ops else 2 * torch.relu(x)
+"""
+BUILDS = 'self.ops = load_inline("k", "torch::Tensor forward(torch::Tensor x);", CUDA, functions=["forward"])'
+FALLS_BACK = f"""try:
+            {BUILDS}
+        except Exception:
+            self.ops = None"""
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    write(tmp_path, {"p.py": PROBLEM.format(factor=2)})
+    problem = problems.load("p", tmp_path / "p.py").on(emulated=True)
+    with Session(problem, Emulated(), Settings(rounds=1, jobs=1), SilentObserver()) as made:
+        yield made
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The requests to compile that were sent so far."""
+    requests: list[Any] = []
+    ask = BuildService._ask
+
+    def noted(service: BuildService, request: Any, timeout_s: float) -> Any:
+        requests.append(request)
+        return ask(service, request, timeout_s)
+
+    monkeypatch.setattr(BuildService, "_ask", noted)
+    return requests
+
+
+def judged(session: Session, source: str, compiled: list[Any]) -> tuple[Result, int]:
+    """The result of a candidate that was built ahead, and the number of requests to compile before it was judged."""
+    candidate = Candidate("c", Path("c.py"), source)
+    session.build_ahead(candidate)
+    until(lambda: session.is_built(candidate), "the build has ended", 300)
+    before = len(compiled)
+    return session.judge_one(candidate)[0], before
+
+
+def test_what_a_constructor_builds_is_built_before_the_candidate_is_judged(
+    session: Session, compiled: list[Any]
+) -> None:
+    source = SOURCE.format(factor=f"({time.time_ns()}ll > 0 ? 2.f : 0.f)", constructor=BUILDS)  # not in the cache
+    result, before = judged(session, source, compiled)
+
+    assert result.status is Status.PASSED and result.builds and all(build.cached for build in result.builds)
+    assert len(compiled) == before == 1
+
+
+def test_a_constructor_s_build_that_fails_is_not_tried_again(session: Session, compiled: list[Any]) -> None:
+    source = SOURCE.format(factor="undeclared", constructor=FALLS_BACK)
+    result, before = judged(session, source, compiled)
+
+    assert result.status is Status.PASSED and len(result.builds) > 2  # the model is built for each shape
+    assert len(compiled) == before > 0
+
+
+def test_a_process_that_fails_ahead_is_not_part_of_the_verdict(
+    session: Session, compiled: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device has too little memory for a second process of the candidate while others are judged."""
+    new_subject, count = RunContext.new_subject, itertools.count()
+
+    def failing(run: RunContext) -> Subject:
+        if next(count) == 1:
+            raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
+        return new_subject(run)
+
+    monkeypatch.setattr(RunContext, "new_subject", failing)
+    source = SOURCE.format(factor="(1.f + 1.f)", constructor=BUILDS)
+    result, _ = judged(session, source, compiled)
+
+    assert result.status is Status.PASSED and next(count) > 2
