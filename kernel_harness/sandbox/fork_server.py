@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kernel_harness import isolation
 from kernel_harness.compile import cache
@@ -49,20 +49,26 @@ class ForkServer:
         self._process, self._folder, self._kind = self._started.process, self._started.folder, self._started.kind
         self._channel = Channel(self._started.end)
         self.isolation = "unknown"
+        self._prepared: tuple[Any, ...] = ()  # what `prepare` was called for last
 
     def prepare(self, device: str, hidden: Sequence[Path] = ()) -> None:
         """Prepares the fork server to start workers for a device, chooses their wall and tests what the wall prevents.
 
         `device` is the device's name. Workers get a few variables of the current environment, and the wall hides the
         paths in `hidden` from them. If no worker can start behind the wall, the next weaker wall is used. Raises
-        WorkerCrashed if no worker can start even without a wall, and ForkServerGone if the fork server has ended.
+        WorkerCrashed if no worker can start even without a wall, and ForkServerGone if the fork server has ended. Does
+        nothing if the last call had the same arguments and environment.
         """
-        self._ask(PrepareDevice(device, allowed()), Done, timeout_s=300)
         paths = tuple(str(path.absolute()) for path in hidden)
+        wanted = device, allowed(), set(paths)
+        if self._prepared == (*wanted, self._kind):
+            return
+        self._ask(PrepareDevice(device, allowed()), Done, timeout_s=300)
         while True:
             self._ask(SetWall(self._kind, paths), Done)
             try:
                 self.isolation = probe.describe(self._kind, self._gaps(hidden))
+                self._prepared = *wanted, self._kind
                 return
             except WorkerCrashed:
                 if self._kind is Kind.NONE:

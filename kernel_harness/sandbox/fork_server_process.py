@@ -33,14 +33,14 @@ class ForkServerProcess:
     """A fork server that was started and may still import torch.
 
     `kind` is the wall around workers; None selects the strongest wall that this machine allows. `folder` holds the
-    folders of the workers, and `end` is the judge's end of the channel. A `with` block kills the fork server and all
-    its descendants at its end.
+    folders of the workers; it is a new folder in `parent`, or in the folder for temporary files. `end` is the judge's
+    end of the channel. A `with` block kills the fork server and all its descendants at its end.
     """
 
-    def __init__(self, kind: Kind | None = None) -> None:
+    def __init__(self, kind: Kind | None = None, parent: Path | None = None) -> None:
         self.kind = kind or isolation.best()
         self.end, theirs = channel.pair()
-        self.folder = Path(tempfile.mkdtemp(prefix="kernel-harness-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="kernel-harness-", dir=parent))
         command = [sys.executable, "-m", "kernel_harness.worker.fork_server", str(theirs.fileno())]
         variables = environment(self.folder)
         if self.kind is Kind.BUBBLEWRAP:

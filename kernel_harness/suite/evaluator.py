@@ -1,7 +1,6 @@
-"""The main program of an evaluator process: `python -m kernel_harness.suite.evaluator SOCKET DEVICE FOLDER`.
+"""An evaluator judges the candidates that the driver of a suite sends, on one device.
 
-It judges the candidates that the driver of a suite sends, on one device. If its driver is killed, it ends itself with
-all its processes and temporary files.
+If its driver is killed, it ends itself with all its processes and temporary files.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.precision import Precision
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results.record import to_line as record_line
+from kernel_harness.sandbox.fork_server_process import ForkServerProcess
 from kernel_harness.sandbox.process import Limits
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite import messages, workplace
@@ -35,11 +35,11 @@ from kernel_harness.suite.station import Assignment, ProblemUnusable, Station
 _PATIENCE_S = 0.2
 
 
-def main() -> int:
+def main(process: ForkServerProcess) -> int:
     """Serves the driver until it sends Finish or is killed. Returns the exit code.
 
-    The command-line arguments are the descriptor of the socket to the driver, the name of the device, and the folder
-    for this evaluator's temporary files. The standard input has the start parameters as JSON (`parameters`).
+    `process` is a fork server, which has ended after the return. The command-line arguments are those of
+    `evaluator_process`.
     """
     phases.record("start", time.monotonic() - (time.time() - psutil.Process().create_time()))
     end = socket.socket(fileno=int(sys.argv[1]))
@@ -53,7 +53,7 @@ def main() -> int:
 
     try:
         threading.Thread(target=_receive, args=(end, inbox), daemon=True).start()
-        with Station(sys.argv[2], given.settings, given.hidden, folder) as station:
+        with Station(sys.argv[2], given.settings, given.hidden, folder, process) as station:
             tell(Ready(station.device.label, str(station.device.environment().get("device", "unknown"))))
             _serve(station, inbox, tell)
     except (KeyboardInterrupt, BrokenPipeError, ConnectionResetError):
@@ -151,7 +151,3 @@ def _try(
     except ProblemUnusable as error:
         for each in (assignment, *station.drop(assignment.name)):
             tell(Unusable(each.number, str(error)))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

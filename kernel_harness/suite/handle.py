@@ -21,7 +21,7 @@ from kernel_harness.suite.collection import Task
 from kernel_harness.suite.messages import Finish, Judge, Message
 from kernel_harness.suite.workplace import Workplace
 
-PROGRAM = ("-m", "kernel_harness.suite.evaluator")
+PROGRAM = ("-m", "kernel_harness.suite.evaluator_process")
 """The words after `python` that start an evaluator."""
 _CHUNK = 1 << 20
 # An evaluator that was told to end kills its processes and removes its files in this time.

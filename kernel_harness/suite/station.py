@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import tempfile
+import importlib
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +18,7 @@ from kernel_harness.problem import problem as problems
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results.record import Result
 from kernel_harness.sandbox.fork_server import ForkServer, ForkServerGone
+from kernel_harness.sandbox.fork_server_process import ForkServerProcess
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
@@ -43,20 +45,25 @@ class Station:
 
     The baselines of a problem are kept between its candidates. A Station is a context manager; at its end, every
     process that it started has ended. `hidden` are paths that no candidate may read, and `folder` is for the files of
-    workers.
+    workers. `process` is a fork server that the Station then owns.
     Entering the context raises EnvironmentLacking if this machine cannot judge candidates on the device.
     """
 
-    def __init__(self, device: str, settings: Settings, hidden: Sequence[Path], folder: Path) -> None:
+    def __init__(
+        self, device: str, settings: Settings, hidden: Sequence[Path], folder: Path, process: ForkServerProcess
+    ) -> None:
         self.device = selection.selected(device)
         self._settings, self._hidden, self._folder = settings, list(hidden), folder
-        self._fork_server: ForkServer | None = None
+        self._fork_server: ForkServer | None = ForkServer(process=process)
         self._sessions: dict[str, Session] = {}
         self._waiting: list[Assignment] = []
         self._current: str | None = None
 
     @phase("start")
     def __enter__(self) -> Station:
+        if not self.device.emulated:
+            # Sizing imports torch's compiler for many problems. That takes two seconds, in which the GPU starts.
+            threading.Thread(target=importlib.import_module, args=("torch._dynamo",), daemon=True).start()
         self.device.prepare()
         return self
 
@@ -135,7 +142,8 @@ class Station:
     def _session_of(self, assignment: Assignment) -> Session:
         """Returns the session of the assignment's problem, which is started if there is none."""
         if assignment.name not in self._sessions:
-            self._fork_server = self._fork_server or _fork_server_in(self._folder)
+            if self._fork_server is None:
+                self._fork_server = ForkServer(process=ForkServerProcess(parent=self._folder))
             problem = problems.load(assignment.name, assignment.problem).sized({}, emulated=self.device.emulated)
             if assignment.problem not in self._hidden:  # also from the candidates of other problems
                 self._hidden.append(assignment.problem)
@@ -163,15 +171,3 @@ def _return_free_memory() -> None:
     """Gives freed memory back to the machine. glibc keeps it otherwise: 1.9 GB after a hundred problems."""
     with suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _fork_server_in(folder: Path) -> ForkServer:
-    """Returns a new fork server whose files are in `folder`.
-
-    Only these: other temporary files, such as the lock of a GPU, must be where every run on this machine finds them.
-    """
-    before, tempfile.tempdir = tempfile.tempdir, str(folder)
-    try:
-        return ForkServer()
-    finally:
-        tempfile.tempdir = before

@@ -108,7 +108,7 @@ def test_an_evaluator_that_is_killed_is_replaced(harness: Harness, words: list[s
     suite = harness.start(*words)
     until(lambda: len(entries(harness)) >= 2, "two verdicts", 300)
     for process in started_by(harness):
-        if "kernel_harness.suite.evaluator" in process.cmdline():
+        if "kernel_harness.suite.evaluator_process" in process.cmdline():
             process.kill()
     ended = finished(suite)
 
