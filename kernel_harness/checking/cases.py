@@ -74,7 +74,11 @@ class Case:
 
     @property
     def random_parameters(self) -> bool:
-        """Returns whether this case gives the model random parameters."""
+        """Returns whether the model's parameters depend on this case's seed (`Problem.with_random_parameters`).
+
+        The constructor then draws its random numbers with this seed. A parameter that it sets to one number gets random
+        numbers near this number.
+        """
         return self.distribution == PARAMETERS
 
     @property

@@ -302,7 +302,10 @@ class Examination:
         return hypotheses.find(answer.outputs, expectation, self._reference, case)
 
     def _mutation(self, case: Case, packed: Packed, subject: Subject) -> str:
-        """Returns a sentence about an input that the last call changed and the reference does not; empty if none."""
+        """Returns a sentence about a forbidden write of the last call; empty if there was none.
+
+        The call must not change an input that the reference does not change, nor the memory just beside an input.
+        """
         after = subject.inputs_after(packed)
         changed = [i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i])]
         if changed and (blamed := [i for i in changed if i not in self._reference.changed_inputs(case)]):

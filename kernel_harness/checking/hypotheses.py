@@ -66,7 +66,12 @@ def find(
 
 
 def shows_little(outputs: Sequence[torch.Tensor], reference: Reference, case: Case) -> bool:
-    """Returns whether this shape may hide a mistake: outputs are too small, or a dimension of an input is too long."""
+    """Returns whether `find` may miss the mistake at this shape, so that a search at other shapes is useful.
+
+    That is so if the outputs together have fewer than LEAST_SHOWN elements, because few elements do not tell mistakes
+    apart. It is also so if a dimension of an input has more than `summed.MOST_INDICES` indices, because sums over such
+    a dimension are not examined.
+    """
     longest = max((n for t in reference.inputs(case).tensors for n in t.shape), default=0)
     return sum(o.numel() for o in outputs) < LEAST_SHOWN or longest > summed.MOST_INDICES
 

@@ -119,7 +119,7 @@ class Expectation:
             raise ValueError("oracle_missing must be empty, because there is an oracle")
         shapes = [e.shape for e in self.expected]
         if self.oracle is not None and [o.shape for o in self.oracle] != shapes:
-            raise ValueError("the oracle's outputs have other shapes than the reference's outputs")
+            raise ValueError("the oracle (the reference in float64) has outputs of other shapes than `expected`")
         if self.scale is None:
             return
         if len(self.scale) != len(shapes):
@@ -307,7 +307,8 @@ class _Answer:
     def shows_precision(self, i: int) -> bool:
         """Returns whether output i can show in which number format it was computed.
 
-        That needs an oracle, inputs with zero mean, and at least MIN_PRECISION_NUMEL floating-point elements.
+        That needs an oracle, inputs with zero mean, and at least MIN_PRECISION_NUMEL floating-point elements. The right
+        answer must not be all zeros, and the output must not be all rounding error (`is_noise`).
         """
         if self.expectation.oracle is None or not self.expectation.zero_mean or not self.is_inexact(i):
             return False

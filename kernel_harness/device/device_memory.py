@@ -50,9 +50,10 @@ class DeviceBuffer:
             driver.cuMemRelease(handle)  # the mapping and the descriptor keep the memory
 
     def close(self) -> None:
-        """Closes the descriptor and unmaps the memory, unless a tensor still uses it. Safe to call twice.
+        """Closes the descriptor and drops this object's reference to the memory. Safe to call twice.
 
-        The device's memory is free again once no process maps it.
+        This process unmaps the memory when the last tensor that uses it is freed. The device's memory is free again
+        once no process maps it or has a descriptor of it.
         """
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:

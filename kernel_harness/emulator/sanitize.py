@@ -91,10 +91,10 @@ class Sanitizer:
         self._runtime.emulator_sanitize_blame(ctypes.c_void_p(address))
 
     def findings(self) -> list[dict[str, Any]]:
-        """Returns all findings since the last call of `begin`, each with the file and line of its accesses.
+        """Returns the findings since the last call of `begin`, each with the file and line of its accesses.
 
-        If the line of an access is unknown, the finding has the line of the kernel launch. An uninitialised read is
-        left out if a race is found at its line, too.
+        If the line of an access is unknown, the finding has the line of the kernel launch. False alarms about barriers
+        are left out (`_is_real`). An uninitialised read is left out if a race is found at its line, too.
         """
         raw = [
             json.loads(line)

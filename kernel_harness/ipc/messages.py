@@ -288,7 +288,10 @@ class BeginProfile(Message):
 
 @dataclass(frozen=True)
 class EndProfile(Message):
-    """A request to a worker: stop the recording that BeginProfile started. The reply is LaunchCounts."""
+    """A request to a worker: stop the recording that BeginProfile started.
+
+    The reply is LaunchCounts, which has the recorded work of each kernel launch.
+    """
 
 
 @dataclass(frozen=True)

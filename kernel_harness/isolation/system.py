@@ -46,7 +46,8 @@ def number(name: str) -> int:
         return NUMBERS[platform.machine()][name]
     except KeyError:
         raise OSError(
-            f"the harness has no system call numbers for the processor architecture {platform.machine()}"
+            f"the processor architecture {platform.machine()} allows no full wall around workers: the harness has "
+            "system call numbers for x86_64 and aarch64 only"
         ) from None
 
 

@@ -105,8 +105,9 @@ class Exchange:
     def memory_for_copy(self, size: int, packed: Packed) -> torch.Tensor:
         """Returns new memory of `size` bytes that the worker cannot reach, as a flat uint8 tensor for `copy_outputs`.
 
-        The memory is on the host if the judge keeps the inputs `packed` there, because the device is short of memory.
-        Otherwise it is on the device. Raises torch.OutOfMemoryError if the device has too little free memory.
+        It is on the host if the memory for outputs is there. It is also on the host if the judge keeps the inputs
+        `packed` there, because the device is short of memory. Otherwise it is on the device. Raises
+        torch.OutOfMemoryError if the device has too little free memory.
         """
         memory = self._pieces[Purpose.OUTPUTS].bytes
         if memory.is_cuda and packed.tensors and not any(tensor.is_cuda for tensor in packed.tensors):

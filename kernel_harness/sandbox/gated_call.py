@@ -29,9 +29,10 @@ class GatedCall:
     """One timed call that begins when the judge opens the gate. The judge calls the object after it sends the request.
 
     The inputs are `packed`, and the judge copies the first `size` bytes of the memory for outputs to `copy`.
-    `fill_ms` is the time to write the inputs and to empty the device's L2 cache. Two times begin when the inputs are
-    written: `done_ms` ends when the worker's device reports the outputs, and `bracket_ms` when they are copied.
-    `exposed` says that the gate was opened before the worker reported that the call was enqueued.
+    `fill_ms` is the time to write the inputs and, if they are in the device's memory, to empty its L2 cache. If they
+    are in the host's memory, the worker empties the cache. Two times begin after `fill_ms`: `done_ms` ends when the
+    worker or its device reports the outputs, and `bracket_ms` when the judge has copied them. `exposed` says that the
+    gate was opened before the worker reported that the call was enqueued.
     """
 
     def __init__(self, exchange: Exchange, packed: Packed, timed: Timed, size: int) -> None:

@@ -210,7 +210,8 @@ class WorkerProcess:
     def _await_reply(self, deadline: float) -> None:
         """Waits until the channel can be read. Meanwhile reads what the worker prints and checks the worker's limits.
 
-        Raises TimeoutError at `deadline` (in the time of `time.monotonic`), and WorkerMisbehaved for an exceeded limit.
+        These are the limits of threads and memory (`_check_limits`); what the worker prints has no limit. Raises
+        TimeoutError at `deadline` (in the time of `time.monotonic`), and WorkerMisbehaved for an exceeded limit.
         """
         while True:
             if self._replies(min(_TICK_S, max(0.0, deadline - time.monotonic()))):

@@ -74,10 +74,10 @@ class _Workers:
     ended: dict[int, int] = field(default_factory=dict)
 
     def fork(self, descriptors: Sequence[int], folder: str) -> int:
-        """Starts a worker with its own `folder`. Returns its process number, which is that of its reaper.
+        """Forks this process, the fork server, to start a worker with its own `folder`. Returns the child's number.
 
-        `descriptors` are the worker's end of its channel, and the pipe for what it prints. The fork server's copies of
-        them are closed.
+        The child forks again: the new process is the worker, and the child stays as its reaper. `descriptors` are the
+        worker's end of its channel, and the pipe for what it prints. The fork server's copies of them are closed.
         """
         report, report_in_worker = os.pipe()
         pid = namespaces.fork() if self.kind is Kind.NAMESPACES else os.fork()
