@@ -1,7 +1,8 @@
 """Starts fork servers as forks of one process that has imported torch, which saves each 1.5 s of CPU time.
 
 Each fork server is a child process of the starter, with the working directory, variables, descriptors and session that
-it would have as a new process. Tests of the wall, of cheats and of a GPU start them as new processes.
+it would have as a new process. The starter also has the modules that the program of the fork server imports at its
+beginning, so it serves only this checkout. Tests of the wall, of cheats and of a GPU start them as new processes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if __package__:
 else:  # in the starter, whose program is this file
     import start_variables  # type: ignore[import-not-found, no-redef]
 
+_ROOT = Path(__file__).resolve().parents[2]
 _MODULE = "kernel_harness.worker.fork_server"
 _LONGEST_MESSAGE = 1 << 20
 
@@ -123,7 +125,8 @@ def _collect(*_: object) -> None:
 def _serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Answers requests until the tests end. Returns in each child, with its request and its descriptors.
 
-    The answer is the child's process ID; 0 if a variable that is read at the start has another value in this process.
+    The answer is the child's process ID. It is 0 for another checkout, and if a variable that is read at the start has
+    another value in this process.
     An empty request is answered with 0 when all children that have ended are removed.
     """
     signal.signal(signal.SIGCHLD, _collect)
@@ -136,7 +139,7 @@ def _serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
         child = 0
         if not request:
             _collect()
-        elif start_variables.same(request["environment"], os.environ):
+        elif request["cwd"] == str(_ROOT) and start_variables.same(request["environment"], os.environ):
             child = os.fork()
             if not child:
                 return request, descriptors
@@ -175,7 +178,17 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches this process too
-    import torch  # noqa: F401 - so that every fork has it
+    sys.path[0] = str(_ROOT)
+    # So that every fork has them. torch.utils.cpp_extension, which reads variables at its import, imports setuptools.
+    import psutil  # noqa: F401
+    import setuptools  # noqa: F401
+    import torch  # noqa: F401
+
+    from kernel_harness import device, isolation  # noqa: F401
+    from kernel_harness.ipc import messages  # noqa: F401
+    from kernel_harness.worker import reaper  # noqa: F401
+
+    assert not {_MODULE, "torch.utils.cpp_extension"} & sys.modules.keys()
 
     assert len([*Path("/proc/self/task").iterdir()]) == 1, "a fork would lack the threads that torch started"
     gc.freeze()  # else the first collection in each fork would copy the memory of all objects
