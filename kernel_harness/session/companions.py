@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+
+import torch
 
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
@@ -58,6 +60,23 @@ class Companions:
     def __init__(self, *, kept: bool = False) -> None:
         self.kept = kept
         self._idle: dict[str, _Idle] = {}
+        self._starting: dict[str, Future[Subject]] = {}  # ahead of their first cohort
+
+    def start_ahead(self, run: RunContext) -> None:
+        """Begins to start the processes that the next cohort needs and that are not kept. Returns at once.
+
+        Does nothing if `kept` is False. A process that cannot be started ahead, for example for lack of memory beside a
+        candidate that is checked, is started again by `running`.
+        """
+        have = self._idle.keys() | self._starting.keys()
+        missing = {name: model for name, model in _models(run).items() if name not in have}
+        if not self.kept or not missing:
+            return
+        try:
+            _ = run.reference.keeps_state  # the other threads need it, and only this one may use the reference
+        except Exception:  # the checks report a reference that fails
+            return
+        self._starting |= _begun(run, missing)
 
     @contextmanager
     def running(self, run: RunContext) -> Iterator[list[Arm]]:
@@ -69,8 +88,7 @@ class Companions:
         """
         arms: list[Arm] = []
         cohorts: dict[str, int] = {}
-        compiled = run.settings.compiled and not run.device.emulated
-        models = baselines.companions(run.problem, run.settings.baseline, compiled=compiled)
+        models = _models(run)
         try:
             for name in models:
                 if idle := self._awake(name):
@@ -94,10 +112,18 @@ class Companions:
         """Ends the kept worker processes. The next cohort starts new ones."""
         while self._idle:
             self._idle.popitem()[1].subject.close()
+        while self._starting:
+            self._starting.popitem()[1].add_done_callback(_end)
 
     def _awake(self, name: str) -> _Idle | None:
-        """Wakes up the arm's kept process and returns it; None if there is none or if the process does not answer."""
+        """Wakes up the arm's kept process and returns it; None if there is none or if the process does not answer.
+
+        A process that was started ahead counts as kept; if it is still starting, waits for it.
+        """
         idle = self._idle.pop(name, None)
+        if name in self._starting:
+            with suppress(CompanionMissing, torch.OutOfMemoryError):
+                idle = _Idle(_waited_for({name: self._starting.pop(name)})[name], 0)
         if idle is not None:
             try:
                 idle.subject.ping()
@@ -107,16 +133,33 @@ class Companions:
         return idle
 
 
-@phase("new baselines")
+def _models(run: RunContext) -> Mapping[str, ModelSource]:
+    compiled = run.settings.compiled and not run.device.emulated
+    return baselines.companions(run.problem, run.settings.baseline, compiled=compiled)
+
+
 def _all_started(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Subject]:
     """Starts a worker process for each model, in parallel. Returns the processes by the name of the arm.
 
     Raises CompanionMissing if a process cannot be started. The other processes are then ended.
     """
+    return _waited_for(_begun(run, models))
+
+
+def _begun(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Future[Subject]]:
+    """Begins to start a worker process for each model, in a thread each. The futures raise CompanionMissing."""
     if not models:
         return {}
     pool = ThreadPoolExecutor(len(models))
-    starting = {name: pool.submit(_started, run, name, model) for name, model in models.items()}
+    try:
+        return {name: pool.submit(_started, run, name, model) for name, model in models.items()}
+    finally:
+        pool.shutdown(wait=False)
+
+
+@phase("new baselines")
+def _waited_for(starting: Mapping[str, Future[Subject]]) -> dict[str, Subject]:
+    """Returns the processes when all have started. If one cannot be started, ends the others and raises its error."""
     try:
         until_done(starting.values())
         return {name: each.result() for name, each in starting.items()}
@@ -124,8 +167,6 @@ def _all_started(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str
         for each in starting.values():
             each.add_done_callback(_end)
         raise
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _end(starting: Future[Subject]) -> None:

@@ -144,9 +144,14 @@ class Session:
 
         passed: dict[str, Checked] = {}
         turn = _DeviceTurn(run)
+
+        def take_device() -> None:
+            turn.take()
+            self.companions.start_ahead(run)
+
         try:
             for batch in _batches(candidates, run.settings.baseline):
-                for checked in check_all(run, batch, turn.take, self._ahead):
+                for checked in check_all(run, batch, take_device, self._ahead):
                     wanted = checked.outcome.passed and run.settings.case is None
                     if wanted and run.facts.problem_remark != self.problem_remark:
                         run = replace(run, facts=replace(run.facts, problem_remark=self.problem_remark))

@@ -1,0 +1,84 @@
+"""The worker processes of the baselines and the sentinel, which start while the first candidate is checked."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.command import until
+from support.suites import CANDIDATE, PROBLEM, write
+
+from kernel_harness.checking.examination import CheckOutcome, Examination
+from kernel_harness.core.status import Status
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.problem import problem as problems
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.sandbox.faults import Fault
+from kernel_harness.sandbox.subject import Subject
+from kernel_harness.session.run import RunContext, SilentObserver
+from kernel_harness.session.session import Session
+from kernel_harness.session.settings import Settings
+from kernel_harness.timing.baselines import ModelSource
+
+RIGHT = Candidate("c", Path("c.py"), CANDIDATE.format(number=0, factor=2))
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    """A session that keeps the processes of the baselines, as those of a suite do."""
+    write(tmp_path, {"p.py": PROBLEM.format(factor=2)})
+    problem = problems.load("p", tmp_path / "p.py").on(emulated=True)
+    with Session(problem, Emulated(), Settings(rounds=1, jobs=1), SilentObserver()) as made:
+        made.companions.kept = True
+        yield made
+
+
+def test_the_baselines_start_while_the_first_candidate_is_checked(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, check = RunContext.load_subject, Examination.check
+    started: list[str] = []
+
+    def noted(run: RunContext, model: ModelSource) -> Subject:
+        subject = load(run, model)
+        started.append(model.class_name)
+        return subject
+
+    def waiting(examination: Examination, *words: object, **more: object) -> CheckOutcome:
+        until(lambda: len(started) == 2, "the processes have started")
+        return check(examination, *words, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RunContext, "load_subject", noted)
+    monkeypatch.setattr(Examination, "check", waiting)
+    results = [session.judge_one(RIGHT)[0] for _ in range(2)]
+
+    assert all(result.status is Status.PASSED and result.timing for result in results)
+    assert sorted(started) == ["Model", "Sentinel"]
+
+
+def test_a_baseline_that_cannot_start_beside_the_checks_is_started_again(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, count = RunContext.load_subject, itertools.count()
+
+    def failing(run: RunContext, model: ModelSource) -> Subject:
+        if model.class_name == "Model" and not next(count):
+            raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
+        return load(run, model)
+
+    monkeypatch.setattr(RunContext, "load_subject", failing)
+    result = session.judge_one(RIGHT)[0]
+
+    assert result.status is Status.PASSED and result.timing and next(count) == 2
+
+
+def test_no_baseline_starts_before_its_cohort_if_none_is_kept(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.companions.kept = False
+    monkeypatch.setattr(RunContext, "load_subject", lambda *_: pytest.fail("a baseline was started"))
+    wrong = Candidate("c", Path("c.py"), CANDIDATE.format(number=0, factor=7))
+
+    assert session.judge_one(wrong)[0].status is Status.WRONG_VALUES
