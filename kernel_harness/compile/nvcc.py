@@ -9,7 +9,7 @@ import shutil
 import site
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -258,16 +258,22 @@ def toolkit() -> Path | None:
 
     The search order is: torch's `CUDA_HOME`, the toolkit of the nvcc on the PATH, the folder of pip's wheels.
     """
-    places = [Path(cpp_extension.CUDA_HOME)] if cpp_extension.CUDA_HOME else []
+    return next((p for p in _places() if (p / "bin/nvcc").exists() and (p / "include/cuda_runtime.h").exists()), None)
+
+
+def _places() -> Iterator[Path]:
+    """Yields the folders in which a toolkit may be. The second one is known after nvcc was run, which takes 30 ms."""
+    if cpp_extension.CUDA_HOME:
+        yield Path(cpp_extension.CUDA_HOME)
     if shutil.which("nvcc"):
         # The nvcc on the PATH may be a wrapper outside the toolkit. A dry run prints the toolkit's folder, and does not
         # need the source file to exist.
         said = subprocess.run(["nvcc", "--dryrun", "nothing.cu"], capture_output=True, text=True).stderr
         top = re.search(r"^#\$ TOP=(.*)$", said, re.MULTILINE)
-        places += [Path(top[1]).resolve()] if top else []
+        if top:
+            yield Path(top[1]).resolve()
     wheels = f"nvidia/cu{_wanted().split('.')[0]}"
-    places += sorted(Path(folder) / wheels for folder in site.getsitepackages())
-    return next((p for p in places if (p / "bin/nvcc").exists() and (p / "include/cuda_runtime.h").exists()), None)
+    yield from sorted(Path(folder) / wheels for folder in site.getsitepackages())
 
 
 def _wanted() -> str:
