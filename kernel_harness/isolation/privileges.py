@@ -71,7 +71,7 @@ def _program(others_visible: bool, own_signals_only: bool) -> list[Instruction]:
     fails with EACCES.
     """
     program: list[Instruction] = [
-        (_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _AUDIT_ARCH[platform.machine()]), (_RETURN, 0, 0, _REFUSE),
+        (_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _AUDIT_ARCH.get(platform.machine(), 0)), (_RETURN, 0, 0, _REFUSE),
         (_LOAD, 0, 0, _NUMBER),
     ]  # fmt: skip
     if platform.machine() == "x86_64":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from kernel_harness.core import process_tree
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc.messages import Done, Ping
-from kernel_harness.isolation import Kind, best, bubblewrap, landlock, namespaces, system
+from kernel_harness.isolation import Kind, best, bubblewrap, landlock, namespaces, privileges, system
 from kernel_harness.sandbox.faults import Fault
 from kernel_harness.sandbox.fork_server import ForkServer, ForkServerGone
 from kernel_harness.sandbox.process import Limits, WorkerCrashed, WorkerMisbehaved, WorkerProcess
@@ -505,6 +506,13 @@ def test_only_the_filter_of_signals_keeps_a_socket_from_killing_its_owner(
         owner.kill()
 
     assert killed == (-signal.SIGKILL if ended else None)
+
+
+def test_a_processor_of_another_architecture_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OSError is what the search for a usable wall expects."""
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(OSError, match="riscv64 allows no full wall"):
+        privileges._program(others_visible=False, own_signals_only=True)
 
 
 def test_the_reason_names_the_signal_that_ended_a_worker(walled: ForkServer) -> None:
