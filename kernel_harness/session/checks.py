@@ -11,6 +11,7 @@ from functools import partial
 import psutil
 
 from kernel_harness.checking.examination import CheckOutcome, Examination
+from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import sanitize
 from kernel_harness.problem.candidate import Candidate
@@ -164,6 +165,7 @@ def _check(run: RunContext, examination: Examination, built: Future[None]) -> Ch
     return checked
 
 
+@phase("sanitizer")
 def _with_remark(run: RunContext, candidate: Candidate, outcome: CheckOutcome) -> CheckOutcome:
     """Returns the outcome with the sanitizer's finding added, if a compiled kernel failed on the emulated device.
 
