@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.compiler_log import CompileError, errors, plain_quotes, undefined_symbol
-from kernel_harness.compile.errors import BuildFailed, CompilerFailed
+from kernel_harness.compile.errors import BuildFailed, CompilerFailed, ExtensionNotBuilt
 from kernel_harness.compile.hints import Hint, hint, missing_symbol, not_bindable
 
 # The definition of a C++ function {name} of which a parameter is a pointer, but not a text. It is no kernel.
@@ -26,15 +26,17 @@ def readable_errors(file: CandidateFile, bound: Iterable[str] = ()) -> Iterator[
     """Makes the message of each BuildFailed that is raised within the context readable for the author of `file`.
 
     The message and the log of the new exception name the lines of `file`. The message for a CompilerFailed is that of
-    `compile_message`. `bound` are the names of the C++ functions that Python calls.
+    `compile_message`. `bound` are the names of the C++ functions that Python calls. An ExtensionNotBuilt takes the
+    place of a BuildFailed and of a CompilerFailed.
     """
     try:
         yield
     except CompilerFailed as failure:
         message = "\n".join(filter(None, [_pointers_message(bound, file), compile_message(failure.log, file)]))
-        raise BuildFailed(message, file.translated(failure.log)) from None
+        raise ExtensionNotBuilt(message, file.translated(failure.log)) from None
     except BuildFailed as failure:
-        raise type(failure)(file.translated(str(failure)), file.translated(failure.log)) from None
+        kind = ExtensionNotBuilt if type(failure) is BuildFailed else type(failure)
+        raise kind(file.translated(str(failure)), file.translated(failure.log)) from None
 
 
 def compile_message(log: str, file: CandidateFile) -> str:

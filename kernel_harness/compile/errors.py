@@ -17,6 +17,13 @@ class BuildFailed(Exception):
         self.log, self.final = log, final
 
 
+class ExtensionNotBuilt(BuildFailed, RuntimeError):
+    """The error that load_inline raises in a candidate if the extension cannot be built.
+
+    torch's load_inline raises RuntimeError. A candidate that catches it goes on without the extension.
+    """
+
+
 class CompilerFailed(BuildFailed):
     """The error raised if a compiler or linker fails. Its message is the first error in the output `log`."""
 

@@ -57,6 +57,33 @@ def test_a_candidate_s_process_collects_garbage(evaluator: kernel_harness.Evalua
     assert result.passed, result.reason
 
 
+FALLS_BACK = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+try:
+    load_inline(name="wrong", cpp_sources="int f();", cuda_sources="{wrong} int f() {{ return 1; }}", functions=["f"])
+except {caught}:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "caught", "status"),
+    [
+        ("nothing", "RuntimeError", kernel_harness.Status.PASSED),
+        ("nothing", "ImportError", kernel_harness.Status.BUILD_ERROR),
+        (r"#include <cusparse.h>\n", "RuntimeError", kernel_harness.Status.UNSUPPORTED),
+    ],
+)
+def test_a_candidate_may_catch_what_torch_raises_for_a_failed_build(
+    wrong: str, caught: str, status: kernel_harness.Status, evaluator: kernel_harness.Evaluator
+) -> None:
+    """What only the emulator cannot build is UNSUPPORTED all the same: on a GPU the build would not fail."""
+    result = evaluator.evaluate(FALLS_BACK.format(wrong=wrong, caught=caught) + RIGHT)
+    assert result.status is status, result.reason
+
+
 def test_a_fault_of_the_candidate_is_a_result_and_no_exception(evaluator: kernel_harness.Evaluator) -> None:
     result = evaluator.evaluate("class ModelNew:\n    oops")
     assert result.status in (kernel_harness.Status.RUNTIME_ERROR, kernel_harness.Status.LOAD_ERROR)
