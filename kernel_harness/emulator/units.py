@@ -43,12 +43,11 @@ _CPP17 = re.compile(r"-std=(?:c|gnu)\+\+(?:17|1z)")
 # Casts of pointers: only a source with such a cast can access memory through a misaligned pointer.
 _CASTS_POINTERS = re.compile(r"\breinterpret_cast\b|\*\s*\)")
 # Appended to a source, this text stops g++ at the end of the source with a fatal error. g++ then skips the functions of
-# torch's own headers, whose templates it would instantiate for 10 s after the source's last line.
+# torch's own headers, whose templates it would instantiate for 10 s after the source's last line. A source may end in
+# the middle of a declaration, with which g++ skips the next one, or in up to two blocks. So the text has it again.
 _END = "end-of-the-source"
-_STOP = f'''
-#line 1 "{_END}"
-namespace emulator_end {{ template <int n> struct Endless : Endless<n + 1> {{}}; Endless<0> endless; }}
-'''
+_ENDLESS = "namespace emulator_end { template <int n> struct Endless : Endless<n + 1> {}; Endless<0> endless; }\n"
+_STOP = f'\n#line 1 "{_END}"\n' + "}\n".join([_ENDLESS + _ENDLESS, _ENDLESS, _ENDLESS])
 
 
 class Headers(Enum):

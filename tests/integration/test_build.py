@@ -22,8 +22,9 @@ from torch.utils import cpp_extension
 from kernel_harness.compile import bindings, cache, host_compiler, light_headers, load_inline, nvcc
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.compiler_log import first_error, undefined_symbol
-from kernel_harness.compile.errors import BuildFailed
+from kernel_harness.compile.errors import BuildFailed, CompilerFailed
 from kernel_harness.compile.sources import from_arguments, options
+from kernel_harness.emulator import units
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on the PATH")
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
@@ -722,6 +723,32 @@ torch::Tensor forward(torch::Tensor x) { twice(1.0f); return x; }
 def test_an_error_in_a_template_is_found_with_torch_s_own_headers():
     with pytest.raises(BuildFailed, match="no_such_member"):
         load_inline_of(cpp_sources=FAILS_IN_A_TEMPLATE, functions=["forward"])
+
+
+# What a source ends with, and the errors that g++ finds in the source itself before it reaches the stop.
+ENDINGS = {
+    "int f() { return 1; }": [],
+    "this is no C++": ["expected unqualified-id before 'this'"],
+    "struct X { int a; }": ["expected ';' after struct definition"],
+    "int x = 5": [],
+    "int g(int a": [],
+    "int f() {": [],
+    "namespace n { int f() {": [],
+    "int f() { if (1) {": [],
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_compiler_stops_at_the_end_of_a_source_however_it_ends(ending: str, tmp_path: Path) -> None:
+    """Otherwise it would go on with torch's headers, for seconds."""
+    (tmp_path / "k.cpp").write_text(ending + units._STOP)
+    with pytest.raises(CompilerFailed) as caught:
+        host_compiler.run(["-std=c++20", "-fsyntax-only", "k.cpp"], tmp_path)
+    found, _, behind = caught.value.log.partition(units._END)
+
+    assert "fatal error: template instantiation depth" in behind
+    assert [line.split("error: ")[1] for line in found.splitlines() if "error: " in line] == ENDINGS[ending]
 
 
 @emulated
