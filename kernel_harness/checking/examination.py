@@ -119,8 +119,9 @@ class Examination:
     def build(self, *, with_constructor: bool = False) -> None:
         """Starts a worker process and executes the kernel file there, which builds its extensions.
 
-        If `with_constructor`, extensions that the model's constructor builds are built too (`_build_in_constructor`).
-        Any thread may call this method. Raises Fault if the candidate cannot be built or loaded.
+        If `with_constructor`, extensions that the model's constructor builds are built, too (`_build_in_constructor`),
+        but only if the file names a build and its execution built nothing. Any thread may call this method. Raises
+        Fault if the candidate cannot be built or loaded.
         """
         began = time.perf_counter()
         self._queue_s = began - self._queued

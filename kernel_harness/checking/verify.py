@@ -307,8 +307,9 @@ class _Answer:
     def shows_precision(self, i: int) -> bool:
         """Returns whether output i can show in which number format it was computed.
 
-        That needs an oracle, inputs with zero mean, and at least MIN_PRECISION_NUMEL floating-point elements. The right
-        answer must not be all zeros, and the output must not be all rounding error (`is_noise`).
+        That needs an oracle, inputs with zero mean, and at least MIN_PRECISION_NUMEL elements, which are floating-point
+        or complex. The right answer must have a finite element that is not zero. The output must not be all rounding
+        error (`is_noise`).
         """
         if self.expectation.oracle is None or not self.expectation.zero_mean or not self.is_inexact(i):
             return False

@@ -120,10 +120,10 @@ def arguments(
     """Returns the arguments of a call of `forward` in the `.cu` file `file`.
 
     They are `inputs`, followed by the tensors of `state` if `forward` has a parameter for each of them. `state` is the
-    state of the reference: its parameters and buffers by name, in the order of its state dict. If `known` is false, the
-    file binds its functions itself, perhaps with defaults, and any other number of parameters may be right. Otherwise
-    raises TypeError, with the line of `forward`, for another number, and if the parameters have the names of `state` in
-    another order.
+    state of the reference: its parameters and buffers by name, in the order of its state dict. If `forward` is None,
+    the arguments are `inputs`. Raises TypeError, with the line of `forward`, if the parameters have the names of
+    `state` in another order. For another number of parameters, the result depends on `known`. If `known` is true,
+    raises TypeError. If it is false, returns `inputs`: the file binds its functions itself, perhaps with defaults.
     """
     if forward is None or len(forward.parameters) == len(inputs):
         return inputs

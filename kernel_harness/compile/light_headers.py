@@ -86,10 +86,11 @@ def keep_meaning(source: str) -> bool:
 
 
 def with_fallback(light: Callable[[], _T], full: Callable[[], _T]) -> _T:
-    """Returns the result of `light`, a build with light headers. If this build fails, returns the result of `full`.
+    """Returns the result of `light`, a build with light headers. If it raises BuildFailed, returns that of `full`.
 
     `full` is the same build with torch's own headers. A BuildFailed of `light` is dropped, whatever its message, unless
-    its `final` is true. Exceptions of `full` are passed on. If light headers are switched off, only `full` runs.
+    its `final` is true. Other exceptions of `light`, and all of `full`, are passed on. If light headers are switched
+    off, only `full` runs.
     """
     if not unwanted():
         try:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 class Peaks:
     """The highest speeds of one GPU, according to its data sheet.
 
-    `bytes_per_s` is the memory bandwidth. `flops_per_s` maps each number format to its dense FLOP/s.
-    `fastest_flops_per_s` is that of the GPU's fastest number format.
+    `bytes_per_s` is the memory bandwidth. `flops_per_s` maps the name of each member of `Precision` to the GPU's dense
+    FLOP/s in this number format. `fastest_flops_per_s` is the dense FLOP/s of the GPU's fastest number format. That
+    format, for example an 8-bit one, may be missing from `flops_per_s`.
     """
 
     bytes_per_s: float

@@ -94,7 +94,8 @@ class Sanitizer:
         """Returns the findings since the last call of `begin`, each with the file and line of its accesses.
 
         If the line of an access is unknown, the finding has the line of the kernel launch. False alarms about barriers
-        are left out (`_is_real`). An uninitialised read is left out if a race is found at its line, too.
+        are left out (`_is_real`). An uninitialised read is also left out if it has the line of a race. The line of a
+        race is that of its access "here" (`_Lines.of`); the line of its access "there" does not count.
         """
         raw = [
             json.loads(line)

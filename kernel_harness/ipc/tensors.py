@@ -111,7 +111,10 @@ class Leaf:
 
 
 def checksum(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the sum of the tensor's bytes, taken as whole numbers of eight bytes: an int64 tensor on its device."""
+    """Returns the sum of the tensor's bytes, taken as whole numbers of eight bytes: an int64 tensor on its device.
+
+    Each of the last bytes that do not fill eight bytes is added as a number of its own. A sum that overflows wraps.
+    """
     data = tensor.detach().reshape(-1).view(torch.uint8)
     if data.storage_offset() % 8:
         data = data.clone()
@@ -306,6 +309,8 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     """Returns whether the tensor's elements leave no gaps and do not overlap.
 
     This holds if, with dimensions sorted by stride, each stride is the product of the sizes of the dimensions before.
+    Dimensions of size 1 are left out, because their strides have no effect. The result for a tensor without elements
+    depends on its strides, and may be False.
     """
     expected = 1
     for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):

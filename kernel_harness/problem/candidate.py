@@ -70,7 +70,8 @@ class Candidate:
 def _docstring(source: str) -> str:
     """Returns the docstring at the start of Python code, or an empty text without one.
 
-    Reads no further than that. A syntax tree of the whole file can take 2000 times the file's size.
+    The text is also empty if the docstring consists of several joined strings, or shares its line with other code.
+    Reads no further than the docstring. A syntax tree of the whole file can take memory of 2000 times the file's size.
     """
     words = (t for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type not in _BEFORE_CODE)
     try:

@@ -44,8 +44,10 @@ _LEAST_SAVED = 0.02
 
 @dataclass(frozen=True)
 class Cost:
-    """The work of one call of a model: floating-point operations, bytes of inputs and results, and torch's operators.
+    """The work of one call of a model: floating-point operations, bytes of tensors, and torch's operators.
 
+    `bytes` counts the model's inputs and the result of each operator of the call, not only the model's outputs. A
+    result that shares memory with an operand is not counted.
     If `cut` is True, the model was stopped after more than MOST_OPERATORS operators, and the call does more than these.
     `samples` is the least number of elements over which a norm takes a mean; None if no such layer was reached.
     `weight_bytes` is the size of the model's parameters, which `bytes` does not contain.
@@ -212,7 +214,9 @@ def _steps(shape: Shape) -> Iterator[list[dict[str, int]]]:
 def _fewer_groups(shape: Shape, change: Shape) -> dict[str, int]:
     """Returns smaller numbers of groups, in the ratio of `change`, so that each group of channels keeps its size.
 
-    A number of groups is a constant with "group" in its name. Returns nothing if none can be divided and stay above 1.
+    A number of groups is a constant with "group" in its name that is not in `change`. The first constant in `change`
+    gives the ratio. Returns an empty dict if no number of groups can be divided and stay above 1. Also returns an empty
+    dict if a smaller number would equal a constant that had another value.
     """
     changed = next(iter(change))
     part = shape[changed] // change[changed]

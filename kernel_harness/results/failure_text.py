@@ -64,8 +64,9 @@ _FIXES = {
 def advice(result: Result, check: Check | None) -> str:
     """Returns what to try for a failed result, or an empty text.
 
-    The advice follows the sanitizer's finding if there is one, and otherwise the pattern of the wrong elements.
-    `check` is the check that failed; None if the failure was not in the comparison of an output.
+    `check` is the check that failed; None if the failure was not in the comparison of an output. If the sanitizer has
+    a finding that explains failures (`_FOUND`), the advice is to fix this finding. Otherwise the advice is that of
+    `check`. Without a `check`, it is the tip for the first pattern in `_TIPS` that the reason of the failure matches.
     """
     found = _FOUND.match(result.remark)
     if found:

@@ -103,7 +103,9 @@ class Parent(Protocol):
     def file_bytes(self, pid: int, folder: Path) -> int:
         """Returns the bytes of the worker's files in memory. Counted only behind NAMESPACES; 0 behind any other wall.
 
-        `pid` is the worker's process number in the judge's namespace, and `folder` is the worker's own folder.
+        Files in `folder`, which is the worker's own folder, and in /dev/shm are counted. Those in /tmp are not. The
+        result is also 0 until the worker has entered the wall. `pid` is the worker's process number in the judge's
+        namespace.
         """
 
 

@@ -419,7 +419,9 @@ class Subject:
     def _fault(self, request: Message, failure: Failure) -> Exception:
         """Returns the exception for `failure`, which the worker sent in reply to `request`.
 
-        A candidate can forge the reported stage. So the stage START is accepted if and only if the request is Start.
+        A candidate can forge the reported stage. The stage must be START if the request is Start, and another stage for
+        any other request. If it is not so, returns a Fault with the status CRASHED, for a malformed message. Otherwise
+        returns CannotStart for the request Start, and Refused or a Fault for any other request.
         """
         starting = isinstance(request, messages.Start)
         if (failure.stage is Stage.START) is not starting:

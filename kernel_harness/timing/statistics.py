@@ -83,7 +83,10 @@ class Interval:
 
     @property
     def half_width(self) -> float | None:
-        """Returns half the relative width of the interval (0.005 is half a percent); None if there are no bounds."""
+        """Returns half the natural logarithm of `high` / `low`; None if there are no bounds.
+
+        For a narrow interval, this is half its relative width: 0.005 is half a percent.
+        """
         if self.low is None or self.high is None:
             return None
         return math.log(self.high / self.low) / 2

@@ -83,8 +83,9 @@ def done(measured: Measurements, stop: Stop, elapsed_s: float) -> bool:
 def settled(measured: Measurements, stop: Stop) -> set[str]:
     """Returns the names of candidates whose speedup is known precisely enough that no further round needs them.
 
-    A slow candidate then does not prolong the rounds that a fast one still needs. The set is empty after a number of
-    rounds that is not in LOOKS. It does not contain a candidate that is the baseline of the others.
+    A slow candidate then does not prolong the rounds that a fast one still needs. The set does not contain a candidate
+    that is the baseline of the others. The set is empty after a number of rounds that is not in LOOKS. It is also empty
+    if `stop` fixes the number of rounds, or while further worker processes are needed (`_needs_more_processes`).
     """
     if stop.rounds is not None or len(measured.rounds) not in LOOKS or _needs_more_processes(measured, stop):
         return set()
