@@ -151,6 +151,24 @@ __global__ void unchanged(const float* x, const volatile float* v, float* y, int
     y[threadIdx.x] = sum;
 }
 
+__global__ void merged(float* y) {
+    __shared__ float whole[32][4], padded[32][33], pair[64];
+    for (int i = 0; i < 32; ++i) padded[i][threadIdx.x] = 1.f;
+    for (int i = 0; i < 4; ++i) whole[threadIdx.x][i] = 1.f;
+    for (int i = 0; i < 2; ++i) pair[threadIdx.x * 2 + i] = 1.f;
+    __syncthreads();
+    float sum = 0.f;
+    for (int i = 0; i < 4; ++i) sum += whole[threadIdx.x][i];
+    for (int i = 0; i < 32; ++i) sum += padded[threadIdx.x][i];
+    for (int i = 0; i < 2; ++i) sum += pair[threadIdx.x * 2 + i];
+    __syncthreads();
+    for (int i = 0; i < 4; ++i) {
+        sum += whole[31][i];
+        padded[i][threadIdx.x] = sum;  // may change what is loaded next
+    }
+    y[threadIdx.x] = sum;
+}
+
 torch::Tensor run(torch::Tensor input) {
     auto from = torch::zeros({200000}, input.options()), to = torch::zeros({200000}, input.options());
     const float* x = from.data_ptr<float>();
@@ -174,6 +192,7 @@ torch::Tensor run(torch::Tensor input) {
     functions<<<1, 32>>>(x, y);
     some_equal<<<1, 32>>>(y);
     unchanged<<<1, 32>>>(x, x + 128, y, 5);
+    merged<<<1, 32>>>(y);
     copy<<<100, 1024>>>(x, y);
     return to;
 }
@@ -202,7 +221,7 @@ def planted(fork_server: ForkServer) -> dict[str, Recorded]:
     """The recorded launches of PLANTED by kernel. Only one of two equal launches is recorded."""
     candidate = Candidate("planted", Path("planted.py"), PLANTED)
     found = profile.counted(lookup.problem(str(PROBLEM), ROOT), candidate, fork_server, lambda text: None)[2]
-    assert len(found) == len({each.launch.kernel for each in found}) == 18
+    assert len(found) == len({each.launch.kernel for each in found}) == 19
     return {each.launch.kernel: each for each in found}
 
 
@@ -309,11 +328,12 @@ def test_tiled_is_without_conflicts(shipped: Callable[[str], Recorded]) -> None:
 def test_tiled_pretransposed_reads_rows_of_both_copies(shipped: Callable[[str], Recorded]) -> None:
     product = shipped("tiled_pretransposed")
     assert sectors(product, "P[") == sectors(product, "Q[") == sectors(product, "C[", Kind.STORE) == (4, 4)
-    assert wavefronts(product, "tile_P[y][k]") == (1, 1)  # one word
+    assert wavefronts(product, "tile_P[y][k]") == (2, 2)  # four words, which is one load of all lanes
     assert wavefronts(product, "tile_Q[k][x]") == (1, 1)  # 32 neighbouring words
     # 16 blocks of 32 warps, and 2 steps of 32 k.
     assert sums(product, "P[", Kind.LOAD).requests == 16 * 32 * 2
-    assert sums(product, "tile_P[y][k]", Kind.LOAD).requests == 16 * 32 * 64
+    assert sums(product, "tile_P[y][k]", Kind.LOAD).requests == 16 * 32 * 64 / 4
+    assert sums(product, "tile_Q[k][x]", Kind.LOAD).requests == 16 * 32 * 64
 
 
 @pytest.mark.slow
@@ -451,6 +471,21 @@ def test_a_load_in_a_loop_that_reads_the_same_again_counts_once(planted: dict[st
     assert sums(unchanged, "x[threadIdx.x]", Kind.LOAD).requests == 1
     assert sums(unchanged, "v[threadIdx.x]", Kind.LOAD).requests == 5
     assert sums(unchanged, "x[64]", Kind.LOAD).requests == 5
+
+
+@pytest.mark.slow
+def test_neighbouring_accesses_to_shared_memory_are_merged(planted: dict[str, Recorded]) -> None:
+    """As far as the alignment is known, and nothing is written in between."""
+    merged = planted["merged"]
+    for kind in (Kind.LOAD, Kind.STORE):
+        row = sums(merged, "whole[threadIdx.x][i]", kind)
+        assert (row.requests, row.asked_bytes) == (1, 32 * 16)
+        # A lane has 8 bytes, and the next lane the next 8.
+        assert sums(merged, "pair[threadIdx.x * 2 + i]", kind).requests == 1
+    # Rows of 33 words begin at any word. Their columns are without conflicts.
+    assert sums(merged, "padded[threadIdx.x][i]", Kind.LOAD).requests == 32
+    assert wavefronts(merged, "padded[threadIdx.x][i]") == (1, 1)
+    assert sums(merged, "whole[31][i]", Kind.LOAD).requests == 4
 
 
 @pytest.mark.slow

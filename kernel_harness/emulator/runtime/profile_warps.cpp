@@ -39,6 +39,7 @@ unsigned BlockRecord::instruction_of(const Instruction& instruction) {
   const auto [found, fresh] = instruction_of_.try_emplace(instruction, static_cast<unsigned>(instructions_.size()));
   if (fresh) {
     instructions_.push_back(instruction);
+    alone_.push_back(false);
     for (Warp& warp : warps_) {
       warp.accessed.emplace_back();
       warp.loaded.emplace_back();
@@ -77,6 +78,7 @@ void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t by
     }
   }
   const unsigned index = instruction_of({site, space, kind_of(access)});
+  alone_[index] = access != Access::kLoad && access != Access::kStore;
   if (access == Access::kLoad && repeats(warp.loaded[index][number], {address, lane.writes})) return;
   if (!only_reads(access)) ++lane.writes;
   // A GPU splits an access to a larger object into instructions of equal size.
@@ -138,6 +140,7 @@ bool BlockRecord::run_to_request(Warp& warp, Request& request, unsigned& instruc
       request.address[i] = each.address;
       ++lane.next;
     });
+    if (event.order == kMeeting) warp.wide.end();  // a shuffle or vote
     if (event.bytes == kNothing) continue;
     instruction = event.index;
     if (event.bytes != kStep) return true;
@@ -180,6 +183,16 @@ void BlockRecord::add_request(const Instruction& instruction, const Request& req
   }
 }
 
+// Requests to shared memory are added when the warps have been run again, because they may be parts of wide ones.
+void BlockRecord::add_shared(Warp& warp, unsigned index, const Request& request) {
+  if (alone_[index]) {
+    warp.wide.end();
+    add_request(instructions_[index], request);
+  } else {
+    warp.wide.add(request, index, instructions_[index].kind);
+  }
+}
+
 // The warps take turns after each request, as those of a GPU may, so their requests go through the cache in this order.
 void BlockRecord::settle() {
   Request request;
@@ -189,9 +202,18 @@ void BlockRecord::settle() {
     for (Warp& warp : warps_)
       if (run_to_request(warp, request, instruction)) {
         more = true;
-        add_request(instructions_[instruction], request);
+        if (instructions_[instruction].space == Space::kShared) {
+          add_shared(warp, instruction, request);
+        } else {
+          add_request(instructions_[instruction], request);
+        }
       }
   }
+  std::vector<WideAccesses::Run> runs;
+  for (Warp& warp : warps_) warp.wide.take(runs);
+  widen(
+    runs, [&](unsigned index, const Request& wide) { add_request(instructions_[index], wide); },
+    [&](unsigned index, std::uint64_t threads) { sums[instructions_[index]].threads += threads; });
   std::uint64_t most = 0;
   for (Warp& warp : warps_) {
     add_unrecorded(warp);

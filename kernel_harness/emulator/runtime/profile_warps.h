@@ -17,6 +17,7 @@
 #include "emulator/scheduler.h"
 #include "profile_accesses.h"
 #include "profile_cache.h"
+#include "profile_wide.h"
 
 namespace emulator::profile {
 
@@ -85,6 +86,7 @@ class BlockRecord {
     std::vector<ByLane> accessed, stepped;  // how often since the last barrier, by instruction and by basic block
     std::vector<std::array<Load, kWarpSize>> loaded;  // by instruction
     std::uint64_t executed = 0;             // basic blocks since the last barrier
+    WideAccesses wide;                      // its accesses to shared memory since the last barrier
   };
 
   static std::uint64_t order_of(const Lane& lane, const void* site);
@@ -94,10 +96,12 @@ class BlockRecord {
   bool run_to_request(Warp& warp, Request& request, unsigned& instruction);
   void add_unrecorded(Warp& warp);
   void add_request(const Instruction& instruction, const Request& request);
+  void add_shared(Warp& warp, unsigned index, const Request& request);
 
   std::vector<Warp> warps_;
   std::map<Instruction, unsigned> instruction_of_;
   std::vector<Instruction> instructions_;
+  std::vector<bool> alone_;  // by instruction: volatile and atomic accesses are not merged
   std::map<const void*, unsigned> step_of_;
   std::vector<const void*> sites_;  // of the basic blocks
   std::vector<Executed> executed_;  // by basic block
