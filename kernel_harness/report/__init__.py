@@ -114,8 +114,8 @@ def _table(folder: Path, name: str, device: str, root: Path) -> str:
     table = leaderboard.rank(results, _at_usual_shape(problem, results).shape)
     if table.empty:
         raise UserError(
-            f"there are no results of {name} on {device} at the problem's usual shape in {folder}; a run at that "
-            "shape on that device stores some"
+            f"there are no results of {name} on {device} at the problem's usual shape in {folder}; a run on "
+            "that device stores some, unless --shape names another shape"
         )
     return leaderboard.render(table, "github")
 
