@@ -13,7 +13,7 @@ import torch
 from support.emulated_process import emulated, extension, inside, load_inline  # noqa: F401 - a fixture
 
 from kernel_harness.compile import nvcc
-from kernel_harness.compile.errors import BuildFailed, NoCompiler, UnsupportedConstruct
+from kernel_harness.compile.errors import BuildFailed, ExtensionNotBuilt, NoCompiler, UnsupportedConstruct
 from kernel_harness.compile.sources import Sources
 from kernel_harness.emulator import strict
 
@@ -82,7 +82,7 @@ def build(cuda: str, **keywords: object) -> ModuleType:
     )  # fmt: skip
 
 
-def failure(cuda: str, kind: type[Exception] = BuildFailed) -> str:
+def failure(cuda: str, kind: type[Exception] = ExtensionNotBuilt) -> str:
     """The message of a build that fails."""
     with pytest.raises(kind) as caught:
         build(cuda)
