@@ -169,6 +169,29 @@ __global__ void merged(float* y) {
     y[threadIdx.x] = sum;
 }
 
+__global__ void by_chance(float* y) {
+    __shared__ float row[128];
+    for (int i = 0; i < 4; ++i) row[i * 32 + threadIdx.x] = 1.f;
+    float sum = 0.f;
+    for (int s = 4; s > 0; s /= 2) {
+        __syncthreads();
+        sum += row[threadIdx.x * 2];
+        sum += row[threadIdx.x * 2 + s];  // a neighbour in the last step only
+    }
+    y[threadIdx.x] = sum;
+}
+
+__global__ void half_a_warp(float* y) {
+    __shared__ float step[4];
+    if (threadIdx.x < 4) step[threadIdx.x] = 1.f;
+    float sum = 0.f;
+    for (int i = 0; i < 4; ++i) {
+        __syncwarp();
+        sum += step[i];
+    }
+    y[threadIdx.x] = sum;
+}
+
 torch::Tensor run(torch::Tensor input) {
     auto from = torch::zeros({200000}, input.options()), to = torch::zeros({200000}, input.options());
     const float* x = from.data_ptr<float>();
@@ -193,6 +216,8 @@ torch::Tensor run(torch::Tensor input) {
     some_equal<<<1, 32>>>(y);
     unchanged<<<1, 32>>>(x, x + 128, y, 5);
     merged<<<1, 32>>>(y);
+    by_chance<<<1, 32>>>(y);
+    half_a_warp<<<1, 16>>>(y);
     copy<<<100, 1024>>>(x, y);
     return to;
 }
@@ -221,7 +246,7 @@ def planted(fork_server: ForkServer) -> dict[str, Recorded]:
     """The recorded launches of PLANTED by kernel. Only one of two equal launches is recorded."""
     candidate = Candidate("planted", Path("planted.py"), PLANTED)
     found = profile.counted(lookup.problem(str(PROBLEM), ROOT), candidate, fork_server, lambda text: None)[2]
-    assert len(found) == len({each.launch.kernel for each in found}) == 19
+    assert len(found) == len({each.launch.kernel for each in found}) == 21
     return {each.launch.kernel: each for each in found}
 
 
@@ -486,6 +511,18 @@ def test_neighbouring_accesses_to_shared_memory_are_merged(planted: dict[str, Re
     assert sums(merged, "padded[threadIdx.x][i]", Kind.LOAD).requests == 32
     assert wavefronts(merged, "padded[threadIdx.x][i]") == (1, 1)
     assert sums(merged, "whole[31][i]", Kind.LOAD).requests == 4
+
+
+@pytest.mark.slow
+def test_accesses_that_are_neighbours_at_times_are_not_merged(planted: dict[str, Recorded]) -> None:
+    by_chance = planted["by_chance"]
+    for text in ("row[threadIdx.x * 2]", "row[threadIdx.x * 2 + s]"):
+        assert sums(by_chance, text, Kind.LOAD).requests == 3
+
+
+@pytest.mark.slow
+def test_a_warp_operation_of_all_threads_of_a_small_block_ends_a_wide_access(planted: dict[str, Recorded]) -> None:
+    assert sums(planted["half_a_warp"], "step[i]", Kind.LOAD).requests == 4
 
 
 @pytest.mark.slow

@@ -208,7 +208,7 @@ void launched(const Launch& launch) {
   const std::uint64_t threads = volume(launch.block), warps = (threads + kWarpSize - 1) / kWarpSize;
   const std::uint64_t most = alone ? kOnlyRun : std::max(kLeastBlocks, kMostWarps / std::max<std::uint64_t>(warps, 1));
   const std::vector<std::uint64_t> blocks = spread(volume(launch.grid), most);
-  for (const std::uint64_t number : blocks) now.records.push_back(std::make_unique<BlockRecord>(number, warps, l1_of_block(threads)));
+  for (const std::uint64_t number : blocks) now.records.push_back(std::make_unique<BlockRecord>(number, threads, l1_of_block(threads)));
   now.only = alone ? blocks : spread(volume(launch.grid), volume(launch.grid));
   now.ran_blocks = now.only.size();
   now.sampled_blocks = now.records.size();
@@ -221,8 +221,7 @@ void met_at_barrier() {
 
 void met_in_warp(unsigned first, std::uint32_t lanes) {
   add(counted.back().warp_operations);
-  if (lanes != ~0u) return;  // threads that meet without others are together at this place anyway
-  if (BlockRecord* record = running_record()) record->meet(first);
+  if (BlockRecord* record = running_record()) record->meet(first, lanes);
 }
 
 // Counts one access. An access to a kernel's local variable is in neither device nor shared memory and is not counted.

@@ -103,7 +103,9 @@ void BlockRecord::step(unsigned thread, const void* site) {
 
 void BlockRecord::change_depth(unsigned thread, int change) { warps_[thread / kWarpSize].lanes[thread % kWarpSize].depth += change; }
 
-void BlockRecord::meet(unsigned first) {
+void BlockRecord::meet(unsigned first, std::uint32_t lanes) {
+  const std::uint64_t in_warp = std::min<std::uint64_t>(threads_ - first, kWarpSize);
+  if (static_cast<std::uint64_t>(std::popcount(lanes)) != in_warp) return;  // threads that meet without others are together at this place anyway
   for (Lane& lane : warps_[first / kWarpSize].lanes) {
     lane.events.push_back({kMeeting, 0, 0, kNothing});
     ++lane.writes;  // of other threads
@@ -212,7 +214,7 @@ void BlockRecord::settle() {
   std::vector<WideAccesses::Run> runs;
   for (Warp& warp : warps_) warp.wide.take(runs);
   widen(
-    runs, [&](unsigned index, const Request& wide) { add_request(instructions_[index], wide); },
+    neighbours_.split(runs), [&](unsigned index, const Request& wide) { add_request(instructions_[index], wide); },
     [&](unsigned index, std::uint64_t threads) { sums[instructions_[index]].threads += threads; });
   std::uint64_t most = 0;
   for (Warp& warp : warps_) {

@@ -32,8 +32,8 @@ struct Executed {
 // the call at its start.
 class BlockRecord {
  public:
-  // The block has `warps` warps and `l1_bytes` of the L1 cache.
-  BlockRecord(std::uint64_t number, std::uint64_t warps, std::size_t l1_bytes) : number(number), warps_(warps), l1_(l1_bytes) {}
+  // The block has `threads` threads and `l1_bytes` of the L1 cache.
+  BlockRecord(std::uint64_t number, std::uint64_t threads, std::size_t l1_bytes) : number(number), threads_(threads), warps_((threads + kWarpSize - 1) / kWarpSize), l1_(l1_bytes) {}
 
   // Records an access of a thread, whose number in the block is `thread`.
   void record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site);
@@ -41,8 +41,8 @@ class BlockRecord {
   void step(unsigned thread, const void* site);
   // Records that a thread calls a function (1) or returns from one (-1).
   void change_depth(unsigned thread, int change);
-  // All threads of the warp whose first thread is `first` met in a warp operation.
-  void meet(unsigned first);
+  // The threads in `lanes` of the warp whose first thread is `first` met in a warp operation.
+  void meet(unsigned first, std::uint32_t lanes);
   // Runs the warps again and adds what they do to the sums. The threads of the block have met at a barrier, or have ended.
   void settle();
   // Settles and frees memory, because another block runs now where this block ran.
@@ -98,7 +98,9 @@ class BlockRecord {
   void add_request(const Instruction& instruction, const Request& request);
   void add_shared(Warp& warp, unsigned index, const Request& request);
 
+  const std::uint64_t threads_;
   std::vector<Warp> warps_;
+  Neighbours neighbours_;
   std::map<Instruction, unsigned> instruction_of_;
   std::vector<Instruction> instructions_;
   std::vector<bool> alone_;  // by instruction: volatile and atomic accesses are not merged

@@ -86,6 +86,29 @@ void WideAccesses::take(std::vector<Run>& to) {
   runs_.clear();
 }
 
+std::vector<WideAccesses::Run> Neighbours::split(const std::vector<WideAccesses::Run>& runs) {
+  for (const WideAccesses::Run& run : runs)
+    for (std::size_t i = 0; i < run.indices.size(); ++i) {
+      ++times_[run.indices[i]];
+      if (i && run.indices[i] != run.indices[i - 1]) ++together_[{run.indices[i - 1], run.indices[i]}];
+    }
+  const auto always = [&](unsigned a, unsigned b) {
+    if (a == b) return true;
+    const std::uint64_t together = together_[{a, b}];
+    return together == times_[a] || together == times_[b];
+  };
+  std::vector<WideAccesses::Run> parts;
+  for (const WideAccesses::Run& run : runs)
+    for (std::size_t i = 0; i < run.indices.size(); ++i) {
+      if (!i || !always(run.indices[i - 1], run.indices[i])) {
+        parts.push_back({run.first, {}});
+        for_lanes(run.first.lanes, [&](unsigned lane) { parts.back().first.address[lane] += i * run.first.bytes; });
+      }
+      parts.back().indices.push_back(run.indices[i]);
+    }
+  return parts;
+}
+
 void widen(const std::vector<WideAccesses::Run>& runs, const std::function<void(unsigned, const Request&)>& each, const std::function<void(unsigned, std::uint64_t)>& merged) {
   std::map<unsigned, Beginning> known;
   for (const WideAccesses::Run& run : runs)

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "profile_accesses.h"
@@ -47,6 +49,18 @@ class WideAccesses {
 
   std::vector<Family> families_;
   std::vector<Run> runs_;
+};
+
+// Which instructions of a block access neighbours. nvcc merges two instructions only if it knows that they always do: the
+// loads of `x[i]` and `x[i + s]` are neighbours while `s` is 1, and are not merged.
+class Neighbours {
+ public:
+  // Adds runs of the block, and splits them between instructions that were not always neighbours so far.
+  std::vector<WideAccesses::Run> split(const std::vector<WideAccesses::Run>& runs);
+
+ private:
+  std::map<unsigned, std::uint64_t> times_;                           // requests, by instruction
+  std::map<std::pair<unsigned, unsigned>, std::uint64_t> together_;  // of two different instructions, as neighbours
 };
 
 // Calls `each` with the number of an instruction and a request, for all requests that nvcc makes of the runs of a block.
