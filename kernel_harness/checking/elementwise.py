@@ -103,7 +103,7 @@ def _measure_finite(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) 
     for out, reference, narrow in pieces(got, want, truth):
         true = narrow.to(torch.float64)  # differences are then computed in float64, on a GPU without copies
         error = out - true
-        reference_error = torch.zeros((), dtype=torch.float64).to(got.device) if want is truth else reference - true
+        reference_error = error.new_zeros(()) if want is truth else reference - true
         count = true.count_nonzero().to(torch.float64)
         found.append(torch.stack([norm(error, math.inf), norm(error), norm(reference_error), norm(true), count]))
     of_pieces = torch.stack(found).cpu()  # the only time that the host waits for a GPU
@@ -218,8 +218,8 @@ def all_finite(tensor: torch.Tensor) -> bool:
         return True
     if tensor.element_size() == 1:  # torch implements few operators for float8
         return bool(tensor.float().isfinite().all())
-    pieces = tensor.reshape(-1).split(_PIECE)
-    return bool(torch.stack([torch.linalg.vector_norm(piece, math.inf) for piece in pieces]).isfinite().all())
+    norms = [torch.linalg.vector_norm(piece, math.inf) for piece in tensor.reshape(-1).split(_PIECE)]
+    return bool(torch.stack(norms).isfinite().all())
 
 
 def count(mask: torch.Tensor) -> int:

@@ -60,10 +60,11 @@ class ForkServer:
         nothing if the last call had the same arguments and environment.
         """
         paths = tuple(str(path.absolute()) for path in hidden)
-        wanted = device, allowed(), set(paths)
+        environment = allowed()
+        wanted = device, environment, set(paths)
         if self._prepared == (*wanted, self._kind):
             return
-        self._ask(PrepareDevice(device, allowed()), Done, timeout_s=300)
+        self._ask(PrepareDevice(device, environment), Done, timeout_s=300)
         while True:
             self._ask(SetWall(self._kind, paths), Done)
             try:

@@ -68,9 +68,11 @@ class Companions:
         Does nothing if `kept` is False. A process that cannot be started ahead, for example for lack of memory beside a
         candidate that is checked, is started again by `running`.
         """
+        if not self.kept:
+            return
         have = self._idle.keys() | self._starting.keys()
         missing = {name: model for name, model in _models(run).items() if name not in have}
-        if not self.kept or not missing:
+        if not missing:
             return
         try:
             _ = run.reference.keeps_state  # the other threads need it, and only this one may use the reference

@@ -76,16 +76,11 @@ def unseen_by_device(rounds: Sequence[Round], arm: str, baseline: str, *, on_hos
 
 
 def _differences_ms(rounds: Sequence[Round], arm: str, baseline: str, on_host: bool) -> list[float]:
-    found = [_beyond_ms(r, arm, baseline, on_host) for r in rounds if r.rejected is None]
-    return [ms for ms in found if ms is not None]
-
-
-def _beyond_ms(r: Round, arm: str, baseline: str, on_host: bool) -> float | None:
-    """Returns what the judge's bracket of the arm's call shows beyond the baseline's; None if one is not known."""
-    around_ms = _around_ms(r, baseline, on_host)
-    if arm not in r.brackets_ms or around_ms is None:
-        return None
-    return r.brackets_ms[arm] - r.samples_ms[arm] - around_ms
+    return [
+        r.brackets_ms[arm] - r.samples_ms[arm] - around_ms
+        for r in rounds
+        if r.rejected is None and arm in r.brackets_ms and (around_ms := _around_ms(r, baseline, on_host)) is not None
+    ]
 
 
 def _until_done_ms(r: Round, arm: str, baseline: str) -> float | None:

@@ -290,8 +290,8 @@ def _has_short_calls(cohort: Cohort, arm: Arm) -> bool:
 
     The first call of a model that is built anew for each call could cost a minute, so such a model has no short calls.
     """
-    last = [*cohort.warmup, *cohort.rounds][-1:]
-    ms = last[0].samples_ms.get(arm.name) if last else None
+    before = cohort.rounds or cohort.warmup
+    ms = before[-1].samples_ms.get(arm.name) if before else None
     return ms is not None and ms < _FEW_CALLS_MS and not arm.begins_on_host and not arm.subject.renews_model
 
 
