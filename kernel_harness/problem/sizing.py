@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import combinations
@@ -321,7 +321,7 @@ class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow to
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        result = _quick(func, args)
+        result = None if kwargs and "dtype" in kwargs else _quick(func, args)
         if result is None:
             result = func(*args, **(kwargs or {}))
         self.operators += 1
@@ -358,34 +358,63 @@ def _samples(func: Any, args: tuple[Any, ...]) -> int:
 # of two arguments have them if the second is a number, or a tensor that fits. With an underscore at the end of their
 # name, they change the first argument.
 _OF_ONE = frozenset(
-    ("abs", "elu", "exp", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "mish", "neg", "relu",
+    ("abs", "elu", "exp", "gelu", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log", "mish", "neg", "relu",
      "sigmoid", "silu", "softplus", "sqrt", "tanh")
 )  # fmt: skip
-_OF_TWO = frozenset(("add", "sub", "mul", "div"))
+_OF_TWO = frozenset(("add", "sub", "mul", "div", "pow"))
 
 
 def _quick(func: Any, args: tuple[Any, ...]) -> Any:
     """Returns the result of some operators on the device `meta`; None for another operator or unusual arguments.
 
     On this device, torch runs them as Python functions that take up to 1.5 ms, and a network has hundreds of them. The
-    first activation function imports torch's compiler, which takes a second.
+    first activation function imports torch's compiler or sympy, which takes one to two seconds.
     """
     aten, first = torch.ops.aten, args[0] if args else None
     if not isinstance(first, torch.Tensor) or first.device.type != "meta" or not first.is_floating_point():
         return None
     if func is aten.native_batch_norm.default and first.ndim > 1 and _of_length(first.shape[1], args[1:5]):
-        of_channel = first.new_empty(first.shape[1])
-        return torch.empty_like(first), of_channel, of_channel
+        of_channel = _of_shape(first, (first.shape[1],))
+        return _like(first), of_channel, of_channel
+    if func is aten.native_group_norm.default and first.ndim > 1:
+        _, weight, bias, batch, channels, _, groups, _ = args
+        if first.shape[:2] == (batch, channels) and _of_length(channels, (weight, bias)) and channels % groups == 0:
+            of_group = _of_shape(first, (batch, groups))
+            return _like(first), of_group, of_group
+    if func is aten.mean.dim and (kept := _without(first.shape, *args[1:])) is not None:
+        return _of_shape(first, kept)
+    if func is aten._softmax.default and args[2] is False and first.ndim and -first.ndim <= args[1] < first.ndim:
+        return _like(first)
     if func is aten.addmm.default:
         (rows, inner), (same, columns) = args[1].shape, args[2].shape
         fits = inner == same and first.shape in ((columns,), (rows, columns))
         if fits and first.dtype == args[1].dtype == args[2].dtype:
-            return first.new_empty(rows, columns)
+            return _of_shape(first, (rows, columns))
     name = func._overloadpacket.__name__
     kind = name.removesuffix("_")
-    if kind in _OF_ONE or (kind in _OF_TWO and _fits(args[1], first)):
-        return torch.empty_like(first) if name == kind else first
+    bounded = func in (aten.clamp.default, aten.clamp_min.default) and any(bound is not None for bound in args[1:])
+    if bounded or kind in _OF_ONE or (kind in _OF_TWO and _fits(args[1], first)):
+        return _like(first) if name == kind else first
     return None
+
+
+def _without(shape: Sequence[int], reduced: Sequence[int] | None, keep: bool = False) -> list[int] | None:
+    """Returns a shape after a reduction over the dimensions `reduced`; None if one does not exist or comes twice."""
+    if not reduced or any(not -len(shape) <= dim < len(shape) for dim in reduced):
+        return None
+    gone = {dim % len(shape) for dim in reduced}
+    if len(gone) < len(reduced):
+        return None
+    return [1 if dim in gone else size for dim, size in enumerate(shape) if keep or dim not in gone]
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns an empty tensor like this one on the device `meta`. `torch.empty_like` imports sympy there."""
+    return _of_shape(tensor, tensor.shape) if tensor.is_contiguous() else torch.empty_like(tensor)
+
+
+def _of_shape(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    return torch.empty(shape, dtype=like.dtype, device="meta")
 
 
 def _fits(other: Any, first: torch.Tensor) -> bool:
