@@ -9,13 +9,13 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Generic, TypeVar
 
 import psutil
 import torch
 
-from kernel_harness.checking import drawn_shapes
+from kernel_harness.checking import batch_slices, drawn_shapes
 from kernel_harness.checking.elementwise import all_finite
 from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.checking.verify import Expectation, unchanged
@@ -38,6 +38,12 @@ _KEPT_SHARE = 1 / 32
 _AMPLE = 4
 # The judge keeps its tensors in the host's memory only if more than _AMPLE_ON_HOST times these bytes are available.
 _AMPLE_ON_HOST = 6
+
+# Where inputs and outputs take more than _SLICED_BYTES, the float64 answer is computed for slices of about that size of
+# the batch, if that is possible (`Reference._slices`). On a GPU of which _WHOLE times these bytes are free, the whole
+# batch is faster: in float64 a call takes twice the bytes, and what the model needs in between.
+_SLICED_BYTES = 1 << 30
+_WHOLE = 3
 
 # Inputs are sparse where the reference computes at most _FEW numbers from more than _MANY times as many bytes. In such
 # a sum, a number that is left out makes a difference far below the tolerance.
@@ -216,6 +222,7 @@ class Reference:
         self._inputs: _Kept[Packed] = _Kept()
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept()
         self._float32, self._float64 = UnchangedModel(), UnchangedModel()
+        self._not_in_slices: set[tuple[str, int | None]] = set()
         self._call_changes_model: bool | None = None  # None before the first trial
 
     def note_free_memory(self) -> None:
@@ -443,7 +450,7 @@ class Reference:
         if self._is_short(problem):
             expected = [_on_host(each) for each in expected]
         # Only the limits of other distributions than the problem's own use the scale.
-        oracle = self._oracle(problem, packed, scaled=distribution != OWN)
+        oracle = self._oracle(problem, packed, expected, scaled=distribution != OWN)
         if oracle.outputs is not None and [o.shape for o in oracle.outputs] != [e.shape for e in expected]:
             oracle = _Oracle(None, missing="the reference's outputs have other shapes in float64")
         if self._is_short(problem):
@@ -452,7 +459,7 @@ class Reference:
             oracle = replace(oracle, outputs=oracle.outputs and tuple(map(_on_host, oracle.outputs)))
 
         def changed(change: Change) -> tuple[torch.Tensor, ...] | None:
-            return self._oracle(problem, packed, change=change).outputs
+            return self._oracle(problem, packed, expected, change=change).outputs
 
         looked_for = not (timed and self._allowed is not None)
         dtype = next((t.dtype for t in expected if t.is_floating_point()), torch.float32)
@@ -470,17 +477,23 @@ class Reference:
         )
 
     def _oracle(
-        self, problem: Problem, packed: Packed, *, scaled: bool = False, change: Change | None = None
+        self,
+        problem: Problem,
+        packed: Packed,
+        expected: Sequence[torch.Tensor],
+        *,
+        scaled: bool = False,
+        change: Change | None = None,
     ) -> _Oracle:
         """Returns the reference's outputs in float64, computed on the device, or on the CPU if its memory is too small.
 
-        If `scaled`, the scale is computed too. With `change`, inputs and weights are rounded first, as units that
-        multiply numbers of a shorter format do.
+        `expected` are the reference's outputs in float32. If `scaled`, the scale is computed too. With `change`, inputs
+        and weights are rounded first, as units that multiply numbers of a shorter format do.
         The cached answers are freed before the attempt on the CPU. Without that attempt, a candidate that fills the
         device's memory could switch off the precision check.
         """
         try:
-            return self._oracle_on(self.device, problem, packed, scaled, change)
+            return self._oracle_on(self.device, problem, packed, scaled, change, expected)
         except MemoryError:
             self._expectations.clear()
             self._float64.clear()
@@ -492,28 +505,75 @@ class Reference:
         except MemoryError as error:
             return _Oracle(None, missing=f"there is too little memory for the reference in float64 ({error})")
 
-    def _oracle_on(self, device: str, problem: Problem, packed: Packed, scaled: bool, change: Change | None) -> _Oracle:
+    def _oracle_on(
+        self,
+        device: str,
+        problem: Problem,
+        packed: Packed,
+        scaled: bool,
+        change: Change | None,
+        expected: Sequence[torch.Tensor] = (),
+    ) -> _Oracle:
         """Returns the reference's outputs in float64, computed on `device`.
 
-        Raises MemoryError if the memory of `device` is too small.
+        With the float32 outputs `expected`, they are computed in slices where that is possible. Raises MemoryError if
+        the memory of `device` is too small.
         """
         with _memory_errors():
             try:
-                outputs = self._in_float64(device, problem, packed, change)
+                slices = self._slices(problem, packed, expected)
+                outputs = self._in_float64(device, problem, packed, change, slices)
             except Exception as error:
                 if _is_out_of_memory(error):
                     raise
                 return _Oracle(None, missing=f"the reference cannot run in float64 ({_summary(error)})")
+            scaled = scaled and problem.states_error_scale
             scale = problem.error_scale(self._placed(packed, device, torch.float64)) if scaled else None
             return _Oracle(outputs, None if scale is None else tuple(tensors.flatten_output(scale)[1]))
 
+    def _slices(self, problem: Problem, packed: Packed, expected: Sequence[torch.Tensor]) -> Sequence[slice]:
+        """Returns slices of the batch whose outputs can be computed one by one; none if a call needs the whole batch.
+
+        In float64 a call takes twice the memory, so large inputs and outputs may not fit into it. The batch is the
+        first dimension, which must be that of all inputs and outputs. A model may compute with the whole batch, as
+        BatchNorm does. So the slices' float32 outputs must be `expected`, in every bit.
+        """
+        key, held = _key(problem), [*packed.tensors, *expected]
+        slices = batch_slices.of(held, _SLICED_BYTES)
+        if not expected or not slices or key in self._not_in_slices:
+            return ()
+        needed = _WHOLE * sum(tensor.nbytes for tensor in held)
+        if self.device != "cpu" and device_memory.usable_bytes(self.device) >= needed:
+            return ()
+
+        def alike(model: Any) -> bool:
+            def outputs(part: slice) -> Sequence[torch.Tensor]:
+                return _run(problem, model, self._placed(packed, self.device, part=part))[1]
+
+            return all(
+                unchanged(output, whole[part])
+                for part in slices
+                for output, whole in zip(outputs(part), expected, strict=True)
+            )
+
+        try:
+            if self._float32.call(key, lambda: problem.model(self.device), alike) and not self._float32.was_changed:
+                return slices
+        except Exception as error:
+            if _is_out_of_memory(error):
+                raise
+        self._not_in_slices.add(key)
+        return ()
+
     def _in_float64(
-        self, device: str, problem: Problem, packed: Packed, change: Change | None
+        self, device: str, problem: Problem, packed: Packed, change: Change | None, slices: Sequence[slice]
     ) -> tuple[torch.Tensor, ...]:
         """Returns the outputs of a new model in float64, whose weights are drawn with the seed of the float32 model.
 
         A copy of the float32 model would not do: functions that it holds may still refer to the float32 weights.
-        Tensors that the model makes itself are converted too. If that fails, only its weights and inputs are.
+        Tensors that the model makes itself are converted too. If that fails, only its weights and inputs are. With
+        `slices` of the batch, the outputs of each are computed alone, and then put together. They are in the host's
+        memory if the device is short of memory.
         """
 
         def made() -> Any:
@@ -523,10 +583,15 @@ class Reference:
             return float64.widened(model)
 
         def run(context: AbstractContextManager[Any]) -> tuple[torch.Tensor, ...]:
-            def call(model: Any) -> Sequence[torch.Tensor]:
-                inputs = self._placed(packed, device, torch.float64, change)
+            def outputs(model: Any, part: slice | None) -> Sequence[torch.Tensor]:
+                inputs = self._placed(packed, device, torch.float64, change, part)
                 with context:
                     return _run(problem, model, inputs)[1]
+
+            def call(model: Any) -> Sequence[torch.Tensor]:
+                if not slices:
+                    return outputs(model, None)
+                return batch_slices.put_together(slices, partial(outputs, model), on_host=self._is_short(problem))
 
             kept = self._float64 if change is None else UnchangedModel()
             return tuple(kept.call((device, *_key(problem)), made, call))
@@ -545,13 +610,20 @@ class Reference:
         )
 
     def _placed(
-        self, packed: Packed, device: str, dtype: torch.dtype | None = None, change: Change | None = None
+        self,
+        packed: Packed,
+        device: str,
+        dtype: torch.dtype | None = None,
+        change: Change | None = None,
+        part: slice | None = None,
     ) -> Any:
-        """Returns copies of the inputs on `device`. If `change` is not None, it rounds the copies.
+        """Returns copies of the inputs, or of the slice `part` of their batch, on `device`.
 
-        If `dtype` is not None, floating-point tensors are then converted to it.
+        If `change` is not None, it rounds the copies. If `dtype` is not None, floating-point tensors are then converted
+        to it.
         """
-        values = packed.tensors if change is None else [change(t.to(device)) for t in packed.tensors]
+        values = packed.tensors if part is None else [tensor[part] for tensor in packed.tensors]
+        values = values if change is None else [change(t.to(device)) for t in values]
         moved = [t.to(device, dtype if dtype and t.is_floating_point() else t.dtype, copy=True) for t in values]
         return tensors.unflatten(packed.structure, moved)
 

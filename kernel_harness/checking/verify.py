@@ -379,7 +379,7 @@ def _finite_mask(answer: _Answer, limits: _Limits | None = None) -> _Failure | N
     Without `limits`, these are the limits that belong to the distribution of the inputs.
     """
     for i, (got, want) in enumerate(zip(answer.outputs, answer.expectation.expected, strict=True)):
-        if answer.is_inexact(i):
+        if answer.is_inexact(i) and not answer.errors[i].finite:
             wrong = non_finite_mismatch(got, want)
             if wrong.any():
                 return _wrong(i, wrong | _beyond(answer, i, limits or _limits_of(answer)))

@@ -312,16 +312,19 @@ class Problem:
         function = getattr(self.module, name, None)
         return None if function is None else float(function())
 
-    def error_scale(self, inputs: Any) -> Any:
-        """Returns the magnitude that the rounding error of each output element is relative to, or None.
+    @property
+    def states_error_scale(self) -> bool:
+        """Returns whether the problem file has the function `error_scale`."""
+        return hasattr(self.module, "error_scale")
 
-        The problem file's function `error_scale` computes it from `inputs`. Without this function, it is None.
+    def error_scale(self, inputs: Any) -> Any:
+        """Returns the magnitude that the rounding error of each output element is relative to.
+
+        The problem file's function `error_scale` computes it from `inputs`. Raises AttributeError without this
+        function.
         """
-        function = getattr(self.module, "error_scale", None)
-        if function is None:
-            return None
         with self._running(FORWARD_SEED):
-            return function(*inputs)
+            return self.module.error_scale(*inputs)
 
     @contextmanager
     def _running(self, seed: int, *, cuda: bool = False) -> Iterator[None]:

@@ -11,8 +11,9 @@ from types import ModuleType
 import pytest
 import torch
 
+from kernel_harness.checking import cases
 from kernel_harness.checking.cases import Reference, plan
-from kernel_harness.checking.verify import Expectation, verify
+from kernel_harness.checking.verify import Expectation, unchanged, verify
 from kernel_harness.core.precision import Precision, Rounding
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.problem import Problem, load
@@ -85,6 +86,42 @@ def test_the_oracle_is_the_model_in_float64(tmp_path: Path) -> None:
     assert found.oracle is not None and found.oracle[0].dtype is torch.float64
     assert torch.allclose(found.oracle[0].float(), found.expected[0], atol=1e-4)
     assert found.oracle_missing == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "sliced"),
+    [
+        ("x.softmax(1), x > 0", True),
+        ("(x - x.mean(0)) / x.var(0)", False),  # as BatchNorm does
+        ("x * (1 + 1e-4 * x.mean())", False),
+        ("nn.functional.dropout(x)", False),
+        ("x @ x", False),
+        ("x.T.softmax(1)", False),
+        ("x.sum()", False),
+        ("x[:3].softmax(1)", False),
+        ("x.tanh() if len(x) == N else x.tanh()[:1]", False),
+        ("x + self.weight.add_(1)", False),
+    ],
+)
+def test_the_oracle_is_computed_in_slices_only_if_no_bit_changes(
+    answer: str, sliced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(SOURCE.format(check=f"nn = torch.nn\n        with torch.no_grad():\n            return {answer}"))
+    of = load("p", path)
+    packed = pack(of.inputs(1))
+    _, whole = Reference(of, "cpu", None).expect(of, packed, "a call", "own")
+    monkeypatch.setattr(cases, "_SLICED_BYTES", 1000)
+    reference = Reference(of, "cpu", None)
+    found = [reference.expect(of, packed, "a call", "own")[1] for _ in range(2)]
+
+    assert bool(reference._not_in_slices) != sliced or "sum" in answer or "[:3]" in answer
+    assert whole.oracle is not None
+    for each in found:
+        assert each.oracle is not None and each.rounded is not None
+        assert all(map(unchanged, each.oracle, whole.oracle))
+        rounded = each.rounded(Rounding(Precision.TF32))
+        assert rounded is not None and [r.shape for r in rounded] == [o.shape for o in whole.oracle]
 
 
 def test_a_model_that_cannot_run_in_float64_is_recorded_with_the_reason(tmp_path: Path, failures: Failures) -> None:
