@@ -4,7 +4,8 @@
     python benchmarks/profile_counts.py --compare cpu.jsonl [--gpu FILE] [--write]
 
 The second command compares with `measured/profile_counts_h200.jsonl`, unless `--gpu` names another file. `--write` puts
-the table into docs/profile.md. On a machine with a GPU whose counters ncu may read, such a file is made with:
+the tables into docs/profile.md: that of the counts, and that of the estimated times (small_estimates.py). On a machine
+with a GPU whose counters ncu may read, such a file is made with:
 
     python benchmarks/profile_counts.py --device cuda --build
     python benchmarks/profile_counts.py --device cuda --out gpu.jsonl [--only NAME ...]
@@ -44,11 +45,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import pages
+import small_estimates
 import torch
 
 from kernel_harness import device as devices
 from kernel_harness.diagnostics import profile
-from kernel_harness.diagnostics.profile import CannotProfile, ncu, one_call
+from kernel_harness.diagnostics.profile import CannotProfile, ncu, one_call, targets, timing_table
 from kernel_harness.diagnostics.profile.accesses import Recorded
 from kernel_harness.diagnostics.profile.expressions import Kind
 from kernel_harness.diagnostics.profile.resources import base_name
@@ -58,6 +60,7 @@ from kernel_harness.sandbox.fork_server import ForkServer
 
 MEASURED = ROOT / "benchmarks" / "measured" / "profile_counts_h200.jsonl"
 NEAR, FAR = 0.02, 0.1
+TARGET = targets.named("h200")  # of the estimated times
 LADDER_SHAPE = {"M": 256, "K": 160, "N": 192}
 # Blocks of these wait for each other, and a replay by ncu does not end.
 SPINNING = ("lookback_scan", "volatile_flags", "work_queue", "grid_barrier")
@@ -267,20 +270,25 @@ def call_all(listed: Path) -> None:
 
 
 def counted_by_emulation(found: Sequence[ncu.Call]) -> Iterator[dict[str, Any]]:
-    """Yields for each kernel its figures without a GPU, and how many requests are of no line of its file."""
+    """Yields for each kernel its figures without a GPU, and how many requests are of no line of its file.
+
+    `estimate_s` are the ends of the time that is estimated for TARGET, in seconds.
+    """
     emulated = devices.named("cpu").emulated
     with ForkServer() as fork_server:
         for call in found:
             problem = problems.load(call.problem.stem, call.problem).sized(call.shape, emulated=emulated)
             candidate = candidates.read(call.kernel)
             try:
-                recorded = profile.counted(problem, candidate, fork_server, lambda text: None)[2]
+                _, assembled, recorded = profile.counted(problem, candidate, fork_server, lambda text: None)
             except CannotProfile as error:
                 print(f"{call.kernel.stem}: {str(error).splitlines()[0][:200]}", file=sys.stderr, flush=True)
                 continue
             row = {"kernel": call.kernel.stem, "figures": figures(recorded)}
             row["elsewhere"] = sum(each.elsewhere for each in recorded)
             row["sampled"] = not all(each.complete for each in recorded)
+            whole = timing_table.total(profile.estimates_of(recorded, assembled, TARGET))
+            row["estimate_s"] = [whole.low_s, whole.high_s]
             print(json.dumps(row), file=sys.stderr, flush=True)
             yield row
 
@@ -324,8 +332,8 @@ class Pair:
         return difference / self.of if self.of else math.copysign(math.inf, difference) if difference else 0.0
 
 
-def compared(gpu: Path, cpu: Path) -> dict[str, dict[str, Pair]]:
-    """Returns the figures of each kernel that both files have. Launches of kernels of torch are left out."""
+def counted_on_gpu(gpu: Path) -> dict[str, Counter[str]]:
+    """Returns the metrics of each kernel to compare, and its `launches`. Launches of kernels of torch are left out."""
     counted: dict[str, Counter[str]] = {}
     for row in map(json.loads, gpu.read_text().splitlines()):
         name = row["launch"]
@@ -334,7 +342,25 @@ def compared(gpu: Path, cpu: Path) -> dict[str, dict[str, Pair]]:
             and name.isidentifier()
             and re.search(rf"\b{name}\b", _source(row["kernel"]))
         ):
-            counted.setdefault(row["kernel"], Counter()).update(row["metrics"])
+            counted.setdefault(row["kernel"], Counter()).update({**row["metrics"], "launches": row["launches"]})
+    return counted
+
+
+def timed(gpu: Path, cpu: Path) -> list[small_estimates.Timed]:
+    """Returns the estimated and the measured time of each kernel that both files have."""
+    counted = counted_on_gpu(gpu)
+    found = []
+    for row in map(json.loads, cpu.read_text().splitlines()):
+        if metrics := counted.get(row["kernel"]):
+            low_us, high_us = (1e6 * each for each in row["estimate_s"])
+            measured_us = metrics["gpu__time_duration.sum"] / 1e3
+            found.append(small_estimates.Timed(row["kernel"], metrics["launches"], low_us, high_us, measured_us))
+    return found
+
+
+def compared(gpu: Path, cpu: Path) -> dict[str, dict[str, Pair]]:
+    """Returns the figures of each kernel that both files have."""
+    counted = counted_on_gpu(gpu)
     found = {}
     for row in map(json.loads, cpu.read_text().splitlines()):
         if metrics := counted.get(row["kernel"]):
@@ -382,17 +408,21 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="count only these kernels")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="compare these counts of --device cpu")
     parser.add_argument("--gpu", type=Path, default=MEASURED, metavar="FILE", help="with these of --device cuda")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/profile.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/profile.md")
     parser.add_argument("--build", action="store_true", help="only build the kernels for the GPU")
     parser.add_argument("--calls", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.calls:
         call_all(options.calls)
     elif options.compare:
-        text = table(compared(options.gpu, options.compare))
-        print(text)
+        tables = {
+            "profile counts": table(compared(options.gpu, options.compare)),
+            "profile small estimates": small_estimates.table(timed(options.gpu, options.compare)),
+        }
+        print(*tables.values(), sep="\n\n")
         if options.write:
-            pages.write("profile.md", "profile counts", text)
+            for name, text in tables.items():
+                pages.write("profile.md", name, text)
     elif options.out or options.build:
         count(options)
     else:

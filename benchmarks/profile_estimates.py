@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import pages
+from small_estimates import FACTOR, rank_correlation
 
 from kernel_harness.diagnostics import profile
 from kernel_harness.diagnostics.profile import CannotProfile, targets, timing_table
@@ -33,7 +34,6 @@ from kernel_harness.sandbox.fork_server import ForkServer
 BENCHMARKS = Path(__file__).resolve().parent
 LADDER = ROOT / "docs" / "ladder.md"
 TARGET = targets.named("h200")
-FACTOR = 2.0
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,6 @@ def rows(only: list[str]) -> list[Row]:
                 f"{kernel}: {time.monotonic() - began:.0f} s, ratio {found[-1].ratio:.2f}", file=sys.stderr, flush=True
             )
     return sorted(found, key=lambda row: row.measured_ms)
-
-
-def rank_correlation(x: list[float], y: list[float]) -> float:
-    """Returns Spearman's rank correlation of two lists without equal values: 1 - 6 sum d^2 / (n (n^2 - 1))."""
-    ranks = [[sorted(values).index(value) for value in values] for values in (x, y)]
-    n = len(x)
-    return 1 - 6 * sum((a - b) ** 2 for a, b in zip(*ranks, strict=True)) / (n * (n * n - 1))
 
 
 def table(found: list[Row]) -> str:
