@@ -624,8 +624,13 @@ class Reference:
         """
         values = packed.tensors if part is None else [tensor[part] for tensor in packed.tensors]
         values = values if change is None else [change(t.to(device)) for t in values]
-        moved = [t.to(device, dtype if dtype and t.is_floating_point() else t.dtype, copy=True) for t in values]
-        return tensors.unflatten(packed.structure, moved)
+
+        def copied(value: torch.Tensor) -> torch.Tensor:
+            moved = value.to(device)  # on its own: torch would convert on the host, which is slower
+            wanted = dtype if dtype and value.is_floating_point() else value.dtype
+            return moved.to(wanted, copy=moved is value)
+
+        return tensors.unflatten(packed.structure, [copied(value) for value in values])
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
