@@ -57,6 +57,8 @@ class Exchange:
         if held is not None and held.size >= size:
             return False
         twice = 2 * held.size if held is not None else _FIRST_BYTES
+        if held is not None and held.size > _LITTLE_BYTES:
+            self._withdraw(purpose)  # else the worker would hold it until the larger piece exists
         self._release(purpose)
         piece = self._device.share(max(size, min(twice, _LITTLE_BYTES)))
         self._pieces[purpose], self.on_device = piece, piece.on_device
@@ -137,8 +139,7 @@ class Exchange:
         """
         large = {purpose: piece.size for purpose, piece in self._pieces.items() if self._is_large(piece)}
         for purpose in large:
-            self._release(purpose)
-            self._send(Share(purpose, 0, False), [])
+            self._withdraw(purpose)
         if large and not self._device.has_free(ROOM * max(large.values())):
             gc.collect()  # cycles of objects may hold large tensors
 
@@ -152,6 +153,11 @@ class Exchange:
         self.gate = None
         for purpose in list(self._pieces):
             self._release(purpose)
+
+    def _withdraw(self, purpose: Purpose) -> None:
+        """Releases a piece of memory, and tells the worker to unmap it: memory is free when nobody has it mapped."""
+        self._release(purpose)
+        self._send(Share(purpose, 0, False), [])
 
     def _release(self, purpose: Purpose) -> None:
         piece = self._pieces.pop(purpose, None)

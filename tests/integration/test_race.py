@@ -446,3 +446,11 @@ def test_only_large_memory_is_released_after_a_call(shared: tuple[Exchange, list
 
     assert sent[-1] == Share(Purpose.INPUTS, 0, False)
     assert not exchange.reserve(Purpose.OUTPUTS, 1)  # this memory was kept
+
+
+def test_a_large_piece_is_unmapped_before_a_larger_one_exists(shared: tuple[Exchange, list[Share]]) -> None:
+    exchange, sent = shared
+    for size in (65 << 20, 66 << 20):
+        exchange.reserve(Purpose.INPUTS, size)
+
+    assert [share.size for share in sent if share.purpose is Purpose.INPUTS] == [65 << 20, 0, 66 << 20]
