@@ -44,12 +44,14 @@ COHORT = 8
 class Series:
     """What is known about the cohorts of one run as a whole. It is updated after each cohort.
 
-    `expected` is the number of cohorts that the run will have; 0 means the number of cohorts of the current batch.
+    `expected` is the number of cohorts that the run will have; 0 means the number of cohorts of the current batch. All
+    of them together may use `budgets` times the budget of the settings.
     `timed` is the number of cohorts that have been timed. `baseline_ms` is the time of the baseline "torch" in the
     first cohort, to which all times are scaled; None until the first cohort has been timed.
     """
 
     expected: int
+    budgets: int = 1
     timed: int = 0
     baseline_ms: float | None = None
 
@@ -68,7 +70,7 @@ def time_cohorts(
         passed[name].close()
     for group in groups:
         cohort = {name: passed[name] for name in group}
-        stop = _stop(run, series.expected or len(groups))
+        stop = _stop(run, series.budgets / (series.expected or len(groups)))
         while cohort:  # times it again without the candidates that disturbed the others
             cohort = yield from _time_cohort(run, companions, cohort, series, stop)
         series.timed += 1
@@ -206,10 +208,10 @@ def even_groups(names: list[str], size: int) -> list[list[str]]:
     return [names[i::count] for i in range(count)]
 
 
-def _stop(run: RunContext, groups: int) -> Stop:
+def _stop(run: RunContext, budgets: float) -> Stop:
     settings = run.settings
     default = run.device.budget_s * (QUICK_SHARE if settings.quick else 1)
-    budget_s = (settings.budget_s or default) / groups
+    budget_s = (settings.budget_s or default) * budgets
     least = least_rounds(emulated=run.device.emulated)
     return Stop(budget_s, run.device.half_width, settings.rounds, settings.baseline, least)
 

@@ -32,7 +32,7 @@ _LONGEST_ERROR = 4000
 class Evaluator:
     """An evaluator process. `number` distinguishes it from the others, `in_flight` has its unfinished tasks by request.
 
-    `began` is the request whose checks have begun, or None. `heard_at` is the time of its last message, by
+    `began` holds the requests that are being judged. `heard_at` is the time of its last message, by
     `time.monotonic`.
     """
 
@@ -40,7 +40,7 @@ class Evaluator:
         self.number, self.device = number, device
         self.ready = False
         self.in_flight: dict[int, Task] = {}
-        self.began: int | None = None
+        self.began: set[int] = set()
         self.heard_at = time.monotonic()
         self._folder = Path(tempfile.mkdtemp(prefix="evaluator-", dir=workplace.folder))
         self._errors = (workplace.folder / f"{self._folder.name}.err").open("wb+")
