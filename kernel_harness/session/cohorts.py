@@ -21,7 +21,7 @@ from kernel_harness.results.record import Result
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session.checks import Checked
-from kernel_harness.session.companions import CompanionMissing, Companions
+from kernel_harness.session.companions import CompanionMissing, Companions, companion_models
 from kernel_harness.session.run import RunContext
 from kernel_harness.session.settings import QUICK_SHARE
 from kernel_harness.session.summary import failed, left_untimed, of_baseline, of_candidate, timed, untimed
@@ -45,13 +45,14 @@ class Series:
     """What is known about the cohorts of one run as a whole. It is updated after each cohort.
 
     `expected` is the number of cohorts that the run will have; 0 means the number of cohorts of the current batch. All
-    of them together may use `budgets` times the budget of the settings.
+    of them together may use the budget of the settings. If `budget_each`, the budget is instead that of a candidate
+    alone, and a cohort may use as much as so many rounds take with all its candidates.
     `timed` is the number of cohorts that have been timed. `baseline_ms` is the time of the baseline "torch" in the
     first cohort, to which all times are scaled; None until the first cohort has been timed.
     """
 
     expected: int
-    budgets: int = 1
+    budget_each: bool = False
     timed: int = 0
     baseline_ms: float | None = None
 
@@ -70,7 +71,9 @@ def time_cohorts(
         passed[name].close()
     for group in groups:
         cohort = {name: passed[name] for name in group}
-        stop = _stop(run, series.budgets / (series.expected or len(groups)))
+        beside = len(companion_models(run))  # which run in each round, too
+        shares = (len(group) + beside) / (1 + beside) if series.budget_each else 1 / (series.expected or len(groups))
+        stop = _stop(run, shares)
         while cohort:  # times it again without the candidates that disturbed the others
             cohort = yield from _time_cohort(run, companions, cohort, series, stop)
         series.timed += 1
@@ -209,6 +212,7 @@ def even_groups(names: list[str], size: int) -> list[list[str]]:
 
 
 def _stop(run: RunContext, budgets: float) -> Stop:
+    """Returns the condition that ends the timing of a cohort that may use `budgets` times the budget."""
     settings = run.settings
     default = run.device.budget_s * (QUICK_SHARE if settings.quick else 1)
     budget_s = (settings.budget_s or default) * budgets

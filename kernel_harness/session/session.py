@@ -138,9 +138,9 @@ class Session:
     def judge_beside_kept(self, candidates: Sequence[Candidate], settled: Settled) -> None:
         """Builds, checks and times candidates of different names in the same rounds, beside the kept baselines.
 
-        `settled` is called with final results as soon as there are any. The timing of n candidates takes at most n
-        times the budget. A candidate that lacked memory of the device is judged again, alone and without the kept
-        baselines, which may hold that memory.
+        `settled` is called with final results as soon as there are any. Timing takes at most as long as the rounds that
+        one candidate could have within the budget take with all of them. A candidate that lacked memory of the device
+        is judged again, alone and without the kept baselines, which may hold that memory.
         Raises EnvironmentLacking if the device has too little memory to compute the right answer.
         """
         lacking: list[str] = []
@@ -153,7 +153,7 @@ class Session:
             else:
                 settled([result], [])
 
-        results = self.judge(candidates, keep, budgets=len(candidates))
+        results = self.judge(candidates, keep, budget_each=True)
         baselines = [result for result in results if result.is_baseline]
         passed = [result for result in results if result.passed and not result.is_baseline]
         if len(candidates) > 1 and self.settings.case is None:
@@ -168,18 +168,18 @@ class Session:
                 settled(own, [result for result in results if result.is_baseline])
 
     def judge(
-        self, candidates: Sequence[Candidate], keep: Callable[[Result], None], *, budgets: int = 1
+        self, candidates: Sequence[Candidate], keep: Callable[[Result], None], *, budget_each: bool = False
     ) -> list[Result]:
         """Builds, checks and times the candidates, and returns their final results and those of the baselines.
 
         `keep` is called with each result as soon as the result is final. It is also called with an interim result of
-        each candidate that has passed its checks and waits to be timed. Timing takes at most `budgets` times the
-        budget of the settings.
+        each candidate that has passed its checks and waits to be timed. With `budget_each`, the budget of the settings
+        is that of one candidate (`Series`).
         Raises EnvironmentLacking if the device has too little memory to compute the right answer.
         """
         own = replace(self.context.facts, run=record.new_run_id(), kernels=len(candidates))
         run = replace(self.context, facts=own)
-        series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0, budgets)
+        series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0, budget_each)
         settled: list[Result] = []
 
         def settle(result: Result) -> None:
