@@ -50,14 +50,14 @@ def evaluate(
     True
 
     Args:
-        problem: the name of a problem in `./problems`, the name of a problem that the package ships, or the path of a
-            problem file.
+        problem: the name of a problem, or the path of a problem file. A name is looked up in `./problems` first, and
+            then among the problems that the package ships.
         source: the text of a kernel file, or the path of a kernel file. A path is a `Path`, or a string of
             one line that ends in .py or .cu. Python code defines the class `ModelNew`. A text that begins with a C++
             comment or a preprocessor line is read as a .cu file.
         device: "cpu" (CUDA is emulated), "cuda" or "cuda:N"; None selects the GPU if there is one, else "cpu".
-        shape: values for the problem's constants, such as `{"M": 64}`. None, and a constant without a value, keep the
-            problem's usual values for the device.
+        shape: values for the problem's constants, such as `{"M": 64}`. A constant that `shape` does not name keeps
+            the problem's usual value for the device. If `shape` is None, all constants do.
         precision: the coarsest number format that the kernel may compute in: "tf32", "float16" or "bfloat16". None
             allows only the format of the outputs.
         timeout_s: the time limit of each call of the kernel, in seconds.

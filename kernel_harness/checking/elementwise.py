@@ -95,8 +95,8 @@ def measure(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) -> Error
 def _measure_finite(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) -> Errors | None:
     """Returns what `measure` returns, with a fifth of the memory accesses. Returns None in the cases left to `measure`.
 
-    These cases are: `got` has no elements, an element of a tensor is not finite, or a norm overflows float64. The last
-    case is that `got` or `want` has another dtype than float32, float16 and bfloat16.
+    These cases are: `got` has no elements, an element of a tensor is not finite, a norm overflows float64, or `got` or
+    `want` has another dtype than float32, float16 and bfloat16.
     """
     if not got.numel() or not {got.dtype, want.dtype} <= {torch.float32, torch.float16, torch.bfloat16}:
         return None
@@ -156,9 +156,9 @@ def exceeds(got: torch.Tensor, want: torch.Tensor, limit: Limit) -> torch.Tensor
 
 
 def largest_error(got: torch.Tensor, truth: torch.Tensor, where: torch.Tensor) -> float:
-    """Returns the largest absolute error of the elements at which the boolean tensor `where` is True; 0 without any.
+    """Returns the largest absolute error of the elements at which the boolean tensor `where` is True.
 
-    The three tensors have one shape. The result is NaN if an error is.
+    Returns 0 if `where` is True nowhere. If any error is NaN, the result may be NaN. The three tensors have one shape.
     """
     errors = [((ours - true).abs() * at.ne(0)).max() for ours, true, at in chunks(got, truth, where) if at.any()]
     return float(torch.stack(errors).max()) if errors else 0.0
@@ -167,7 +167,7 @@ def largest_error(got: torch.Tensor, truth: torch.Tensor, where: torch.Tensor) -
 def typical(truth: torch.Tensor) -> float:
     """Returns the median magnitude of a sample of the elements that are finite and not zero; 0 if there are none.
 
-    The root mean square would follow a few large elements.
+    The root mean square is not used, because a few large elements would determine it.
     """
     step = max(1, truth.numel() // _SAMPLE)
     for (sample,) in chunks(truth.reshape(-1)[::step]):
@@ -183,9 +183,9 @@ def up_to(largest: float, truth: torch.Tensor) -> torch.Tensor:
 
 
 def error_up_to(largest: float, got: torch.Tensor, truth: torch.Tensor) -> float | None:
-    """Returns the root mean square of the errors at elements of at most this magnitude; None if there is no larger one.
+    """Returns the root mean square of `got` - `truth` at the elements with a magnitude of at most `largest` in `truth`.
 
-    Errors that are not finite do not count.
+    Returns None if no element of `truth` has a magnitude above `largest`. Errors that are not finite do not count.
     """
     squares = count = more = 0.0
     for ours, true in chunks(got, truth):
@@ -202,8 +202,9 @@ def error_up_to(largest: float, got: torch.Tensor, truth: torch.Tensor) -> float
 def _all_near(got: torch.Tensor, limit: Limit) -> bool:
     """Returns True only if every error is below half the limit without its `scale`, and every element is finite.
 
-    Computes in float32, in a quarter of the memory accesses that `exceeds` needs otherwise. False says nothing. An
-    infinite limit, that of an infinite truth, is above no infinite error.
+    Computes in float32, in a quarter of the memory accesses that `exceeds` needs otherwise. If the result is False, the
+    errors may still be within the limit. An element with an infinite truth gives False, because its infinite error is
+    not below its infinite limit.
     """
     truth = limit.truth
     if got.dtype is not torch.float32 or truth.dtype is not torch.float32 or got.device != truth.device or limit.above:

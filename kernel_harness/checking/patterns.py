@@ -100,7 +100,7 @@ def describe(wrong: Wrong) -> Pattern:
     """Returns a description of the pattern that the wrong elements form.
 
     If the right values are in the wrong places, the description says only that. Otherwise it says what the wrong
-    elements contain and where they are. Of an output with more than MOST_DESCRIBED elements it says nothing.
+    elements contain and where they are. The description of an output with more than MOST_DESCRIBED elements is empty.
     """
     if wrong.mask.numel() > MOST_DESCRIBED:
         return Pattern()
@@ -374,10 +374,10 @@ def _unit(wrong: Wrong, axis: int) -> str:
 
 
 def _span(hit: list[int], size: int, unit: str) -> str | None:
-    """Returns a text that names some rows or columns; None if there are more than five without a regular spacing.
+    """Returns a text that names the rows (or columns, elements, slices) with the sorted indices `hit`.
 
-    `hit` holds their sorted indices. `size` is the number of all rows or columns of the output. `unit` is the word for
-    one of them, such as "row".
+    `size` is the number of all rows of the output, and `unit` is the word for one of them, such as "row". Returns None
+    for more than five rows, unless they are contiguous or every n-th row from the start to the end of the output.
     """
     first, last, steps = hit[0], hit[-1], {b - a for a, b in pairwise(hit)}
     if len(hit) == 1:
@@ -395,7 +395,7 @@ def _span(hit: list[int], size: int, unit: str) -> str | None:
 def _tile_hint(start: int) -> str:
     """Returns a note on the kernel's likely tile size if `start` is a multiple of 4; otherwise an empty string.
 
-    `start` is the index of the first wrong element, row or column of those that reach to the end.
+    `start` is the index of the first wrong element, row or column. All later ones, up to the end, are wrong too.
     """
     tile = min(start & -start, 256)
     return f": the tail after whole tiles of {tile}" if tile >= 4 else ""

@@ -162,9 +162,9 @@ class Check:
 
 
 def verify(outputs: Sequence[torch.Tensor], expectation: Expectation) -> Check:
-    """Applies the checks in `_STEPS` to the outputs of one case. Returns the verdict as a Check.
+    """Applies the checks in `_STEPS`, in order, to the outputs of one case. Returns the verdict as a Check.
 
-    The first check that fails gives the status.
+    The first check that fails gives the status, and later checks are not made. The status is PASSED if no check fails.
     """
     answer = _Answer(tuple(outputs), expectation)
     failure = _described(answer, _first_failure(answer))
@@ -387,10 +387,11 @@ def _finite_mask(answer: _Answer, limits: _Limits | None = None) -> _Failure | N
 
 
 def _precision(answer: _Answer) -> _Failure | None:
-    """Checks, for inputs with zero mean, that the error's Frobenius norm is not larger than an allowed format causes.
+    """Checks, for inputs with zero mean, that an allowed number format explains the Frobenius norm of each error.
 
-    Rounding errors are spread over all elements. If the error of a single element is larger than the format explains,
-    the values are wrong, even if the Frobenius norm has the size that the format causes.
+    An output fails only if its norm is too large for the allowed formats. The status is REDUCED_PRECISION if a coarser
+    format explains both the norm and the error of every element (`_scaled_limit`), because rounding errors are spread
+    over all elements. Otherwise the status is WRONG_VALUES.
     """
     for i in filter(answer.shows_precision, range(len(answer.outputs))):
         shown, errors = answer.shown(i), answer.errors[i]
@@ -499,10 +500,10 @@ def _other_limits(answer: _Answer, i: int) -> Iterator[Limit]:
 
 
 def _exact_limits(answer: _Answer, i: int) -> Iterator[Limit]:
-    """Yields the limits of whole numbers or truth values: equality with the reference's.
+    """Yields the limits for an output of integers or booleans: each element must equal the reference's.
 
-    Where they follow from rounded numbers, as the index of a maximum does, the last bits decide a few of them. These
-    may be what the reference computes in float64, also after its inputs changed a little.
+    If the output follows from rounded numbers, as the index of a maximum does, the last bits decide a few elements. If
+    only a few elements differ, each of them may instead equal the oracle's, or an oracle's for slightly changed inputs.
     """
     expected, rounded = answer.expectation.expected[i], answer.expectation.rounded
     yield Limit(expected)
@@ -519,7 +520,10 @@ def _exact_limits(answer: _Answer, i: int) -> Iterator[Limit]:
 
 
 def _jittered(seed: int, tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a floating-point tensor in float64, each number changed by about JITTER of itself. Others stay."""
+    """Returns a floating-point tensor in float64, each number changed by about JITTER of itself.
+
+    A tensor of another dtype is returned as it is.
+    """
     if not tensor.is_floating_point():
         return tensor
     generator = torch.Generator(tensor.device).manual_seed(seed)

@@ -45,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", metavar="GPU",
         help="estimate the time on a GPU (h200, h100, a100, rtx4090 or l4) without one: runs a few blocks of each "
-        "launch on the emulated device, at the problem's full size unless --shape is given",
+        "kernel on the emulated device, at the problem's full size unless --shape is given",
     )  # fmt: skip
 
 

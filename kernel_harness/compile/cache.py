@@ -179,12 +179,13 @@ def _intact(folder: Path) -> bool:
 
 
 def _record(paths: Sequence[str], before: float) -> dict[str, list[Any] | None]:
-    """Returns the seal (size and hash) of each file in `paths`. The seal is None for some files, by these rules.
+    """Returns the seal (size and hash) of each file in `paths`, or None for a file without a seal.
 
     A file has no seal if it is missing, is not a regular file, or was changed at the time `before` or later, in seconds
-    since the epoch. A file also has no seal if it and the files before it together have more than 256 MiB to hash. The
-    limit is needed because a candidate may have chosen the paths. An entry with a file without a seal is built again
-    at its next use.
+    since the epoch. A file also has no seal if this file and all existing files before it in `paths`, sealed or not,
+    have more than 256 MiB together. Each file counts with its size, but with at most 16 MiB. The limit is needed
+    because a candidate may have chosen the paths. If a build has read a file without a seal, its entry is built again
+    at the next use.
     """
     seals: dict[str, list[Any] | None] = {}
     left = _MOST_READ_BYTES

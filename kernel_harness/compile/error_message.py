@@ -23,11 +23,12 @@ _TAKES_POINTERS = (
 
 @contextmanager
 def readable_errors(file: CandidateFile, bound: Iterable[str] = ()) -> Iterator[None]:
-    """Makes the message of each BuildFailed that is raised within the context readable for the author of `file`.
+    """Returns a context that replaces a BuildFailed by an exception whose message and log name the lines of `file`.
 
-    The message and the log of the new exception name the lines of `file`. The message for a CompilerFailed is that of
-    `compile_message`. `bound` are the names of the C++ functions that Python calls. An ExtensionNotBuilt takes the
-    place of a BuildFailed and of a CompilerFailed.
+    The new exception is an ExtensionNotBuilt for a CompilerFailed and for a plain BuildFailed. For any other subclass
+    of BuildFailed, it has the class of the old exception. The message for a CompilerFailed is that of
+    `compile_message`. If a function in `bound`, the names of the C++ functions that Python calls, takes pointers, the
+    message first says so.
     """
     try:
         yield
@@ -67,7 +68,8 @@ def compile_message(log: str, file: CandidateFile) -> str:
 def symbol_message(symbol: str, file: CandidateFile) -> str:
     """Returns the message for `symbol`, a C++ function that the linker or the loader did not find, with a hint.
 
-    `file` is the candidate's file. The message shows the line of it that the hint is about.
+    `file` is the candidate's file. The message shows the line of `file` that the hint is about, if there is such a
+    line.
     """
     tip = missing_symbol(symbol)
     error = CompileError(f"undefined symbol: {symbol}")

@@ -28,8 +28,9 @@ Builder = Callable[[Sources], tuple[Path, bool]]
 def install(builder: Builder, candidate: CandidateFile) -> None:
     """Replaces torch's load_inline and load in this process by functions that build with `builder`.
 
-    torch itself still builds what load is given if that is several files of one language, or includes files beside it.
-    Error messages show lines of the file `candidate`, to which each later call adds its sources.
+    If several files that `load` is given are of one language, or if a file includes another with `#include "..."`,
+    torch's own `load` builds them. Error messages show lines of the file `candidate`. Each later call of load_inline
+    adds its sources to `candidate`.
     """
     from torch.utils import cpp_extension  # here, because a process that needs no torch must not wait for it
 
@@ -71,8 +72,8 @@ def _read(files: str | Sequence[str]) -> dict[str, list[str]]:
 def load(library: Path, candidate: CandidateFile) -> Any:
     """Imports the Python extension module in the file `library`, and returns the module.
 
-    The module's name is the file's name without its suffix. Raises BuildFailed if the import fails, for example because
-    a symbol is missing; the message shows a line of `candidate`.
+    The module's name is the file's name without its suffix. Raises BuildFailed if the import fails. If a symbol is
+    missing, the exception's message is that of `symbol_message`; otherwise it is that of the ImportError.
     """
     name = library.stem
     loader = ExtensionFileLoader(name, str(library))
@@ -88,10 +89,10 @@ def load(library: Path, candidate: CandidateFile) -> Any:
 
 
 def load_operators(library: Path, candidate: CandidateFile) -> str:
-    """Loads the file `library`, which adds its operators to `torch.ops`, and returns the file's path as torch does.
+    """Loads the library in the file `library`, which adds its operators to `torch.ops`. Returns the path of the file.
 
-    torch's load_inline does this for a call with `is_python_module=False`. Raises BuildFailed if the loader fails, for
-    example because a symbol is missing; the message shows a line of `candidate`.
+    torch's load_inline does the same for a call with `is_python_module=False`. Raises BuildFailed if the loader fails.
+    If a symbol is missing, the exception's message is that of `symbol_message`; otherwise it is the loader's message.
     """
     import torch  # here, because a process that needs no torch must not wait for it
 

@@ -54,8 +54,8 @@ class Profiled(Emulated):
     def begin_profile(self, only_sample: bool, l1_bytes: int) -> None:
         """Starts to count the memory accesses, basic blocks and barriers of kernels.
 
-        If `only_sample`, a few blocks of each launch run and no others. `l1_bytes` is the size of the L1 cache to
-        model.
+        If `only_sample`, a few blocks of the first launch of each kernel and size run, and no others, so the outputs
+        are wrong. `l1_bytes` is the modelled size of a multiprocessor's L1 cache.
         """
         torch_cuda.profile_begin(only_sample, l1_bytes)
 
@@ -74,9 +74,9 @@ class Profiled(Emulated):
 
 
 def _add_kinds(steps: Sequence[dict[str, Any]]) -> None:
-    """Adds to each basic block how many machine instructions of each kind it has, the dict `kinds`.
+    """Adds the key `kinds` to each basic block: a dict from kinds of machine instructions to their numbers.
 
-    Without binutils, there are none.
+    Without binutils, `kinds` is empty.
     """
     known: dict[str, dict[int, Counter[str]]] = {}
     for each in steps:
@@ -89,9 +89,11 @@ def _add_kinds(steps: Sequence[dict[str, Any]]) -> None:
 
 
 def _add_places(instructions: Sequence[dict[str, Any]]) -> None:
-    """Replaces the address of each instruction by its lines, the list `frames`, and its `column`.
+    """Replaces the keys `library` and `site` (an address) of each instruction by its `frames` and its `column`.
 
-    Without binutils, `frames` is empty.
+    `frames` and `column` are the fields of `source_lines.Place`: the source line of the instruction, the lines of the
+    inlined calls that led to it, and the column in the first line. Without binutils, `frames` is empty and `column` is
+    None.
     """
     sites: dict[str, set[int]] = {}
     for each in instructions:

@@ -23,7 +23,7 @@ ROOM = 8
 
 
 class SharedMemory(Protocol):
-    """Memory that the judge owns and one worker maps: the host's, or a CUDA device's if `on_device`.
+    """Memory that the judge owns and one worker maps. It is a CUDA device's if `on_device`, otherwise the host's.
 
     `bytes` is the memory as a flat uint8 tensor of at least `size` bytes. `descriptor` is a file descriptor, by which
     the worker maps the memory.
@@ -162,7 +162,7 @@ class WorkerDevice(Protocol):
     def open(self) -> None:
         """Opens the device in a worker before the worker loads a candidate, for example creates its CUDA context.
 
-        A fork does not inherit this.
+        The fork server cannot do this for its workers, because a forked process does not inherit an open device.
         """
 
     def build(self, sources: Sources, folder: Path, /) -> None:
@@ -178,8 +178,8 @@ class WorkerDevice(Protocol):
     def map(self, descriptor: int, size: int, *, on_device: bool) -> torch.Tensor:
         """Maps the judge's SharedMemory into this process. Returns the memory as a flat uint8 tensor of `size` bytes.
 
-        `descriptor` is the file descriptor of the memory. If `on_device`, it is memory of a CUDA device, otherwise of
-        the host.
+        `descriptor` is the file descriptor of the memory. If `on_device`, the memory is a CUDA device's, otherwise the
+        host's. Raises CannotShare if memory of the device cannot be mapped.
         """
 
     def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
@@ -195,7 +195,7 @@ class WorkerDevice(Protocol):
         """
 
     def release_unused(self) -> None:
-        """Returns to the device the memory that torch caches and does not use, unless it is little."""
+        """Returns to the device the memory that torch caches and does not use, unless there is little of it."""
 
     def has_free(self, size: int) -> bool:
         """Returns whether `size` bytes of the memory in which a call computes are free."""
@@ -270,8 +270,8 @@ class Profiles(Protocol):
     def begin_profile(self, only_sample: bool, l1_bytes: int) -> None:
         """Starts to count the memory accesses, basic blocks and barriers of kernels.
 
-        If `only_sample`, a few blocks of each launch run and no others. `l1_bytes` is the size of the L1 cache to
-        model.
+        If `only_sample`, a few blocks of the first launch of each kernel and size run, and no others, so the outputs
+        are wrong. `l1_bytes` is the modelled size of a multiprocessor's L1 cache.
         """
 
     def end_profile(self) -> list[dict[str, Any]]:
@@ -284,7 +284,10 @@ class Profiles(Protocol):
 
 @runtime_checkable
 class Sanitizes(Protocol):
-    """A device that checks each memory access of kernels, for the command `sanitize`."""
+    """A device that itself checks each memory access of kernels, for the command `sanitize`.
+
+    Only an emulated device does so. On a CUDA device, `sanitize` runs the worker under the tool compute-sanitizer.
+    """
 
     def begin_sanitizing(self, file: CandidateFile) -> None:
         """Switches the sanitizer on, in a worker. `file` is the candidate's file, which reports refer to."""

@@ -67,11 +67,13 @@ def rewrite_launches(tokens: list[Token], kernels: set[str]) -> None:
 
 
 def _passed(arguments: list[Token]) -> tuple[str, str, list[Token]]:
-    """Returns the parameters of the function that calls the kernel, the arguments of this call, and its own arguments.
+    """Returns (parameters, passed, given) for `[=](parameters) { kernel(passed); }`, the lambda that each thread calls.
 
-    `arguments` are the tokens of the launch's arguments. Each thread calls the kernel with copies of them. The null
-    pointers `NULL` and `0` and an initializer `{...}` convert to a parameter's type only where they are written. So the
-    call has them again, and an initializer is replaced where its type would have to be deduced.
+    `parameters` and `passed` are C++ text. `arguments` are the tokens of the launch's arguments, and `given` those of
+    the lambda's arguments. The kernel gets the lambda's parameters, which are copies for each thread. But the null
+    pointers `NULL` and `0` and an initializer `{...}` convert to the type of the kernel's parameter only if they are
+    written in the kernel's call. So `passed` repeats their text. In `given`, `nullptr` replaces an initializer, because
+    C++ cannot deduce the type of the lambda's parameter from an initializer.
     """
     parts, start = [], 0
     while next_code(arguments, start) < len(arguments):
@@ -93,10 +95,10 @@ def _passed(arguments: list[Token]) -> tuple[str, str, list[Token]]:
 
 
 def _launch_parts(tokens: list[Token], at: int) -> tuple[int, int, int]:
-    """Returns the places of three tokens in the kernel launch whose `<<<` is the token at index `at`.
+    """Returns the indices of three tokens in the kernel launch whose `<<<` is the token at index `at`.
 
-    They are the indices of the first `>` of the launch's `>>>`, and of the opening and the closing bracket around its
-    arguments. Raises MalformedLaunch if a bracket has no partner or the launch has no arguments.
+    The three tokens are the first `>` of the launch's `>>>`, and the opening and the closing bracket around the
+    launch's arguments. Raises MalformedLaunch if a bracket has no partner or the launch has no arguments.
     """
     depth, close = 0, None
     for i in range(at + 1, len(tokens)):

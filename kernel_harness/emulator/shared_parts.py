@@ -46,10 +46,11 @@ def runtime(tell: Tell = silent) -> Path:
 
 
 def _runtime_units(folder: Path) -> list[Path]:
-    """Returns the translation units of the runtime library. The one with the longest compilation is the first.
+    """Returns the translation units of the runtime library. The unit with the longest compilation is the first.
 
     The sources that include torch's headers are one unit, which this function writes into `folder`: g++ needs 5 s to
-    read these headers. The others are compiled separately, because the scheduler must not be inlined into its callers.
+    read these headers. Every other source is a unit of its own, because the scheduler must not be inlined into its
+    callers.
     """
     sources = sorted(flags.RUNTIME.glob("*.cpp"))
     of_torch = [source for source in sources if "#include <ATen/" in source.read_text(encoding="utf-8")]
@@ -61,9 +62,9 @@ def _runtime_units(folder: Path) -> list[Path]:
 def prelude(reporting: bool = False, tell: Tell = silent) -> Path:
     """Returns the path of the header that every candidate's source includes first.
 
-    The same folder has a precompiled form of the header, which g++ uses instead. The first call on a machine builds it.
-    If `reporting`, it is the form for code that reports its memory accesses. `tell` is called with a text before the
-    build. Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.
+    The same folder has a precompiled form of the header, which g++ uses instead. The first call on a machine builds
+    that form. If `reporting`, the precompiled form is for code that reports its memory accesses. `tell` is called with
+    a text before the build. Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.
     """
 
     def build(folder: Path) -> None:
@@ -77,10 +78,11 @@ def prelude(reporting: bool = False, tell: Tell = silent) -> Path:
 def full_prelude() -> Path:
     """Returns the path of the header that a source includes first if it is compiled with torch's own headers.
 
-    The first call on a machine builds a precompiled form of the header, in the same folder. If g++ cannot build it, the
-    folder has only the header. The precompiled form takes 800 MB and a minute to build. So the harness calls this
-    function only if light headers are switched off, or if a source has failed to compile with them. Raises OSError if
-    the build cache cannot be written, and NoCompiler if this machine has no C++ compiler.
+    The first call on a machine also precompiles the header, into the same folder. If g++ fails at that, for example
+    because memory runs out, the folder has only the header, and this function raises no exception. The precompiled form
+    takes 800 MB of disk and a minute to build. So the harness calls this function only if light headers are switched
+    off, or if a source has failed to compile with them. Raises OSError if the build cache cannot be written, and
+    NoCompiler if this machine has no C++ compiler.
     """
 
     def build(folder: Path) -> None:

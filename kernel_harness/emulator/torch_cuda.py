@@ -103,17 +103,19 @@ def skip_kernels(skip: bool) -> None:
 
 
 def profile_begin(only_sample: bool, l1_bytes: int) -> None:
-    """Starts to count what each kernel launch does: its memory accesses, basic blocks, barriers and warp operations.
+    """Starts a profile: counts the accessed bytes, the barriers and the warp operations of each kernel launch.
 
-    If `only_sample`, only a few blocks of each launch run, so the outputs are wrong. `l1_bytes` is the size of the L1
-    cache to model.
+    Some blocks of the first launch of each kernel and size are recorded: their memory accesses by machine instruction,
+    and their basic blocks. If `only_sample`, only these blocks run, so the outputs are wrong. But all blocks of a first
+    cooperative launch run, because they wait for each other. `l1_bytes` is the modelled size of a multiprocessor's L1
+    cache.
     """
     assert _runtime is not None
     _runtime.emulator_profile_begin(only_sample, l1_bytes)
 
 
 def profile_end() -> list[dict[str, Any]]:
-    """Stops counting. Returns one mapping for each kernel launch since `profile_begin`, in order.
+    """Ends the profile. Returns one mapping for each kernel launch since `profile_begin`, in order.
 
     Each mapping has the kernel's name, the sizes of grid and block, the numbers of bytes accessed, barriers and warp
     operations, and what the recorded warps did by machine instruction and by basic block.
@@ -249,8 +251,8 @@ def _compile(
 ) -> Any:
     """Replaces `torch.compile`: the backend `aot_eager` replaces inductor, which compiles for a real GPU only.
 
-    Inductor is the default backend. `mode` and `options` are settings of inductor, so they are left out with it.
-    `aot_eager` traces the model in the same way as inductor, and then runs torch's own operators.
+    Inductor is the default backend. `mode` and `options` are settings of inductor, so they are dropped too. `aot_eager`
+    traces the model in the same way as inductor, and then runs torch's own operators.
     """
     if backend in (None, "inductor"):
         backend, mode, options = "aot_eager", None, None

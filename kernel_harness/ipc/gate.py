@@ -18,9 +18,9 @@ class Gate:
     """The gate of one worker, in `memory`: a flat uint8 tensor of GATE_BYTES bytes that the judge and the worker map.
 
     The judge shuts the gate before a timed call. The worker says that it is ready once it has enqueued the call behind
-    the gate. The judge then writes the inputs and opens the gate. The worker says that the call is done once the
-    outputs are in the memory for outputs. Every word can be written by the candidate: a wrong word makes its own
-    outputs wrong or its own time longer.
+    the gate, or once it waits at the gate itself. The judge then writes the inputs and opens the gate. The worker says
+    that the call is done once the outputs are in the memory for outputs. A candidate can write every word, but a wrong
+    word only makes the candidate's own outputs wrong or its own time longer.
     """
 
     def __init__(self, memory: torch.Tensor) -> None:
@@ -46,11 +46,11 @@ class Gate:
         self._words[[_READY, _OPEN, _DONE]] = 0
 
     def open(self) -> None:
-        """Lets the enqueued call begin."""
+        """Opens the gate: the call that is enqueued behind it begins, or the worker that waits at it makes the call."""
         self._words[_OPEN] = 1
 
     def is_ready(self) -> bool:
-        """Returns whether the worker has said that the call is enqueued."""
+        """Returns whether the worker has said that the judge may open the gate (`say_ready`)."""
         return bool(self._words[_READY])
 
     def is_open(self) -> bool:
@@ -62,7 +62,11 @@ class Gate:
         return bool(self._words[_DONE])
 
     def say_ready(self) -> None:
-        """Tells the judge that the call is enqueued behind the gate, or that the worker waits at the gate."""
+        """Tells the judge that it may open the gate.
+
+        At that time the call is enqueued behind the gate, or the worker itself waits at the gate before it makes the
+        call. The judge sees the same word in both cases.
+        """
         self._words[_READY] = 1
 
     def say_done(self) -> None:

@@ -87,7 +87,10 @@ class GetExitStatus(Message):
 
 @dataclass(frozen=True)
 class ExitStatus(Message):
-    """The reply to GetExitStatus: the worker's status in the format of `os.waitpid`, or None while the worker runs."""
+    """The reply to GetExitStatus: the worker's wait status, or None while the worker runs.
+
+    A wait status is the second value that `os.waitpid` returns.
+    """
 
     status: int | None
 
@@ -194,7 +197,11 @@ class Make(Message):
 
 @dataclass(frozen=True)
 class Made(Message):
-    """The reply to Make: `alike` says whether the model has all tensors of the reference's state dict, by checksums."""
+    """The reply to Make: `alike` says whether the model has all tensors of the reference's state dict, by checksums.
+
+    If `varied` in the request is False, the model is not compared, and `alike` is False. `alike` is also False if the
+    constructor failed with random parameters.
+    """
 
     alike: bool
 
@@ -278,8 +285,8 @@ class SkipKernels(Message):
 class BeginProfile(Message):
     """A request to a worker: start to record what each kernel launch does (`LaunchCounts`). The reply is Done.
 
-    If `only_sample`, a few blocks of each launch run and no others, so the outputs of later calls are wrong. `l1_bytes`
-    is the size of the L1 cache to model.
+    If `only_sample`, a few blocks of the first launch of each kernel and size run, and no others, so the outputs of
+    later calls are wrong. `l1_bytes` is the modelled size of a multiprocessor's L1 cache.
     """
 
     only_sample: bool
@@ -321,8 +328,8 @@ class SanitizeNextCall(Message):
 class GetFindings(Message):
     """A request to a worker: what did the sanitizer find in the last call? The reply is Findings.
 
-    `blame` names one value that changes with the order of threads, so that the sanitizer explains this value. It is the
-    index of an output and the index of an element in that output, or None.
+    `blame` names one element of an output whose value changes with the order of threads: the index of the output and
+    the row-major index of the element. The sanitizer then reports this dependence too. None names no element.
     """
 
     blame: Annotated[tuple[int, ...], AtMost(2)] | None
@@ -358,9 +365,9 @@ class ProcessId(Message):
 class Probe(Message):
     """A request to a worker: try everything that the wall must prevent. The reply is Probed.
 
-    `judge` and `fork_server` are the processes that the worker tries to signal. `address` is where 32 secret bytes lie
-    in the judge's memory, which the worker tries to read. `files` are paths at which it tries to create a file. `port`
-    is the local TCP port on which the judge listens.
+    The worker tries to signal the processes `judge` and `fork_server`, to read the environment variables of `judge`,
+    and to read the 32 secret bytes at `address` in the memory of `judge`. It also tries to create a file at each path
+    in `files`, and to connect to the local TCP port `port`, on which the judge listens.
     """
 
     judge: ProcessId
@@ -421,8 +428,8 @@ class ReplayTimes(Message):
 class KernelTimes(Message):
     """The reply to ListKernels: names and times of kernels in the order of their launches.
 
-    A longer name is cut to 1000 characters, because template arguments can make the name of an honest kernel very long.
-    The lists are cut to 1000 kernels. A time is in microseconds; an impossible time becomes None.
+    A name is cut after 1000 characters, because template arguments can make the name of an honest kernel very long. The
+    lists are cut after 1000 kernels. A time is in microseconds; an impossible time becomes None.
     """
 
     names: Annotated[tuple[Annotated[str, Cut(1000)], ...], Cut(1000)]

@@ -1,4 +1,4 @@
-"""Drops irrevocably what a process and its children may do: capabilities, gaining privileges, and some system calls."""
+"""Restricts a process and its children irrevocably: no capabilities, no new privileges, and fewer system calls."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ Instruction = tuple[int, int, int, int]  # code, steps if true, steps if false, 
 def drop(*, others_visible: bool = False, own_signals_only: bool = False) -> None:
     """Drops all Linux capabilities, forbids new privileges and installs the seccomp filter, irrevocably.
 
-    `others_visible` says that other processes of the user are in the same namespaces as this process. If it is True,
-    this process and its children can from then on set priorities, cores and limits only of this process, and cannot use
-    IPC of System V or POSIX. If `own_signals_only` is True, they can signal only this process. Raises OSError if this
-    machine denies a step.
+    The children of this process inherit all restrictions. `others_visible` says that other processes of the user are in
+    the same namespaces as this process. If it is True, IPC of System V and POSIX is refused, and a process can set the
+    priority, the cores and the limits only of itself (by the number 0) and of the process that called `drop`. If
+    `own_signals_only` is True, only the process that called `drop` can be signalled: a child can signal neither itself
+    nor other children. Raises OSError if this machine denies a step.
     """
     system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
     last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
@@ -66,9 +67,9 @@ def _program(others_visible: bool, own_signals_only: bool) -> list[Instruction]:
     """Returns the program of the seccomp filter, as instructions.
 
     The filter refuses system calls of other architectures, the system calls in _REFUSED, the commands of fcntl in
-    _COMMANDS and most kinds of sockets. With `others_visible`, it also refuses IPC and to set priorities, cores and
-    limits of other processes; with `own_signals_only`, to signal them and to have Linux signal them. A refused call
-    fails with EACCES.
+    _COMMANDS and most kinds of sockets. With `others_visible`, the filter also refuses IPC, and calls that set the
+    priority, the cores or the limits of other processes. With `own_signals_only`, it refuses calls that signal other
+    processes or make Linux signal them. A refused call fails with EACCES.
     """
     program: list[Instruction] = [
         (_LOAD, 0, 0, _ARCH), (_EQUAL, 1, 0, _AUDIT_ARCH.get(platform.machine(), 0)), (_RETURN, 0, 0, _REFUSE),

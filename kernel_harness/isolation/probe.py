@@ -55,9 +55,10 @@ class Bait:
         )
 
     def gaps(self, reply: Probed) -> list[str]:
-        """Returns what the wall did not prevent, from the worker's `reply`, as phrases such as `kill the judge`.
+        """Returns what the wall did not prevent, as phrases such as `kill the judge`.
 
-        The list is empty if the wall prevented everything.
+        The worker's `reply` shows what the worker could read and signal. This method itself looks for files and
+        connections that the worker made. The list is empty if the wall prevented everything.
         """
         found = []
         if reply.environment == _digest(Path("/proc/self/environ").read_bytes()):

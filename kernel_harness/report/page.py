@@ -77,10 +77,11 @@ class Page:
 
 
 def rows(page: Page) -> list[dict[str, Any]]:
-    """Returns the rows of the leaderboard as dicts, with the keys `title`, `is_baseline`, `versus` and `earlier` added.
+    """Returns the rows of the leaderboard as dicts: its columns, `title`, `is_baseline`, `versus` and `earlier`.
 
-    `versus` says whether the kernel is faster or slower than its baseline. `earlier` says when a row was measured, for
-    rows that are not of the latest run. Absent values are None.
+    A column without a value is None. `title` is the author's description of the kernel. `versus` is the `Comparison` of
+    the kernel with its baseline: None for the baseline itself, without a speedup, and on an emulated device. `earlier`
+    says when the row was measured; it is an empty text for a row of the latest run.
     """
     found = []
     for row, earlier in zip(page.table.to_dict("records"), leaderboard.earlier(page.table), strict=True):
@@ -128,7 +129,7 @@ def runs(page: Page) -> list[dict[str, Any]]:
 def environment(page: Page) -> list[tuple[str, list[tuple[str, str]]]]:
     """Returns facts about device, machine and settings, as (fact, [(value, names of the kernels with this value)]).
 
-    If a fact has only one value, the text of kernel names is empty.
+    The names are one text with commas between them. This text is empty for a fact with only one value.
     """
     facts: dict[str, dict[str, list[str]]] = {}
     for name, result in page.latest.items():

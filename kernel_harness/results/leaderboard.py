@@ -133,7 +133,10 @@ def _row(result: Result) -> dict[str, Any]:
 
 
 def _verified_to(result: Result) -> float | None:
-    """Returns the share of its time by which the device's time could be too short without being corrected."""
+    """Returns `verified_to_ms` as a share of the result's time, or None if it is not known or for a baseline.
+
+    The judge's clock cannot show that a device time is too short by less than this share.
+    """
     verified_ms = result.measurement.verified_to_ms if result.measurement else None
     return verified_ms / result.timing.time_ms if verified_ms and result.timing and not result.is_baseline else None
 
@@ -152,7 +155,8 @@ def _shapes(result: Result) -> str | None:
 def heading(problem: str, results: Sequence[Result], shape: Mapping[str, int]) -> str:
     """Returns the title of a leaderboard: the name of the problem and the shape.
 
-    If not all speedups at this shape are relative to the baseline `torch`, the title also names the baselines.
+    If a speedup at this shape is relative to another baseline than `torch`, the title also names the baselines of all
+    speedups.
     """
     counted = latest(results, shape).values()
     against = {r.settings.baseline for r in counted if r.timing and r.timing.speedup and not r.emulated}

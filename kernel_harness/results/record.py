@@ -44,7 +44,7 @@ class Kind(StrEnum):
 class Build:
     """One CUDA library that the candidate's file asked the harness to build.
 
-    `cached` says whether it came from the build cache; `seconds` is how long it took.
+    `cached` says whether the library came from the build cache. `seconds` is the duration of the build or the look-up.
     """
 
     name: str
@@ -219,7 +219,7 @@ class Result:
 
     @property
     def build_s(self) -> float | None:
-        """The seconds that all builds took together, or None if there were no builds."""
+        """The sum of the durations of all builds in seconds, or None if there were no builds."""
         return sum(build.seconds for build in self.builds) if self.builds else None
 
 

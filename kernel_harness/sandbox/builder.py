@@ -58,10 +58,10 @@ class BuildService:
     def build(self, asked: Any, timeout_s: float, failed: FailedBuilds | None = None) -> BuildResult:
         """Builds the sources that a worker asked for, or finds their library in the build cache. Returns the result.
 
-        `asked` is the JSON that the worker sent, which may be anything. `timeout_s` limits the seconds. A failed build
-        is a result, not an exception. If the sources are the cause, it is added to `failed`. Builds in `failed` are not
-        tried again. Raises WorkerFailed if the building worker gave no valid reply, and EnvironmentLacking if the cache
-        cannot be used.
+        `asked` is the JSON that the worker sent, which may be anything. `timeout_s` is the time limit in seconds. A
+        failed build is a result, not an exception. If the sources are the cause, the failure is added to `failed`. A
+        build whose failure is in `failed` is not tried again. Raises WorkerFailed if the building worker gave no valid
+        reply, and EnvironmentLacking if the cache cannot be used.
         """
         failed = {} if failed is None else failed
         key = ""
@@ -144,8 +144,9 @@ def _copy(descriptor: int, target: Path) -> None:
     """Copies the library from an open descriptor to the file `target`.
 
     The worker that built the library has ended and cannot change it any more. Raises WorkerMisbehaved if the descriptor
-    is not a regular file of at most 1 GiB that can be read to its end. A file without a size may be one of the Linux
-    kernel's, such as a log whose reader waits for the next line. An OSError is always one of `target`.
+    is not a regular file, if its size is 0 or more than 1 GiB, or if fewer bytes than its size can be read. Size 0 is
+    refused because a file of the Linux kernel can have it, such as a log that blocks its reader until the next line.
+    Raises OSError only if `target` cannot be written.
     """
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= _MAX_LIBRARY_BYTES:
@@ -158,8 +159,8 @@ def _copy(descriptor: int, target: Path) -> None:
 def _part(descriptor: int, start: int, end: int) -> bytes:
     """Returns bytes of the library from `start` on, at most 1 MiB and none from `end` on.
 
-    Raises WorkerMisbehaved if there are none, or if the system cannot read them: the worker may have sent a file of the
-    Linux kernel that has a size.
+    Raises WorkerMisbehaved if there are no such bytes, or if the system cannot read them: the worker may have sent a
+    file of the Linux kernel with a size above 0.
     """
     try:
         part = os.pread(descriptor, min(_COPIED_BYTES, end - start), start)

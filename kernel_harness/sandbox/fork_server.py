@@ -37,10 +37,10 @@ class ForkServerGone(EnvironmentLacking):
 class ForkServer:
     """A handle of a running fork server, the process that workers are forked from.
 
-    A `with` block kills the fork server and all its descendants at its end. `process` is its process. None starts one,
-    with workers behind a wall of the kind `kind`; None selects the strongest wall that this machine allows. The
-    constructor does not wait until the fork server has imported torch; `prepare` waits. After `prepare`, the text
-    `isolation` names the wall and what it does not prevent.
+    A `with` block kills the fork server and all its descendants at its end. `process` is the fork server's process. If
+    `process` is None, the constructor starts one. Its workers are behind a wall of the kind `kind`; None selects the
+    strongest wall that this machine allows. The constructor does not wait until the fork server has imported torch;
+    `prepare` waits. After `prepare`, the text `isolation` names the wall and what it does not prevent.
     """
 
     def __init__(self, kind: Kind | None = None, process: ForkServerProcess | None = None) -> None:
@@ -144,7 +144,7 @@ class ForkServer:
         return total
 
     def exit_status(self, pid: int) -> int | None:
-        """Returns a worker's status in the format of `os.waitpid`, or None while the worker runs.
+        """Returns a worker's wait status (the second value that `os.waitpid` returns), or None while the worker runs.
 
         `pid` is the worker's process number in the fork server's namespace. Raises ForkServerGone if the fork server
         has ended or does not reply.

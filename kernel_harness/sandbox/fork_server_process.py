@@ -71,7 +71,7 @@ class ForkServerProcess:
 
 
 def allowed() -> dict[str, str]:
-    """Returns the variables of the user's environment that a worker gets."""
+    """Returns the variables of the user's environment that a worker gets, as a dict from names to values."""
     return {name: os.environ[name] for name in _ALLOWED if name in os.environ}
 
 

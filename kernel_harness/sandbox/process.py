@@ -1,4 +1,4 @@
-"""The judge's handle of one worker process. It sends requests, enforces limits, and stops and kills the worker.
+"""The judge's handle of one worker process: sends requests, enforces limits, and pauses, resumes and kills the worker.
 
 This module gives no verdicts: the package `checking` decides whether a candidate is right.
 """
@@ -95,7 +95,7 @@ class Parent(Protocol):
     """What a WorkerProcess needs to know about its worker from the fork server that started it."""
 
     def exit_status(self, pid: int) -> int | None:
-        """Returns a worker's status in the format of `os.waitpid`, or None while the worker runs.
+        """Returns a worker's wait status (the second value that `os.waitpid` returns), or None while the worker runs.
 
         `pid` is the worker's process number in the fork server's namespace.
         """
@@ -164,7 +164,7 @@ class WorkerProcess:
     ) -> R | Failure | BuildWanted:  # fmt: skip
         """Sends `request`, waits for the reply, closes the descriptors that come with it, and returns the reply.
 
-        The reply is of the class `expected`, a Failure or a BuildWanted. A stopped worker is resumed first. Raises
+        The reply is of the class `expected`, a Failure or a BuildWanted. A paused worker is resumed first. Raises
         WorkerTimedOut after `timeout_s` seconds, WorkerCrashed and WorkerMisbehaved. After one of these exceptions, the
         worker is dead. `meanwhile` is called between the request and the reply.
         """
@@ -178,7 +178,7 @@ class WorkerProcess:
     ) -> Received[R | Failure | BuildWanted]:  # fmt: skip
         """Sends `request` and returns the reply, which is of the class `expected`, a Failure or a BuildWanted.
 
-        The caller must close the descriptors that come with the reply. A stopped worker is resumed first. While the
+        The caller must close the descriptors that come with the reply. A paused worker is resumed first. While the
         judge waits, it reads what the worker prints and checks the worker's limits. Raises WorkerTimedOut after
         `timeout_s` seconds, WorkerCrashed and WorkerMisbehaved. After one of these exceptions, the worker is dead.
         `meanwhile` is called between the request and the reply.

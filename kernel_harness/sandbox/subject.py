@@ -148,9 +148,10 @@ class Subject:
     def make(self, problem: Problem, *, compiled: str | None = None) -> bool:
         """Builds the model for the shape of `problem`. Returns whether the model has the parameters of `problem`.
 
-        If those are random, the constructor of a `.cu` file's model takes them. The constructor of any other model has
-        to set the same ones (`problem.varied_parameters`), which is not always so. `compiled` is a mode of
-        torch.compile, or None for a model that is not compiled. Raises Fault.
+        If the parameters of `problem` are random, the constructor of a `.cu` file's model receives them. The
+        constructor of any other model may set other parameters (`problem.varied_parameters`); the result is then False.
+        `compiled` is a mode of torch.compile, or None for a model that is not compiled. Raises Fault if the candidate
+        fails.
         """
         self._made, self._was_called = (problem, compiled), False
         compared = problem.parameter_seed is not None and not self.file.name.endswith(".cu")
@@ -217,10 +218,11 @@ class Subject:
     ) -> tuple[Any, tuple[torch.Tensor, ...]]:
         """Returns the nesting of a call's outputs, and the tensors, in memory that the worker cannot reach.
 
-        `packed` are the inputs. `copy` is a copy of the first bytes of the memory for outputs, or None. If it is too
-        small, the outputs are copied now. If they are far larger than right outputs, or too large for the device, they
-        are not copied: they are tensors on torch's "meta" device, which have a shape and no values. Raises Fault if the
-        worker's `reply` is malformed, and torch.OutOfMemoryError if the device has too little memory for right outputs.
+        `packed` are the inputs. `copy` is a copy of the first bytes of the memory for outputs, or None. If `copy` is
+        too small, the outputs are copied now. If they are far larger than right outputs, or too large for the device,
+        they are not copied: they are tensors on torch's "meta" device, which have a shape and no values. Raises Fault
+        if the worker's `reply` is malformed, and torch.OutOfMemoryError if the device has too little memory for right
+        outputs.
         """
         copied = self._copied_outputs(reply, packed, copy)
         if copied is None:
@@ -304,8 +306,9 @@ class Subject:
     def begin_profile(self, *, only_sample: bool, l1_bytes: int) -> None:
         """Starts to record what each kernel launch does. The device must be one that profiles.
 
-        If `only_sample`, a few blocks of each launch run and no others, so outputs are wrong from then on. `l1_bytes`
-        is the size of the L1 cache to model. Raises Fault if the candidate fails.
+        If `only_sample`, a few blocks of the first launch of each kernel and size run, and no others, so outputs are
+        wrong from then on. `l1_bytes` is the modelled size of a multiprocessor's L1 cache. Raises Fault if the
+        candidate fails.
         """
         self._ask(messages.BeginProfile(only_sample, l1_bytes), Done)
 
@@ -391,9 +394,9 @@ class Subject:
     def _build(self, asked: Any, timeout_s: float) -> Built | Failure:
         """Builds what the worker asked for in `asked`, and returns the answer to the worker.
 
-        The worker is stopped during the build, because the judge does not check the worker's limits then. `timeout_s`
-        limits the seconds. Raises Fault if the candidate asks for too many builds or its libraries are too large. A
-        library that the candidate asks for again, for example in each call, counts once.
+        The worker is paused during the build, because the judge does not check the worker's limits then. `timeout_s` is
+        the time limit in seconds. Raises Fault if the candidate asks for too many builds or its libraries are too
+        large. A library that the candidate asks for again, for example in each call, counts once.
         """
         if len(self.builds) >= _MAX_BUILDS:
             raise Fault(Status.LOAD_ERROR, f"{self.file.name} asks for more than {_MAX_BUILDS} builds.")
@@ -420,8 +423,8 @@ class Subject:
         """Returns the exception for `failure`, which the worker sent in reply to `request`.
 
         A candidate can forge the reported stage. The stage must be START if the request is Start, and another stage for
-        any other request. If it is not so, returns a Fault with the status CRASHED, for a malformed message. Otherwise
-        returns CannotStart for the request Start, and Refused or a Fault for any other request.
+        any other request. For any other combination, returns a Fault with the status CRASHED, as for a malformed
+        message. Otherwise returns CannotStart for the request Start, and Refused or a Fault for any other request.
         """
         starting = isinstance(request, messages.Start)
         if (failure.stage is Stage.START) is not starting:

@@ -87,7 +87,7 @@ def _each(value, kernel):
 
 
 def text(problem: Problem, name: str, described: Signature) -> str:
-    """Returns the content of a new Python file for the kernel `name`.
+    """Returns the content of a new Python file for the kernel `name` of `problem`, as a start for its author.
 
     `described` holds the inputs and the output of the problem's reference.
     """
@@ -129,7 +129,7 @@ def launch(element: str) -> str:
 def _element(described: Signature) -> str:
     """Returns the C++ type of the elements of the reference's output.
 
-    Returns `char`, so that the new file's kernel copies bytes, if there are several dtypes or one without a C++ type.
+    Returns `char` if the outputs have several dtypes, or a dtype without a C++ type. The new kernel then copies bytes.
     """
     found = {leaf.dtype for leaf in _leaves(described.output)}
     return _ELEMENTS.get(found.pop(), "char") if len(found) == 1 else "char"

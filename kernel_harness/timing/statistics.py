@@ -48,10 +48,9 @@ class Round:
     `samples_ms` maps the name of each arm to the time of its call, or to the median time of its calls. `rejected` is
     the reason why the whole round does not count, None if it counts. Where the samples are times of the device's clock,
     `brackets_ms` holds the times of these calls by the judge's clock. `distribution` names the distribution of the
-    round's inputs. `around_on_host_ms` is what the judge's clock shows beyond the device's for a call of "torch" whose
-    worker awaits the inputs on the host; None if there was no such call. `fills_ms` holds the times in which the judge
-    wrote the inputs of these calls, and `done_ms` the times by the judge's clock until the device said that a call was
-    done.
+    round's inputs. `around_on_host_ms` is the judge's time minus the device's time for a call of "torch" whose worker
+    awaits the inputs on the host; None if there was no such call. `fills_ms` holds the times in which the judge wrote
+    the inputs of these calls, and `done_ms` the times by the judge's clock until the device said that a call was done.
     Raises ValueError for a sample that is zero, negative, NaN or infinite, and for an order that does not contain each
     sampled arm once.
     """
@@ -223,7 +222,7 @@ def median_interval(values: Floats) -> tuple[Floats, Floats, Floats]:
 def ratio_interval(rounds: Sequence[Round], arm: str, baseline: str) -> Interval:
     """Returns the speedup of `arm`: the median of the ratio baseline time / arm time, with its confidence interval.
 
-    Uses the rounds that count and that contain both arms. Raises ValueError if no round that counts contains both arms.
+    Uses the rounds that were not rejected and that contain both arms. Raises ValueError if there is no such round.
     """
     pairs = [
         (r.samples_ms[baseline], r.samples_ms[arm])

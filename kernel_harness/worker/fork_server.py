@@ -65,7 +65,7 @@ class _Workers:
     """The live workers, the exit status of each worker that has ended, and the wall around later workers.
 
     The wall is of the kind `kind` and hides the paths `hidden`. `reports` has, by the process number of a live worker,
-    the pipe to which the worker's reaper writes. `ended` has the status of ended workers in the format of `os.waitpid`.
+    the pipe to which the worker's reaper writes. `ended` has the wait status (from `os.waitpid`) of each ended worker.
     """
 
     kind: Kind = Kind.NONE

@@ -58,7 +58,7 @@ def children() -> set[int]:
 def read_report(report: int) -> int | None:
     """Reads the worker's exit status from `report`, the reading end of the reaper's pipe, without waiting.
 
-    Returns the status in the format of `os.waitpid`, or None if the reaper has not written it.
+    Returns the wait status (the second value that `os.waitpid` returns), or None if the reaper has not written it.
     """
     os.set_blocking(report, False)
     try:

@@ -206,7 +206,8 @@ class Worker:
     def make(self, request: messages.Make, descriptors: list[int]) -> messages.Made:
         """Seeds torch's generator as for the reference model, and builds the model from its constructor's inputs.
 
-        A constructor that fails with random parameters is no fault: it may check the ones that it sets.
+        If the constructor fails with random parameters (`request.varied`), no exception is raised, and the reply says
+        that the model is not alike. The constructor may have checked the parameters that it sets.
         """
         self._stage = Stage.MAKE
         layout = request.inputs
@@ -230,7 +231,10 @@ class Worker:
         return messages.Made(alike)
 
     def prepare(self, request: messages.Prepare, descriptors: list[int]) -> Done:
-        """Makes ready for the call that `request` describes: seeds torch's generator as for the reference model."""
+        """Stores `request` for the next call, drops the last call, and seeds torch's generator with `request.seed`.
+
+        The judge seeds the generator for the reference's call with the same seed.
+        """
         self._stage, self._last, self._prepared = Stage.CALL, None, request
         torch.manual_seed(request.seed)
         return Done()
@@ -302,7 +306,7 @@ class Worker:
         return messages.KernelTimes(tuple(name for name, _ in kernels), tuple(float(time) for _, time in kernels))
 
     def skip_kernels(self, request: messages.SkipKernels, descriptors: list[int]) -> Done:
-        """Switches on or off, by `request.skip`, that later calls skip the candidate's kernels. Returns Done.
+        """Makes later calls skip the candidate's kernels if `request.skip`, and otherwise run them again. Returns Done.
 
         The device must be one that skips kernels.
         """
@@ -345,7 +349,10 @@ class Worker:
         return result, device.Clocked(None)
 
     def _hold_of(self, opening: Opening) -> device.Hold | None:
-        """Returns what holds the device back in a timed call. A call that cannot be held back waits on the host."""
+        """Returns the hold of the device in a timed call: the gate's if `opening` is STREAM, otherwise None.
+
+        Returns a Sleep if the device cannot wait at the gate.
+        """
         if self._hold is None:
             return device.Sleep()
         return self._hold if opening is Opening.STREAM else None

@@ -50,8 +50,8 @@ def profile(
     does to memory, and the largest causes of wasted memory traffic. On a GPU, it is the report of Nsight Compute and
     the table of resources. `reports` is the folder where the report files of Nsight Compute are kept, and the profile
     by line that `report` shows. `screen` gives the width to which text is wrapped. `tell` is called with a text before
-    each step. With a `target`, the emulated device runs only a few blocks of each launch, and the text estimates the
-    time on that GPU. Raises UserError, or its subclass CannotProfile if the candidate fails.
+    each step. With a `target`, the emulated device runs only a few blocks of each kernel and size, and the text
+    estimates the time on that GPU. Raises UserError, or its subclass CannotProfile if the candidate fails.
     """
     problem.check_inputs()
     head = f"{problem.name}, {candidate.name}, {shape_text(problem.shape)}".rstrip(", ")
@@ -81,7 +81,10 @@ def profile(
 def estimates_of(
     recorded: Sequence[Recorded], assembled: Sequence[Assembled], target: Target | None = None
 ) -> list[Estimate]:
-    """Returns the estimated times of the recorded launches on `target`, or on an H200 if that is None."""
+    """Returns, for each element of `recorded`, the estimated time of all launches of the same kernel and size.
+
+    The times are those on the GPU `target`, or on an H200 if `target` is None.
+    """
     kernels = [kernel for each in assembled for kernel in each.kernels]
     return [estimated(each, kernels, target or DEFAULT) for each in recorded]
 
@@ -92,8 +95,8 @@ def counted(
 ) -> tuple[list[Launched], list[Assembled], list[Recorded]]:  # fmt: skip
     """Calls the candidate twice on the emulated device and profiles the second call.
 
-    With a `target`, it calls the candidate only once, and only a few blocks of each launch run. Returns the kernel
-    launches of the profiled call, what nvcc reports about the kernels of each library that the
+    With a `target`, calls and profiles the candidate only once, and runs only a few blocks of each kernel and size.
+    Returns the kernel launches of the profiled call, what nvcc reports about the kernels of each library that the
     candidate built, and the recorded accesses of one launch of each kernel and size. Raises CannotProfile if the
     candidate fails, and NoCompiler if this machine lacks a tool for the build.
     """
@@ -107,7 +110,7 @@ def counted(
     try:
         subject.load(file, candidate.source, "ModelNew")
         subject.make(problem)
-        tell("calling the kernel: a few blocks of each launch" if target else "calling the kernel twice")
+        tell("calling the candidate: a few blocks of each kernel" if target else "calling the candidate twice")
         packed = pack(problem.inputs(0))  # as one_call.py draws them for Nsight Compute
         if not target:
             subject.call(packed)

@@ -26,15 +26,16 @@ _AS_ON_A_GPU = {("ptx.h", "copy")}
 
 @dataclass(frozen=True)
 class Traffic:
-    """Sums over requests. A request is one memory access of a warp, which is those of its threads together.
+    """Sums over requests. A request is one memory access of a warp: the accesses of the warp's threads together.
 
-    `asked_bytes` is what the threads ask for. In global memory, `sectors` counts the pieces of 32 bytes that are moved,
-    again for atomic updates that wait for another of the same address; `least_sectors` would hold the different bytes
-    of each request, and `aligned_sectors` would be moved if each contiguous run of addresses began at a multiple of 32
-    bytes. In shared memory, `wavefronts` counts the accesses to the 32 banks, `least_wavefronts` those without a bank
-    conflict, and `ways` is the degree of the worst conflict. `repeated` counts atomic updates in global memory that
-    wait for another update of the same request and address. `l1_sectors` are sectors of loads that a model of the L1
-    cache has. `threads` counts the accesses of threads, and `left_out` those that were not recorded.
+    `asked_bytes` is the number of bytes that the threads access. In global memory, `sectors` counts the pieces of 32
+    bytes that are moved. A sector counts again for each atomic update that waits for another update of the same
+    address. `least_sectors` is the number of sectors that could hold the different bytes of each request.
+    `aligned_sectors` would be moved if each contiguous run of addresses began at a multiple of 32 bytes. In shared
+    memory, `wavefronts` counts the accesses to the 32 banks, `least_wavefronts` those without a bank conflict, and
+    `ways` is the degree of the worst conflict. `repeated` counts atomic updates in global memory that wait for another
+    update of the same request and address. `l1_sectors` are sectors of loads that a model of the L1 cache has.
+    `threads` counts the accesses of threads, and `left_out` those that were not recorded.
     """
 
     requests: int
@@ -56,7 +57,7 @@ class Traffic:
 
     @property
     def unrecorded(self) -> float:
-        """Returns how many times as many accesses there were as were recorded."""
+        """Returns the number of all accesses, recorded or not, divided by the number of recorded accesses."""
         return 1 + self.left_out / max(self.threads, 1)
 
     @property
@@ -130,7 +131,10 @@ class Recorded:
 
     @property
     def weight(self) -> float:
-        """Returns how many times as many blocks all equal launches have as were recorded."""
+        """Returns the factor from a count in the recorded blocks to the count in all blocks of all equal launches.
+
+        It is the number of blocks in all `launches` launches of this kernel and size, divided by `blocks`.
+        """
         return self.launches * self.launch.blocks / self.blocks
 
     @property

@@ -35,10 +35,12 @@ _DAMAGE = {Kind.OUT_OF_BOUNDS_READ, Kind.OUT_OF_BOUNDS_WRITE, Kind.USE_AFTER_FRE
 
 @dataclass
 class Report:
-    """What sanitizing a candidate found.
+    """The result of sanitizing a candidate.
 
-    `findings` has one finding for each kind of mistake and line. `fault` says how the candidate's worker failed, which
-    ended the run early; it is empty if no worker failed. `cases` has the names of the cases that ran.
+    `findings` has at most one finding for each kind of mistake and line. `fault` says how the candidate's worker
+    failed; it is empty if no worker failed. On the emulated device, a failure ends the run, and `cases` has the names
+    of the cases that ran to their end. On a GPU, a failure ends the run of one tool, `fault` describes the last
+    failure, and `cases` has the names of all cases, whether they ran or not.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -153,7 +155,7 @@ def remark(fork_server: ForkServer, problem: Problem, candidate: Candidate, case
 
 
 def one_per_shape(cases: Sequence[Case], *, only: bool) -> list[Case]:
-    """Returns the first of all cases with equal size constants; if `only`, just one case of the sizes that are timed.
+    """Returns the first case for each choice of the size constants; if `only`, just the first case at the timed sizes.
 
     One case for each choice of sizes is enough, because a kernel's memory accesses depend on the sizes, but rarely on
     the values of the inputs. Cases that are optional are left out: the reference may fail at them.
