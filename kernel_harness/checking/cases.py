@@ -332,7 +332,7 @@ class Reference:
     def inputs(self, case: Case) -> Packed:
         """Returns the inputs of the case. The judge keeps the tensors; worker processes get copies.
 
-        They are on the device, or in the host's memory if the device is short of memory for this shape.
+        The tensors are on the device. If the device is short of memory for this shape, they are in the host's memory.
         """
         if case not in self._inputs:
             self.make_room()
@@ -341,9 +341,10 @@ class Reference:
         return self._inputs[case]
 
     def drawn(self, seed: int, distribution: str) -> Packed:
-        """Draws inputs at the problem's size on the device.
+        """Draws inputs at the problem's size on the device. Equal arguments give equal inputs; nothing is cached.
 
-        They are moved to the host's memory if the device is short of memory. The result is not cached.
+        If the first call of the reference has shown that the device is short of memory for this size, the inputs are
+        then moved to the host's memory.
         """
         self.make_room()
         return self._drawn(self.problem, seed, distribution)

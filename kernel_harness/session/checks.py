@@ -66,17 +66,23 @@ class BuildsAhead:
         self._started: dict[Candidate, Building] = {}
 
     def start(self, run: RunContext, candidate: Candidate) -> None:
-        """Begins the candidate's build as soon as a thread is free. Does nothing if the build has begun before."""
+        """Queues the candidate's build, which begins as soon as a thread is free, and returns at once.
+
+        Does nothing if the build is queued, running or finished already, until `take` removes it.
+        """
         if candidate not in self._started:
             self._pool = self._pool or ThreadPoolExecutor(_jobs(run))
             self._started[candidate] = _begin(run, candidate, self._pool, with_constructor=True)
 
     def is_done(self, candidate: Candidate) -> bool:
-        """Returns whether the candidate's build has begun and has ended, successfully or not."""
+        """Returns whether the candidate's build has ended, successfully or not.
+
+        Returns False if the build was not started here, still waits or runs, or was removed by `take`.
+        """
         return candidate in self._started and self._started[candidate].done.done()
 
     def take(self, candidate: Candidate) -> Building | None:
-        """Returns the candidate's build and forgets it; None if the build has not begun ahead.
+        """Removes the candidate's build from this object and returns it. Returns None if `start` was not called for it.
 
         The caller must close the worker process of the build.
         """

@@ -37,7 +37,11 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the heat map: its class, which decides the colour, and the text that it shows on request."""
+    """A cell of the heat map.
+
+    `kind` is the CSS class of the cell, which gives the colour. `words` is the text of the cell's tooltip. `passed`
+    says whether the candidate passed.
+    """
 
     kind: str
     words: str
@@ -62,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Share:
-    """A class of cells: how many there are, and their share of all cells in percent."""
+    """A CSS class of cells: its meaning, the number of cells, and their share of all cells in percent."""
 
     kind: str
     meaning: str

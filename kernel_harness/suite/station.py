@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -60,9 +58,6 @@ class Station:
 
     @phase("start")
     def __enter__(self) -> Station:
-        if not self.device.emulated:
-            # Sizing imports torch's compiler for many problems. That takes two seconds, in which the GPU starts.
-            threading.Thread(target=importlib.import_module, args=("torch._dynamo",), daemon=True).start()
         self.device.prepare()
         return self
 

@@ -67,9 +67,10 @@ def candidate_rows(summary: Summary) -> pd.DataFrame:
 
 
 def phase_rows(summary: Summary) -> list[tuple[str, float, float]]:
-    """Returns the phases of the evaluators' work, the longest first: the name, the seconds, and the share of all time.
+    """Returns a row (name, seconds, share) for each phase of the evaluators' work, the longest phase first.
 
-    The last row, "shorter phases", is the sum of those that take less than a hundredth.
+    `share` is the phase's share of the time of all phases, from 0 to 1. Phases with a share below 0.01 have no rows of
+    their own. If there are any, the last row, "shorter phases", has the sum of their times and shares.
     """
     seconds: defaultdict[str, float] = defaultdict(float)
     for one in summary.entries:
