@@ -1,11 +1,17 @@
 """Judges known answers to KernelBench's problems, to show that verdicts are right for problems of other authors.
 
 python benchmarks/kernelbench.py FOLDER [--only 1/23 ...] [--every N] [--device cpu]
+python benchmarks/kernelbench.py FOLDER --write KERNELS [--only 1/23 ...] [--every N]
+python benchmarks/kernelbench.py FOLDER --read suite.jsonl
 
 FOLDER holds level1, level2 and level3 of KernelBench. For each problem five candidates are judged: a copy of the
 reference; the reference with float64 inside; zeros; the answer to other inputs; and the reference with bfloat16 inside.
 The first two are right, and no other may pass without a remark that the checks cannot tell. Prints a row for each
 problem, and exits with 1 if a verdict is wrong. Each problem runs in a process of its own.
+
+--write only writes the candidates as files, for `harness.py suite FOLDER/level1 --kernels KERNELS`. That is faster on a
+GPU, where the start of a process takes longer than most verdicts. --read prints the rows for the verdicts of such a
+suite.
 """
 
 from __future__ import annotations
@@ -140,6 +146,29 @@ def judge(path: Path, device: str) -> Row:
     return Row(name, shape, verdicts, reasons, remark, "", time.monotonic() - start, peak_kib / 2**20)
 
 
+def write(files: Sequence[Path], kernels: Path) -> None:
+    """Writes the candidates for the problem files as a suite's folder of candidates: `<problem>/<name>.py`."""
+    for path in files:
+        folder = kernels / path.stem
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in candidates(path.read_text()):
+            (folder / f"{name}.py").write_text(text)
+
+
+def read(files: Sequence[Path], journal: Path) -> list[Row]:
+    """Returns the rows for the verdicts of a suite, whose file suite.jsonl is `journal`. A problem may have fewer."""
+    entries = [json.loads(line) for line in journal.read_text().splitlines()]
+    rows = []
+    for path in files:
+        own = {each["candidate"]: each for each in entries if each["problem"] == path.stem}
+        if own:
+            reasons = {name: " ".join(each["reason"].split())[:300] for name, each in own.items()}
+            remark = next(filter(None, ("".join(_ON_THE_PROBLEM.findall(text)) for text in reasons.values())), "")
+            verdicts = {name: each["status"] for name, each in own.items()}
+            rows.append(Row(_name(path), "", verdicts, reasons, remark, "", sum(e["seconds"] for e in own.values())))
+    return rows
+
+
 def _in_a_process(path: Path, device: str) -> Row:
     command = [sys.executable, __file__, str(path), "--device", device, "--one"]
     try:
@@ -175,15 +204,21 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], metavar="LEVEL/NUMBER", help="judge these problems only")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="judge every Nth problem only")
     parser.add_argument("--device", default="cpu", help="the device, as in harness.py (default: cpu)")
+    parser.add_argument("--write", type=Path, metavar="KERNELS", help="write the candidates for a suite to this folder")
+    parser.add_argument("--read", type=Path, metavar="FILE", help="read the verdicts from this suite.jsonl")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(asdict(judge(options.folder, options.device))))
         return 0
+    files = _files(options.folder, options.only, options.every)
+    if options.write:
+        write(files, options.write)
+        return 0
     rows = []
-    for path in _files(options.folder, options.only, options.every):
-        rows.append(_in_a_process(path, options.device))
-        print(_text(rows[-1]), flush=True)
+    for row in read(files, options.read) if options.read else (_in_a_process(path, options.device) for path in files):
+        rows.append(row)
+        print(_text(row), flush=True)
     wrong = {row.problem: row.wrong for row in rows if row.wrong}
     seconds = sorted(row.seconds for row in rows)
     print(f"\n{len(rows)} problems, wrong verdicts in {len(wrong)}: {wrong}")

@@ -26,8 +26,9 @@ class Entry:
     that was judged in place of this one, because their sources are equal; None if this candidate was judged. `reason`
     is the first part of the result's reason. `time_ms` is the time of a call, and `speedup` the time of `baseline`
     divided by it; `speedup` is None for emulated times, which say nothing about a GPU. `run` is the id of the run that
-    wrote the entry, and `seconds` the time that the verdict took. `phases_s` has the seconds of each phase of the
-    evaluator's work since its last verdict, also those of work for other candidates, such as planning.
+    wrote the entry. `seconds` is the time since the verdict before or the beginning of the checks; candidates that got
+    a verdict at the same time share it equally. `phases_s` has the seconds of each phase of the evaluator's work since
+    its last verdict, also those of work for other candidates, such as planning.
     """
 
     problem: str
