@@ -9,8 +9,8 @@ from kernel_harness.ipc.packed import Packed
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.process import Wait
 
-# A GPU copies gigabytes of outputs in milliseconds, but other processes may have their turns before. Outputs that do not
-# fit into the memory for outputs never come; that happens once for a size.
+# A GPU copies gigabytes of outputs in milliseconds, but other processes may have their turns before. Outputs that do
+# not fit into the memory for outputs never come; that happens once for a size.
 _LONGEST_COPY_S = 1.0
 
 
