@@ -12,7 +12,7 @@ from kernel_harness.ipc.tensors import checksum
 
 T = TypeVar("T")
 
-MOST_BYTES = 1 << 29
+MOST_BYTES = 1 << 30
 # Values that a call cannot change in place. Functions are compared by identity.
 _FIXED = (bool, int, float, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.Size, type(len))
 _FUNCTION = type(lambda: None)
