@@ -134,7 +134,10 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
 
 
 def _stretched(problem: Problem, seed: int) -> list[Case]:
-    """Returns the cases that have one size of the problem's file each, where the others were reduced for emulation."""
+    """Returns cases with one size from the problem's file each. The other sizes remain reduced for the emulated device.
+
+    There are none for a GPU, nor if the problem file has CHECK_SHAPES or CPU_SHAPE.
+    """
     if not problem.emulated or problem.states_shapes or problem.cpu_shape:
         return []
     return [_case(shape, OWN, seed, optional=True) for shape in sizing.stretched(problem)]
@@ -143,10 +146,11 @@ def _stretched(problem: Problem, seed: int) -> list[Case]:
 def _drawn(problem: Problem, seed: int) -> list[Case]:
     """Returns the cases at shapes that are drawn at random. A candidate cannot know these shapes.
 
-    If the problem file has no CHECK_SHAPES, there is one such shape, with sizes near those of the problem.
-
-    The inputs are of a distribution of the problem's STRESS if there is any: its limits, relative to `error_scale`,
-    suit sums of any length.
+    If the problem file has CHECK_SHAPES, up to `drawn_shapes.COUNT` shapes in the range of the listed ones are drawn,
+    with one case each. The case has a random distribution of the file's STRESS, because the limits for it are relative
+    to `error_scale` and so suit sums of any length. Without STRESS, it has the problem's own distribution.
+    If the file has no CHECK_SHAPES, at most one shape is drawn, with sizes a little below the problem's
+    (`sizing.near`). It has two cases: the problem's own distribution, and SPARSE.
     """
     rng = random.Random(_derived_seed(seed, "drawn shapes"))
     if not problem.states_shapes:
@@ -227,7 +231,7 @@ class Reference:
         self._call_changes_model: bool | None = None  # None before the first trial
 
     def note_free_memory(self) -> None:
-        """Notes how much memory of the GPU is free, if there is one. The device must have been prepared.
+        """Stores how much memory of the GPU is free. Does nothing without a GPU. The device must have been prepared.
 
         A candidate that has been loaded may fill the memory. What is free then must not decide how others are judged.
         """
@@ -424,7 +428,7 @@ class Reference:
     def answer_to_others(self, case: Case) -> Sequence[torch.Tensor]:
         """Returns the reference's outputs for inputs of the case's shape and distribution that have another seed.
 
-        They are in the host's memory if the device is short of memory.
+        The outputs are in the host's memory if the device is short of memory.
         """
         problem = self.at(case)
         self.make_room()

@@ -51,7 +51,7 @@ def find(
     *,
     only_formulas: bool = False,
 ) -> Pattern | None:
-    """Returns what `mistake` returns, or None if it fails.
+    """Returns the mistake that `mistake` finds, or None if `mistake` finds none or raises an exception.
 
     Raises TimeoutError if the reference is too slow for the search.
     """
@@ -156,7 +156,10 @@ def _by_changes(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
         yield swap.pattern, replay.outputs(swap.changed)
     # In a network that is too slow, a mistake could be found in the first few of its hundreds of parameters only.
     if not replay.affords(2 * len(parameters)):
-        raise TimeoutError(f"the reference is too slow to change each of its {len(parameters)} parameters")
+        raise TimeoutError(
+            f"the reference is too slow for a search that has to change each of its {len(parameters)} parameters and "
+            "run it again"
+        )
     first = chain(_left_out(sources, parameters), _transposed(sources, parameters, 1))
     more = chain(_exchanged(sources), _transposed(sources, [*inputs, *parameters], 2))
     for swap in islice(chain(first, more), _MOST_SWAPS):
@@ -192,7 +195,7 @@ def _gives(
 
 
 def _left_out(sources: Sequence[Source], of: Sequence[int]) -> Iterator[_Swap]:
-    """Yields the answers without one source, such as a bias, which is then 0. `of` holds the sources' indices."""
+    """Yields mistakes that leave out one source, such as a bias: 0 replaces it. `of` holds the sources' indices."""
     for i in of:
         name = sources[i].name
         yield _Swap(
@@ -205,7 +208,7 @@ def _left_out(sources: Sequence[Source], of: Sequence[int]) -> Iterator[_Swap]:
 
 
 def _transposed(sources: Sequence[Source], of: Sequence[int], count: int) -> Iterator[_Swap]:
-    """Yields the readings of `count` sources, with indices from `of`, in which the last two indices are swapped."""
+    """Yields mistakes that read `count` sources, with indices from `of`, with the last two indices swapped."""
     able = [i for i in of if _is_matrix(sources[i])]
     for chosen in combinations(able, count):
         names = [sources[i].name for i in chosen]
@@ -236,7 +239,7 @@ def _misread(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _exchanged(sources: Sequence[Source]) -> Iterator[_Swap]:
-    """Yields the exchanges of two sources of equal shape."""
+    """Yields mistakes that exchange two sources of equal shape."""
     for i, j in combinations(range(len(sources)), 2):
         one, other = sources[i], sources[j]
         if one.tensor.shape == other.tensor.shape:

@@ -29,10 +29,10 @@ MOST_DESCRIBED = 1 << 26
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One wrong element: its index, its value and the expected value.
+    """One wrong element of an output: its index, its value and the expected value.
 
-    Of a complex element, the values are those of the part with the larger error. The index then has one more entry:
-    0 for the real part, 1 for the imaginary part.
+    If the element is complex, the values are those of the part (real or imaginary) with the larger error. `index` then
+    has one more entry: 0 for the real part, 1 for the imaginary part.
     """
 
     index: tuple[int, ...]
@@ -97,10 +97,11 @@ class Pattern:
 
 
 def describe(wrong: Wrong) -> Pattern:
-    """Returns a description of the pattern that the wrong elements form.
+    """Returns the Pattern that the wrong elements form: a sentence that describes it, and advice.
 
-    If the right values are in the wrong places, the description says only that. Otherwise it says what the wrong
-    elements contain and where they are. The description of an output with more than MOST_DESCRIBED elements is empty.
+    If the right values are in the wrong places, the sentence says only that. Otherwise it says what the wrong elements
+    contain and where they are, as far as a recogniser matches. Both texts are empty if no recogniser matches, or if the
+    output has more than MOST_DESCRIBED elements.
     """
     if wrong.mask.numel() > MOST_DESCRIBED:
         return Pattern()

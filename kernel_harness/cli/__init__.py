@@ -37,8 +37,8 @@ class Verb(Protocol):
     def main(self, parsed: argparse.Namespace, /) -> int:
         """Runs the verb with the parsed arguments and returns the exit code.
 
-        Raises UserError for a mistake of the user. Raises KeyboardInterrupt for Ctrl-C; its message may say what was
-        done before.
+        Raises UserError for a mistake of the user. Raises KeyboardInterrupt for Ctrl-C and SIGTERM; its message may say
+        what was done before.
         """
 
 

@@ -33,7 +33,8 @@ def shape(text: str) -> dict[str, int | tuple[int, ...]] | None:
     """Returns the size constants in `text`, which is written like `M=64,shape=(8,64)`, as a dict.
 
     For the text `full`, returns None, which stands for the size in the problem file. For an empty text, returns an
-    empty dict, which stands for the usual size. Raises ArgumentTypeError for text of another form.
+    empty dict, which stands for the usual size. Raises ArgumentTypeError for text of another form, or with a name
+    twice.
     """
     if text.strip() == "full":
         return None
@@ -42,7 +43,9 @@ def shape(text: str) -> dict[str, int | tuple[int, ...]] | None:
     while text[at:].strip():
         one = _SIZE.match(text, at)
         if one is None or one[1] in found:
-            raise argparse.ArgumentTypeError(f"{text!r} is not of the form M=64,K=128,N=96 or shape=(8,64)")
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not of the form M=64,K=128,N=96 or shape=(8,64), with each name once"
+            )
         numbers = tuple(map(int, re.findall(r"-?\d+", one[2])))
         found[one[1]] = numbers if one[2][0] in "([" else numbers[0]
         at = one.end()
@@ -50,7 +53,7 @@ def shape(text: str) -> dict[str, int | tuple[int, ...]] | None:
 
 
 def positive(text: str) -> float:
-    """Returns the positive, finite number of seconds in `text`. Raises ValueError or ArgumentTypeError without one."""
+    """Returns `text` as a positive, finite number of seconds. Raises ValueError or ArgumentTypeError for other text."""
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
@@ -58,7 +61,7 @@ def positive(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """Returns the whole number of 1 or more in `text`. Raises ValueError or ArgumentTypeError without one."""
+    """Returns `text` as a whole number of 1 or more. Raises ValueError or ArgumentTypeError for other text."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not a whole number of 1 or more")

@@ -19,7 +19,10 @@ EXAMPLES = (
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the verb `new`: the problem, the `name` of the new kernel, and `cu` for a .cu, not a .py file."""
+    """The options of the verb `new`: the `problem`, and the `name` of the new kernel.
+
+    If `cu`, the new kernel is a .cu file, otherwise a .py file.
+    """
 
     problem: str
     name: str

@@ -161,7 +161,12 @@ class Progress(Shown):
         _LOG.info("%s: %s", kernel or "harness", text)
 
     def settled(self, result: Result) -> None:
-        """Removes the line of the candidate whose final result is `result`. If it failed, its status is printed."""
+        """Removes the line of the candidate or baseline whose final result is `result`.
+
+        If stderr is a terminal, a line with the name and the status is printed for a failed result only. Otherwise a
+        line with the status of each candidate, passed or failed, is printed, unless the steps are logged. The status is
+        always logged.
+        """
         with self._lock:
             self._stages.pop(result.kernel, None)
             self._began.pop(result.kernel, None)

@@ -173,7 +173,10 @@ def _numbers(text: str) -> tuple[int, ...]:
 def _folder(options: Options) -> Path:
     name = options.name or options.kernels.resolve().name
     if not _NAME.fullmatch(name) or name.startswith("."):
-        raise UserError(f"{name!r} cannot be the name of a folder of results; choose a --name of letters and digits")
+        raise UserError(
+            f"{name!r} cannot be the name of a folder of results; choose a --name of letters, digits, _, - and ., "
+            "which does not begin with ."
+        )
     return options.results / "suites" / name
 
 
@@ -207,7 +210,7 @@ def _settings(options: Options, budget_s: float, builds: int) -> Settings:
 
 
 def _report(journal: SuiteJournal, options: Options) -> None:
-    """Writes the files of the summary, prints the figures, and the path of the summary. Nothing without verdicts."""
+    """Writes the files of the summary, and prints the figures and the files' paths. Does nothing without verdicts."""
     from kernel_harness.suite import page, summary
 
     facts, entries = journal.facts(), journal.read()

@@ -26,7 +26,8 @@ BINDS_ITSELF = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::")
 def serve(code: str) -> bool:
     """Returns whether the bindings library can make the functions of the C++ source `code` callable.
 
-    It cannot if `code` uses pybind11 itself. A mention of pybind11 in a comment or a string literal counts as a use.
+    It cannot if `code` uses pybind11 itself: it contains `pybind11::`, `py::` or a name that begins with `PYBIND11_`.
+    Such a text counts as a use even in a comment or a string literal.
     """
     return not BINDS_ITSELF.search(code)
 

@@ -29,7 +29,11 @@ class CandidateFile:
         self._lines: dict[str, list[int]] = {}  # neutral name -> the file's line for each line of the source
 
     def add(self, sources: Sources) -> None:
-        """Adds sources that the file passes to load_inline. Their places are translated from now on."""
+        """Registers the C++ and the CUDA source of a load_inline call that this file makes.
+
+        From now on, `place` maps the lines of these sources to lines of this file. They replace the registered sources
+        of the same neutral names. A source of more than _MOST_CHARACTERS characters is not registered.
+        """
         for name, source in ((sources.cpp_file, sources.cpp), (sources.cuda_file, sources.cuda)):
             self._lines.pop(name, None)
             self._sources.pop(name, None)

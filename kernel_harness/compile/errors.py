@@ -9,7 +9,7 @@ from kernel_harness.core.errors import EnvironmentLacking
 class BuildFailed(Exception):
     """The error raised if a candidate's sources cannot be compiled, linked or loaded.
 
-    `log` is the compiler's whole output. `final` is true if full headers of torch would not help.
+    `log` is the compiler's whole output. `final` is true if it is known that torch's full headers would not help.
     """
 
     def __init__(self, message: str, log: str = "", *, final: bool = False) -> None:
@@ -32,9 +32,10 @@ class CompilerFailed(BuildFailed):
 
 
 class FullHeadersMissing(BuildFailed):
-    """The error raised if a build needs a precompiled header that this process cannot write to the build cache.
+    """The error of a build that needs the precompiled form of torch's full headers, which this process cannot store.
 
-    The judge can write to the build cache: it builds the precompiled header there, and then repeats the build.
+    A worker process cannot write to the build cache. After this error of a worker, the judge builds the precompiled
+    form, stores it in the build cache, and then repeats the build.
     """
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 
 def remove(folder: Path) -> None:
-    """Removes `folder` and everything in it. Leaves what cannot be removed; raises no error for it.
+    """Removes `folder` and everything in it. Leaves what cannot be removed, without an error.
 
-    Python's `rmtree` calls itself for each level and keeps a descriptor open for it. It raises RecursionError or gives
-    up at some 1000 levels. The program `rm` has no such limit, but takes a millisecond to start.
+    `shutil.rmtree` is tried first. It recurses for each level and keeps a descriptor open for it, so it fails at about
+    1000 levels. If `folder` still exists, the program `rm` removes the rest. `rm` has no such limit, but takes a
+    millisecond to start.
     """
     with suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)

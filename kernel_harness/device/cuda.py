@@ -1,8 +1,8 @@
 """A real CUDA device, which times a call with CUDA events.
 
 The device waits while the call is enqueued, so that the launch latency is not part of the time. Timed calls start with
-a cold L2 cache. The judge empties it after it has written the inputs (`empty_cache`), so that no work of a candidate
-can run meanwhile. If the inputs cross the host's memory, the worker empties it.
+a cold L2 cache. The judge empties the L2 cache after it has written the inputs (`empty_cache`), so that no work of a
+candidate can run meanwhile. If the inputs cross the host's memory, the worker empties the L2 cache.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Cuda:
     def share(self, size: int) -> SharedMemory:
         """Returns new memory of at least `size` bytes that a worker can map.
 
-        It is memory of this device if this machine can share such memory between processes, else memory of the host.
+        The memory is this device's if this machine can share such memory between processes, otherwise the host's.
         Raises torch.OutOfMemoryError if memory of this device can be shared, but too little of it is free.
         """
         if not device_memory.why_not(self.torch_device):
@@ -170,7 +170,7 @@ class Cuda:
     def release_unused(self) -> None:
         """Returns to the driver the memory that torch caches and does not use, unless it is little.
 
-        It is little if it exceeds neither _LITTLE_BYTES nor _LITTLE_SHARE of the device's free memory.
+        The memory is little if it exceeds neither _LITTLE_BYTES nor _LITTLE_SHARE of the device's free memory.
         """
         unused = device_memory.unused_bytes(self.torch_device)
         if unused <= _VERY_LITTLE_BYTES:
@@ -194,8 +194,9 @@ class Cuda:
         """Makes the call between two CUDA events. Returns the call's result and its time.
 
         `hold` holds the device back while the call is enqueued. If `cold`, the L2 cache is emptied after the hold,
-        right before the call. In any case its lines become normal that a kernel has marked as persisting: they would
-        stay in the cache when it is filled with other data. Raises RuntimeError if a kernel has failed.
+        right before the call. Lines of the L2 cache that a kernel has marked as persisting become normal in any case,
+        because persisting lines stay in the cache when it is filled with other data. Raises RuntimeError if a kernel
+        has failed.
         """
         before = device_memory.allocated_bytes(self.torch_device)
         torch.cuda.reset_peak_memory_stats()
@@ -326,7 +327,7 @@ class Cuda:
         return f"GPU-{torch.cuda.get_device_properties(self.torch_device).uuid}"
 
     def _prepare_flush(self) -> None:
-        """Makes the first flush, which loads kernels. While the device is held back, the host would wait for it."""
+        """Makes the first flush, which loads kernels. While the device is held back, that would block the host."""
         if self._flush is None:
             size = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
             self._flush = torch.empty(max(_FLUSHES * size, 1 << 20) // 4, dtype=torch.float32, device=self.torch_device)
@@ -342,7 +343,7 @@ class Cuda:
         self._flush.sum()
 
     def _release_persisting_l2(self) -> None:
-        """Makes all lines of the L2 cache normal that a kernel has marked as persisting."""
+        """Makes those lines of the L2 cache normal again that a kernel has marked as persisting."""
         error = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
         if error and error != _NOT_SUPPORTED:  # a device without persisting lines gives this error
             raise RuntimeError(f"CUDA error: the L2 cache's persisting lines cannot be reset (driver error {error})")

@@ -110,8 +110,8 @@ class JudgeDevice(Protocol):
     def share(self, size: int) -> SharedMemory:
         """Returns new memory of at least `size` bytes that a worker can map.
 
-        It is memory of the device if the machine can share such memory between processes, else memory of the host.
-        Raises torch.OutOfMemoryError if it would be memory of the device, but too little of it is free.
+        The memory is the device's if this machine can share such memory between processes, otherwise the host's. Raises
+        torch.OutOfMemoryError if memory of the device can be shared, but too little of it is free.
         """
 
     def has_free(self, size: int) -> bool:
@@ -121,7 +121,7 @@ class JudgeDevice(Protocol):
         """Enqueues the work that removes the inputs of a timed call from the device's cache."""
 
     def cannot_share(self, reason: str) -> None:
-        """Stores the reason why a worker could not map memory of the device. From then on, `share` uses the host's."""
+        """Stores why a worker could not map memory of the device. Later calls of `share` return memory of the host."""
 
     def build_key(self, sources: Sources, /) -> str:
         """Returns the build cache's key of the library that `sources` describe, built for this device."""

@@ -33,9 +33,10 @@ _torch_compile: Callable[..., Any] = torch.compile
 
 
 def install(library: Path) -> None:
-    """Makes torch in this process use the emulated device: loads its library, replaces functions of `torch.cuda`.
+    """Makes torch in this process use the emulated device.
 
-    `library` is the path of the emulator's runtime library. A second call does nothing.
+    Loads the emulator's runtime library from the path `library`. Replaces functions and classes of `torch.cuda`, and a
+    few of torch itself, such as `torch.compile` and `Tensor.pin_memory`. A second call does nothing.
     """
     global _runtime
     if _runtime is not None:

@@ -18,9 +18,10 @@ class Gate:
     """The gate of one worker, in `memory`: a flat uint8 tensor of GATE_BYTES bytes that the judge and the worker map.
 
     The judge shuts the gate before a timed call. The worker says that it is ready once it has enqueued the call behind
-    the gate, or once it waits at the gate itself. The judge then writes the inputs and opens the gate. The worker says
-    that the call is done once the outputs are in the memory for outputs. A candidate can write every word, but a wrong
-    word only makes the candidate's own outputs wrong or its own time longer.
+    the gate, or once it waits at the gate itself. The judge then writes the inputs and opens the gate. If the worker is
+    not ready within a time limit, the judge does the same without waiting longer. The worker says that the call is done
+    once the outputs are in the memory for outputs. A candidate can write every word, but a wrong word only makes the
+    candidate's own outputs wrong or its own time longer.
     """
 
     def __init__(self, memory: torch.Tensor) -> None:
@@ -38,11 +39,11 @@ class Gate:
 
     @property
     def address_of_done(self) -> int:
-        """Returns the address of the 32-bit word that is 1 once the call is done, for a device that says so itself."""
+        """Returns the address of the 32-bit word that is 1 once the call is done, for a device that writes the word."""
         return self.address + 4 * _DONE
 
     def shut(self) -> None:
-        """Shuts the gate, and withdraws what the worker has said before."""
+        """Shuts the gate, and clears the worker's two words, ready and done."""
         self._words[[_READY, _OPEN, _DONE]] = 0
 
     def open(self) -> None:

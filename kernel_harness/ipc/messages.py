@@ -156,9 +156,9 @@ class Opening(StrEnum):
 class Share(Message):
     """A request to a worker: map shared memory of `size` bytes for the purpose `purpose`.
 
-    The reply is Done. `on_device` says whether it is memory of the CUDA device. One descriptor comes with the request.
-    The worker first unmaps the memory that it has mapped for this purpose. If `size` is 0, the worker only unmaps, and
-    no descriptor comes with the request.
+    The reply is Done. `on_device` says whether the memory is the CUDA device's; otherwise it is the host's. One
+    descriptor, that of the memory, comes with the request. The worker first unmaps the memory that it has mapped for
+    this purpose. If `size` is 0, the worker only unmaps, and no descriptor comes with the request.
     """
 
     purpose: Purpose

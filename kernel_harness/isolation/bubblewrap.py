@@ -47,7 +47,12 @@ def outer_pid(inner: int, candidates: Sequence[int]) -> int:
 
 
 def _bwrap() -> list[str]:
-    """Returns the start of a command line: bwrap and its options, which drop capabilities that root otherwise keeps."""
+    """Returns the start of a command line: bwrap, and the options that every use of bwrap has.
+
+    Inside, the processes have namespaces of their own, no network, no capabilities (root would otherwise keep some) and
+    no environment variables. The file system is read-only. /dev is minimal, but has the machine's GPUs. The processes
+    end with the process that started bwrap.
+    """
     gpus = [word for path in sorted(Path("/dev").glob("nvidia*")) for word in ("--dev-bind", str(path), str(path))]
     return [
         "bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL",

@@ -1,4 +1,4 @@
-"""Landlock, with which a process gives up writing files, TCP, and signals to other processes. See landlock(7)."""
+"""Landlock, with which a process gives up rights: writing and reading files, TCP, and signals. See landlock(7)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ def version() -> int:
 
 
 def restrict(writable: Iterable[Path], hidden: Sequence[Path] = ()) -> None:
-    """Limits this process irrevocably: it can write only below `writable`, and cannot read the paths in `hidden`.
+    """Limits what this process can do from now on. The limits cannot be removed, and its child processes inherit them.
 
+    The process can write only to the files in `writable` and below the folders in `writable`. It cannot read the paths
+    in `hidden`, but can list their names. If Landlock has these features, it also cannot bind or connect TCP sockets
+    (version 4), and cannot send signals or connect abstract sockets to processes outside (version 6).
     The process must have set no_new_privs. A right on a folder covers everything in it, now and later, and cannot be
     taken back for a path below it. So if paths are hidden, the right to read is granted, one path at a time, to all
-    files and folders that are not hidden. The names of hidden paths stay visible. Raises OSError if this machine lacks
-    Landlock or denies a step.
+    files and folders that are not hidden. Raises OSError if this machine lacks Landlock or denies a step.
     """
     known = version()
     rights = sum(right for since, right in _RIGHTS.items() if since <= known)

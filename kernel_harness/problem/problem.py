@@ -101,10 +101,11 @@ class Problem:
     parameter_seed: int | None = None
 
     def at(self, shape: Mapping[str, Any]) -> Problem:
-        """Returns the problem with the size constants in `shape` replaced. Raises ProblemError for an unknown constant.
+        """Returns the problem with the size constants in `shape` replaced. The other constants keep their values.
 
-        For a constant that is a tuple or a list in the file, `shape` has a tuple, or a value for each element, as
-        `NAME[0]`.
+        `shape` maps the name of a constant to its new value. For a constant that is a tuple or a list in the file, the
+        key is its name and the value a tuple, or the key is one element, such as `NAME[0]`, and the value a number.
+        Raises ProblemError for an unknown constant, and for a tuple with another number of elements than in the file.
         """
         if not shape:
             return self
@@ -151,7 +152,7 @@ class Problem:
 
     @property
     def states_shapes(self) -> bool:
-        """Returns whether the problem file names the shapes to check itself, in CHECK_SHAPES."""
+        """Returns whether the problem file has CHECK_SHAPES, a list of shapes to check."""
         return hasattr(self.module, "CHECK_SHAPES")
 
     def _by_element(self, shape: Mapping[str, Any]) -> Shape:
@@ -168,7 +169,7 @@ class Problem:
 
     @property
     def states_stress(self) -> bool:
-        """Returns whether the problem file names the distributions of its inputs itself, in STRESS."""
+        """Returns whether the problem file has STRESS, the further distributions of its inputs."""
         return hasattr(self.module, "STRESS")
 
     def tolerance(self, dtype: torch.dtype) -> Tolerance:

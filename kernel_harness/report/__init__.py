@@ -29,8 +29,10 @@ MOST_SOURCES = 100  # a page lists at most MOST_SOURCES kernel sources: each lis
 def pages(problems: Sequence[str], results: Path, root: Path) -> list[Path]:
     """Writes the HTML pages of the problems named in `problems`. Returns the paths of the pages.
 
-    If `problems` is empty, pages of all problems that have results are written. `results` is the folder of stored
-    results, `root` the folder with `problems/` and `kernels/`. Raises UserError if a problem has no results.
+    A problem has a page for each device and shape with results. An empty `problems` stands for all problems that have
+    results. `results` is the folder of stored results, `root` the folder with `problems/` and `kernels/`. Raises
+    UserError if a problem in `problems` does not exist or has no results, or if `problems` is empty and there are no
+    results. Raises Unwritable if a page cannot be written.
     """
     written = []
     for name in problems or _with_results(results, root):

@@ -89,9 +89,9 @@ def samples(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
 
 
 def phases(rows: Sequence[tuple[str, float, float, str]], width: int) -> str:
-    """Returns a chart as an SVG element: for each kernel, a bar for the seconds of its build, then one for its checks.
+    """Returns a chart as an SVG element: for each kernel, one bar of the seconds of its build and then of its checks.
 
-    `rows` has (kernel, seconds of the build, seconds of the checks, text beside the bars). `width` is in pixels.
+    `rows` has (kernel, seconds of the build, seconds of the checks, text beside the bar). `width` is in pixels.
     """
     sheet = Rows([r[0] for r in rows], [r[3] for r in rows], width)
     for y, (_, build, check, _) in zip(sheet.middles, rows, strict=True):

@@ -176,7 +176,7 @@ def _check_devices(a: Side, b: Side, both: Iterable[tuple[str, Shape]]) -> None:
         one, other = device_of(a.results[key]), device_of(b.results[key])
         if one != other:
             raise Incomparable(
-                f"different devices: {key[0]} ran on {one} in {a.label} and on {other} in {b.label}; "
+                f"different devices: kernel {key[0]} ran on {one} in {a.label} and on {other} in {b.label}; "
                 "--force compares them"
             )
 
@@ -217,7 +217,7 @@ def _row(key: tuple[str, Shape], a: Result, b: Result, interleaved: bool) -> Row
 
 
 def _ratio_in_rounds(b: Result) -> Interval | str:
-    """Returns the speedup of side B. Side A was the baseline of the rounds. Returns a reason if they never met."""
+    """Returns the speedup of side B over side A, the baseline of the rounds; a reason if no round has both."""
     return (b.timing.speedup if b.timing else None) or "no round holds both"
 
 

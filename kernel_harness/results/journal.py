@@ -57,7 +57,7 @@ class Journal:
             self.path.open("ab").close()
 
     def append(self, result: Result) -> None:
-        """Appends the result as one line (`append_line`). Raises Unwritable."""
+        """Appends the result as one line (`append_line`). Raises Unwritable if the line cannot be written."""
         append_line(self.path, to_line(result))
 
     def keep_log(self, result: Result) -> Path | None:

@@ -92,7 +92,11 @@ class WorkerMisbehaved(WorkerFailed):
 
 
 class Parent(Protocol):
-    """What a WorkerProcess needs to know about its worker from the fork server that started it."""
+    """The process that started a worker, such as the fork server, as the worker's WorkerProcess uses it.
+
+    It tells two facts that the judge cannot read itself: the worker's wait status, and the bytes of the worker's files
+    in memory.
+    """
 
     def exit_status(self, pid: int) -> int | None:
         """Returns a worker's wait status (the second value that `os.waitpid` returns), or None while the worker runs.

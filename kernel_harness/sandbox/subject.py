@@ -472,7 +472,7 @@ def _clocked(time: messages.DeviceTime) -> Clocked:
 
 
 def _first_lines(text: str, count: int = 3) -> str:
-    """Returns at most `count` lines of an error message, without empty lines and torch's C++ backtrace."""
+    """Returns the first `count` lines of an error message, without empty lines and torch's C++ backtrace."""
     lines = [line for line in text.split("\n") if line.strip()]
     cut = next((i for i, line in enumerate(lines) if line.startswith("Exception raised from")), len(lines))
     return "\n".join(lines[: min(cut, count)])

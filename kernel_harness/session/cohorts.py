@@ -42,13 +42,14 @@ COHORT = 8
 
 @dataclass
 class Series:
-    """What is known about the cohorts of one run as a whole. It is updated after each cohort.
+    """The state that all cohorts of one run share. `time_cohorts` updates it after each cohort.
 
     `expected` is the number of cohorts that the run will have; 0 means the number of cohorts of the current batch. All
-    of them together may use the budget of the settings. If `budget_each`, the budget is instead that of a candidate
-    alone, and a cohort may use as much as so many rounds take with all its candidates.
-    `timed` is the number of cohorts that have been timed. `baseline_ms` is the time of the baseline "torch" in the
-    first cohort, to which all times are scaled; None until the first cohort has been timed.
+    cohorts together may use the time budget of the settings. If `budget_each`, each cohort instead has a budget of its
+    own: the time of as many rounds with all candidates of the cohort as one candidate alone could have within the
+    budget of the settings, if each arm takes equally long.
+    `timed` is the number of cohorts that have been timed. `baseline_ms` is the time of one call of the baseline "torch"
+    in ms, in the first cohort that measured it. All times are scaled to `baseline_ms`. It is None until then.
     """
 
     expected: int
@@ -212,7 +213,11 @@ def even_groups(names: list[str], size: int) -> list[list[str]]:
 
 
 def _stop(run: RunContext, budgets: float) -> Stop:
-    """Returns the condition that ends the timing of a cohort that may use `budgets` times the budget."""
+    """Returns the condition that ends the timing of a cohort.
+
+    The cohort may use `budgets` times the time budget of the settings. If the settings have none, the budget is the
+    device's default, and QUICK_SHARE of it in a quick run.
+    """
     settings = run.settings
     default = run.device.budget_s * (QUICK_SHARE if settings.quick else 1)
     budget_s = (settings.budget_s or default) * budgets

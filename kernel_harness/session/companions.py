@@ -44,7 +44,7 @@ class CompanionMissing(Exception):
 
 @dataclass(frozen=True)
 class _Idle:
-    """A worker process that is paused between two cohorts, and the number of cohorts in which it has been timed."""
+    """A companion's worker process while no cohort uses it, and the number of cohorts that it has been timed in."""
 
     subject: Subject
     cohorts: int

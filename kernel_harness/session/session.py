@@ -1,4 +1,4 @@
-"""The session: it builds, checks and times the candidates of one problem on one device."""
+"""The session: builds, checks and times candidates of one problem on one device, in one run or in several."""
 
 from __future__ import annotations
 
@@ -118,9 +118,10 @@ class Session:
 
     @property
     def most_together(self) -> int:
-        """The number of candidates that `judge_beside_kept` should get at once, if so many are built.
+        """The largest number of candidates to give to one call of `judge_beside_kept`.
 
-        It is 1 as long as the reference was not called, because nobody knows yet how much memory a call takes.
+        It is COHORT if the device has memory for as many candidates, otherwise 1. It is also 1 before the first call of
+        the reference, which shows how much memory a call takes.
         """
         needed = self.reference.arguments_bytes(self.problem)
         fit = needed is not None and _HELD * needed * COHORT <= self.reference.free_bytes
@@ -138,9 +139,9 @@ class Session:
     def judge_beside_kept(self, candidates: Sequence[Candidate], settled: Settled) -> None:
         """Builds, checks and times candidates of different names in the same rounds, beside the kept baselines.
 
-        `settled` is called with final results as soon as there are any. Timing takes at most as long as the rounds that
-        one candidate could have within the budget take with all of them. A candidate that lacked memory of the device
-        is judged again, alone and without the kept baselines, which may hold that memory.
+        `settled` is called with final results as soon as there are any. The time budget of the settings is that of one
+        candidate alone (`Series.budget_each`). A candidate that lacked memory of the device is judged again, alone and
+        without the kept baselines, which may hold that memory.
         Raises EnvironmentLacking if the device has too little memory to compute the right answer.
         """
         lacking: list[str] = []

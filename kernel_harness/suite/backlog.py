@@ -9,10 +9,11 @@ from kernel_harness.suite.collection import Task
 
 
 class Backlog:
-    """The unfinished tasks of a suite.
+    """The tasks of a suite that wait for an evaluator, and the tasks that get their verdict from another task.
 
-    Tasks with an equal key share one verdict: the first of them is judged for all. Each evaluator gets the tasks of one
-    problem before those of another, so that baselines and answers are computed as rarely as possible.
+    Tasks with an equal key share one verdict: only the first of them waits for an evaluator, and is judged for all.
+    Each evaluator gets the tasks of one problem before those of another, so that baselines and answers are computed as
+    rarely as possible.
     """
 
     def __init__(self, tasks: Sequence[Task], keys: Mapping[tuple[str, str], str]) -> None:
@@ -32,7 +33,7 @@ class Backlog:
         self._pending.setdefault(task.problem.name, deque()).append(task)
 
     def __len__(self) -> int:
-        """Returns the number of tasks that wait to be judged; a task that shares another one's verdict counts not."""
+        """Returns the number of tasks that wait for an evaluator, without those that get another task's verdict."""
         return sum(map(len, self._pending.values()))
 
     def take(self, evaluator: int) -> Task | None:
@@ -52,9 +53,9 @@ class Backlog:
         return waiting[name].popleft()
 
     def put_back(self, task: Task, *, last: bool = False) -> None:
-        """Makes a task wait again whose evaluator has ended: as the first of its problem, or with `last` as its last.
+        """Makes a task wait again that `take` returned: as the first of its problem, or as the last if `last`.
 
-        Call it from the newest task to the oldest, to keep their order.
+        For several tasks of one evaluator, call it for the newest task first, so that they keep their order.
         """
         pending = self._pending.setdefault(task.problem.name, deque())
         pending.append(task) if last else pending.appendleft(task)

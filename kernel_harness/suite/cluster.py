@@ -52,8 +52,9 @@ class Cluster:
     """The actors of a suite on a Ray cluster.
 
     `address` is Ray's address of the cluster, or LOCAL. `device` is the device of each actor: `cuda:0`, the only GPU
-    that Ray shows to it, or `cpu`. `actors` is their number; None means one for each GPU of the cluster. `gpu_type` is
-    Ray's name of the wanted GPUs, such as `H200`; None takes any. `ahead` and `threads` are as in Staff.
+    that Ray shows to it, or `cpu`. `actors` is the number of actors; None means the number of all GPUs of the cluster,
+    of whatever type. `gpu_type` is Ray's name of the type of GPU that each actor needs, such as `H200`; None accepts
+    any type. `ahead` and `threads` are as in Staff.
     """
 
     address: str

@@ -35,9 +35,9 @@ class StoredSuite:
 class FigureChange:
     """A figure over the problems that both suites have.
 
-    `a` and `b` are its values. `low` and `high` are the bounds of the 95% interval of the mean difference of the
-    problems' values, B minus A (of the ratio B / A for a geometric mean, which `geometric` tells); None for fewer than
-    two problems.
+    `a` and `b` are the figure's values in the suites. `difference` is the mean over the problems of the value in B
+    minus the value in A, and `low` and `high` are the bounds of its 95% interval. If `geometric`, the figure is a
+    geometric mean, and the three are of the ratio B / A instead. Both bounds are None for fewer than two problems.
     """
 
     name: str
@@ -50,13 +50,17 @@ class FigureChange:
 
     @property
     def worse(self) -> bool:
-        """Whether the figure is certainly lower in B: the whole interval says so."""
+        """Whether the figure is lower in B with certainty: the whole interval is below 0, or below 1 for a ratio."""
         return self.high is not None and self.high < (1 if self.geometric else 0)
 
 
 @dataclass(frozen=True)
 class CandidateChange:
-    """A candidate that both suites have. `ratio` is its speedup in B divided by that in A, or None without both."""
+    """A candidate that both suites have, and how its result in B differs from that in A.
+
+    `ratio` is its speedup in B divided by its speedup in A. It is None if the candidate failed or has no speedup in one
+    of the suites, or if the two speedups are relative to different baselines; `note` then says why.
+    """
 
     problem: str
     candidate: str
@@ -109,7 +113,10 @@ def compare(a: StoredSuite, b: StoredSuite, *, force: bool = False) -> SuiteOutc
 
 
 def render(outcome: SuiteOutcome) -> str:
-    """Returns the comparison as text: the figures, and the candidates that changed."""
+    """Returns the comparison as text: the figures, how many candidates changed in which way, and a table of candidates.
+
+    The table has the candidates that are broken, slower, fixed or faster in B, at most _MOST_ROWS of them.
+    """
     a, b = outcome.a, outcome.b
     rows = [
         (f.name, f"{f.a:.3g}", f"{f.b:.3g}", f"{f.difference:.3g}x" if f.geometric else f"{f.difference:+.3g}",

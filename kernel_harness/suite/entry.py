@@ -24,11 +24,12 @@ class Entry:
 
     `key` identifies what was judged: entries with an equal key have one verdict. `same_as` is the name of the candidate
     that was judged in place of this one, because their sources are equal; None if this candidate was judged. `reason`
-    is the first part of the result's reason. `time_ms` is the time of a call, and `speedup` the time of `baseline`
-    divided by it; `speedup` is None for emulated times, which say nothing about a GPU. `run` is the id of the run that
-    wrote the entry. `seconds` is the time since the verdict before or the beginning of the checks; candidates that got
-    a verdict at the same time share it equally. `phases_s` has the seconds of each phase of the evaluator's work since
-    its last verdict, also those of work for other candidates, such as planning.
+    is the first part of the result's reason. `time_ms` is the time of a call. `speedup` is the time of `baseline`
+    divided by it, and None for emulated times, which say nothing about a GPU. `run` is the id of the run that wrote the
+    entry. `seconds` is the time from the evaluator's last verdict, or from the beginning of the checks, to this
+    verdict. Candidates with a verdict at the same time share it equally. `phases_s` has the seconds of each phase of
+    the evaluator's work since its last verdict, including work for other candidates. If `same_as` is not None,
+    `seconds` is 0 and `phases_s` is empty.
     """
 
     problem: str
@@ -72,7 +73,7 @@ def key(task: Task, label: str, settings: Mapping[str, Any]) -> str:
 
 
 def of_result(task: Task, key: str, result: Result, seconds: float, same_as: str | None = None) -> Entry:
-    """Returns the entry of a task from the result of its candidate, or of the candidate `same_as` of equal source."""
+    """Returns the entry of a task from the result of its candidate, or of `same_as`, a candidate of equal source."""
     timing = result.timing
     return Entry(
         task.problem.name, task.candidate.name, key, task.candidate.sha256, result.status,

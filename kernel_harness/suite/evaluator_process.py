@@ -14,7 +14,11 @@ from kernel_harness.sandbox.fork_server_process import ForkServerProcess
 
 
 def main() -> int:
-    """Starts the fork server, and then serves the driver. Returns the exit code."""
+    """Runs the evaluator: starts its fork server, and then judges the candidates that the driver sends.
+
+    Returns the exit code: 0 after the driver's message Finish, 1 after an interrupt or a lost connection, and that of
+    EnvironmentLacking if this machine cannot judge candidates.
+    """
     with ForkServerProcess(parent=Path(sys.argv[3])) as process:
         from kernel_harness.suite import evaluator
 

@@ -32,8 +32,8 @@ _LONGEST_ERROR = 4000
 class Evaluator:
     """An evaluator process. `number` distinguishes it from the others, `in_flight` has its unfinished tasks by request.
 
-    `began` holds the requests that are being judged. `heard_at` is the time of its last message, by
-    `time.monotonic`.
+    `began` holds the requests that are being judged. `heard_at` is the time of the evaluator's last message, or of the
+    task that was sent when it had none, by `time.monotonic`.
     """
 
     def __init__(self, number: int, device: str, parameters: str, workplace: Workplace, threads: int | None) -> None:
@@ -70,7 +70,7 @@ class Evaluator:
         return self._process.pid
 
     def send(self, task: Task) -> None:
-        """Sends a task. An evaluator that has ended is noticed by `receive`."""
+        """Sends a task. Raises no error if the evaluator has ended: `receive` then returns None."""
         one, request = task.candidate, next(self._requests)
         if not self.in_flight:
             self.heard_at = time.monotonic()
@@ -79,7 +79,10 @@ class Evaluator:
         self._send(Judge(request, problem.name, str(problem.path), one.name, str(one.path.absolute()), one.source))
 
     def receive(self) -> list[Message] | None:
-        """Returns the messages that have arrived. Waits for at least one byte. None if the evaluator has ended."""
+        """Returns the messages that have arrived completely, or None if the evaluator has ended.
+
+        Waits for at least one byte. The list is empty if no message is complete yet.
+        """
         try:
             data = self.socket.recv(_CHUNK)
         except ConnectionResetError:
