@@ -7,7 +7,7 @@ one evaluator process on its machine (`Desk`). The harness must be installed on 
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -52,9 +52,9 @@ class Cluster:
     """The actors of a suite on a Ray cluster.
 
     `address` is Ray's address of the cluster, or LOCAL. `device` is the device of each actor: `cuda:0`, the only GPU
-    that Ray shows to it, or `cpu`. `actors` is the number of actors; None means the number of all GPUs of the cluster,
-    of whatever type. `gpu_type` is Ray's name of the type of GPU that each actor needs, such as `H200`; None accepts
-    any type. `ahead` and `threads` are as in Staff.
+    that Ray shows to it, or `cpu`. `actors` is the number of actors; None means one for each GPU of the cluster of
+    the type `gpu_type`, which is Ray's name of it, such as `H200`. If `gpu_type` is None, GPUs of any type count.
+    `ahead` and `threads` are as in Staff.
     """
 
     address: str
@@ -63,6 +63,15 @@ class Cluster:
     ahead: int
     gpu_type: str | None = None
     threads: int | None = None
+
+
+def gpus(nodes: Iterable[Mapping[str, Any]], gpu_type: str | None) -> int:
+    """Returns the number of GPUs of the running `nodes`, the result of `ray.nodes()`. All GPUs of a node are alike.
+
+    If `gpu_type` is not None, only nodes with GPUs of this type count.
+    """
+    resources = [node["Resources"] for node in nodes if node["Alive"]]
+    return sum(int(r.get("GPU", 0)) for r in resources if gpu_type is None or f"accelerator_type:{gpu_type}" in r)
 
 
 def require() -> Any:
@@ -129,12 +138,13 @@ class RayDispatcher:
                 )  # fmt: skip
                 self._connected = True
                 signal.signal(signal.SIGTERM, handler)  # Ray has set its own, which ends this process at once
-            count = cluster.actors or int(ray.cluster_resources().get("GPU", 0))
+            count = cluster.actors or gpus(ray.nodes(), cluster.gpu_type)
         except (OSError, RuntimeError, ValueError) as error:
             raise EnvironmentLacking(f"the Ray cluster {cluster.address} cannot be used: {error}") from None
         if not count:
             self.__exit__(None, None, None)
-            raise EnvironmentLacking(f"the Ray cluster {cluster.address} has no GPU")
+            wanted = f" of the type {cluster.gpu_type}" if cluster.gpu_type else ""
+            raise EnvironmentLacking(f"the Ray cluster {cluster.address} has no GPU{wanted}")
         for number in range(count):
             self._actors[number] = self._start()
         self._asked = [actor.device.remote() for actor in self._actors.values()]
