@@ -222,7 +222,6 @@ class Reference:
         self._free: int | None = None
         self._short: set[str] = set()
         self._output_bytes: dict[str, int] = {}
-        self._arguments_bytes: dict[str, int] = {}
         self._sums_up: dict[str, bool] = {}
         self._inputs: _Kept[Packed] = _Kept()
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept()
@@ -311,7 +310,7 @@ class Reference:
         self._output_bytes[shape_text(problem.shape)] = output_bytes
         few = sum(output.numel() for output in outputs) <= _FEW and all(o.is_floating_point() for o in outputs)
         self._sums_up[shape_text(problem.shape)] = few and input_bytes > _MANY * output_bytes
-        needed = self._arguments_bytes[shape_text(problem.shape)] = input_bytes + output_bytes
+        needed = input_bytes + output_bytes
         short = self._free is not None and _AMPLE * needed > max(self._free, device_memory.usable_bytes(self.device))
         if short and psutil.virtual_memory().available > _AMPLE_ON_HOST * needed:
             self._short.add(shape_text(problem.shape))
@@ -380,15 +379,6 @@ class Reference:
     def output_bytes(self, problem: Problem) -> int | None:
         """Returns the size of the outputs for the problem's sizes in bytes, or None if the reference was not tried."""
         return self._output_bytes.get(shape_text(problem.shape))
-
-    def arguments_bytes(self, problem: Problem) -> int | None:
-        """Returns the size of inputs and outputs for the problem's sizes in bytes, or None as `output_bytes` does."""
-        return self._arguments_bytes.get(shape_text(problem.shape))
-
-    @property
-    def free_bytes(self) -> int:
-        """The bytes of the GPU that `note_free_memory` found free; without a GPU, the host's that are available."""
-        return psutil.virtual_memory().available if self._free is None else self._free
 
     def call_bytes(self, case: Case) -> int:
         """Returns how much memory of the GPU a float32 call of the reference takes at most, in bytes.

@@ -21,7 +21,7 @@ from kernel_harness.results.record import Result
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session.checks import Checked
-from kernel_harness.session.companions import CompanionMissing, Companions, companion_models
+from kernel_harness.session.companions import CompanionMissing, Companions
 from kernel_harness.session.run import RunContext
 from kernel_harness.session.settings import QUICK_SHARE
 from kernel_harness.session.summary import failed, left_untimed, of_baseline, of_candidate, timed, untimed
@@ -44,16 +44,13 @@ COHORT = 8
 class Series:
     """The state that all cohorts of one run share. `time_cohorts` updates it after each cohort.
 
-    `expected` is the number of cohorts that the run will have; 0 means the number of cohorts of the current batch. All
-    cohorts together may use the time budget of the settings. If `budget_each`, each cohort instead has a budget of its
-    own: the time of as many rounds with all candidates of the cohort as one candidate alone could have within the
-    budget of the settings, if each arm takes equally long.
-    `timed` is the number of cohorts that have been timed. `baseline_ms` is the time of one call of the baseline "torch"
-    in ms, in the first cohort that measured it. All times are scaled to `baseline_ms`. It is None until then.
+    `expected` is the number of cohorts that the run will have; 0 means the number of cohorts of the current batch. They
+    share the time budget of the settings. `timed` is the number of cohorts that have been timed. `baseline_ms` is the
+    time of one call of the baseline "torch" in ms, in the first cohort that measured it. All times are scaled to
+    `baseline_ms`. It is None until then.
     """
 
     expected: int
-    budget_each: bool = False
     timed: int = 0
     baseline_ms: float | None = None
 
@@ -72,9 +69,7 @@ def time_cohorts(
         passed[name].close()
     for group in groups:
         cohort = {name: passed[name] for name in group}
-        beside = len(companion_models(run))  # which run in each round, too
-        shares = (len(group) + beside) / (1 + beside) if series.budget_each else 1 / (series.expected or len(groups))
-        stop = _stop(run, shares)
+        stop = _stop(run, series.expected or len(groups))
         while cohort:  # times it again without the candidates that disturbed the others
             cohort = yield from _time_cohort(run, companions, cohort, series, stop)
         series.timed += 1
@@ -212,15 +207,14 @@ def even_groups(names: list[str], size: int) -> list[list[str]]:
     return [names[i::count] for i in range(count)]
 
 
-def _stop(run: RunContext, budgets: float) -> Stop:
-    """Returns the condition that ends the timing of a cohort.
+def _stop(run: RunContext, groups: int) -> Stop:
+    """Returns the condition that ends the timing of a cohort, where `groups` cohorts share the time budget equally.
 
-    The cohort may use `budgets` times the time budget of the settings. If the settings have none, the budget is the
-    device's default, and QUICK_SHARE of it in a quick run.
+    If the settings have no budget, it is the device's default, and QUICK_SHARE of that in a quick run.
     """
     settings = run.settings
     default = run.device.budget_s * (QUICK_SHARE if settings.quick else 1)
-    budget_s = (settings.budget_s or default) * budgets
+    budget_s = (settings.budget_s or default) / groups
     least = least_rounds(emulated=run.device.emulated)
     return Stop(budget_s, run.device.half_width, settings.rounds, settings.baseline, least)
 

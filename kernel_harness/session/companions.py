@@ -71,7 +71,7 @@ class Companions:
         if not self.kept:
             return
         have = self._idle.keys() | self._starting.keys()
-        missing = {name: model for name, model in companion_models(run).items() if name not in have}
+        missing = {name: model for name, model in _models(run).items() if name not in have}
         if not missing:
             return
         try:
@@ -90,7 +90,7 @@ class Companions:
         """
         arms: list[Arm] = []
         cohorts: dict[str, int] = {}
-        models = companion_models(run)
+        models = _models(run)
         try:
             for name in models:
                 if idle := self._awake(name):
@@ -135,8 +135,7 @@ class Companions:
         return idle
 
 
-def companion_models(run: RunContext) -> Mapping[str, ModelSource]:
-    """Returns the models of the baselines and of the sentinel, which run in each round, by the name of their arm."""
+def _models(run: RunContext) -> Mapping[str, ModelSource]:
     compiled = run.settings.compiled and not run.device.emulated
     return baselines.companions(run.problem, run.settings.baseline, compiled=compiled)
 

@@ -37,12 +37,6 @@ MOST_AT_ONCE = 32
 # Texts in the reason of a failed result. They show that the device had too little free memory, which the baselines'
 # kept worker processes may hold.
 _MEMORY = ("out of memory", "device's memory")
-# Candidates are judged together only if memory suffices in which each worker process holds inputs and outputs _HELD
-# times: those it shares with the judge, and what torch keeps in it.
-_HELD = 4
-
-Settled = Callable[[Sequence[Result], Sequence[Result]], None]
-"""A function that takes final results of candidates, and those of the baselines that were timed beside them."""
 
 
 class Session:
@@ -116,71 +110,31 @@ class Session:
         """Returns whether the build that `build_ahead` began for the candidate has ended, successfully or not."""
         return self._ahead.is_done(candidate)
 
-    @property
-    def most_together(self) -> int:
-        """The largest number of candidates to give to one call of `judge_beside_kept`.
-
-        It is COHORT if the device has memory for as many candidates, otherwise 1. It is also 1 before the first call of
-        the reference, which shows how much memory a call takes.
-        """
-        needed = self.reference.arguments_bytes(self.problem)
-        fit = needed is not None and _HELD * needed * COHORT <= self.reference.free_bytes
-        return COHORT if fit else 1
-
     def judge_one(self, candidate: Candidate) -> list[Result]:
-        """Judges one candidate beside the kept baselines. Returns its result first, then those of the baselines.
+        """Builds, checks and times one candidate beside the kept baselines. Returns its result and the baselines'.
 
-        Raises EnvironmentLacking if the device has too little memory to compute the right answer.
-        """
-        found: list[Result] = []
-        self.judge_beside_kept([candidate], lambda own, baselines: found.extend((*own, *baselines)))
-        return found
-
-    def judge_beside_kept(self, candidates: Sequence[Candidate], settled: Settled) -> None:
-        """Builds, checks and times candidates of different names in the same rounds, beside the kept baselines.
-
-        `settled` is called with final results as soon as there are any. The time budget of the settings is that of one
-        candidate alone (`Series.budget_each`). A candidate that lacked memory of the device is judged again, alone and
+        The candidate's result comes first. If the candidate lacked memory of the device, it is judged a second time
         without the kept baselines, which may hold that memory.
         Raises EnvironmentLacking if the device has too little memory to compute the right answer.
         """
-        lacking: list[str] = []
+        results = self.judge([candidate], lambda result: None)
+        own = _own_result(results)
+        if not own.passed and any(word in own.reason for word in _MEMORY):
+            self.companions.close()
+            results = self.judge([candidate], lambda result: None)
+            own = _own_result(results)
+        return [own, *(result for result in results if result.is_baseline)]
 
-        def keep(result: Result) -> None:
-            if result.is_baseline or result.passed:
-                return
-            if any(word in result.reason for word in _MEMORY):
-                lacking.append(result.kernel)
-            else:
-                settled([result], [])
-
-        results = self.judge(candidates, keep, budget_each=True)
-        baselines = [result for result in results if result.is_baseline]
-        passed = [result for result in results if result.passed and not result.is_baseline]
-        if len(candidates) > 1 and self.settings.case is None:
-            lacking += [result.kernel for result in passed if result.timing is None]
-        if timed := [result for result in passed if result.kernel not in lacking]:
-            settled(timed, baselines)
-        for candidate in candidates:
-            if candidate.name in lacking:
-                self.companions.close()
-                results = self.judge([candidate], lambda result: None)
-                own = [result for result in results if not result.is_baseline]
-                settled(own, [result for result in results if result.is_baseline])
-
-    def judge(
-        self, candidates: Sequence[Candidate], keep: Callable[[Result], None], *, budget_each: bool = False
-    ) -> list[Result]:
+    def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None]) -> list[Result]:
         """Builds, checks and times the candidates, and returns their final results and those of the baselines.
 
         `keep` is called with each result as soon as the result is final. It is also called with an interim result of
-        each candidate that has passed its checks and waits to be timed. With `budget_each`, the budget of the settings
-        is that of one candidate (`Series`).
+        each candidate that has passed its checks and waits to be timed.
         Raises EnvironmentLacking if the device has too little memory to compute the right answer.
         """
         own = replace(self.context.facts, run=record.new_run_id(), kernels=len(candidates))
         run = replace(self.context, facts=own)
-        series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0, budget_each)
+        series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0)
         settled: list[Result] = []
 
         def settle(result: Result) -> None:
@@ -231,6 +185,10 @@ def _add(passed: dict[str, Checked], checked: Checked) -> None:
     if len(passed) >= COHORT:
         checked.close()
     passed[checked.candidate.name] = checked
+
+
+def _own_result(results: Sequence[Result]) -> Result:
+    return next(result for result in results if not result.is_baseline)
 
 
 def _batches(candidates: Sequence[Candidate], baseline: str) -> Iterator[Sequence[Candidate]]:

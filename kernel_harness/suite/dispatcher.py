@@ -189,11 +189,13 @@ class Dispatcher:
                     sender.ready = True
                     events.append(DeviceKnown(label, device))
                 case Began(number):
-                    sender.began.add(number)
+                    sender.began = number
                 case Judged(number, lines, seconds, phases_s):
                     self._failed_starts = 0
+                    sender.began = None
                     events.append(Verdict(self._settled(sender, number), lines, seconds, phases_s))
                 case Unusable(number, reason):
+                    sender.began = None
                     events.append(NoVerdict(self._settled(sender, number), reason))
                 case Lacking(reason):
                     raise EnvironmentLacking(reason)
@@ -201,18 +203,17 @@ class Dispatcher:
 
     def _settled(self, sender: Evaluator, number: int) -> Task:
         task = sender.in_flight.pop(number)
-        sender.began.discard(number)
         self._attempts.pop(task.id, None)
         return task
 
     def _buried(self, dead: Evaluator, backlog: Backlog) -> list[Event]:
-        """Puts the tasks of an evaluator that has ended back. One of those that it judged may be the cause.
+        """Puts the tasks of an evaluator that has ended back. The one whose checks had begun may be the cause.
 
         Raises EnvironmentLacking if too many evaluators have ended before they judged anything.
         """
         words = dead.last_words()
         _LOG.warning("%s", words)
-        suspects = [dead.in_flight.pop(number) for number in sorted(dead.began)]
+        suspect = None if dead.began is None else dead.in_flight.pop(dead.began, None)
         backlog.release(dead.number)
         for task in reversed(dead.in_flight.values()):
             backlog.put_back(task)
@@ -220,8 +221,8 @@ class Dispatcher:
         self._evaluators.remove(dead)
         dead.close()
         self._missing.append(dead.device)
-        if suspects:
-            return [event for each in suspects for event in self._suspected(each, words, backlog)]
+        if suspect is not None:
+            return self._suspected(suspect, words, backlog)
         self._failed_starts += 1
         if self._failed_starts >= _MOST_FAILED_STARTS:
             raise EnvironmentLacking(f"{_MOST_FAILED_STARTS} evaluators ended before they judged. {words}")

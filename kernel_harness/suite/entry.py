@@ -26,9 +26,8 @@ class Entry:
     that was judged in place of this one, because their sources are equal; None if this candidate was judged. `reason`
     is the first part of the result's reason. `time_ms` is the time of a call. `speedup` is the time of `baseline`
     divided by it, and None for emulated times, which say nothing about a GPU. `run` is the id of the run that wrote the
-    entry. `seconds` is the time from the evaluator's last verdict, or from the beginning of the checks, to this
-    verdict. Candidates with a verdict at the same time share it equally. `phases_s` has the seconds of each phase of
-    the evaluator's work since its last verdict, including work for other candidates. If `same_as` is not None,
+    entry. `seconds` is the time from the beginning of the checks to the verdict. `phases_s` has the seconds of each
+    phase of the evaluator's work since its last verdict, including work for other candidates. If `same_as` is not None,
     `seconds` is 0 and `phases_s` is empty.
     """
 

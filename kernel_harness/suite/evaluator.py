@@ -24,7 +24,6 @@ from kernel_harness.core import phases
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.precision import Precision
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.results.record import Result
 from kernel_harness.results.record import to_line as record_line
 from kernel_harness.sandbox.fork_server_process import ForkServerProcess
 from kernel_harness.sandbox.process import Limits
@@ -128,40 +127,27 @@ def _serve(station: Station, inbox: queue.SimpleQueue[Message], tell: Callable[[
                 return
             case Judge(number, problem, problem_path, name, path, source):
                 assignment = Assignment(number, Path(problem_path), problem, Candidate(name, Path(path), source))
-                try:
-                    station.add(assignment)
-                except ProblemUnusable as error:
-                    _drop(station, tell, [assignment], error)
+                _try(station, tell, assignment, station.add)
             case None:
-                if chosen := station.next(_PATIENCE_S):
-                    _judge(station, tell, chosen)
+                chosen = station.next(_PATIENCE_S)
+                if chosen is not None:
+                    _try(station, tell, chosen, lambda each: _judge(station, tell, each))
 
 
-def _judge(station: Station, tell: Callable[[Message], None], assignments: Sequence[Assignment]) -> None:
-    """Has candidates of one problem judged together, and sends each verdict as soon as it is final."""
-    left = {each.candidate.name: each for each in assignments}
-    since = time.monotonic()
-    for each in assignments:
-        tell(Began(each.number))
-
-    def settled(own: Sequence[Result], baselines: Sequence[Result]) -> None:
-        nonlocal since
-        now = time.monotonic()
-        for result in own:
-            number = left.pop(result.kernel).number
-            lines = tuple(map(record_line, (result, *baselines)))
-            tell(Judged(number, lines, (now - since) / len(own), phases.taken()))
-        since = now
-
-    try:
-        station.judge(assignments, settled)
-    except ProblemUnusable as error:
-        _drop(station, tell, list(left.values()), error)
+def _judge(station: Station, tell: Callable[[Message], None], assignment: Assignment) -> None:
+    tell(Began(assignment.number))
+    start = time.monotonic()
+    results = station.judge(assignment)
+    lines = tuple(map(record_line, results))
+    tell(Judged(assignment.number, lines, time.monotonic() - start, phases.taken()))
 
 
-def _drop(
-    station: Station, tell: Callable[[Message], None], assignments: Sequence[Assignment], error: ProblemUnusable
+def _try(
+    station: Station, tell: Callable[[Message], None], assignment: Assignment, step: Callable[[Assignment], None]
 ) -> None:
-    """Tells the driver, for these assignments and all others of their problem, that the problem cannot be used."""
-    for each in (*assignments, *station.drop(assignments[0].name)):
-        tell(Unusable(each.number, str(error)))
+    """Does one step for an assignment. If its problem cannot be used, tells the driver so, for all its candidates."""
+    try:
+        step(assignment)
+    except ProblemUnusable as error:
+        for each in (assignment, *station.drop(assignment.name)):
+            tell(Unusable(each.number, str(error)))

@@ -32,15 +32,15 @@ _LONGEST_ERROR = 4000
 class Evaluator:
     """An evaluator process. `number` distinguishes it from the others, `in_flight` has its unfinished tasks by request.
 
-    `began` holds the requests that are being judged. `heard_at` is the time of the evaluator's last message, or of the
-    task that was sent when it had none, by `time.monotonic`.
+    `began` is the request whose checks have begun, or None. `heard_at` is the time of the evaluator's last message, or
+    of the task that was sent when it had none, by `time.monotonic`.
     """
 
     def __init__(self, number: int, device: str, parameters: str, workplace: Workplace, threads: int | None) -> None:
         self.number, self.device = number, device
         self.ready = False
         self.in_flight: dict[int, Task] = {}
-        self.began: set[int] = set()
+        self.began: int | None = None
         self.heard_at = time.monotonic()
         self._folder = Path(tempfile.mkdtemp(prefix="evaluator-", dir=workplace.folder))
         self._errors = (workplace.folder / f"{self._folder.name}.err").open("wb+")

@@ -44,7 +44,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Began:
-    """Evaluator to driver: the candidate of request `number` is judged from now on, perhaps together with others."""
+    """Evaluator to driver: the checks of the candidate of request `number` begin."""
 
     number: int
 
@@ -54,8 +54,7 @@ class Judged:
     """Evaluator to driver: the candidate of request `number` has its verdict.
 
     `lines` holds the candidate's result, then the results of the baselines that were timed beside it. `seconds` is the
-    time since the verdict before or the beginning of the checks; candidates with a verdict at the same time share it
-    equally. `phases_s` has the seconds of each phase of the evaluator's
+    time from the beginning of the checks to the verdict. `phases_s` has the seconds of each phase of the evaluator's
     work since its last verdict (`core.phases`).
     """
 

@@ -14,10 +14,11 @@ from kernel_harness.core.phases import phase
 from kernel_harness.device import selection
 from kernel_harness.problem import problem as problems
 from kernel_harness.problem.candidate import Candidate
+from kernel_harness.results.record import Result
 from kernel_harness.sandbox.fork_server import ForkServer, ForkServerGone
 from kernel_harness.sandbox.fork_server_process import ForkServerProcess
 from kernel_harness.session.run import SilentObserver
-from kernel_harness.session.session import Session, Settled
+from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
 
 _TICK_S = 0.02
@@ -84,35 +85,33 @@ class Station:
         self._waiting.append(assignment)
 
     @phase("waiting for builds")
-    def next(self, patience_s: float) -> list[Assignment]:
-        """Removes assignments of one problem whose builds have ended from those that wait, and returns them.
+    def next(self, patience_s: float) -> Assignment | None:
+        """Removes an assignment whose build has ended from those that wait, and returns it.
 
-        They are judged together. Assignments of the problem that was judged last come first. Waits for at most
-        `patience_s` seconds until a build has ended; returns no assignment if none has.
+        Assignments of the problem that was judged last come first. Waits for at most `patience_s` seconds until a build
+        has ended; returns None if none has.
         """
         end = time.monotonic() + patience_s
         while True:
             built = [each for each in self._waiting if self._sessions[each.name].is_built(each.candidate)]
             if built:
-                first = next((each for each in built if each.name == self._current), built[0])
-                of_problem = [each for each in built if each.name == first.name]
-                chosen = of_problem[: self._sessions[first.name].most_together]
-                self._waiting = [each for each in self._waiting if each not in chosen]
+                chosen = next((each for each in built if each.name == self._current), built[0])
+                self._waiting.remove(chosen)
                 return chosen
             if time.monotonic() >= end:
-                return []
+                return None
             time.sleep(_TICK_S)
 
-    def judge(self, assignments: Sequence[Assignment], settled: Settled) -> None:
-        """Judges the candidates of assignments that `next` returned. `settled` gets their final results.
+    def judge(self, assignment: Assignment) -> list[Result]:
+        """Judges the candidate of an assignment that `next` returned.
 
+        Returns the candidate's result first, then the results of the baselines that were timed beside it.
         Raises ForkServerGone if the fork server has ended, and ProblemUnusable if the problem cannot be used. Before
         ProblemUnusable, all processes are ended, and the builds of the assignments that wait are started again.
         """
-        name = assignments[0].name
-        self._leave_other_problems(name)
+        self._leave_other_problems(assignment.name)
         try:
-            self._sessions[name].judge_beside_kept([each.candidate for each in assignments], settled)
+            return self._sessions[assignment.name].judge_one(assignment.candidate)
         except ForkServerGone:
             raise
         except UserError as error:

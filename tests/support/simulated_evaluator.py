@@ -1,9 +1,8 @@
 """An evaluator process that judges nothing: the text of a candidate says what happens to it.
 
 `pass S` passes with the speedup S, `wrong` fails, `die` ends this process, `die once PATH` ends it unless the file PATH
-exists, which it then creates, `stay once PATH` gets no verdict unless the file PATH exists, `unusable` says that the
-problem cannot be used, and `wait` waits until the driver ends the connection. Each candidate that it begins is appended
-to the file `judged` beside the candidate's folder, as a line.
+exists, which it then creates, `unusable` says that the problem cannot be used, and `wait` waits until the driver ends
+the connection. Each candidate that it begins is appended to the file `judged` beside the candidate's folder, as a line.
 """
 
 from __future__ import annotations
@@ -42,8 +41,6 @@ def main() -> None:
                 while end.recv(1 << 16):  # later tasks; as a real evaluator, it ends with the connection
                     pass
                 return
-            if request.source.startswith("stay") and not Path(request.source.split()[-1]).exists():
-                continue
             tell(_verdict(request))
 
 
@@ -52,7 +49,7 @@ def _verdict(request: Judge) -> Message:
     match words:
         case ["die"]:
             sys.exit("the device's context is broken")
-        case ["die" | "stay", "once", path]:
+        case ["die", "once", path]:
             if not Path(path).exists():
                 Path(path).touch()
                 os._exit(3)

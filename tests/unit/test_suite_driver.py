@@ -177,15 +177,6 @@ def test_a_candidate_that_ends_two_evaluators_is_crashed_and_the_others_are_judg
     assert judged(tmp_path).count("p/a") == 2
 
 
-def test_of_candidates_judged_together_each_is_judged_alone_if_their_evaluator_ends(tmp_path: Path) -> None:
-    died = tmp_path / "died"
-    suite, _, journal = driver(tmp_path, {"p/a.py": f"stay once {died}", "p/b.py": f"die once {died}"})
-    suite.run()
-
-    assert {one.candidate: one.status for one in journal.read()} == dict.fromkeys("ab", Status.PASSED)
-    assert judged(tmp_path) == ["p/a", "p/b", "p/a", "p/b"]
-
-
 def test_evaluators_that_end_before_they_judge_end_the_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handle, "PROGRAM", ("-c", "raise SystemExit('no such device')"))
     suite, _, _ = driver(tmp_path, {"p/a.py": "pass 2"})
