@@ -211,7 +211,11 @@ class _Kept(Generic[T]):
 
 
 class Reference:
-    """The source of the right answers of one problem. Each answer is computed on first use and cached."""
+    """Computes the right answers of one problem.
+
+    The answer of a case is computed on first use and cached. `make_room` removes cached answers that take too much of a
+    GPU's memory. Such an answer is computed again on its next use.
+    """
 
     def __init__(self, problem: Problem, device: str, allowed: Precision | None) -> None:
         self.problem = problem

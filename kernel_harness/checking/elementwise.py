@@ -66,10 +66,11 @@ class Limit:
 
 
 def measure(got: torch.Tensor, want: torch.Tensor, truth: torch.Tensor) -> Errors:
-    """Returns the errors of `got` and of the reference's output `want` against `truth`. All three have the same shape.
+    """Returns the Errors of the output `got` and of the reference's output `want` against `truth`.
 
-    Only elements that are finite in all three tensors count. Values are divided by the largest absolute value in
-    `truth` before they are squared, so that the squares do not overflow.
+    The three tensors have the same shape. Only elements that are finite in all three count. If `_measure_finite` cannot
+    compute the Errors, values are divided by the largest absolute value in `truth` before they are squared, so that
+    the squares do not overflow. The norms are then multiplied by that value again.
     """
     if (quick := _measure_finite(got, want, truth)) is not None:
         return quick
@@ -252,7 +253,10 @@ def _mismatch(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
 
 
 def finite(*tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Returns the elements of the tensors that are finite in all of them."""
+    """Returns, for each of the tensors, its elements at the positions where all of the tensors are finite.
+
+    The tensors have the same shape. If they are finite everywhere, they are returned as they are, otherwise flat.
+    """
     keep = torch.stack([t.isfinite() for t in tensors]).all(dim=0)
     return [t[keep] for t in tensors] if not keep.all() else list(tensors)
 
@@ -267,8 +271,8 @@ def chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
 def pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
     """Yields slices of the tensors: flat, of at most CHUNK elements, or CUDA_CHUNK on a GPU.
 
-    The tensors are broadcast to the shape of the first tensor and moved to its device. A tensor without dimensions
-    stays one.
+    The tensors are broadcast to the shape of the first tensor, and the slices are moved to its device. A tensor without
+    dimensions is not broadcast: it is yielded as a whole with each slice of the others.
     """
     first = tensors[0]
     flat = [t if t.ndim == 0 else t.expand(first.shape).reshape(-1) for t in tensors]

@@ -31,9 +31,11 @@ _MOST_RUNS = 3
 
 @dataclass(frozen=True)
 class _Sum:
-    """The terms of a sum over dimension `axis` of source number `source`: one row for each index of the dimension.
+    """The terms of a sum over one dimension of a source: an input or a parameter of the reference.
 
-    A row has the elements of all outputs. `rest` is the part of the right answer that is no term, such as a bias.
+    `source` is the index of the source in `Replay.sources`, and `axis` is the dimension. `terms` has the shape (indices
+    of the dimension, elements of all outputs): a row is what one index adds to the outputs. `rest` is the part of the
+    right answer to which no index adds, such as a bias, flat. Both are in float64.
     """
 
     source: int
@@ -74,7 +76,7 @@ def _flat(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
 def _sum(replay: Replay, source: int, axis: int, right: torch.Tensor, tried: Sequence[_Sum]) -> _Sum | None:
     """Returns the sum over one dimension of a source; None if the right answer is no such sum.
 
-    It is None too if the sum is too large, or if it seems to be one of those in `tried`.
+    Also returns None if the sum is too large, or if it seems to be one of those in `tried`.
     """
     size = replay.sources[source].tensor.shape[axis]
     if not 2 <= size <= MOST_INDICES or size * len(right) > MOST_TERMS:
@@ -101,7 +103,10 @@ def _adds_up(terms: torch.Tensor, rest: torch.Tensor, right: torch.Tensor) -> bo
 
 
 def _kept(replay: Replay, source: int, axis: int, first: int, count: int = 1) -> torch.Tensor:
-    """Returns the reference's answer if the source is zero but for `count` indices of a dimension, from `first` on."""
+    """Returns the reference's answer, flat, if a source keeps only `count` indices of a dimension, from `first` on.
+
+    The other elements of the source are replaced by zeros. `source` is the index in `Replay.sources`.
+    """
     whole = replay.sources[source].tensor
     changed = torch.zeros_like(whole)
     changed.narrow(axis, first, count).copy_(whole.narrow(axis, first, count))
@@ -115,7 +120,7 @@ def _nonzero(terms: torch.Tensor) -> torch.Tensor:
 def _weights(found: _Sum, got: torch.Tensor, right: torch.Tensor) -> list[int] | None:
     """Returns how often the wrong elements count each term, in whole numbers, or None if that is not determined.
 
-    It is None too if all weights are equal: a factor explains the output then.
+    Also returns None if all weights are equal, because a factor then explains the output.
     """
     one_term = found.terms.abs().mean(dim=0)
     wrong = ((got - right).abs() > 0.1 * one_term).nonzero()[:, 0].cpu()
@@ -146,7 +151,7 @@ def _pattern(replay: Replay, found: _Sum, weights: Sequence[int]) -> Pattern:
 
 
 def _same(replay: Replay, found: _Sum) -> Iterator[tuple[int, int]]:
-    """Yields the dimensions of other sources over which the same sum runs: the source's number, and the dimension."""
+    """Yields the dimensions of other sources over which the same sum runs: the source's index, and the dimension."""
     for source, each in enumerate(replay.sources):
         for axis, size in enumerate(each.tensor.shape):
             if source == found.source or size != found.size:
@@ -157,7 +162,7 @@ def _same(replay: Replay, found: _Sum) -> Iterator[tuple[int, int]]:
 
 
 def _equal(term: torch.Tensor, found: _Sum, index: int) -> bool:
-    """Returns whether a term is that of an index of the sum, except for rounding."""
+    """Returns whether `term` equals the term of the index `index` in the sum `found`, except for rounding."""
     return not bool(((term - found.terms[index]).abs() > _ROUNDING * found.terms.abs().max()).any())
 
 

@@ -32,7 +32,7 @@ class UnchangedModel:
         self.was_changed = False  # whether the last call has changed the model
 
     def call(self, key: Hashable, make: Callable[[], Any], call: Callable[[Any], T]) -> T:
-        """Returns `call(model)`, where `model` is what `make` returned for the same `key`, or what it returns now."""
+        """Returns `call(model)`. The model is the kept one if it was made for an equal `key`, else a new `make()`."""
         if self._model is None or self._key != key:
             self.clear()
             model = make()
@@ -57,9 +57,10 @@ class UnchangedModel:
 
 
 def _state(model: Any) -> list[Any] | None:
-    """Returns all that a call of the model may change; None if it is too large, or holds a value without a comparison.
+    """Returns all that a call of the model may change, in a form that can be compared before and after the call.
 
-    A tensor is represented by its identity and a checksum of its bytes.
+    Returns None if the model's tensors take more than MOST_BYTES, or if the model holds a value that cannot be
+    compared. A tensor is represented by its identity, shape and strides, and by a checksum of its bytes.
     """
     state, sums, nbytes = list[Any](), list[torch.Tensor](), 0
     for value in _values(model):
@@ -84,7 +85,11 @@ def _state(model: Any) -> list[Any] | None:
 
 
 def _values(model: Any) -> Iterator[Any]:
-    """Yields the values of all attributes of all modules of a model, element by element."""
+    """Yields what the attributes of a model and of its submodules hold, in a fixed order.
+
+    For each attribute, these are its name, the values in its containers (lists, tuples and dicts, nested at will), and
+    the structure of the containers. A tensor is one value. A submodule is represented by its name and its `id`.
+    """
     modules = model.modules() if isinstance(model, torch.nn.Module) else [model]
     for module in modules:
         for name, value in vars(module).items() if hasattr(module, "__dict__") else ():

@@ -16,7 +16,11 @@ EXAMPLES = (("list", "list every problem"), ("list --problem matmul_tt", "list o
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the verb `list`. If `problem` is None, every problem is listed."""
+    """The options of the verb `list`.
+
+    `problem` is the name of the only problem to list, or the path of its file. If `problem` is None, every problem is
+    listed. `results` is the folder of stored results.
+    """
 
     problem: str | None
     results: Path

@@ -1,7 +1,7 @@
 """Shows the progress of a run on stderr.
 
-A terminal shows a line for each candidate, which is erased at the end. Without a terminal, a plain line is printed when
-a step begins.
+A terminal shows one line for each candidate that is being judged, and erases the line when the candidate's result is
+final. Without a terminal, a plain line is printed when a step begins, and again after each 30 s without a line.
 """
 
 from __future__ import annotations
@@ -121,9 +121,10 @@ class Shown(ABC):
 class Progress(Shown):
     """Shows a line on stderr for each candidate that is being judged: its name, its current step, and the seconds.
 
-    The session that judges calls `stage` and `settled`. Progress is a context manager: the lines are shown inside its
-    block and erased at the end. If stderr is no terminal, a plain line is printed when a step begins, and again after
-    each 30 s without a line, unless the steps are logged anyway (`-v`).
+    The session that judges calls `stage` and `settled`. `settled` erases a candidate's line. Progress is a context
+    manager: the lines are shown inside its block, and the end of the block erases those that are left. If stderr is no
+    terminal, a plain line is printed when a step begins, and again after each 30 s without a line, unless the steps are
+    logged anyway (`-v`).
     """
 
     def __init__(self) -> None:

@@ -21,10 +21,10 @@ EXAMPLES = (
 class Options:
     """The options of the verb `report`.
 
-    If `problems` is empty, HTML pages of every problem that has results are written. `readme` is the file whose
-    leaderboards are updated in place of this; if it is None, HTML pages are written. `results` is the folder of stored
-    results. If it is None, the HTML pages show the results in ./results, and the file `readme` shows the measured
-    results that are a part of the harness.
+    If `readme` is None, HTML pages of the problems in `problems` are written; if `problems` is empty, of every problem
+    that has results. Otherwise the leaderboards in the file `readme` are updated, no page is written, and `problems` is
+    ignored. `results` is the folder of stored results. If `results` is None, the HTML pages show the results in
+    ./results, and the file `readme` shows the measured results that are a part of the harness.
     """
 
     problems: tuple[str, ...]

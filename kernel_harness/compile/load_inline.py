@@ -28,9 +28,10 @@ Builder = Callable[[Sources], tuple[Path, bool]]
 def install(builder: Builder, candidate: CandidateFile) -> None:
     """Replaces torch's load_inline and load in this process by functions that build with `builder`.
 
-    If several files that `load` is given are of one language, or if a file includes another with `#include "..."`,
-    torch's own `load` builds them. Error messages show lines of the file `candidate`. Each later call of load_inline
-    adds its sources to `candidate`.
+    Each call of the new load_inline registers its sources in the object `candidate` (`CandidateFile.add`). Error
+    messages then show lines of the candidate's file in place of lines of the sources. The new `load` passes the texts
+    of its files to the new load_inline. If two of the files are of one language, or if a file contains
+    `#include "..."`, torch's own `load` builds them instead.
     """
     from torch.utils import cpp_extension  # here, because a process that needs no torch must not wait for it
 

@@ -1,8 +1,8 @@
 """The folders of problem files, kernel files and results, and the form in which messages show a path or the command.
 
-Problems and kernels are looked up in the current folder first, then among those shipped with the harness. In a
-checkout, the shipped ones are beside the package `kernel_harness`. In an installation, they are in the folder `shipped`
-inside the package.
+Problems and kernels are looked up in the folders `problems` and `kernels` of the current folder, then in the two
+folders of these names that are shipped with the harness. In a checkout, the shipped folders are beside the package
+`kernel_harness`. In an installation, they are in the folder `shipped` inside the package.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A real CUDA device, which times a call with CUDA events.
 
 The device waits while the call is enqueued, so that the launch latency is not part of the time. Timed calls start with
-a cold L2 cache. The judge empties the L2 cache after it has written the inputs (`empty_cache`), so that no work of a
-candidate can run meanwhile. If the inputs cross the host's memory, the worker empties the L2 cache.
+a cold L2 cache. The judge empties the L2 cache right after it has written the inputs (`empty_cache`), while no work of
+a worker runs on the device. So a candidate cannot use this time for untimed work on the inputs. If the inputs cross the
+host's memory, the worker empties the L2 cache.
 """
 
 from __future__ import annotations
@@ -168,9 +169,10 @@ class Cuda:
             leaf.view(memory).copy_(tensor, non_blocking=True)
 
     def release_unused(self) -> None:
-        """Returns to the driver the memory that torch caches and does not use, unless it is little.
+        """Returns to the driver the memory that torch caches and does not use, unless there is little of it.
 
-        The memory is little if it exceeds neither _LITTLE_BYTES nor _LITTLE_SHARE of the device's free memory.
+        Memory of up to _VERY_LITTLE_BYTES is always little. Other memory is little if it exceeds neither _LITTLE_BYTES
+        nor _LITTLE_SHARE of the device's free memory.
         """
         unused = device_memory.unused_bytes(self.torch_device)
         if unused <= _VERY_LITTLE_BYTES:
@@ -261,7 +263,10 @@ class Cuda:
         return of(torch.cuda.get_device_name(self.torch_device))
 
     def ceilings(self) -> dict[str, float]:
-        """Returns the bandwidth and FLOP/s that the device reaches, measured once per device, driver and torch."""
+        """Returns the bandwidth and FLOP/s that the device reaches (`ceilings.measured`).
+
+        They are measured once per device, driver and version of torch, and then read from the build cache.
+        """
         return ceilings.measured(self.torch_device, {"uuid": self._uuid, "torch": torch.__version__, **nvml.driver()})
 
     def state(self) -> dict[str, Any]:

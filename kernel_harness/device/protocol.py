@@ -271,7 +271,8 @@ class Profiles(Protocol):
         """Starts to count the memory accesses, basic blocks and barriers of kernels.
 
         If `only_sample`, a few blocks of the first launch of each kernel and size run, and no others, so the outputs
-        are wrong. `l1_bytes` is the modelled size of a multiprocessor's L1 cache.
+        are wrong. But all blocks of a first cooperative launch run, because they wait for each other. `l1_bytes` is the
+        modelled size of a multiprocessor's L1 cache.
         """
 
     def end_profile(self) -> list[dict[str, Any]]:

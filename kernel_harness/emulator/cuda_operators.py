@@ -16,9 +16,9 @@ _registered: list[torch.library.Library] = []
 
 
 def register() -> None:
-    """Registers the operators. Those for the CPU get host tensors, which the emulated device passes to them.
+    """Registers the operators of this module in torch. A second call does nothing.
 
-    A second call does nothing.
+    For an operator that is registered for the CPU, the emulated device passes its tensors as host tensors.
     """
     if _registered:
         return
@@ -90,9 +90,10 @@ def _biased(gates: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
 
 
 def _widened(product: Callable[..., torch.Tensor], tensors: int) -> Callable[..., torch.Tensor]:
-    """Returns `product` with outputs of another dtype. Its first `tensors` arguments are tensors, then comes the dtype.
+    """Returns a function that computes `product` with an output of a given dtype.
 
-    The tensors are converted first, so products and sums are of that dtype too.
+    The returned function takes `tensors` tensors, then the dtype, then the keyword arguments of `product`. It converts
+    the tensors to the dtype before it calls `product`, so products and sums are of that dtype too.
     """
 
     def widened(*arguments: Any, **keywords: Any) -> torch.Tensor:

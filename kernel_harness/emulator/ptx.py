@@ -17,13 +17,14 @@ _SPECIAL = re.compile(r"(?:tid|ntid|ctaid|nctaid)\.[xyz]|laneid|warpid|clock|clo
 
 
 class UnknownPtx(ValueError):
-    """The error of PTX that has no translation. Its message is the instruction's text, or the whole statement's."""
+    """The error raised for PTX without a translation. Its message is the text of the instruction or the statement."""
 
 
 def translation(tokens: Sequence[Token]) -> str:
-    """Returns a C++ expression with the effect of an `asm` statement. `tokens` are the tokens between its brackets.
+    """Returns a C++ expression with the effect of an `asm` statement. `tokens` are those between its parentheses.
 
-    Raises UnknownPtx if the statement has an instruction that the emulator does not know.
+    Raises UnknownPtx for an instruction that the emulator does not know, for malformed PTX, and for a statement whose
+    PTX is not written as string literals.
     """
     sections = _sections(tokens)
     literals = [token for token in sections[0] if token.is_code]

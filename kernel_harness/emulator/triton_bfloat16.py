@@ -1,4 +1,8 @@
-"""Arithmetic on bfloat16 for Triton's interpreter, which stores such numbers as integers and computes with these."""
+"""Corrects the arithmetic of Triton's interpreter on bfloat16.
+
+The interpreter stores the bits of a bfloat16 number as an integer. Its own operations wrongly compute with the
+integers.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ _OPERATIONS = (
 
 
 def install(interpreter: Any, language: Any) -> None:
-    """Makes the interpreter's arithmetic on bfloat16 right.
+    """Replaces the interpreter's operations by operations that are right for bfloat16.
 
     Operands become float32 before an operation, and a result is rounded to the nearest bfloat16 number, as on a GPU.
     `interpreter` and `language` are the modules `triton.runtime.interpreter` and `triton.language`.

@@ -286,7 +286,8 @@ class BeginProfile(Message):
     """A request to a worker: start to record what each kernel launch does (`LaunchCounts`). The reply is Done.
 
     If `only_sample`, a few blocks of the first launch of each kernel and size run, and no others, so the outputs of
-    later calls are wrong. `l1_bytes` is the modelled size of a multiprocessor's L1 cache.
+    later calls are wrong. But all blocks of a first cooperative launch run, because they wait for each other.
+    `l1_bytes` is the modelled size of a multiprocessor's L1 cache.
     """
 
     only_sample: bool

@@ -42,10 +42,10 @@ class Candidate:
 
     @property
     def title(self) -> str:
-        """Returns the author's description of the kernel: the first line of its docstring or first comment.
+        """Returns the author's description of the kernel, as one line of at most 300 printable characters.
 
-        In a `.cu` file, a comment takes the place of the docstring. The text is printable, at most 300 characters long,
-        and empty if the file does not start with a docstring or comment.
+        For a Python file, it is the first line of the file's docstring. For a `.cu` file, it is the first line that is
+        not empty, if this line begins a comment. Otherwise the description is empty.
         """
         return printable(self._first_line)[:_LONGEST_TITLE]
 
@@ -108,5 +108,5 @@ def files(folder: Path) -> list[Path]:
 
 
 def file_name(candidate: Candidate) -> str:
-    """Returns the path of the candidate's file as text, relative to the current folder if the file is below it."""
+    """Returns the path of the candidate's file as text. It is relative if the file is below the current folder."""
     return shown(candidate.path)

@@ -114,7 +114,7 @@ class Problem:
     def on(self, *, emulated: bool) -> Problem:
         """Returns the problem for a device: at sizes for a CPU if the device is emulated, else unchanged.
 
-        These sizes are the file's CPU_SHAPE. Without it they are chosen (`sizing.fitted`).
+        The sizes for a CPU are the file's CPU_SHAPE. If the file has none, `sizing.fitted` chooses them.
         """
         if not emulated:
             return self
@@ -180,9 +180,10 @@ class Problem:
     def inputs(self, seed: int, distribution: str = OWN, device: str = "cpu") -> Any:
         """Returns the inputs of one call: the result of the problem's get_inputs(), drawn with `seed`.
 
-        While get_inputs() runs, `device` is torch's default device. If it fails with a GPU, it runs on the CPU. For a
-        distribution other than "own", the values of all floating-point tensors are drawn from this distribution
-        instead. If the problem file has no STRESS, they are instead computed from the drawn values (`_varied`).
+        While get_inputs() runs, `device` is torch's default device. If get_inputs() fails with a GPU as the default
+        device, it runs again with the CPU. For a distribution other than "own", the values of all floating-point
+        tensors are drawn from this distribution instead. If the problem file has no STRESS, they are instead computed
+        from the drawn values (`_varied`).
         Raises ProblemError if get_inputs() raises an exception.
         """
         try:
@@ -265,7 +266,7 @@ class Problem:
 
     @cached_property
     def parameters(self) -> frozenset[str]:
-        """Returns the names of the floating-point parameters of the reference. There are none if it cannot be built."""
+        """Returns the names of the reference's floating-point parameters; empty if the reference cannot be built."""
         try:
             return frozenset(name for name, _ in _parameters(self.model("cpu")))
         except Exception:  # the first check that needs the model reports it
@@ -329,10 +330,11 @@ class Problem:
 
     @contextmanager
     def _running(self, seed: int, *, cuda: bool = False) -> Iterator[None]:
-        """Returns the context in which the problem's functions run: `seed` is set, and CUDA is replaced if needed.
+        """Returns the context in which the problem's functions run. Torch's random generators start from `seed` there.
 
-        If the candidate's device is emulated or there is no CUDA device, the CPU replaces CUDA. Otherwise CUDA is
-        initialised first if `cuda` or if the source names it.
+        If the candidate's device is emulated or there is no CUDA device, the CPU replaces CUDA for a problem whose
+        source contains "cuda". Otherwise, CUDA is initialised first if `cuda` is true or the problem's source contains
+        "cuda".
         """
         to_cpu = _cuda_to_cpu(self.source, emulated=self.emulated)
         cuda = (cuda or "cuda" in self.source) and torch.cuda.is_available() and not self.emulated
@@ -355,10 +357,10 @@ def load(name: str, path: Path) -> Problem:
 
 
 def _cuda_to_cpu(source: str, *, emulated: bool) -> AbstractContextManager[Any]:
-    """Returns a context in which CUDA means the CPU, if the device is emulated or there is no CUDA device.
+    """Returns a context in which the CPU replaces CUDA, if the device is emulated or there is no CUDA device.
 
-    For a source without the word "cuda" the context does nothing, because torch avoids the fused path of some layers
-    within CudaToCpu.
+    For a problem whose source does not contain "cuda", the context does nothing, because torch avoids the fused path of
+    some layers within CudaToCpu.
     """
     needed = "cuda" in source and (emulated or not torch.cuda.is_available())
     return CudaToCpu() if needed else nullcontext()
@@ -407,9 +409,9 @@ def _execute(name: str, path: Path, source: str, shape: Shape, *, emulated: bool
 
 
 def _check_spelling(path: Path, tree: ast.Module) -> None:
-    """Raises ProblemError if the file defines a name that is nearly one of _KNOWN, which the file does not define.
+    """Raises ProblemError if the file defines a name that is similar to one of _KNOWN, but not that known name itself.
 
-    Such a name would silently have no effect.
+    Such a name is probably a misspelling. Without the error, it would silently have no effect.
     """
     targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
     lines = {target.id: target.lineno for target in targets if isinstance(target, ast.Name)}

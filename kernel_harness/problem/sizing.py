@@ -67,7 +67,7 @@ class Cost:
 
 
 def cost(problem: Problem) -> Cost | None:
-    """Returns the cost of one call of the reference; None if it cannot run on the device `meta`, or at this size."""
+    """Returns the cost of one call of the reference; None if the reference cannot run on `meta`, or at this size."""
     work, cut = _Work(), False
     try:
         model = _on_meta_device(problem)
@@ -129,7 +129,7 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 
 def fitted(problem: Problem) -> Shape:
-    """Returns values of size constants at which a CPU can check the problem; empty if its own size is small enough.
+    """Returns values of size constants at which a CPU can check the problem; empty if the problem is small enough.
 
     Halves the largest constants, again and again, until the cost of a call is within the limits. Constants of one kind
     with the same value stay equal, because a kernel may rely on a square. Constants with different values stay
@@ -235,8 +235,8 @@ def _as_different(shape: Shape, change: Shape) -> bool:
 def _groups(shape: Shape) -> Iterator[tuple[str, ...]]:
     """Yields the names of constants that change together, those with the largest value first.
 
-    A batch as large as the number of channels is usually a coincidence, so the kinds of one value come one by one, and
-    then all constants of this value together.
+    A batch as large as the number of channels is usually a coincidence. So for each value, the constants of each kind
+    (`_kind`) are yielded first, and then all constants with this value together.
     """
     for value in sorted(set(shape.values()), reverse=True):
         names = [name for name, own in shape.items() if own == value and _is_size(name, value)]
@@ -260,9 +260,10 @@ def _smaller(value: int, taken: Iterable[int]) -> list[int]:
 
 
 def near(problem: Problem, rng: random.Random) -> Shape:
-    """Returns random sizes a little below the problem's own, odd where the model accepts it; empty if there are none.
+    """Returns random sizes a little below the problem's own; empty if the model accepts no such sizes.
 
-    Constants with the same value stay equal, because a kernel may rely on a square. The others stay different.
+    The sizes are odd where the model accepts an odd size. Constants with the same value stay equal, because a kernel
+    may rely on a square. Constants with different values stay different.
     """
     usual, found = cost(problem), dict(problem.shape)
     for value in sorted({v for v in problem.shape.values() if v >= _LEAST_NEAR}, reverse=True):
@@ -285,7 +286,7 @@ def _is_size(name: str, value: int) -> bool:
 
 
 def _saves(before: Cost, after: Cost) -> bool:
-    """Returns whether `after` is less work. Two calls that were cut short cannot be compared, so the answer is yes."""
+    """Returns whether `after` is less work. Returns True if `before` was cut short, because its work is not known."""
     kept = 1 - _LEAST_SAVED
     pairs = ((before.flops, after.flops), (before.bytes, after.bytes), (before.operators, after.operators))
     return before.cut or any(least < kept * most for most, least in pairs)
@@ -399,7 +400,7 @@ def _quick(func: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _without(shape: Sequence[int], reduced: Sequence[int] | None, keep: bool = False) -> list[int] | None:
-    """Returns a shape after a reduction over the dimensions `reduced`; None if one does not exist or comes twice."""
+    """Returns `shape` after a reduction over `reduced`; None if a dimension does not exist or is reduced twice."""
     if not reduced or any(not -len(shape) <= dim < len(shape) for dim in reduced):
         return None
     gone = {dim % len(shape) for dim in reduced}
@@ -409,7 +410,10 @@ def _without(shape: Sequence[int], reduced: Sequence[int] | None, keep: bool = F
 
 
 def _like(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns an empty tensor like this one on the device `meta`. `torch.empty_like` imports sympy there."""
+    """Returns a new tensor like `tensor`. Both are on the device `meta`, where a tensor holds no numbers.
+
+    `torch.empty_like` is called only if `tensor` is not contiguous, because on `meta` it imports sympy.
+    """
     return _of_shape(tensor, tensor.shape) if tensor.is_contiguous() else torch.empty_like(tensor)
 
 

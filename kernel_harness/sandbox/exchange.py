@@ -42,7 +42,7 @@ class Exchange:
         self.gate: Gate | None = None
 
     def share_gate(self) -> None:
-        """Shares a gate with the worker. Raises Fault if the worker gives no valid reply."""
+        """Creates the worker's gate and shares it with the worker. Raises Fault if the worker gives no valid reply."""
         piece = self._pieces[Purpose.GATE] = SharedBuffer(GATE_BYTES)
         self.gate = Gate(piece.bytes)
         self._send(Share(Purpose.GATE, piece.size, piece.on_device), [piece.descriptor])
@@ -94,8 +94,8 @@ class Exchange:
 
         Raises tensors.Unreadable if the outputs are in the host's memory and take more than half of the free memory:
         the judge's copy takes as much again, and pages that the worker has not written count too. In a GPU's memory,
-        only outputs larger than all of it are refused. If too little of it is free, the allocation fails, perhaps
-        because of other programs that use the GPU.
+        only outputs larger than all of this memory are refused. If too little of a GPU's memory is free, perhaps
+        because other programs use the GPU, the later allocation fails.
         """
         size = tensors.end_of(leaves)
         if self.on_device and size > torch.cuda.get_device_properties(self._device.torch_device).total_memory:
@@ -133,9 +133,10 @@ class Exchange:
         return copy
 
     def release_large(self) -> None:
-        """Releases each piece of this memory that is larger than 2 GiB or takes much of what is free on the device.
+        """Releases each piece of this memory that is larger than 2 GiB.
 
-        The judge calls this method between two calls of the candidate. Raises Fault if the worker gives no valid reply.
+        If the device is short of memory, it also releases a piece of more than 64 MiB of the device's memory. The judge
+        calls this method between two calls of the candidate. Raises Fault if the worker gives no valid reply.
         """
         large = {purpose: piece.size for purpose, piece in self._pieces.items() if self._is_large(piece)}
         for purpose in large:
@@ -155,7 +156,7 @@ class Exchange:
             self._release(purpose)
 
     def _withdraw(self, purpose: Purpose) -> None:
-        """Releases a piece of memory, and tells the worker to unmap it: memory is free when nobody has it mapped."""
+        """Releases a piece of memory, and tells the worker to unmap it: memory is free when no process maps it."""
         self._release(purpose)
         self._send(Share(purpose, 0, False), [])
 

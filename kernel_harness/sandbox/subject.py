@@ -67,9 +67,10 @@ class Answer:
     `outputs` are copies in memory that the worker cannot reach, or tensors without values on torch's "meta" device
     if they are far larger than right outputs. `structure` is the nesting of the output from
     `tensors.flatten_output`, and refers to `outputs` by index. `clocked` is the time that the worker reports.
-    `bracket_ms` is the time by the judge's clock, in milliseconds. It does not contain `fill_ms`, the time in which
-    the inputs were written after the worker had enqueued the call; 0 if they were written within the bracket. It
-    contains `done_ms`, the time until the worker's device said that the outputs are there; 0 if it does not say so.
+    `bracket_ms` is the time by the judge's clock, in milliseconds. For a call that begins at a gate, `fill_ms` is the
+    time in which the judge wrote the inputs, and the bracket begins at the end of this writing. `done_ms` is the time
+    from the beginning of the bracket until the worker or its device reported the outputs. For any other call, the
+    bracket contains the writing, and `fill_ms` and `done_ms` are 0.
     `launches` is the number of kernels launched by the worker's count, or None if the device does not count.
     `exposed` says that the call was not enqueued when the hold ended, so that its time may contain launch latency.
     """
@@ -180,11 +181,11 @@ class Subject:
         - `keep`: `warm` or `steady` may follow.
         - `patience`: the factor by which the time limit of a call is multiplied.
 
-        Before the judge's bracket opens, the worker has made ready for the call. The bracket opens before the inputs
-        are in memory that the worker can read, or when the last of them is there (`Answer.fill_ms`). It closes when the
-        judge has copied the outputs. Work that goes on after that changes no output. Raises Fault, or Refused if the
-        candidate declines the shape, and torch.OutOfMemoryError if the device has too little memory for the inputs or
-        outputs.
+        Before the judge's bracket opens, the worker has made ready for the call. For a call that begins at the gate,
+        the bracket opens when the judge has written the inputs to the shared memory. For any other call, it opens
+        before the judge writes them. It closes when the judge has copied the outputs. Work that goes on after that
+        changes no output. Raises Fault, or Refused if the candidate declines the shape, and torch.OutOfMemoryError if
+        the device has too little memory for the inputs or outputs.
         """
         if self.renews_model and self._was_called and self._made:
             problem, compiled = self._made
@@ -307,8 +308,8 @@ class Subject:
         """Starts to record what each kernel launch does. The device must be one that profiles.
 
         If `only_sample`, a few blocks of the first launch of each kernel and size run, and no others, so outputs are
-        wrong from then on. `l1_bytes` is the modelled size of a multiprocessor's L1 cache. Raises Fault if the
-        candidate fails.
+        wrong from then on. But all blocks of a first cooperative launch run, because they wait for each other.
+        `l1_bytes` is the modelled size of a multiprocessor's L1 cache. Raises Fault if the candidate fails.
         """
         self._ask(messages.BeginProfile(only_sample, l1_bytes), Done)
 
@@ -344,7 +345,10 @@ class Subject:
         return self._ask(request, messages.Findings, timeout_s=self._limits.build_s).findings
 
     def ping(self) -> None:
-        """Waits until the worker runs and replies. Raises Fault if it does not reply."""
+        """Resumes the worker if it is paused, and waits until it replies.
+
+        Raises Fault if the worker has ended, or does not reply within the time limit of a call.
+        """
         self._ask(messages.Ping(), Done)
 
     @phase("ending processes")

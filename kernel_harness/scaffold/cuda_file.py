@@ -40,8 +40,9 @@ class NotPlain(Exception):
 def text(problem: Problem, name: str, described: Signature) -> str:
     """Returns the content of a new `.cu` file for the kernel `name`.
 
-    `described` holds the inputs and the output of the problem's reference. Raises NotPlain if calls of torch's C++
-    operators cannot express the reference.
+    `described` holds the inputs, the state (parameters and buffers) and the output of the reference of `problem`.
+    Raises NotPlain if an input is neither a tensor nor a number, if the output is not a single tensor, or if calls of
+    torch's C++ operators cannot express the reference.
     """
     given = (*described.inputs, *described.state)
     unknown = [each.name for each in given if not each.cpp_type]

@@ -46,8 +46,9 @@ class Series:
 
     `expected` is the number of cohorts that the run will have; 0 means the number of cohorts of the current batch. They
     share the time budget of the settings. `timed` is the number of cohorts that have been timed. `baseline_ms` is the
-    time of one call of the baseline "torch" in ms, in the first cohort that measured it. All times are scaled to
-    `baseline_ms`. It is None until then.
+    time of one call of the baseline "torch" in ms, in the first cohort that measured it; None before. On a GPU, the
+    times of each later cohort are scaled so that its time of "torch" becomes `baseline_ms`, which makes the times of
+    all cohorts comparable.
     """
 
     expected: int

@@ -53,8 +53,8 @@ class _Idle:
 class Companions:
     """The worker processes of the baselines and the sentinel.
 
-    If `kept` is True, each process is paused after a cohort and used again in the next cohort. If `kept` is False, the
-    processes are ended after each cohort.
+    If `kept` is True, the processes are kept after a cohort and used again in the next cohort. If `kept` is False, they
+    are ended after each cohort.
     """
 
     def __init__(self, *, kept: bool = False) -> None:
@@ -84,9 +84,10 @@ class Companions:
     def running(self, run: RunContext) -> Iterator[list[Arm]]:
         """Returns a context whose value is the list of the arms of the baselines and of the sentinel, for one cohort.
 
-        At the beginning of the context, the worker processes are started, or woken up if they were kept. At its end
-        they are kept or ended.
-        Raises CompanionMissing if a process cannot be started.
+        At the beginning of the context, kept worker processes are woken up, and missing ones are started. At its end, a
+        process is kept if `kept` is True, its arm has no fault and it has served fewer than COHORTS_OF_A_PROCESS
+        cohorts. Otherwise, and after an exception in the context, the process is ended. Raises CompanionMissing if a
+        process cannot be started.
         """
         arms: list[Arm] = []
         cohorts: dict[str, int] = {}
@@ -118,9 +119,9 @@ class Companions:
             self._starting.popitem()[1].add_done_callback(_end)
 
     def _awake(self, name: str) -> _Idle | None:
-        """Wakes up the arm's kept process and returns it; None if there is none or if the process does not answer.
+        """Wakes up the kept process of the arm `name` and returns it. Returns None without a process that answers.
 
-        A process that was started ahead counts as kept; if it is still starting, waits for it.
+        A process that `start_ahead` has begun to start counts as kept; this method waits until it has started.
         """
         idle = self._idle.pop(name, None)
         if name in self._starting:

@@ -45,8 +45,9 @@ class Staffing(Generic[S]):
 def staffing(device: str = "auto", gpus: Sequence[int] | None = None, jobs: int | None = None) -> Staffing[Staff]:
     """Returns the evaluators for a device: `cuda`, `cpu` or `auto`, which is `cuda` if there is a GPU.
 
-    With GPUs there is one evaluator for each of `gpus` (None: for all), and `jobs` cores build (None: all). Without
-    one there are `jobs` evaluators (None: one for each core, as far as the memory suffices).
+    With `cuda` there is one evaluator for each of `gpus` (None: for each GPU). `jobs` is the number of cores to use
+    (None: all cores): one for each evaluator, and the others for parallel builds. Each evaluator has at least one build
+    at a time. With `cpu` there are `jobs` evaluators (None: one for each core, as far as the memory suffices).
     Raises UserError for a device or a GPU that does not exist.
     """
     if device not in ("auto", "cpu", "cuda"):
@@ -64,10 +65,11 @@ def staffing(device: str = "auto", gpus: Sequence[int] | None = None, jobs: int 
 def on_cluster(
     address: str, device: str = "auto", gpu_type: str | None = None, jobs: int | None = None
 ) -> Staffing[Cluster]:
-    """Returns the evaluators for a Ray cluster: one for each GPU, or `jobs` with the device `cpu` (None: one).
+    """Returns the evaluators for the Ray cluster at `address`. The device `auto` is `cuda`.
 
-    `jobs` with GPUs is the number of parallel builds of each evaluator (None: 4). `auto` is `cuda`. `gpu_type` is Ray's
-    name of the wanted GPUs, or None. Raises UserError for another device.
+    With `cuda` there is one evaluator for each GPU of the type `gpu_type`, which is Ray's name of the type, such as
+    `H200` (None: any type). `jobs` is then the number of parallel builds of each evaluator (None: 4). With `cpu` there
+    are `jobs` evaluators (None: one). Raises UserError for another device.
     """
     if device == "cpu":
         return Staffing(Cluster(address, "cpu", jobs or 1, _CPU_BUILDS + 1, threads=1), _CPU_BUILDS, emulated=True)

@@ -46,11 +46,17 @@ class Round:
     """The times of every arm (candidates, baselines, sentinel), and the order in which the arms were called.
 
     `samples_ms` maps the name of each arm to the time of its call, or to the median time of its calls. `rejected` is
-    the reason why the whole round does not count, None if it counts. Where the samples are times of the device's clock,
-    `brackets_ms` holds the times of these calls by the judge's clock. `distribution` names the distribution of the
-    round's inputs. `around_on_host_ms` is the judge's time minus the device's time for a call of "torch" whose worker
-    awaits the inputs on the host; None if there was no such call. `fills_ms` holds the times in which the judge wrote
-    the inputs of these calls, and `done_ms` the times by the judge's clock until the device said that a call was done.
+    the reason why the whole round does not count, None if it counts. `distribution` names the distribution of the
+    round's inputs.
+
+    `fills_ms`, `done_ms` and `brackets_ms` are durations by the judge's clock, medians for an arm with several calls.
+    They have only the arms whose sample is a time of the device's clock. `fills_ms` is the time to write the inputs of
+    a call. The two others begin at the end of this writing: `done_ms` ends when the worker or its device has reported
+    that the call is done, and `brackets_ms` when the judge has copied the outputs. If the writing took much longer than
+    for the baseline's call, a part of it is added to the bracket (`clock.counted_ms`). `around_on_host_ms` is the
+    judge's time minus the device's time for an additional call of "torch" whose worker awaits the inputs on the host;
+    None if there was no such call.
+
     Raises ValueError for a sample that is zero, negative, NaN or infinite, and for an order that does not contain each
     sampled arm once.
     """
@@ -197,18 +203,18 @@ def reject_rounds(rounds: Sequence[Round], sentinel: str) -> tuple[Round, ...]:
 
 
 def median_interval(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Returns the arrays (low, median, high): the median over the last axis, and its interval of CONFIDENCE.
+    """Returns the arrays (low, median, high): the median over the last axis, and the bounds of its confidence interval.
 
     The interval is that of the sign test. The test uses only the order of the values, so it assumes no distribution of
-    the noise. Its bounds are the values at the ranks n/2 -+ t sqrt(n f)/2, interpolated linearly between ranks. Here n
-    is the number of values, t is a quantile of Student's distribution, and f >= 1 corrects for values that are
-    correlated with the value before. f is estimated as follows. r is the lag-1 autocorrelation of the signs of (value -
-    median), corrected for its bias of -(1+3r)/n and capped at 0.95. By the arcsine law, r belongs to an AR(1) series of
-    correlation q = sin(pi r / 2). The sum of the signs of such a series has the variance n f, with
-    f = 1 + 4/pi * sum_k arcsin(q^k).
-    t belongs to the error rate (1 - CONFIDENCE) / LOOK_SHARE and to n/f - 1 degrees of freedom (at least 3), since n/f
-    is the number of independent values. If there are too few values for that error rate, the bounds are the smallest
-    and the largest value.
+    the noise. The bounds are the values at the ranks (n+1)/2 -+ t sqrt(n f)/2, interpolated linearly between ranks. The
+    smallest value has rank 1. Here n is the number of values, t is a quantile of Student's distribution, and f >= 1
+    corrects for values that are correlated with the value before. f is estimated as follows. r is the lag-1
+    autocorrelation of the signs of (value - median), corrected for its bias of -(1+3r)/n and limited to 0 to 0.95. By
+    the arcsine law, r belongs to an AR(1) series of correlation q = sin(pi r / 2). The sum of the signs of such a
+    series has the variance n f, with f = 1 + 4/pi * sum_k arcsin(q^k).
+    t is the two-sided quantile for the error rate (1 - CONFIDENCE) / LOOK_SHARE and for n/f - 1 degrees of freedom (at
+    least 3), since n/f is the number of independent values. If there are too few values for that error rate, the bounds
+    are the smallest and the largest value.
     """
     count = values.shape[-1]
     ordered = np.sort(values, axis=-1)
@@ -396,9 +402,7 @@ def _student(error: float, freedom: Floats) -> Floats:
 def _at_rank(ordered: Floats, rank: Floats) -> Floats:
     """Returns the value at a fractional rank of the sorted values `ordered`, by linear interpolation.
 
-    Rank 0 is the smallest value.
-
-    A rank below 0 gives the smallest value, and a rank beyond the end gives the largest.
+    The smallest value has rank 0. A rank below 0 gives the smallest value, and a rank beyond the end the largest.
     """
     rank = np.clip(rank, 0, ordered.shape[-1] - 1)
     below = np.floor(rank).astype(np.intp)

@@ -45,13 +45,14 @@ def least_rounds(*, emulated: bool) -> int:
 
 
 def warmed_up(measured: Measurements, spent: float, *, emulated: bool) -> bool:
-    """Returns whether warm-up is over: the sentinel's time no longer changes, and no round was rejected lately.
+    """Returns whether warm-up is over. `spent` is the share of the time budget that warm-up has used.
 
-    A warm-up round is rejected if the hold was too short for one of its calls.
+    On a GPU, warm-up takes at least LEAST_WARMUP and at most MOST_WARMUP rounds. In between, it ends if `spent` is at
+    least _WARMUP_SHARE. It also ends if the sentinel's times in the last three rounds differ by less than _FLAT and
+    none of these rounds was rejected. A warm-up round is rejected if the hold was too short for one of its calls.
 
-    Warm-up is also over if no candidate runs any more, at the largest number of warm-up rounds, or if `spent`, the
-    share of the time budget that warm-up has used, is too large. On the emulated device, the least number of warm-up
-    rounds is enough, and one round if it was long.
+    On the emulated device, warm-up ends after LEAST_WARMUP rounds, or after one round if `spent` is then at least
+    _WARMUP_SHARE. On any device, it ends if no candidate runs any more.
     """
     count = len(measured.warmup)
     if not measured.running:

@@ -138,8 +138,8 @@ class WatchedWorkers:
 def _environment(folder: Path) -> dict[str, str]:
     """Returns the environment variables for the worker under compute-sanitizer. `folder` is the worker's folder.
 
-    They switch off torch's cache of device memory. With the cache, several tensors would share one allocation, and
-    compute-sanitizer would only see the bounds of the allocation.
+    One of them switches off torch's cache of device memory. With the cache, several tensors would share one allocation,
+    and compute-sanitizer would only see the bounds of the allocation.
     """
     return {**environment(folder), "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
