@@ -2,7 +2,7 @@
 #include "kernel_harness/bindings.h"
 
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
 
 namespace kernel_harness::python {
 namespace {
@@ -22,6 +22,10 @@ void add_place(c10::Error& error) {
   const std::string place = trace.substr(at + 4, end - at - 4);
   if (place.find('/') == std::string::npos) error.add_context("raised at " + place);
 }
+
+// torch's conversion of tensors for pybind11. Its functions are in torch's library, so that autograd's headers, which take
+// as long to read as the rest of this file takes to compile, are not needed.
+using TensorCaster = pybind11::detail::type_caster<at::Tensor>;
 
 constexpr const char* kFunction = "kernel_harness.function";
 
@@ -43,8 +47,9 @@ long Arguments::count() const { return PyTuple_GET_SIZE(tuple); }
 Object Arguments::operator[](long position) const { return PyTuple_GET_ITEM(tuple, position); }
 
 void read(Object from, at::Tensor& to) {
-  if (!THPVariable_Check(from)) wrong_type("torch.Tensor", from);
-  to = THPVariable_Unpack(from);
+  TensorCaster caster;
+  if (!caster.load(from, false)) wrong_type("torch.Tensor", from);
+  to = static_cast<at::Tensor&>(caster);
 }
 void read(Object from, long long& to) {
   if (!PyIndex_Check(from)) wrong_type("int", from);
@@ -76,7 +81,7 @@ long length(Object sequence) {
 }
 Object item(Object sequence, long position) { return PySequence_Fast_GET_ITEM(sequence, position); }
 
-Object write(const at::Tensor& value) { return THPVariable_Wrap(value); }
+Object write(const at::Tensor& value) { return TensorCaster::cast(value, pybind11::return_value_policy::move, {}).ptr(); }
 Object write(long long value) { return PyLong_FromLongLong(value); }
 Object write(double value) { return PyFloat_FromDouble(value); }
 Object write(bool value) { return PyBool_FromLong(value); }
