@@ -57,7 +57,8 @@ def library(tell: Tell = silent) -> Path:
 
     def build(folder: Path) -> None:
         tell(first_build("the library that binds C++ functions"))
-        flags = [*host_compiler.torch_flags(), "-O2", "-w", f"-I{INCLUDE}", str(INCLUDE / "bindings.cpp")]
+        general = [*host_compiler.torch_flags(), *host_compiler.FEW_COLLECTIONS, "-O2", "-w"]
+        flags = [*general, f"-I{INCLUDE}", str(INCLUDE / "bindings.cpp")]
         link = ["-shared", "-o", f"lib{_NAME}.so", f"-Wl,-soname,lib{_NAME}.so", *host_compiler.torch_link_flags()]
         host_compiler.run([*flags, *link], folder)
 

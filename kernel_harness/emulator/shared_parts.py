@@ -31,7 +31,8 @@ def runtime(tell: Tell = silent) -> Path:
 
     def build(folder: Path) -> None:
         tell(bindings.first_build("the emulator's runtime library"))
-        words = [*host_compiler.torch_flags(), *flags.PLAIN, *flags.FULL_HEADERS]
+        general = [*host_compiler.torch_flags(), *host_compiler.FEW_COLLECTIONS]
+        words = [*general, *flags.PLAIN, *flags.FULL_HEADERS]
         units = _runtime_units(folder)
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda unit: host_compiler.run([*words, "-c", unit, "-o", f"{unit.stem}.o"], folder), units))

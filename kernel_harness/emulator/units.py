@@ -134,7 +134,8 @@ def rewritten(sources: Sources) -> str:
 
 def _words(unit: Unit, sources: Sources, *, reporting: bool) -> list[str | Path]:
     paths = [word for path in sources.include_paths for word in ("-I", path)]
-    return [*host_compiler.torch_flags(), *flags.for_candidates(reporting=reporting), *unit.flags, *paths]
+    general = [*host_compiler.torch_flags(), *host_compiler.FEW_COLLECTIONS]
+    return [*general, *flags.for_candidates(reporting=reporting), *unit.flags, *paths]
 
 
 def _source_units(sources: Sources, headers: Headers, *, reporting: bool) -> list[Unit]:
