@@ -27,15 +27,12 @@ def kernel(name: str) -> ModuleType:
     return kernel_modules.load(PATHS[name])
 
 
-# The kernels are built in three extensions, because most of a build's time does not depend on the source's length.
+# The kernels are built as one extension, because most of a build's time does not depend on the source's length.
 @emulated
-@pytest.mark.parametrize("part", range(3))
-def test_the_kernels_of_many_families_give_the_right_answers(part):
-    modules = {name: kernel(name) for name in TOGETHER[part::3]}
+def test_the_kernels_of_many_families_give_the_right_answers():
+    modules = {name: kernel(name) for name in TOGETHER}
     cpp, cuda = kernel_modules.together(modules)
-    ops = load_inline(
-        PATHS[TOGETHER[part]], name=f"part_{part}", cpp_sources=cpp, cuda_sources=cuda, functions=list(modules)
-    )
+    ops = load_inline(PATHS[TOGETHER[0]], name="families", cpp_sources=cpp, cuda_sources=cuda, functions=list(modules))
     wrong = {name: why for name, module in modules.items() if (why := kernel_modules.difference(module, ops))}
     assert not wrong, "\n".join(f"{name}: {why}" for name, why in wrong.items())
 
