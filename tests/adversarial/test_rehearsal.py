@@ -20,6 +20,7 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, str(Path()))
 from kernel_harness.checking import cases
+from kernel_harness.compile import cache
 from kernel_harness.problem import lookup as find
 from kernel_harness.session import cohorts
 from kernel_harness.problem.candidate import Candidate
@@ -34,6 +35,9 @@ from kernel_harness.session.settings import Settings
 from kernel_harness.core.status import Status
 from kernel_harness.timing import rounds, stopping
 
+# The emulated device's libraries have the same keys, so each is built for both of them once.
+get_or_build = cache.get_or_build
+cache.get_or_build = lambda kind, *rest: get_or_build(kind.replace("tests.support.rehearsal", "cpu"), *rest)
 stopping.MOST_WARMUP = 4  # times that mean nothing never become steady
 torch_starts_again = sys.argv[1] != "torch does not"
 if sys.argv[1] == "short of memory":
@@ -163,12 +167,15 @@ DEVICE_DEPENDENT = [path for path in [*CHEATS, *HONEST] if cheats.wanted(path).d
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict[str, Any]]:
-    """The candidates of DEVICE_DEPENDENT. On a busy machine a forged time is only certain after more rounds."""
+    """The candidates of DEVICE_DEPENDENT, in the least rounds that a GPU's budget can end with.
+
+    On a busy machine a forged time is only certain after more rounds.
+    """
     timed = [path for path in DEVICE_DEPENDENT if cheats.wanted(path).takes_ms]
     others = [path for path in DEVICE_DEPENDENT if path not in timed]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KERNEL_HARNESS_TEST_SECRET", "a user's")
-        return rehearsed("torch starts again", 12, *others) | rehearsed("torch starts again", 32, *timed)
+        return rehearsed("torch starts again", 8, *others) | rehearsed("torch starts again", 32, *timed)
 
 
 @pytest.mark.parametrize("path", as_parameters(DEVICE_DEPENDENT))
