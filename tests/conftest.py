@@ -32,6 +32,10 @@ LONGEST_FIRST = (
     "test_library.py", "test_culprit.py", "test_seen_from_a_candidate.py", "test_runtime_calls.py",
 )  # fmt: skip
 
+# Files of tests/adversarial whose fork servers are forks, too. Each test there starts a fork server and looks at one
+# check of the judge.
+WARM = ("test_layers.py",)
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Orders files for parallel workers. Without them, the order of the folders is kept."""
@@ -43,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Chooses how fork servers start in this process, before the fixtures of a module start one."""
-    if {"adversarial", "gpu"} & set(item.path.parts):
+    if {"adversarial", "gpu"} & set(item.path.parts) and item.path.name not in WARM:
         warm_fork_server.take_back()
     else:
         warm_fork_server.install(warm_fork_server.address())

@@ -2,7 +2,8 @@
 
 Each fork server is a child process of the starter, with the working directory, variables, descriptors and session that
 it would have as a new process. The starter also has the modules that the program of the fork server imports at its
-beginning, so it serves only this checkout. Tests of the wall, of cheats and of a GPU start them as new processes.
+beginning, so it serves only this checkout. Tests of the wall, of cheats and of a GPU start them as new processes, but
+for test_layers.py.
 """
 
 from __future__ import annotations
