@@ -174,10 +174,10 @@ def run_words(results: Path) -> list[str | Path]:
 
 
 @pytest.mark.slow
-def test_a_pipe_gets_a_plain_line_for_each_step_and_the_reason_why_a_budget_is_exceeded(tmp_path: Path) -> None:
+def test_a_pipe_gets_a_plain_line_for_each_step_and_the_reason_why_a_budget_is_exceeded(harness: Harness) -> None:
     words = ["--problem", PROBLEM_FILE, "--kernel", GOOD, "--device", "cpu", "--budget", "0.001"]
-    finished = command(*words, "--results", tmp_path)
-    assert finished.returncode == 0
+    finished = harness.run(*words)
+    assert finished.code == 0
     assert "Timing took longer than --budget 0.001: the budget does not limit the first 2 rounds" in finished.stdout
     steps = [re.sub(r" case .*| round .*| \(.*", "", line) for line in finished.stderr.splitlines()]
     wanted = ["harness: preparing the device", "good: building", "good: checking", "good: timing", "good: PASSED"]
@@ -186,8 +186,8 @@ def test_a_pipe_gets_a_plain_line_for_each_step_and_the_reason_why_a_budget_is_e
 
 
 @pytest.mark.slow
-def test_v_logs_the_steps_to_stderr(tmp_path: Path) -> None:
-    finished = command(*run_words(tmp_path), "-v")
+def test_v_logs_the_steps_to_stderr(harness: Harness) -> None:
+    finished = harness.run("--problem", PROBLEM_FILE, "--kernel", GOOD, "--device", "cpu", "--rounds", "1", "-v")
     assert re.search(r"INFO kernel_harness[.\w]+: good: building", finished.stderr)
     assert re.search(r"INFO kernel_harness[.\w]+: good: PASSED", finished.stderr)
     assert "INFO" not in finished.stdout
