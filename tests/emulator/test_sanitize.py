@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import runpy
 import shutil
@@ -78,10 +79,15 @@ class ModelNew(torch.nn.Module):
 
 def as_candidate(path: Path) -> Candidate:
     """The candidate that calls the function of a file."""
-    files = {each.stem: kernel_modules.load(each) for each in CORRECT}
-    cpp, cuda = kernel_modules.together(files)
-    text = AS_CANDIDATE.format(cpp=cpp, cuda=cuda, functions=list(files), name=path.stem)
+    cpp, cuda = all_correct()
+    text = AS_CANDIDATE.format(cpp=cpp, cuda=cuda, functions=[each.stem for each in CORRECT], name=path.stem)
     return Candidate(path.stem, path, text)
+
+
+@functools.cache
+def all_correct() -> tuple[str, str]:
+    """Declarations and CUDA source of the files in CORRECT."""
+    return kernel_modules.together({each.stem: kernel_modules.load(each) for each in CORRECT})
 
 
 # The problem for such a file: the inputs are one of the file's cases.
