@@ -25,7 +25,8 @@ from kernel_harness.sandbox.fork_server import ForkServer
 
 needs_binutils = pytest.mark.skipif(not shutil.which("addr2line"), reason="needs binutils beside g++")
 PROBLEM = ROOT / "tests" / "support" / "candidates" / "new" / "softmax.py"
-# Blocks of one warp, if the launch says nothing else. x and y begin at a multiple of 256 bytes.
+# Blocks of one warp, if the launch says nothing else. x and y begin at a multiple of 256 bytes. The size of `copy` is
+# given by Python, so that another size needs no other build.
 PLANTED = """
 import torch
 from torch.utils.cpp_extension import load_inline
@@ -192,11 +193,11 @@ __global__ void half_a_warp(float* y) {
     y[threadIdx.x] = sum;
 }
 
-torch::Tensor run(torch::Tensor input) {
+torch::Tensor run(torch::Tensor input, int64_t blocks, int64_t threads) {
     auto from = torch::zeros({200000}, input.options()), to = torch::zeros({200000}, input.options());
     const float* x = from.data_ptr<float>();
     float* y = to.data_ptr<float>();
-    copy<<<100, 1024>>>(x, y);
+    copy<<<blocks, threads>>>(x, y);
     strided<<<1, 32>>>(x, y);
     conflict<2><<<1, 32>>>(x, y);
     conflict<8><<<1, 32>>>(x, y);
@@ -218,16 +219,17 @@ torch::Tensor run(torch::Tensor input) {
     merged<<<1, 32>>>(y);
     by_chance<<<1, 32>>>(y);
     half_a_warp<<<1, 16>>>(y);
-    copy<<<100, 1024>>>(x, y);
+    copy<<<blocks, threads>>>(x, y);
     return to;
 }
 '''
-ops = load_inline("planted", "torch::Tensor run(torch::Tensor x);", CUDA, functions=["run"])
+CPP = "torch::Tensor run(torch::Tensor x, int64_t blocks, int64_t threads);"
+ops = load_inline("planted", CPP, CUDA, functions=["run"])
 
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):
-        return ops.run(x)
+        return ops.run(x, 100, 1024)
 """
 # In these matrices every tile of each kernel is whole, and every row begins at a sector.
 SHAPE = {"M": 128, "K": 64, "N": 128}
@@ -556,7 +558,7 @@ def test_a_large_launch_is_sampled_and_says_so(planted: dict[str, Recorded]) -> 
 @pytest.mark.slow
 def test_the_command_prints_the_lines_and_the_causes(harness: Harness, tmp_path: Path) -> None:
     path = tmp_path / "planted.py"
-    path.write_text(PLANTED.replace("copy<<<100, 1024>>>", "copy<<<1, 32>>>"))
+    path.write_text(PLANTED.replace("ops.run(x, 100, 1024)", "ops.run(x, 1, 32)"))
     finished = harness.run("profile", PROBLEM, path, "--device", "cpu")
 
     assert finished.code == 0, finished.stderr
