@@ -19,7 +19,7 @@ from kernel_harness.emulator import flags
 from kernel_harness.emulator.keys import part_key
 
 _TICK_S = 0.05
-_OF_TORCH = "of_torch.cpp"
+_OF_TORCH, _OF_SANITIZER = "of_torch.cpp", "of_sanitizer.cpp"
 
 
 def runtime(tell: Tell = silent) -> Path:
@@ -39,7 +39,7 @@ def runtime(tell: Tell = silent) -> Path:
         objects = [f"{unit.stem}.o" for unit in units]
         link = ["-shared", *objects, "-o", "libemulator.so", *host_compiler.torch_link_flags()]
         host_compiler.run([*link, "-Wl,-soname,libemulator.so,-Bsymbolic-functions"], folder)
-        for name in [*objects, _OF_TORCH]:
+        for name in [*objects, _OF_TORCH, _OF_SANITIZER]:
             (folder / name).unlink()
 
     key = part_key("runtime", flags.EMULATOR_HEADERS, flags.RUNTIME)
@@ -49,15 +49,18 @@ def runtime(tell: Tell = silent) -> Path:
 def _runtime_units(folder: Path) -> list[Path]:
     """Returns the translation units of the runtime library. The unit with the longest compilation is the first.
 
-    The sources that include torch's headers are one unit, which this function writes into `folder`: g++ needs 5 s to
-    read these headers. Every other source is a unit of its own, because the scheduler must not be inlined into its
-    callers.
+    The sources that include torch's headers are one unit, because g++ needs 5 s to read these headers. The sources of
+    the sanitizer are another unit, because they share most of their headers. This function writes both units into
+    `folder`. Every other source is a unit of its own, because the scheduler must not be inlined into its callers.
     """
     sources = sorted(flags.RUNTIME.glob("*.cpp"))
     of_torch = [source for source in sources if "#include <ATen/" in source.read_text(encoding="utf-8")]
-    unit = folder / _OF_TORCH
-    unit.write_text("".join(f'#include "{source}"\n' for source in of_torch), encoding="utf-8")
-    return [unit, *(source for source in sources if source not in of_torch)]
+    of_sanitizer = [source for source in sources if source.stem.startswith("sanitize_")]
+    units = {_OF_TORCH: of_torch, _OF_SANITIZER: of_sanitizer}
+    for name, parts in units.items():
+        (folder / name).write_text("".join(f'#include "{source}"\n' for source in parts), encoding="utf-8")
+    alone = [source for source in sources if source not in [*of_torch, *of_sanitizer]]
+    return [*(folder / name for name in units), *alone]
 
 
 def prelude(reporting: bool = False, tell: Tell = silent) -> Path:
