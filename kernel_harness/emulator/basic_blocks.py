@@ -15,6 +15,7 @@ _FLOAT = re.compile(r"v?(\w+?)(ss|sd|ps|pd)")
 _VALUES = {"ss": 1, "sd": 1, "ps": 4, "pd": 2}  # in 16 bytes
 _WIDER = {"%ymm": 2, "%zmm": 4}
 _SUMS, _FUSED = ("add", "sub", "hadd"), ("fmadd", "fmsub", "fnmadd", "fnmsub")
+_FMA = re.compile(rf"\tv(?:{'|'.join(_FUSED)})\d+[sp][sd]\b")
 _COMPARISONS = ("max", "min", "comi", "ucomi", "cmp")
 # The same for instructions. A division in float64 tests with one float32 FMA whether its arguments are extreme. An x86
 # reciprocal (rcp) has no exact counterpart.
@@ -41,9 +42,9 @@ def kinds(library: Path) -> dict[int, Counter[str]]:
     The key of a basic block is the address behind the call that counts it. The kinds are `fma32`, `mul32`, `add32` and
     `other32` for float32 operations, the same with 64 for float64, `special` for divisions, roots and functions such as
     exp, `expanded32` for the float32 FMAs that nvcc makes of these, `convert`, `integer` and `control`. An operation on
-    a vector counts once for each value. On a processor without FMA, a product and a sum in one basic block are one FMA,
-    because nvcc contracts a * b + c. Moves and accesses to memory are not counted. Raises OSError if binutils are not
-    installed.
+    a vector counts once for each value. If the file has no FMA at all, because the processor has none, a product and a
+    sum in one basic block are one FMA, because nvcc contracts a * b + c. Moves and accesses to memory are not counted.
+    Raises OSError if binutils are not installed.
     """
     command: list[str | Path] = ["objdump", "-d", "--no-show-raw-insn", library]
     text = subprocess.run(command, capture_output=True, text=True).stdout
@@ -63,7 +64,7 @@ def kinds(library: Path) -> dict[int, Counter[str]]:
         begins = bool(called and called[1] == _BEGINS)
         if current is not None and not begins:
             current.update(_kinds(name, operands, called[1] if called else ""))
-    if not any(counts[kind] for counts in found.values() for kind in ("fma32", "fma64")):
+    if not _FMA.search(text):
         for counts in found.values():
             _contract(counts)
     return found

@@ -246,6 +246,20 @@ def test_instructions_of_a_basic_block_are_told_apart(tmp_path: Path) -> None:
         assert any(wanted.items() <= each.items() for each in found), (wanted, found)
 
 
+@pytest.mark.parametrize(("fused", "kind"), [(True, "mul32"), (False, "fma32")])
+def test_a_product_and_a_sum_are_one_fma_if_the_processor_has_none(tmp_path: Path, fused: bool, kind: str) -> None:
+    """g++ would have fused them for a processor with FMA, and the file would have an FMA."""
+    source = tmp_path / "k.cpp"
+    source.write_text(
+        "float f(float a, float b) { return a * b + 1.0f; }\n"
+        "float g(float a, float b, float c) { return __builtin_fmaf(a, b, c); }\n"
+    )
+    flags = ["-O1", "-fsanitize-coverage=trace-pc", "-ffp-contract=off", "-fPIC", "-c", *(["-mfma"] if fused else [])]
+    subprocess.run(["g++", *flags, source, "-o", tmp_path / "k.o"], check=True)
+    subprocess.run(["g++", "-shared", tmp_path / "k.o", "-o", tmp_path / "k.so"], check=True)
+    assert any(each[kind] for each in kinds(tmp_path / "k.so").values())
+
+
 def test_the_command_estimates_and_calls_it_an_estimate(harness: Harness, tmp_path: Path) -> None:
     path = tmp_path / "planted.py"
     path.write_text(PLANTED)

@@ -193,6 +193,10 @@ __global__ void half_a_warp(float* y) {
     y[threadIdx.x] = sum;
 }
 
+__global__ void converted(const c10::Half* x, c10::Half* y) {
+    y[threadIdx.x] = static_cast<float>(x[threadIdx.x]) * 3.0f;
+}
+
 torch::Tensor run(torch::Tensor input, int64_t blocks, int64_t threads) {
     auto from = torch::zeros({200000}, input.options()), to = torch::zeros({200000}, input.options());
     const float* x = from.data_ptr<float>();
@@ -219,6 +223,7 @@ torch::Tensor run(torch::Tensor input, int64_t blocks, int64_t threads) {
     merged<<<1, 32>>>(y);
     by_chance<<<1, 32>>>(y);
     half_a_warp<<<1, 16>>>(y);
+    converted<<<1, 32>>>(reinterpret_cast<const c10::Half*>(x), reinterpret_cast<c10::Half*>(y));
     copy<<<blocks, threads>>>(x, y);
     return to;
 }
@@ -248,7 +253,7 @@ def planted(fork_server: ForkServer) -> dict[str, Recorded]:
     """The recorded launches of PLANTED by kernel. Only one of two equal launches is recorded."""
     candidate = Candidate("planted", Path("planted.py"), PLANTED)
     found = profile.counted(lookup.problem(str(PROBLEM), ROOT), candidate, fork_server, lambda text: None)[2]
-    assert len(found) == len({each.launch.kernel for each in found}) == 21
+    assert len(found) == len({each.launch.kernel for each in found}) == 22
     return {each.launch.kernel: each for each in found}
 
 
@@ -543,6 +548,13 @@ def test_functions_have_the_fmas_that_nvcc_makes_of_them(planted: dict[str, Reco
     executed = planted["functions"].executed
     assert (executed.fma32, executed.add32, executed.special) == (4 + 5 + 1, 1, 4)
     assert executed.thread_fma32 == 32 * (4 + 5 + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("f16c" not in Path("/proc/cpuinfo").read_text(), reason="the processor cannot convert halves")
+def test_a_conversion_of_torch_s_half_is_one_instruction(planted: dict[str, Recorded]) -> None:
+    executed = planted["converted"].executed
+    assert (executed.convert, executed.fma32, executed.add32) == (2, 0, 1)
 
 
 @pytest.mark.slow

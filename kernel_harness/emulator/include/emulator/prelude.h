@@ -2,6 +2,13 @@
 // candidates.
 #include <cuda_runtime.h>
 
+// With this definition, torch's Half is converted by the processor's instructions, as by those of a GPU. Else torch's
+// header computes the conversion in float32, because it takes this code for that of nvcc.
+#if defined(__F16C__) && defined(__x86_64__)
+#include <immintrin.h>
+#define C10_X86_F16 1
+#endif
+
 #include <torch/extension.h>
 
 #include <cuda.h>
