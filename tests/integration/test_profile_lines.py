@@ -32,6 +32,8 @@ import torch
 from torch.utils.cpp_extension import load_inline
 
 CUDA = r'''
+#include <cuda_fp16.h>
+
 __global__ void copy(const float* x, float* y) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     y[i] = x[i];
@@ -193,6 +195,23 @@ __global__ void half_a_warp(float* y) {
     y[threadIdx.x] = sum;
 }
 
+struct Four { float a, b, c, d; };  // may begin at any float
+__global__ void structures(const Four* x, Four* y) { y[threadIdx.x] = x[threadIdx.x]; }
+
+__global__ void known(const __half2* x, float* y) {
+    __shared__ float sums[4], filter[4];
+    const __half2& both = x[threadIdx.x];
+    float sum = __low2float(both) + __high2float(both);
+    if (threadIdx.x < 4) sums[threadIdx.x] = filter[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int i = 1; i < 4; ++i) sums[0] += sums[i];
+    __syncthreads();
+    for (int i = 0; i < 4; ++i)
+        if (threadIdx.x >= i) sum += filter[i];
+    y[threadIdx.x] = sum;
+}
+
 __global__ void converted(const c10::Half* x, c10::Half* y) {
     y[threadIdx.x] = static_cast<float>(x[threadIdx.x]) * 3.0f;
 }
@@ -223,6 +242,8 @@ torch::Tensor run(torch::Tensor input, int64_t blocks, int64_t threads) {
     merged<<<1, 32>>>(y);
     by_chance<<<1, 32>>>(y);
     half_a_warp<<<1, 16>>>(y);
+    structures<<<1, 32>>>(reinterpret_cast<const Four*>(x), reinterpret_cast<Four*>(y));
+    known<<<1, 32>>>(reinterpret_cast<const __half2*>(x), y);
     converted<<<1, 32>>>(reinterpret_cast<const c10::Half*>(x), reinterpret_cast<c10::Half*>(y));
     copy<<<blocks, threads>>>(x, y);
     return to;
@@ -253,7 +274,7 @@ def planted(fork_server: ForkServer) -> dict[str, Recorded]:
     """The recorded launches of PLANTED by kernel. Only one of two equal launches is recorded."""
     candidate = Candidate("planted", Path("planted.py"), PLANTED)
     found = profile.counted(lookup.problem(str(PROBLEM), ROOT), candidate, fork_server, lambda text: None)[2]
-    assert len(found) == len({each.launch.kernel for each in found}) == 22
+    assert len(found) == len({each.launch.kernel for each in found}) == 24
     return {each.launch.kernel: each for each in found}
 
 
@@ -503,6 +524,30 @@ def test_a_load_in_a_loop_that_reads_the_same_again_counts_once(planted: dict[st
     assert sums(unchanged, "x[threadIdx.x]", Kind.LOAD).requests == 1
     assert sums(unchanged, "v[threadIdx.x]", Kind.LOAD).requests == 5
     assert sums(unchanged, "x[64]", Kind.LOAD).requests == 5
+
+
+@pytest.mark.slow
+def test_a_value_that_the_thread_knows_is_not_loaded(planted: dict[str, Recorded]) -> None:
+    """It has loaded it in the same basic block, or stored it in the loop."""
+    known = planted["known"]
+    assert sum(each.traffic.requests for each in known.accesses if not each.shared and each.kind is Kind.LOAD) == 1
+    of_loop = [each for each in known.accesses if each.line == line_of("sums[0] += sums[i]")]
+    for kind, requests in ((Kind.LOAD, 3), (Kind.STORE, 3)):  # the first load is of sums[0] and sums[1]
+        assert sum(each.traffic.requests for each in of_loop if each.kind is kind) == requests
+
+
+@pytest.mark.slow
+def test_loads_of_one_address_for_all_threads_do_not_wait_for_their_conditions(
+    planted: dict[str, Recorded],
+) -> None:
+    assert sums(planted["known"], "filter[i]", Kind.LOAD).requests == 1
+
+
+@pytest.mark.slow
+def test_a_structure_is_accessed_in_parts_of_its_alignment(planted: dict[str, Recorded]) -> None:
+    for kind in (Kind.LOAD, Kind.STORE):
+        whole = [each.traffic for each in planted["structures"].accesses if each.kind is kind]
+        assert [(each.requests, each.asked_bytes) for each in whole] == [(4, 32 * 16)]
 
 
 @pytest.mark.slow

@@ -27,6 +27,10 @@ inline void accessed(const void* address, std::size_t bytes, AccessKind kind, co
   if (profile::on) profile::touched(address, bytes, access_of(kind), caller);
 }
 
+inline void accessed_range(const void* address, std::size_t bytes, AccessKind kind, const void* caller) {
+  if (profile::on) profile::touched(address, bytes, access_of(kind), caller, true);
+}
+
 inline void fenced() {}
 
 inline void entered() {

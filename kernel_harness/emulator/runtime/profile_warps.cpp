@@ -14,6 +14,7 @@ constexpr std::uint32_t kStep = 0;        // the bytes of an event that begins a
 constexpr std::uint32_t kNothing = ~0u;   // the bytes of an access that turned out to be a part of another
 constexpr std::uint64_t kMeeting = std::numeric_limits<std::uint64_t>::max();  // the order of a meeting: behind all else
 constexpr unsigned kSiteBits = 40;
+constexpr unsigned kUnknown = ~0u, kNone = ~0u - 1;  // no instructions
 
 bool only_reads(Access access) { return access == Access::kLoad || access == Access::kVolatileLoad || access == Access::kAtomicLoad; }
 
@@ -40,9 +41,10 @@ unsigned BlockRecord::instruction_of(const Instruction& instruction) {
   if (fresh) {
     instructions_.push_back(instruction);
     alone_.push_back(false);
+    copy_of_.push_back(kUnknown);
     for (Warp& warp : warps_) {
       warp.accessed.emplace_back();
-      warp.loaded.emplace_back();
+      warp.last.emplace_back();
     }
   }
   return guess = found->second;
@@ -60,13 +62,27 @@ unsigned BlockRecord::step_of(const void* site) {
   return guess = found->second;
 }
 
-// Returns whether a load reads what the one before it at this place has read, without a write of the thread in between.
-// nvcc keeps the value in a register.
-bool BlockRecord::repeats(Load& last, const Load& load) { return std::exchange(last, load) == load; }
+// Returns whether a load reads what the one before it at this place has read, and the thread has not written in between, or
+// once, to this address. nvcc keeps the value in a register.
+bool BlockRecord::repeats(const Lane& lane, const Last& before, std::uintptr_t address) {
+  const bool forwarded = before.writes + 1 == lane.writes && lane.written == address;
+  return before.address == address && (before.writes == lane.writes || forwarded);
+}
+
+// Notes a plain load, and which other instruction of the basic block has always read the same before, without a write of the
+// thread in between. Compilers make one load of both.
+void BlockRecord::note(Lane& lane, const Read& load) {
+  unsigned& source = copy_of_[load.index];
+  const auto same = std::find_if(lane.read.begin(), lane.read.end(), [&](const Read& each) {
+    return each.address == load.address && each.bytes == load.bytes && (source == kUnknown || source == each.index);
+  });
+  source = same == lane.read.end() ? kNone : same->index;
+  lane.read.push_back(load);
+}
 
 // The emulator makes an atomic operation such as atomicAdd of an atomic load and a compare-and-swap that it may repeat. A
 // GPU makes one update.
-void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site) {
+void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site, bool parts) {
   Warp& warp = warps_[thread / kWarpSize];
   const unsigned number = thread % kWarpSize;
   Lane& lane = warp.lanes[number];
@@ -79,10 +95,15 @@ void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t by
   }
   const unsigned index = instruction_of({site, space, kind_of(access)});
   alone_[index] = access != Access::kLoad && access != Access::kStore;
-  if (access == Access::kLoad && repeats(warp.loaded[index][number], {address, lane.writes})) return;
-  if (!only_reads(access)) ++lane.writes;
+  const Last before = std::exchange(warp.last[index][number], {address, lane.writes});
+  if (access == Access::kLoad && repeats(lane, before, address)) return;
+  if (access == Access::kLoad) note(lane, {address, bytes, index});
+  // A store in a loop that is always to one place of shared memory leaves the other places as they are. nvcc knows that.
+  const bool again = access == Access::kStore && space == Space::kShared && before.address == address;
+  if (!only_reads(access) && !again) lane.see_write(address);
   // A GPU splits an access to a larger object into instructions of equal size.
-  const auto piece = static_cast<std::uint32_t>(std::min<std::size_t>(bytes & -bytes, kWidest));
+  auto piece = static_cast<std::uint32_t>(std::min<std::size_t>(bytes & -bytes, kWidest));
+  if (parts && piece == bytes) piece = std::min(piece, 8u) / 2;  // its alignment is no larger
   const std::uint64_t order = order_of(lane, site);
   for (std::size_t at = 0; at < bytes; at += piece) {
     lane.recorded = warp.accessed[index][number]++ < kMost;
@@ -98,6 +119,7 @@ void BlockRecord::step(unsigned thread, const void* site) {
   const unsigned number = thread % kWarpSize, index = step_of(site);
   Lane& lane = warp.lanes[number];
   const std::uint64_t order = order_of(lane, site);
+  lane.read.clear();
   if (warp.stepped[index][number]++ < kMost) lane.events.push_back({order, 0, index, kStep});
 }
 
@@ -108,7 +130,7 @@ void BlockRecord::meet(unsigned first, std::uint32_t lanes) {
   if (static_cast<std::uint64_t>(std::popcount(lanes)) != in_warp) return;  // threads that meet without others are together at this place anyway
   for (Lane& lane : warps_[first / kWarpSize].lanes) {
     lane.events.push_back({kMeeting, 0, 0, kNothing});
-    ++lane.writes;  // of other threads
+    lane.see_write();  // of other threads
   }
 }
 
@@ -145,6 +167,7 @@ bool BlockRecord::run_to_request(Warp& warp, Request& request, unsigned& instruc
     if (event.order == kMeeting) warp.wide.end();  // a shuffle or vote
     if (event.bytes == kNothing) continue;
     instruction = event.index;
+    if (event.bytes != kStep && copy_of_[instruction] < kNone) continue;
     if (event.bytes != kStep) return true;
     ++executed_[event.index].warps;
     executed_[event.index].threads += static_cast<std::uint64_t>(std::popcount(request.lanes));
@@ -223,7 +246,7 @@ void BlockRecord::settle() {
       lane.events.clear();
       lane.next = 0;
       lane.last = Access::kLoad;
-      ++lane.writes;
+      lane.see_write();
     }
     most = std::max(most, warp.executed);
   }

@@ -35,8 +35,8 @@ class BlockRecord {
   // The block has `threads` threads and `l1_bytes` of the L1 cache.
   BlockRecord(std::uint64_t number, std::uint64_t threads, std::size_t l1_bytes) : number(number), threads_(threads), warps_((threads + kWarpSize - 1) / kWarpSize), l1_(l1_bytes) {}
 
-  // Records an access of a thread, whose number in the block is `thread`.
-  void record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site);
+  // Records an access of a thread, whose number in the block is `thread`. `parts` is explained in emulator/profile.h.
+  void record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site, bool parts);
   // Records that a thread begins a basic block.
   void step(unsigned thread, const void* site);
   // Records that a thread calls a function (1) or returns from one (-1).
@@ -66,25 +66,37 @@ class BlockRecord {
     std::uint32_t index;  // of the instruction or basic block
     std::uint32_t bytes;
   };
-  struct Load {  // the last load at an instruction: its address, and how often its thread had written before
+  struct Last {  // the last access at an instruction: its address, and how often its thread had written before
     std::uintptr_t address = 0;
     std::uint64_t writes = 0;
-    bool operator==(const Load&) const = default;
+  };
+  struct Read {  // a plain load
+    std::uintptr_t address;
+    std::size_t bytes;
+    unsigned index;  // of the instruction
   };
   struct Lane {
     std::vector<Event> events;
     std::size_t next = 0;             // the event that is run again next
     int depth = 0;                    // of calls
     std::uint64_t writes = 0;         // its writes, and the points at which it could see those of other threads
+    std::uintptr_t written = 0;       // the address of the last of these, or 0
+    std::vector<Read> read;           // since then, in the basic block
     std::uintptr_t last_address = 0;  // of its last access
     Access last = Access::kLoad;
     bool recorded = false;  // whether its last access is an event
+
+    void see_write(std::uintptr_t address = 0) {
+      ++writes;
+      written = address;
+      read.clear();
+    }
   };
   using ByLane = std::array<std::uint32_t, kWarpSize>;
   struct Warp {
     std::array<Lane, kWarpSize> lanes;
     std::vector<ByLane> accessed, stepped;  // how often since the last barrier, by instruction and by basic block
-    std::vector<std::array<Load, kWarpSize>> loaded;  // by instruction
+    std::vector<std::array<Last, kWarpSize>> last;  // by instruction
     std::uint64_t executed = 0;             // basic blocks since the last barrier
     WideAccesses wide;                      // its accesses to shared memory since the last barrier
   };
@@ -92,7 +104,8 @@ class BlockRecord {
   static std::uint64_t order_of(const Lane& lane, const void* site);
   unsigned instruction_of(const Instruction& instruction);
   unsigned step_of(const void* site);
-  static bool repeats(Load& last, const Load& load);
+  static bool repeats(const Lane& lane, const Last& before, std::uintptr_t address);
+  void note(Lane& lane, const Read& load);
   bool run_to_request(Warp& warp, Request& request, unsigned& instruction);
   void add_unrecorded(Warp& warp);
   void add_request(const Instruction& instruction, const Request& request);
@@ -104,6 +117,7 @@ class BlockRecord {
   std::map<Instruction, unsigned> instruction_of_;
   std::vector<Instruction> instructions_;
   std::vector<bool> alone_;  // by instruction: volatile and atomic accesses are not merged
+  std::vector<unsigned> copy_of_;  // by instruction: another one, whose loads it repeats
   std::map<const void*, unsigned> step_of_;
   std::vector<const void*> sites_;  // of the basic blocks
   std::vector<Executed> executed_;  // by basic block

@@ -15,9 +15,19 @@ constexpr std::uint32_t kWidest = 16;
 // Returns the first lane that takes part.
 unsigned first_lane(const Request& request) { return static_cast<unsigned>(std::countr_zero(request.lanes)); }
 
-// Returns whether the addresses of two requests differ by one number in all lanes.
-bool parallel(const Request& a, const Request& b) {
-  if (a.lanes != b.lanes || a.bytes != b.bytes) return false;
+// Returns whether all lanes have one address.
+bool uniform(const Request& request) {
+  bool equal = true;
+  for_lanes(request.lanes, [&](unsigned lane) { equal &= request.address[lane] == request.address[first_lane(request)]; });
+  return equal;
+}
+
+// Returns whether the addresses of two requests differ by one number in all lanes. If all lanes load from one address, nvcc
+// may load before it tests which threads need the value. So only some lanes must take part in both loads.
+bool parallel(const Request& a, const Request& b, Kind kind) {
+  if (a.bytes != b.bytes) return false;
+  if (kind == Kind::kLoad && (a.lanes & b.lanes) && uniform(a) && uniform(b)) return true;
+  if (a.lanes != b.lanes) return false;
   const std::uintptr_t difference = a.address[first_lane(a)] - b.address[first_lane(b)];
   bool equal = true;
   for_lanes(a.lanes, [&](unsigned lane) { equal &= a.address[lane] - b.address[lane] == difference; });
@@ -43,7 +53,7 @@ struct Beginning {
 void WideAccesses::add(const Request& request, unsigned index, Kind kind) {
   end(kind == Kind::kLoad ? Kind::kStore : Kind::kLoad);
   const std::uintptr_t address = request.address[first_lane(request)];
-  const auto family = std::find_if(families_.begin(), families_.end(), [&](const Family& each) { return parallel(each.first, request); });
+  const auto family = std::find_if(families_.begin(), families_.end(), [&](const Family& each) { return parallel(each.first, request, kind); });
   if (family == families_.end()) {
     families_.push_back({request, kind, {{address, index, 0}}});
     return;

@@ -14,6 +14,8 @@ inline void accessed(const void* address, std::size_t bytes, AccessKind kind, co
   sanitize::touch(address, bytes, !only_reads(kind), manner, caller);
 }
 
+inline void accessed_range(const void* address, std::size_t bytes, AccessKind kind, const void* caller) { accessed(address, bytes, kind, caller); }
+
 inline void fenced() {
   if (sanitize::inside) sanitize::fence();
 }

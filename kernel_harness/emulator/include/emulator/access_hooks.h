@@ -13,6 +13,8 @@ constexpr bool only_reads(AccessKind kind) { return kind == AccessKind::kRead ||
 
 namespace {
 void accessed(const void* address, std::size_t bytes, AccessKind kind, const void* caller);
+// An access to an object whose size is no power of two up to 16, or whose alignment is smaller than its size and 8.
+void accessed_range(const void* address, std::size_t bytes, AccessKind kind, const void* caller);
 void fenced();
 void entered();  // a function begins, where the compiler reports that
 void left();     // it ends
@@ -80,8 +82,8 @@ EMULATOR_ATOMICS(16, std::uint16_t)
 EMULATOR_ATOMICS(32, std::uint32_t)
 EMULATOR_ATOMICS(64, std::uint64_t)
 
-void __tsan_read_range(const void* p, unsigned long bytes) { EMULATOR_ACCESSED(bytes, kRead); }
-void __tsan_write_range(const void* p, unsigned long bytes) { EMULATOR_ACCESSED(bytes, kWrite); }
+void __tsan_read_range(const void* p, unsigned long bytes) { emulator::accessed_range(p, bytes, emulator::AccessKind::kRead, __builtin_return_address(0)); }
+void __tsan_write_range(const void* p, unsigned long bytes) { emulator::accessed_range(p, bytes, emulator::AccessKind::kWrite, __builtin_return_address(0)); }
 void __tsan_atomic_thread_fence(int) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   emulator::fenced();
