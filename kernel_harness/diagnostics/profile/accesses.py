@@ -35,7 +35,9 @@ class Traffic:
     memory, `wavefronts` counts the accesses to the 32 banks, `least_wavefronts` those without a bank conflict, and
     `ways` is the degree of the worst conflict. `repeated` counts atomic updates in global memory that wait for another
     update of the same request and address. `l1_sectors` are sectors of loads that a model of the L1 cache has.
-    `threads` counts the accesses of threads, and `left_out` those that were not recorded.
+    `delayed` counts loads of a sector that this cache lacks, or that is on its way to it. `after_read` counts atomic
+    updates by threads that read the address just before. `threads` counts the accesses of threads, and `left_out` those
+    that were not recorded.
     """
 
     requests: int
@@ -47,6 +49,8 @@ class Traffic:
     least_wavefronts: int
     repeated: int
     l1_sectors: int
+    delayed: int
+    after_read: int
     threads: int
     left_out: int
     ways: int

@@ -42,19 +42,23 @@ _UNKNOWN_REGISTERS = 32  # without nvcc: the most with which any block size can 
 class Counts:
     """What all launches of one kernel and size do, in proportion to the recorded warps.
 
-    Sectors and wavefronts are of all blocks. `l2_sectors` are those that the L1 cache does not have. `dram_bytes` is
-    the least and the most that the L2 cache leaves to DRAM. `updates` are atomic updates of one address: by warps, and
-    by threads.
+    Sectors and wavefronts are of all blocks. `l2_sectors` are those that the L1 cache does not have. `delayed` are the
+    global requests that wait for L2 or DRAM. `dram_bytes` is the least and the most that the L2 cache leaves to DRAM.
+    `wave_bytes` are those that each block of the first wave reads for the first time. `updates` are atomic updates of
+    one address: by warps, and by threads. `swaps` are those of them by a loop around a compare-and-swap, by threads.
     """
 
     executed: Executed
     global_requests: float
     sectors: float
     l2_sectors: float
+    delayed: float
     shared_requests: float
     wavefronts: float
     dram_bytes: tuple[float, float]
+    wave_bytes: float
     updates: tuple[float, float]
+    swaps: float
 
 
 @dataclass(frozen=True)
@@ -141,13 +145,19 @@ def counted(recorded: Recorded, placed: Placed, target: Target) -> Counts:
         global_requests=sum(times * each.traffic.requests for each, times in in_global),
         sectors=sum(times * each.traffic.sectors for each, times in in_global),
         l2_sectors=sum(times * (each.traffic.sectors - each.traffic.l1_sectors) for each, times in in_global),
+        delayed=sum(
+            times * (each.traffic.delayed if each.kind is Kind.LOAD else each.traffic.requests)
+            for each, times in in_global
+        ),
         shared_requests=sum(times * each.traffic.requests for each, times in shared),
         wavefronts=sum(times * each.traffic.wavefronts for each, times in shared),
         dram_bytes=_dram_bytes(recorded, placed, target, in_global),
+        wave_bytes=SECTOR_BYTES * recorded.block_sectors * weight / ceil(placed.waves),
         updates=(
             sum(times * each.traffic.requests for each, times in one_address),
             sum(times * each.traffic.threads for each, times in one_address),
         ),
+        swaps=sum(times * each.traffic.after_read for each, times in one_address if "atomicCAS" in each.text),
     )
 
 
@@ -201,11 +211,12 @@ def timed(recorded: Recorded, counts: Counts, placed: Placed, target: Target) ->
         "tensor cores": _tensor_s(executed, target) * target.multiprocessors / used,
     }
     through_l1 = max(counts.global_requests, SECTOR_BYTES * counts.sectors / WAVEFRONT_BYTES)
+    swaps_s = counts.swaps * L2_CLOCKS / clock  # if all blocks update one address
     memory = {
         "DRAM": counts.dram_bytes[0] / target.dram_bytes_per_s,
         "L2": SECTOR_BYTES * counts.l2_sectors / target.l2_bytes_per_s * target.multiprocessors / used,
         "L1 and shared memory": (counts.wavefronts + through_l1) / per_s,
-        "atomics": counts.updates[0] / clock,
+        "atomics": max(counts.updates[0] / clock, swaps_s * ceil(placed.waves) / launch.blocks),
     }
     issue = {"issue": (executed.arithmetic + accesses) / SCHEDULERS / per_s}
     alone_s = waiting_s(recorded, counts, placed, target)
@@ -214,7 +225,7 @@ def timed(recorded: Recorded, counts: Counts, placed: Placed, target: Target) ->
     slowest = max(full_issue, *pipes.values())
     slow_memory = {**memory, "DRAM": counts.dram_bytes[1] / DRAM_SHARE / target.dram_bytes_per_s}
     slow_memory["L1 and shared memory"] = (counts.wavefronts + max(counts.global_requests, counts.sectors)) / per_s
-    slow_memory["atomics"] = counts.updates[1] / clock
+    slow_memory["atomics"] = max(counts.updates[1] / clock, swaps_s)
     in_turn = (sum(slow_memory.values()) + slowest) / (1 - placed.tail if placed.waves > 1 else 1)
     launched = Range(*(recorded.launches * each for each in _LAUNCH_S))
     low = max(parts.values())
@@ -242,9 +253,11 @@ def _tensor_s(executed: Executed, target: Target) -> float:
 def waiting_s(recorded: Recorded, counts: Counts, placed: Placed, target: Target) -> float:
     """Returns the time of all waves if each warp waits for each load and each arithmetic result in turn."""
     warps = recorded.launches * recorded.launch.blocks * recorded.warps_per_block
-    missed = counts.l2_sectors / max(counts.sectors, 1)
-    beyond_l2 = min(1.0, counts.dram_bytes[0] / max(SECTOR_BYTES * counts.l2_sectors, 1))
-    of_load = L1_CLOCKS + missed * ((1 - beyond_l2) * L2_CLOCKS + beyond_l2 * DRAM_CLOCKS - L1_CLOCKS)
-    clocks = counts.global_requests * of_load + counts.shared_requests * SHARED_CLOCKS
+    # The blocks of the first wave read the same bytes at about the same time, so all wait until DRAM has sent them.
+    from_dram = max(counts.dram_bytes[0], counts.wave_bytes)
+    beyond_l2 = min(1.0, from_dram / max(SECTOR_BYTES * counts.l2_sectors, 1))
+    of_delayed = (1 - beyond_l2) * L2_CLOCKS + beyond_l2 * DRAM_CLOCKS
+    clocks = counts.delayed * of_delayed + (counts.global_requests - counts.delayed) * L1_CLOCKS
+    clocks += counts.shared_requests * SHARED_CLOCKS
     clocks += counts.executed.arithmetic * ARITHMETIC_CLOCKS
     return recorded.launches * ceil(placed.waves) * clocks / warps / target.clock_hz

@@ -152,6 +152,8 @@ void put(std::string& text, const Instruction& instruction, const Traffic& traff
   put(text, "least_wavefronts", traffic.least_wavefronts);
   put(text, "repeated", traffic.repeated);
   put(text, "l1_sectors", traffic.l1_sectors);
+  put(text, "delayed", traffic.delayed);
+  put(text, "after_read", traffic.after_read);
   put(text, "threads", traffic.threads);
   put(text, "left_out", traffic.left_out);
   put(text, "ways", traffic.ways);

@@ -139,6 +139,8 @@ void Traffic::add(const Traffic& other) {
   least_wavefronts += other.least_wavefronts;
   repeated += other.repeated;
   l1_sectors += other.l1_sectors;
+  delayed += other.delayed;
+  after_read += other.after_read;
   threads += other.threads;
   left_out += other.left_out;
   ways = std::max(ways, other.ways);

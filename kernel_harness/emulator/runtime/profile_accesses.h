@@ -32,6 +32,8 @@ struct Traffic {
   std::uint64_t wavefronts = 0, least_wavefronts = 0;  // shared memory: accesses to its 32 banks
   std::uint64_t repeated = 0;                          // atomics: further updates of the address that most threads update
   std::uint64_t l1_sectors = 0;                        // global loads: sectors that the model of the L1 cache has
+  std::uint64_t delayed = 0;                           // global loads of a sector that L1 lacks, or that is on its way to it
+  std::uint64_t after_read = 0;                        // atomic updates by threads that read the address just before
   std::uint64_t threads = 0, left_out = 0;             // accesses of threads in the requests, and those not recorded
   std::uint64_t ways = 0;                              // shared memory: the most wavefronts that one part of a request needs
 

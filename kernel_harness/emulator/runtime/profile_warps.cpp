@@ -94,6 +94,8 @@ void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t by
     }
   }
   const unsigned index = instruction_of({site, space, kind_of(access)});
+  if (access == Access::kAtomicLoad) lane.reread = lane.last == Access::kLoad && lane.last_address == address;
+  if (access == Access::kAtomicCompare && lane.reread) ++sums[instructions_[index]].after_read;
   alone_[index] = access != Access::kLoad && access != Access::kStore;
   const Last before = std::exchange(warp.last[index][number], {address, lane.writes});
   if (access == Access::kLoad && repeats(lane, before, address)) return;
@@ -195,17 +197,21 @@ void BlockRecord::add_request(const Instruction& instruction, const Request& req
   to.add(request, instruction.space, instruction.kind);
   if (instruction.space == Space::kShared) return;
   std::uintptr_t before = 0;
+  bool delayed = false;
   for (const std::uintptr_t address : sorted(request)) {
     for (std::uintptr_t sector = address / kSectorBytes; sector <= (address + request.bytes - 1) / kSectorBytes; ++sector) {
       if (sector == before) continue;
       before = sector;
-      if (instruction.kind == Kind::kLoad && l1_.read(sector)) {
-        ++to.l1_sectors;
-      } else {
+      const auto found = instruction.kind == Kind::kLoad ? l1_.read(sector, turn_) : Cache::Found::kNot;
+      if (found == Cache::Found::kNot) {
         sectors.insert(sector);
+      } else {
+        ++to.l1_sectors;
       }
+      delayed |= found != Cache::Found::kThere;
     }
   }
+  to.delayed += delayed && instruction.kind == Kind::kLoad;
 }
 
 // Requests to shared memory are added when the warps have been run again, because they may be parts of wide ones.
@@ -224,6 +230,7 @@ void BlockRecord::settle() {
   unsigned instruction = 0;
   for (bool more = true; more;) {
     more = false;
+    ++turn_;
     for (Warp& warp : warps_)
       if (run_to_request(warp, request, instruction)) {
         more = true;

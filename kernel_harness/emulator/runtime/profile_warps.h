@@ -85,6 +85,7 @@ class BlockRecord {
     std::uintptr_t last_address = 0;  // of its last access
     Access last = Access::kLoad;
     bool recorded = false;  // whether its last access is an event
+    bool reread = false;    // whether its last atomic load was of the address that it had loaded just before
 
     void see_write(std::uintptr_t address = 0) {
       ++writes;
@@ -124,6 +125,7 @@ class BlockRecord {
   std::array<unsigned, 256> recent_instructions_{};  // guesses by the site
   std::array<unsigned, 1024> recent_steps_{};
   Cache l1_;
+  std::uint64_t turn_ = 0;  // of the warps: each makes at most one request in it
   const void* last_start_ = nullptr;
 };
 
