@@ -50,8 +50,9 @@ def profile(
     does to memory, and the largest causes of wasted memory traffic. On a GPU, it is the report of Nsight Compute and
     the table of resources. `reports` is the folder where the report files of Nsight Compute are kept, and the profile
     by line that `report` shows. `screen` gives the width to which text is wrapped. `tell` is called with a text before
-    each step. With a `target`, the emulated device runs only a few blocks of each kernel and size, and the text
-    estimates the time on that GPU. Raises UserError, or its subclass CannotProfile if the candidate fails.
+    each step. `target` is a GPU whose time is to be estimated, or None. With a `target`, the emulated device runs only
+    a few blocks of the first launch of each kernel and size, and the text contains the estimate. Raises UserError, or
+    its subclass CannotProfile if the candidate fails.
     """
     problem.check_inputs()
     head = f"{problem.name}, {candidate.name}, {shape_text(problem.shape)}".rstrip(", ")
@@ -95,7 +96,9 @@ def counted(
 ) -> tuple[list[Launched], list[Assembled], list[Recorded]]:  # fmt: skip
     """Calls the candidate twice on the emulated device and profiles the second call.
 
-    With a `target`, calls and profiles the candidate only once, and runs only a few blocks of each kernel and size.
+    `target` is the GPU whose time is to be estimated, or None. If it is given, the candidate is called and profiled
+    only once, and only a few blocks of the first launch of each kernel and size run (all blocks of a cooperative
+    launch).
     Returns the kernel launches of the profiled call, what nvcc reports about the kernels of each library that the
     candidate built, and the recorded accesses of one launch of each kernel and size. Raises CannotProfile if the
     candidate fails, and NoCompiler if this machine lacks a tool for the build.

@@ -79,9 +79,11 @@ class Range:
 
 @dataclass(frozen=True)
 class Placed:
-    """How the blocks of a launch share a GPU: the occupancy, and in how many waves the blocks run.
+    """How the blocks of a launch share a GPU: the occupancy, and the number of waves in which the blocks run.
 
-    `tail` is the share of the places for blocks that stay empty, from 0 to 1, because the last wave is not full.
+    A wave has one block in each of the places that the GPU has for blocks at the same time. `waves` is the number of
+    blocks divided by the number of these places. `tail` is the share of the places of all waves that stay empty because
+    the last wave is not full, from 0 to 1. `known` says whether nvcc reported the resources of the kernel.
     """
 
     occupancy: Occupancy

@@ -97,9 +97,10 @@ class Work:
 
 
 def parse(steps: Sequence[Mapping[str, Any]], file: CandidateFile) -> tuple[Work, ...]:
-    """Returns what each line executes, in the order of the lines. `steps` are the basic blocks of a worker's message.
+    """Returns what each line of the candidate's file `file` executes, in the order of the lines.
 
-    Raises KeyError, TypeError or ValueError if they are malformed.
+    `steps` are the basic blocks in a worker's message. Code of other files is one Work without a line, at the end.
+    Raises KeyError, TypeError or ValueError if `steps` is malformed.
     """
     sums: dict[int | None, Executed] = {}
     for step in steps:
