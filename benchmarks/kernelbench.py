@@ -162,8 +162,12 @@ def read(files: Sequence[Path], journal: Path) -> list[Row]:
     for path in files:
         own = {each["candidate"]: each for each in entries if each["problem"] == path.stem}
         if own:
-            reasons = {name: " ".join(each["reason"].split())[:300] for name, each in own.items()}
-            remark = next(filter(None, ("".join(_ON_THE_PROBLEM.findall(text)) for text in reasons.values())), "")
+            told = {name: " ".join(each["reason"].split()) for name, each in own.items()}
+            for results in journal.parent.glob(f"{path.stem}/*/runs.jsonl"):  # with whole reasons
+                full = map(json.loads, results.read_text().splitlines())
+                told |= {each["kernel"]: " ".join(each["reason"].split()) for each in full if each["kernel"] in own}
+            remark = next(filter(None, ("".join(_ON_THE_PROBLEM.findall(text)) for text in told.values())), "")
+            reasons = {name: text[:300] for name, text in told.items()}
             verdicts = {name: each["status"] for name, each in own.items()}
             rows.append(Row(_name(path), "", verdicts, reasons, remark, "", sum(e["seconds"] for e in own.values())))
     return rows
