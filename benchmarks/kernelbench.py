@@ -136,9 +136,9 @@ def judge(path: Path, device: str) -> Row:
         with Evaluator(path, device=device, budget_s=0.5, seed=1, timeout_s=120) as evaluator:
             for kind, text in candidates(path.read_text()):
                 result = evaluator.evaluate(text)
-                verdicts[kind], reasons[kind] = str(result.status), " ".join(result.reason.split())[:300]
+                verdicts[kind], reasons[kind] = str(result.status), _short(result.reason)
                 shape = shape_text(result.shape)
-                remark = remark or "".join(_ON_THE_PROBLEM.findall(result.reason))
+                remark = remark or _remark(result.reason)
     except UserError as error:
         return Row(name, shape, verdicts, reasons, fault=f"{type(error).__name__}: {error}"[:300])
     usages = [resource.getrusage(processes) for processes in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -157,20 +157,29 @@ def write(files: Sequence[Path], kernels: Path) -> None:
 
 def read(files: Sequence[Path], journal: Path) -> list[Row]:
     """Returns the rows for the verdicts of a suite, whose file suite.jsonl is `journal`. A problem may have fewer."""
-    entries = [json.loads(line) for line in journal.read_text().splitlines()]
-    rows = []
-    for path in files:
-        own = {each["candidate"]: each for each in entries if each["problem"] == path.stem}
+    from kernel_harness.suite.journal import SuiteJournal
+
+    suite = SuiteJournal(journal.parent)
+    facts, entries, rows = suite.facts(), suite.read(), []
+    for path in files if facts else ():
+        own = [entry for entry in entries if entry.problem == path.stem]
         if own:
-            told = {name: " ".join(each["reason"].split()) for name, each in own.items()}
-            for results in journal.parent.glob(f"{path.stem}/*/runs.jsonl"):  # with whole reasons
-                full = map(json.loads, results.read_text().splitlines())
-                told |= {each["kernel"]: " ".join(each["reason"].split()) for each in full if each["kernel"] in own}
-            remark = next(filter(None, ("".join(_ON_THE_PROBLEM.findall(text)) for text in told.values())), "")
-            reasons = {name: text[:300] for name, text in told.items()}
-            verdicts = {name: each["status"] for name, each in own.items()}
-            rows.append(Row(_name(path), "", verdicts, reasons, remark, "", sum(e["seconds"] for e in own.values())))
+            # An entry has the first part of a reason only.
+            whole = {result.kernel: result.reason for result in suite.details(path.stem, facts.label).read()}
+            told = {entry.candidate: whole.get(entry.same_as or entry.candidate, entry.reason) for entry in own}
+            verdicts = {entry.candidate: str(entry.status) for entry in own}
+            reasons = {name: _short(reason) for name, reason in told.items()}
+            remark = next(filter(None, map(_remark, told.values())), "")
+            rows.append(Row(_name(path), "", verdicts, reasons, remark, "", sum(entry.seconds for entry in own)))
     return rows
+
+
+def _short(reason: str) -> str:
+    return " ".join(reason.split())[:300]
+
+
+def _remark(reason: str) -> str:
+    return "".join(_ON_THE_PROBLEM.findall(reason))
 
 
 def _in_a_process(path: Path, device: str) -> Row:
