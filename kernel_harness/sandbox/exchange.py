@@ -59,7 +59,8 @@ class Exchange:
         twice = 2 * held.size if held is not None else _FIRST_BYTES
         if held is not None and held.size > _LITTLE_BYTES:
             self._withdraw(purpose)  # else the worker would hold it until the larger piece exists
-        self._release(purpose)
+        else:
+            self._release(purpose)
         piece = self._device.share(max(size, min(twice, _LITTLE_BYTES)))
         self._pieces[purpose], self.on_device = piece, piece.on_device
         self._send(Share(purpose, piece.size, piece.on_device), [piece.descriptor])
