@@ -427,8 +427,8 @@ def _replace_processes(cohort: Cohort, reference: Reference, start: Start) -> No
     An arm gets a fault if its new process cannot be started or if the call fails.
     """
     arms = [arm for arm in cohort.arms if arm.fault is None and (not arm.trusted or arm.name == BASELINE)]
-    for arm in arms:
-        arm.subject.close()
+    with ThreadPoolExecutor(len(arms)) as pool:  # a process that used a GPU takes a while to end
+        list(pool.map(lambda arm: arm.subject.close(), arms))
     drawn = draw(reference)
 
     def started(arm: Arm) -> Subject:
