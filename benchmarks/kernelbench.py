@@ -116,7 +116,11 @@ class ModelNew(Model):
     def forward(self, *inputs):
         def other(x):
             same = not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.dim() == 0
-            return x if same else x.flatten()[torch.randperm(x.numel(), device=x.device)].reshape(x.shape)
+            if same:
+                return x
+            if x.numel() > 1 << 28:  # a GPU draws a random order of 1.6e9 elements for longer than a minute
+                return x.flatten().roll(x.numel() // 3 + 1).reshape(x.shape)
+            return x.flatten()[torch.randperm(x.numel(), device=x.device)].reshape(x.shape)
 
         return super().forward(*map(other, inputs))
 """
