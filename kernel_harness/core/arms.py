@@ -1,4 +1,4 @@
-"""The names of the arms that are timed together with the candidates: the baselines and the sentinel."""
+"""The names of the baselines and of the sentinel. A candidate that serves as the baseline keeps its own name."""
 
 BASELINE, SENTINEL = "torch", "(sentinel)"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replaces the content of the file at `path` by `text` in UTF-8, as `replace_bytes` does. Raises OSError."""
+    """Replaces the content of the file at `path` by `text` in UTF-8. Has the errors and effects of `replace_bytes`."""
     replace_bytes(path, text.encode())
 
 
 def replace_bytes(path: Path, content: bytes) -> None:
-    """Replaces the content of the file at `path`, and syncs the new content to the disk.
+    """Replaces the content of the file at `path`, and syncs the new content to the disk. Creates a missing file.
 
     Raises OSError if the write fails. The old content is then intact.
     """

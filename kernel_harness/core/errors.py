@@ -4,20 +4,21 @@ from __future__ import annotations
 
 
 class UserError(Exception):
-    """The error raised if the user's request is invalid, for example because of an unknown name."""
+    """The base class of errors that the user can fix. Raised itself for an invalid request, such as an unknown name."""
 
     exit_code = 2
 
 
 class NotFound(UserError):
-    """The error raised if a name selects no problem or kernel, or several kernels where one is needed.
+    """The error raised if names or paths do not select the problem or the kernels that a command needs.
 
-    For an unknown name, the message suggests a similar name.
+    Examples: an unknown name, several kernels where one is needed, two kernels with one name, and a reserved name. For
+    an unknown name, the message suggests a similar name or lists the known names.
     """
 
 
 class ProblemNotFound(NotFound):
-    """The error raised if no problem has the name `name`."""
+    """The error raised if `name`, the name or path that the user gave, selects no problem file."""
 
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message)
@@ -25,6 +26,6 @@ class ProblemNotFound(NotFound):
 
 
 class EnvironmentLacking(UserError):
-    """The error raised if this machine cannot serve a valid request, for example because it has no compiler."""
+    """The error raised if this machine or a Ray cluster lacks what a valid request needs, for example a compiler."""
 
     exit_code = 4

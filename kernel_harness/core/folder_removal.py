@@ -12,7 +12,7 @@ def remove(folder: Path) -> None:
     """Removes `folder` and everything in it. Leaves what cannot be removed, without an error.
 
     `shutil.rmtree` is tried first. It recurses for each level and keeps a descriptor open for it, so it fails at about
-    1000 levels. If `folder` still exists, the program `rm` removes the rest. `rm` has no such limit, but takes a
+    1000 levels. If `folder` still exists, the program `rm` removes what is left. `rm` has no such limit, but takes a
     millisecond to start.
     """
     with suppress(RecursionError):

@@ -41,9 +41,11 @@ def kernel_folders(root: Path | None = None) -> list[Path]:
 
 
 def hidden_from_workers() -> list[Path]:
-    """Returns the existing folders that no worker may read: those of results, of problem files, and of git.
+    """Returns the existing folders that no worker may read, as absolute paths.
 
-    A candidate must not read the reference, whose source a problem file contains, also in the history of a repository.
+    These are the folder `results` of the current folder, the folders of problem files (`problem_folders`), and the git
+    folders of the repositories that contain the current folder or a folder of problem files. A candidate must not read
+    the reference. A problem file contains its source, and so may the history of a repository.
     """
     results = [RESULTS.absolute()] if RESULTS.is_dir() else []
     return [*problem_folders(), *results, *git_folders([Path.cwd(), *problem_folders()])]
@@ -52,7 +54,8 @@ def hidden_from_workers() -> list[Path]:
 def git_folders(folders: Iterable[Path]) -> list[Path]:
     """Returns the folders in which git keeps the history of the repositories that contain `folders`.
 
-    In a worktree of git, `.git` is a file that names another folder, which names the folder of the whole repository.
+    In a worktree of git, `.git` is a file that names a folder of this worktree. That folder names the folder of the
+    whole repository, which is returned.
     """
     found: dict[Path, None] = {}
     for above in dict.fromkeys(above for folder in folders for above in (folder.resolve(), *folder.resolve().parents)):
@@ -76,14 +79,15 @@ def shown(path: Path) -> str:
 
 
 def python_path() -> str:
-    """Returns the value of PYTHONPATH with which another Python process finds this harness."""
+    """Returns the PYTHONPATH with which another Python finds this harness: its folder, then the present value."""
     return os.pathsep.join(filter(None, [str(IMPORT_ROOT), os.environ.get("PYTHONPATH")]))
 
 
 def command(*, anywhere: bool = False) -> list[str]:
     """Returns the words that start the harness: `python harness.py` in a checkout, `kernel-harness` if installed.
 
-    With `anywhere`, the words work in any folder.
+    In a checkout, the path of harness.py is relative if the file is below the current folder. If `anywhere` is true,
+    the path is absolute, so the words work in any folder.
     """
     script = IMPORT_ROOT / "harness.py"
     return ["kernel-harness"] if INSTALLED else ["python", str(script) if anywhere else shown(script)]

@@ -18,7 +18,7 @@ class _Local(threading.local):
 
 
 class _Stopwatch:
-    """The seconds of each phase so far. `path` has the names of the phases in progress, the outermost first."""
+    """The seconds of each phase since the last `taken`. `path` names the phases in progress, the outermost first."""
 
     def __init__(self, began_s: float) -> None:
         self.path: list[str] = []
@@ -53,10 +53,10 @@ def record(first: str, began_s: float) -> None:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Returns a context, or a decorator of a function, that is the phase `name` of the thread's work.
+    """Returns a context manager, also usable as a decorator of a function, that measures the phase `name`.
 
-    A phase within another one is named `outer / inner`, and the time of the outer one does not contain it. Does nothing
-    in a thread that has not called `record`.
+    The phase is that of the present thread. A phase within another one is named `outer / inner`, and the time of the
+    outer one does not contain it. Does nothing in a thread that has not called `record`.
     """
     stopwatch = _local.stopwatch
     if stopwatch is None:
@@ -72,10 +72,11 @@ def phase(name: str) -> Iterator[None]:
 
 
 def taken() -> dict[str, float]:
-    """Returns the seconds of each phase of the present thread since the last call of this function or of `record`.
+    """Returns the seconds of each phase of the present thread, by name, since the last call of this function.
 
-    They add up to the time that has passed. Time outside of all phases is named "other". Returns nothing in a thread
-    that has not called `record`.
+    The first call returns the seconds since `began_s` of `record`. A phase in progress counts until now. The values add
+    up to the time that has passed. Time outside of all phases is named "other". Returns an empty dict in a thread that
+    has not called `record`.
     """
     stopwatch = _local.stopwatch
     return {} if stopwatch is None else stopwatch.taken()

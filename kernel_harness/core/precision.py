@@ -18,7 +18,7 @@ REDUCED_TOLERANCE = 1e-2
 
 
 class Precision(StrEnum):
-    """A number format in which a result can be computed. The members are in order, the finest format first."""
+    """A number format in which a kernel may compute. The members are in order, the smallest rounding error first."""
 
     FLOAT64 = "float64"
     FLOAT32 = "float32"
@@ -33,7 +33,11 @@ class Precision(StrEnum):
 
     @property
     def largest_error(self) -> float:
-        """Returns the largest relative error, in the Frobenius norm, that rounding to this format can cause."""
+        """Returns the limit below which this format explains an output's relative error, in the Frobenius norm.
+
+        An output with a smaller error may have been computed in this format, or from inputs rounded to it. The limits
+        are errors that were measured for such outputs, with a margin.
+        """
         return _SIZES[self][1]
 
     @staticmethod
@@ -69,10 +73,11 @@ _SIZES = {
 
 @dataclass(frozen=True)
 class Rounding:
-    """A way to round float32 numbers to a shorter significand: to the nearest number (ties to even), or toward zero.
+    """Rounds float32 numbers to the significand of `precision`, which must be coarser than float32.
 
-    Both ways occur: a conversion rounds to nearest, and tensor cores that read float32 as TF32 ignore the last bits.
-    If `signs_seed` is not None, each number changes by as much as the rounding changes it, but in a random direction.
+    Rounds to the nearest number (ties to even), or toward zero if `toward_zero` is true. Both ways occur: a conversion
+    rounds to nearest, and tensor cores that read float32 as TF32 ignore the last bits. If `signs_seed` is not None,
+    each number changes by as much as the rounding changes it, but in a random direction, drawn from this seed.
     """
 
     precision: Precision
@@ -80,7 +85,7 @@ class Rounding:
     signs_seed: int | None = None
 
     def __call__(self, values: torch.Tensor) -> torch.Tensor:
-        """Returns the changed values. A tensor that is not float32 is returned as it is."""
+        """Returns a tensor with the changed values. A tensor that is not float32 is returned as it is."""
         if values.dtype is not torch.float32:
             return values
         rounded = self._rounded(values)
@@ -102,7 +107,8 @@ class Rounding:
 class Tolerance:
     """The limit of an element's error: |got - expected| <= atol + rtol * |expected|, as in `torch.allclose`.
 
-    `follows_scale`: `atol` is reduced for outputs of small numbers, because it would otherwise allow any answer there.
+    If `follows_scale` is true, `atol` is reduced for outputs whose numbers are small, because it would otherwise allow
+    any answer there.
     """
 
     rtol: float
@@ -114,10 +120,11 @@ EXACT = Tolerance(0.0, 0.0)
 
 
 def default_tolerance(dtype: torch.dtype) -> Tolerance:
-    """Returns the tolerance for outputs of a dtype if neither the user nor the problem sets another.
+    """Returns the tolerance for outputs of a dtype if the problem file has no TOLERANCE.
 
-    `rtol` and `atol` are equal, and `atol` follows the output's scale. They are 1e-4 for float32 and wider, 0 for
-    integers and bool, and for narrower formats the larger of 1e-2 and the dtype's epsilon.
+    `rtol` and `atol` are equal. They are 1e-4 for float32 and float64, 0 for integers and bool, and for other formats
+    the larger of 1e-2 and the dtype's epsilon. Except for integers and bool, `follows_scale` is true. The tolerance of
+    a complex dtype is that of its parts.
     """
     if not is_inexact(dtype):
         return EXACT

@@ -14,11 +14,12 @@ _CPUCLOCK_SCHED = 2  # include/linux/posix-timers_types.h
 
 
 def memory_bytes(processes: Sequence[psutil.Process]) -> int:
-    """Returns the memory that `processes` take together, in bytes. A page that several of them share counts once.
+    """Returns the memory that `processes` take together, in bytes.
 
-    The function adds up PSS (proportional set size). A sum of RSS (resident set size) would be faster to compute, but
-    it would count a shared page once for each process. RSS takes the place of a PSS that cannot be read: a process can
-    forbid to read it (PR_SET_DUMPABLE), and a process whose first thread has ended shows none.
+    A page that n processes share counts as 1/n in each, also if some of the n are not in `processes`: the function adds
+    up PSS (proportional set size). A sum of RSS (resident set size) would be faster to compute, but it would count a
+    shared page once for each process. RSS takes the place of a PSS that is zero or cannot be read: a process can forbid
+    to read it (PR_SET_DUMPABLE), and a process whose first thread has ended shows none.
     """
     total = 0
     for process in processes:
@@ -32,7 +33,8 @@ def memory_bytes(processes: Sequence[psutil.Process]) -> int:
 def rss_bytes(pid: int) -> int:
     """Returns the RSS of the process `pid` in bytes; 0 if there is no such process.
 
-    A thread that has ended shows no memory, and the first one may have. So the first thread that shows some counts.
+    A thread that has ended shows no memory, and the first thread may have ended. So the function reads the threads one
+    after the other, until one shows memory.
     """
     for task in tasks(pid):
         with contextlib.suppress(OSError):
@@ -43,9 +45,10 @@ def rss_bytes(pid: int) -> int:
 
 
 def tasks(pid: int) -> list[str]:
-    """Returns the numbers of the threads of the process `pid`. The list is empty if there is no such process.
+    """Returns the ids of the threads of the process `pid`, as texts. The list is empty if there is no such process.
 
-    psutil reads the number of threads from a text that also has the process's name, which the process chooses.
+    psutil is not used: it reads the number of threads from a text that also has the process's name, which the process
+    chooses.
     """
     try:
         return os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - pathlib is slower, in each timed call
@@ -80,7 +83,8 @@ def _living(found: Sequence[int]) -> list[psutil.Process]:
 def pids(pid: int) -> list[int]:
     """Returns the ids of the process `pid` and its descendants, zombies included. Parents come before their children.
 
-    Reads `/proc/<pid>/task/<tid>/children`. A scan of all processes would add too much time to each timed call.
+    Returns only `pid` if there is no such process. Reads `/proc/<pid>/task/<tid>/children`. A scan of all processes
+    would add too much time to each timed call.
     """
     found = [pid]
     for each in found:
@@ -89,15 +93,15 @@ def pids(pid: int) -> list[int]:
 
 
 def is_at_rest(pid: int) -> bool:
-    """Returns whether every thread of the process `pid` is stopped, dead, or waits for the child of its vfork.
+    """Returns whether every thread of the process `pid` is stopped, has ended, or seems to wait for a vfork.
 
     Returns True if the process does not exist.
 
     A stop signal takes effect only when a thread returns from the Linux kernel to user mode. A thread that has called
     vfork waits in the kernel, uninterruptibly, until the child starts another program or exits. If the child is
-    stopped, this wait may never end, so the thread counts as at rest. In a process without children, a thread that
-    waits uninterruptibly waits for something else. Such a wait is short. The thread may be in a call of fork, which
-    makes a new process in spite of the signal, so the thread does not count as at rest.
+    stopped, this wait may never end. So in a process that has children, a thread that waits uninterruptibly counts as
+    at rest. In a process without children, such a thread waits for something else, for a short time. The thread may be
+    in a call of fork, which makes a new process in spite of the signal, so the thread does not count as at rest.
     """
     for task in tasks(pid):
         state = _state(pid, task)
@@ -107,7 +111,7 @@ def is_at_rest(pid: int) -> bool:
 
 
 def _state(pid: int, task: str) -> bytes:
-    """Returns the letter of a thread's state. Returns the one of a dead thread, X, if there is no such thread."""
+    """Returns the letter that Linux shows for a thread's state; X (dead) if there is no such thread."""
     try:
         return _read(f"/proc/{pid}/task/{task}/stat").rpartition(b")")[2][1:2]
     except OSError:
@@ -131,7 +135,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _read(path: str) -> bytes:
-    """Returns the content of a file in /proc. Takes a fraction of the time of `open`, in each timed call."""
+    """Returns the content of a file in /proc. Raises OSError. Python's `open` would slow down each timed call."""
     file = os.open(path, os.O_RDONLY)
     try:
         return b"".join(iter(lambda: os.read(file, 1 << 16), b""))

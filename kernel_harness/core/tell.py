@@ -1,4 +1,4 @@
-"""How a long step says what it does: it calls a function with a text for the progress display."""
+"""Tell: the type of the function that a long step calls with a text for the progress display."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Terminal:
         return f"\033[{_CODES[colour]}m{text}\033[0m" if self.colours and text else text
 
     def wrapped(self, text: str, indent: str = "") -> str:
-        """Returns the text with each line indented. Folds a line wider than the terminal between words."""
+        """Returns the text with `indent` before each line. Folds lines that are too wide, between words if possible."""
         lines = text.split("\n")
         if self.width is not None:
             room = max(20, self.width - len(indent))
@@ -48,9 +48,10 @@ class Terminal:
 
 
 def terminal(stream: TextIO) -> Terminal:
-    """Returns the width of `stream`, and whether it can show Unicode and colours.
+    """Returns the Terminal of `stream`: its width, and whether it can show Unicode and colours.
 
-    The environment variables NO_COLOR (https://no-color.org) and TERM=dumb switch colours off.
+    Only a terminal has a width and colours. The environment variables NO_COLOR (https://no-color.org) and TERM=dumb
+    switch colours off.
     """
     try:
         shown = stream.isatty()
