@@ -1,1 +1,1 @@
-"""Finds and reads problem files and kernel files, and sets problems to a shape."""
+"""Finds kernel files and problem files, executes problem files, and replaces their size constants."""

@@ -26,9 +26,11 @@ _IMPORTS_TRITON = re.compile(r"^[ \t]*(?:import\b.*|from[ \t]+)\btriton\b", re.M
 
 @dataclass(frozen=True)
 class Candidate:
-    """One kernel file that is judged.
+    """One kernel that is judged.
 
-    `source` is the file's text at the time when it was read. Later changes of the file have no effect.
+    `name` is its name in results, usually the file's name without suffix. `source` is the file's text at the time when
+    it was read. Later changes of the file have no effect. The file at `path` may be missing or have another text:
+    `source` can also be a text that the caller gave, or come from a git revision.
     """
 
     name: str
@@ -51,7 +53,7 @@ class Candidate:
 
     @property
     def names_a_build(self) -> bool:
-        """Returns whether the file names a function that builds an extension, such as torch's load_inline."""
+        """Returns whether the source has the word load_inline, cpp_extension or create_cuda_op, also in a comment."""
         return _BUILDS.search(self.source) is not None
 
     @property
@@ -90,16 +92,19 @@ def imports_triton(source: str) -> bool:
 
 
 def read(path: Path) -> Candidate:
-    """Returns the kernel file at `path` as a Candidate. Raises OSError if the file cannot be read."""
+    """Returns the kernel file at `path` as a Candidate. Raises OSError if the file cannot be read.
+
+    Bytes that are not UTF-8 become U+FFFD. Only the first 2^24 characters are read.
+    """
     name = printable(path.stem).replace("\n", "\ufffd").replace("\t", "\ufffd")
     with path.open(encoding="utf-8", errors="replace") as file:
         return Candidate(name, path, file.read(_MOST_CHARACTERS))
 
 
 def files(folder: Path) -> list[Path]:
-    """Returns the `.py` and `.cu` files in `folder`, sorted. Leaves out names that begin with `_` or a dot.
+    """Returns the paths of the `.py` and `.cu` files directly in `folder`, sorted; empty if it is not a folder.
 
-    Also leaves out pipes and devices, because reading one may never end.
+    Names that begin with `_` or a dot are left out. So are pipes and devices, because reading one may never end.
     """
     if not folder.is_dir():
         return []

@@ -1,6 +1,7 @@
 """Finds the size constants in the syntax tree of a problem file, and replaces their values.
 
-A constant is a name at module level, such as `M`, or an element of a tuple or list of numbers, such as `shape[0]`.
+A constant is a name at module level, such as `M`, or an element of a tuple or list of numbers, such as `shape[0]`. Its
+value in the file is a literal, a name, or an arithmetic expression.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _NUMERIC = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Name)
 
 @dataclass(frozen=True)
 class Constant:
-    """A constant, the expression of its value in the syntax tree, and the function that replaces this expression."""
+    """A size constant of a problem file. `value` is its expression in the syntax tree; `put` replaces `value`."""
 
     name: str
     value: ast.expr
@@ -30,7 +31,7 @@ class Constant:
 
 
 def find(tree: ast.Module) -> list[Constant]:
-    """Returns the constants of the tree, in order. Constants that are assigned together get separate assignments."""
+    """Returns the constants of the tree, in order. Splits `a = b = 1` in the tree, so that `a` and `b` can differ."""
     tree.body = [part for node in tree.body for part in _separate(node)]
     assigned = [each for node in tree.body if isinstance(node, ast.Assign) for each in _assigned(node)]
     return [each for constant in assigned for each in (constant, *_elements(constant)) if _is_numeric(each.value)]
@@ -49,7 +50,8 @@ def replace(constants: Sequence[Constant], values: Mapping[str, Any]) -> None:
 def spread(values: Mapping[str, Any], constants: Sequence[Constant]) -> dict[str, Any]:
     """Returns `values` with each tuple or list replaced by its elements: `shape=(8, 64)` by `shape[0]` and `shape[1]`.
 
-    Raises ValueError if the file's own tuple has another number of elements, or if a tuple is given as one number.
+    Raises ValueError if a tuple has another number of elements than in the file, if one number is given for a tuple of
+    the file, or a tuple for one number.
     """
     found: dict[str, Any] = {}
     for name, value in values.items():
@@ -60,8 +62,8 @@ def spread(values: Mapping[str, Any], constants: Sequence[Constant]) -> dict[str
         elif given == count:
             found |= {f"{name}[{i}]": each for i, each in enumerate(value)}
         else:
-            wanted = f"{count} elements" if count else "no elements"
-            raise ValueError(f"{name} has {wanted}, such as in {name}=(8,64), and {value!r} does not fit")
+            wanted = f"a tuple of {count} elements, written like {name}=(8,64)" if count else "not a tuple"
+            raise ValueError(f"{name} is {wanted}; {value!r} does not fit")
     return found
 
 
@@ -76,7 +78,7 @@ def value(namespace: Mapping[str, Any], name: str) -> Any:
 
 
 def _separate(node: ast.stmt) -> list[ast.stmt]:
-    """Returns one assignment for each name of `height = width = 128`, so that the names can differ."""
+    """Returns one assignment for each name of `height = width = 128`, and any other statement as it is, in a list."""
     if not isinstance(node, ast.Assign) or len(node.targets) == 1 or not _is_numeric(node.value):
         return [node]
     return [ast.copy_location(ast.Assign([target], copy.deepcopy(node.value)), node) for target in node.targets]

@@ -1,7 +1,7 @@
 """Runs a problem's code on the CPU where the code asks for a CUDA device.
 
-The emulated CUDA device exists only in worker processes. The judge, which runs the problem's code, then has no CUDA
-device. But KernelBench's examples call `.cuda()` in get_inputs().
+The judge runs the problem's code. If the device is emulated, the judge must not use a CUDA device, because the emulated
+one exists only in worker processes. But KernelBench's examples call `.cuda()` in get_inputs().
 """
 
 from __future__ import annotations

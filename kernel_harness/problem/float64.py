@@ -31,7 +31,8 @@ class Float32ToFloat64(TorchFunctionMode):  # type: ignore[misc]  # mypy does no
 def widened(model: Any) -> Any:
     """Converts a model to float64 in place, and returns the model.
 
-    The function converts the parameters, the buffers and the tensors that the model holds as plain attributes.
+    The function converts all floating-point parameters and buffers. It also converts the float32 tensors that the
+    model's modules hold as plain attributes, alone or in lists and tuples.
     """
     for module in model.double().modules():
         for name, value in vars(module).items():

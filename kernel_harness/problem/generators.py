@@ -15,11 +15,12 @@ _LOCK = threading.RLock()
 
 @contextmanager
 def seeded(seed: int, *, cuda: bool = False) -> Iterator[None]:
-    """Seeds torch's random generators of the CPU and all CUDA devices, and restores their states at the end.
+    """Returns a context that seeds torch's random generators of the CPU and all CUDA devices.
 
-    If `cuda` is true, CUDA is initialised first, because the code in the context may be the first to use CUDA. If
-    `cuda` is false and CUDA is not initialised, only the CPU's generator is seeded: to initialise CUDA takes a second
-    and device memory.
+    The end of the context restores the generators' states. A `seeded` context of another thread begins only then. If
+    `cuda` is true, CUDA is initialised first, because the code in the context may be the first to use CUDA. If `cuda`
+    is false and CUDA is not initialised, only the CPU's generator is seeded: to initialise CUDA takes a second and
+    device memory.
 
     torch.manual_seed is not used. While CUDA is not initialised, it queues the seed for later, and the caller's own
     first use of CUDA would then start from this seed.

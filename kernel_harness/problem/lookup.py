@@ -22,19 +22,21 @@ _CUDA_BEGINNINGS = ("//", "/*", "#include", "#define", "#pragma", "#if")
 
 
 def problem(name: str, root: Path) -> Problem:
-    """Returns the problem that `name`, a problem's name or a path, selects.
+    """Returns the problem that `name` selects, at the sizes that the problem file sets.
 
-    A name is looked up in the folder `problems` of `root` first, and then among the problems shipped with the harness.
-    Raises NotFound if there is no such problem file, and ProblemError if the file cannot be used.
+    `name` is the path of a .py file, or a problem's name. A name is looked up in the folder `problems` of `root` first,
+    and then among the problems shipped with the harness. Raises NotFound if there is no such problem file, and
+    ProblemError if the file cannot be used.
     """
     path = existing_problem_path(name, root)
     return problems.load(path.stem, path)
 
 
 def existing_problem_path(name: str, root: Path) -> Path:
-    """Returns the problem file that `name`, a problem's name or a path, selects. Raises NotFound without such a file.
+    """Returns the problem file that `name` selects. Raises NotFound if there is no such file.
 
-    A name is looked up in the folder `problems` of `root` first, and then among the problems shipped with the harness.
+    `name` is the path of a .py file, or a problem's name. A name is looked up in the folder `problems` of `root` first,
+    and then among the problems shipped with the harness.
     """
     path = problem_path(name, root)
     if path is None:
@@ -43,9 +45,10 @@ def existing_problem_path(name: str, root: Path) -> Path:
 
 
 def problem_path(name: str, root: Path) -> Path | None:
-    """Returns the problem file that `name`, a problem's name or a path, selects, or None without such a file.
+    """Returns the problem file that `name` selects; None if there is no such file.
 
-    A name is looked up in the folder `problems` of `root` first, and then among the problems shipped with the harness.
+    `name` is the path of a .py file, or a problem's name. A name is looked up in the folder `problems` of `root` first,
+    and then among the problems shipped with the harness.
     """
     typed = Path(name)
     found = [typed] if typed.suffix == ".py" else [folder / f"{name}.py" for folder in problem_folders(root)]
@@ -53,15 +56,15 @@ def problem_path(name: str, root: Path) -> Path | None:
 
 
 def problem_names(root: Path) -> list[str]:
-    """Returns the sorted names of all problems: those in the folder `problems` of `root`, and those shipped."""
+    """Returns the sorted names of problems, in `problems` of `root` or shipped, except names that begin with `_`."""
     found = (path for folder in problem_folders(root) for path in folder.glob("*.py"))
     return sorted({path.stem for path in found if not path.name.startswith("_")})
 
 
 def kernel_files(problem_name: str, root: Path) -> list[Path]:
-    """Returns the kernel files of a problem: first those below `root`, then those shipped with the harness.
+    """Returns the kernel files of a problem: first those in `kernels/<problem_name>` of `root`, then those shipped.
 
-    A shipped file is left out if a file of the same name, without the suffix, exists below `root`.
+    A shipped file is left out if a kernel of the same name (the file's name without suffix) exists below `root`.
     """
     found: list[Path] = []
     for folder in kernel_folders(root):
@@ -73,8 +76,8 @@ def kernel_files(problem_name: str, root: Path) -> list[Path]:
 def kernels(wanted: Sequence[str], problem_name: str, root: Path) -> list[Candidate]:
     """Returns the candidates that the names, globs and paths in `wanted` select; if `wanted` is empty, all candidates.
 
-    Raises NotFound if a word selects no kernel file. Also raises NotFound for the name of a baseline or of the
-    sentinel, and for two files with the same name, because both would share a row of the leaderboard.
+    Raises NotFound if a word, or an empty `wanted`, selects no kernel file. Also raises NotFound if a candidate has the
+    name of a baseline or of the sentinel, or two candidates have one name: they would share a row of the leaderboard.
     """
     found = kernel_files(problem_name, root)
     if not wanted:
@@ -108,8 +111,8 @@ def source(given: str | Path) -> Candidate:
     """Returns the candidate that a text holds, or that the file at a path holds.
 
     A path is a `Path`, or a string of one line that ends in .py or .cu. A text that begins with a C++ comment or a
-    preprocessor line is a .cu file, any other text is Python.
-    Raises NotFound for a path without a file, and UserError for a file with a wrong suffix or a reserved name.
+    preprocessor line is a .cu file, any other text is Python. The candidate of a text is named `candidate`.
+    Raises NotFound for a path without a file and for a reserved name, and UserError for a file with a wrong suffix.
     """
     if isinstance(given, Path) or _names_a_file(given):
         path = Path(given)

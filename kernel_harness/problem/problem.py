@@ -65,7 +65,7 @@ WEIGHT_SEED = 42
 FORWARD_SEED = 42
 
 
-# The names of a problem file that mean something to the harness. All but the first three are optional.
+# The names of a problem file that mean something to the harness. All but the first two are optional.
 _KNOWN = (
     "Model", "get_inputs", "get_init_inputs", "CHECK_SHAPES", "CPU_SHAPE", "TOLERANCE", "STRESS", "flops",
     "bytes_moved", "min_flops", "min_bytes", "error_scale",
@@ -83,12 +83,15 @@ def shape_text(shape: Shape) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem file, loaded with given values of its size constants (`M`, `N`, ...), which are its `shape`.
+    """A problem file, loaded with given values of its size constants (`M`, `N`, ...).
 
-    `source` is the file's text. `text` is `source` with the values in `shape`, and `module` is the executed `text`.
+    `source` is the file's text. `shape` has the values of the constants that the caller has set, and of those that the
+    file sets to whole numbers without reference to other constants. `text` is `source` with the values that the caller
+    has set, and `module` is the executed `text`. Such a `text` is made from the syntax tree, so it has no comments.
     `emulated` is true if the candidate's device is emulated: the problem's code then runs on the CPU, even where it
-    asks for CUDA. The code runs in the judge, and torch's random generators are restored after each use.
-    `parameter_seed` is the seed of random parameters (`with_random_parameters`), or None for the usual ones.
+    asks for CUDA. The code runs in the judge, which restores the states of torch's random generators after each use.
+    `parameter_seed` is the seed of random parameters (`with_random_parameters`); if it is None, the model draws its
+    weights from WEIGHT_SEED.
     """
 
     name: str
@@ -103,9 +106,10 @@ class Problem:
     def at(self, shape: Mapping[str, Any]) -> Problem:
         """Returns the problem with the size constants in `shape` replaced. The other constants keep their values.
 
-        `shape` maps the name of a constant to its new value. For a constant that is a tuple or a list in the file, the
-        key is its name and the value a tuple, or the key is one element, such as `NAME[0]`, and the value a number.
-        Raises ProblemError for an unknown constant, and for a tuple with another number of elements than in the file.
+        Values that the file computes from the constants change as well. `shape` maps the name of a constant to its new
+        value. For a constant that is a tuple or a list in the file, the key is its name and the value a tuple, or the
+        key is one element, such as `NAME[0]`, and the value a number. Raises ProblemError for an unknown constant, for
+        a tuple with another number of elements than in the file, and if the file cannot be executed with these values.
         """
         if not shape:
             return self
@@ -122,9 +126,10 @@ class Problem:
         return here.at(self.cpu_shape if hasattr(self.module, "CPU_SHAPE") else sizing.fitted(here))
 
     def sized(self, shape: Mapping[str, Any] | None, *, emulated: bool) -> Problem:
-        """Returns the problem for a device. `shape` None selects the sizes in the file, `{}` the device's usual sizes.
+        """Returns the problem for a device, with the size constants in `shape` replaced.
 
-        Constants that are missing in `shape` keep their usual sizes. Raises ProblemError for an unknown constant.
+        Constants that are missing in `shape`, and all constants for `{}`, get the device's usual sizes (`on`). `shape`
+        None keeps the sizes of this problem. Raises ProblemError for an unknown constant.
         """
         here = replace(self, emulated=emulated)
         if shape is None:
@@ -137,17 +142,17 @@ class Problem:
         return _execute(self.name, self.path, self.source, {}, emulated=self.emulated)
 
     def with_random_parameters(self, seed: int) -> Problem:
-        """Returns the problem with other weights, and with parameters that are not one number everywhere (`varied`)."""
+        """Returns the problem with weights from `seed`, in which no parameter is one number everywhere (`varied`)."""
         return replace(self, parameter_seed=seed)
 
     @property
     def cpu_shape(self) -> Shape:
-        """Returns the problem file's CPU_SHAPE: values of size constants for the emulated device. It may be empty."""
+        """Returns the file's CPU_SHAPE, values of size constants for the emulated device; empty if it has none."""
         return self._by_element(getattr(self.module, "CPU_SHAPE", {}))
 
     @property
     def check_shapes(self) -> list[Shape]:
-        """Returns the problem file's CHECK_SHAPES: further values of size constants for checks. It may be empty."""
+        """Returns the file's CHECK_SHAPES, further values of size constants for checks; empty if it has none."""
         return [self._by_element(shape) for shape in getattr(self.module, "CHECK_SHAPES", [])]
 
     @property
@@ -181,10 +186,10 @@ class Problem:
         """Returns the inputs of one call: the result of the problem's get_inputs(), drawn with `seed`.
 
         While get_inputs() runs, `device` is torch's default device. If get_inputs() fails with a GPU as the default
-        device, it runs again with the CPU. For a distribution other than "own", the values of all floating-point
-        tensors are drawn from this distribution instead. If the problem file has no STRESS, they are instead computed
-        from the drawn values (`_varied`).
-        Raises ProblemError if get_inputs() raises an exception.
+        device, it runs with the CPU, then and in later calls. For a distribution other than "own", each floating-point
+        tensor in the list of inputs is replaced: by a tensor drawn from this distribution if the problem file has
+        STRESS, otherwise by one computed from its own numbers (`_varied`).
+        Raises ProblemError if get_inputs() raises an exception. Only torch.OutOfMemoryError is raised as it is.
         """
         try:
             inputs = self._drawn(seed, device)
@@ -235,7 +240,7 @@ class Problem:
 
     @cached_property
     def _fails_on(self) -> set[str]:
-        """The names of devices on which get_inputs() has failed as default device. It does not run there again."""
+        """The names of devices on which get_inputs() has failed. The CPU is the default device in their place."""
         return set()
 
     @property
@@ -244,7 +249,7 @@ class Problem:
         return WEIGHT_SEED if self.parameter_seed is None else self.parameter_seed
 
     def init_inputs(self) -> Any:
-        """Returns the arguments of the model's constructor: the result of get_init_inputs(), or []."""
+        """Returns the arguments of the model's constructor: the result of get_init_inputs(), or [] without it."""
         with self._running(WEIGHT_SEED):
             return getattr(self.module, "get_init_inputs", list)()
 
@@ -252,15 +257,15 @@ class Problem:
         """Returns the arguments of the constructor of the model in a candidate's `file`.
 
         For a Python file these are the arguments of the reference's constructor. The model of a `.cu` file has no code
-        that could draw weights. It takes the reference's parameters and buffers instead, by name and in the order of
-        the reference's state dict.
+        that could draw weights. Its one argument is a dict of the reference's parameters and buffers, by name and in
+        the order of the reference's state dict.
         """
         if not file.endswith(".cu"):
             return self.init_inputs()
         return [self.state()]
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Returns the parameters and buffers of the reference on the CPU, by name, in the order of its state dict."""
+        """Returns the parameters and buffers in the reference's state dict, by name, in its order and on the CPU."""
         state: dict[str, Any] = getattr(self.model("cpu"), "state_dict", dict)()
         return {name: value.detach() for name, value in state.items() if isinstance(value, torch.Tensor)}
 
@@ -287,7 +292,7 @@ class Problem:
         return found
 
     def model(self, device: str) -> Any:
-        """Returns the reference model on `device`.
+        """Returns a new reference model on `device`.
 
         Its constructor draws the weights from the same seed as the constructor of the candidate.
         """
@@ -322,8 +327,8 @@ class Problem:
     def error_scale(self, inputs: Any) -> Any:
         """Returns the magnitude that the rounding error of each output element is relative to.
 
-        The problem file's function `error_scale` computes it from `inputs`. Raises AttributeError without this
-        function.
+        The problem file's function `error_scale` computes it from `inputs`: one tensor for each output, which
+        broadcasts to the output's shape. Raises AttributeError without this function.
         """
         with self._running(FORWARD_SEED):
             return self.module.error_scale(*inputs)
@@ -343,9 +348,10 @@ class Problem:
 
 
 def load(name: str, path: Path) -> Problem:
-    """Returns the problem in the file `path`, with its size constants as the file sets them. Its name becomes `name`.
+    """Returns the problem in the file `path`, named `name`, with its size constants as the file sets them.
 
-    Raises ProblemError if the file cannot be read or executed, or if it lacks a definition that a problem needs.
+    Raises ProblemError if the file cannot be read or executed, if it lacks Model or get_inputs, or if it defines a name
+    that is probably a misspelling (`_check_spelling`).
     """
     try:
         source = path.read_text(encoding="utf-8")
@@ -400,7 +406,7 @@ def _execute(name: str, path: Path, source: str, shape: Shape, *, emulated: bool
     _check_spelling(path, tree)
     for required in ("Model", "get_inputs"):
         if not hasattr(module, required):
-            raise ProblemError(f"{path} defines no {required}; a problem needs Model, get_inputs and get_init_inputs")
+            raise ProblemError(f"{path} defines no {required}; a problem needs Model and get_inputs")
     recorded = (constant.name for constant in found if constant.name in shape or constant.independent)
     values = {name: constants.value(vars(module), name) for name in recorded}
     numbers = {n: v for n, v in values.items() if isinstance(v, int) and not isinstance(v, bool)}
@@ -409,7 +415,7 @@ def _execute(name: str, path: Path, source: str, shape: Shape, *, emulated: bool
 
 
 def _check_spelling(path: Path, tree: ast.Module) -> None:
-    """Raises ProblemError if the file defines a name that is similar to one of _KNOWN, but not that known name itself.
+    """Raises ProblemError if a name in the file is similar to one of _KNOWN that the file does not define.
 
     Such a name is probably a misspelling. Without the error, it would silently have no effect.
     """
@@ -447,12 +453,13 @@ def _redraw(value: Any, distribution: str, parameters: Mapping[str, Any], genera
 
 
 def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], generator: _GeneratorOf) -> Any:
-    """Returns the numbers of a floating-point tensor shifted to mean _MEAN and scaled to standard deviation one.
+    """Returns a tensor with the numbers of `value`, changed as `distribution` says.
 
-    For the distribution "scaled" they are then multiplied by 2^4, for "small" by 2^-4. For "sparse", most of them are
-    instead replaced by zero (`_sparse`). Zeros stay zeros and equal numbers stay equal, so a triangular or symmetric
-    matrix remains one: a kernel may rely on that. A tensor of choices (signs, classes, whole numbers) or of few numbers
-    is returned as it is, and so is any other value.
+    "normal": the numbers are shifted to mean _MEAN and scaled to standard deviation one, both computed without zeros.
+    "scaled" and "small": these numbers are then multiplied by 2^4 or 2^-4. Zeros stay zeros and equal numbers stay
+    equal, so a triangular or symmetric matrix remains one: a kernel may rely on that. "sparse": most numbers of `value`
+    are replaced by zero (`_sparse`). A tensor of choices (signs, classes, whole numbers), of few numbers, or without a
+    finite variance above zero is returned as it is, and so is any other value.
     """
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not _is_measured(value):
         return value
@@ -474,9 +481,9 @@ def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], genera
 
 
 def _sparse(value: torch.Tensor, seed: int) -> torch.Tensor:
-    """Returns a tensor of zeros with some of the numbers of `value` at the same places.
+    """Returns `value` with zeros everywhere except at the first and the last _ENDS places and _WITHIN random ones.
 
-    The places are the first, the last and random ones. Tensors of equal size have the same places.
+    For one `seed`, tensors with the same number of elements keep the same places.
     """
     random = torch.rand(_WITHIN, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     ends = torch.arange(min(_ENDS, value.numel()))

@@ -1,8 +1,9 @@
-"""Chooses values for the size constants of a problem whose file lists no other values than its own.
+"""Chooses values for the size constants of a problem whose file has no CPU_SHAPE or no CHECK_SHAPES.
 
-`fitted` makes a problem small enough for a CPU to check in seconds. `near` draws values a little below the problem's
-own. The model runs on torch's device `meta`, where tensors have shapes and no numbers. Such a run shows whether the
-model accepts the values, and how many operations and bytes a call needs. It takes a fraction of a second at any size.
+`fitted` makes a problem small enough for a CPU to check in seconds. `stretched` sets one constant of such a problem
+back to its value in the file. `near` draws values a little below the problem's own. The reference runs on torch's
+device `meta`, where tensors have shapes and no numbers. Such a run shows whether the model accepts the values, and how
+many operations and bytes a call needs. It takes a fraction of a second at any size.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ _LEAST_SAVED = 0.02
 
 @dataclass(frozen=True)
 class Cost:
-    """The work of one call of a model: floating-point operations, bytes of tensors, and torch's operators.
+    """The work of one call of a model: floating-point operations, bytes of tensors, and calls of torch's operators.
 
     `bytes` counts the model's inputs and the result of each operator of the call, not only the model's outputs. A
     result that shares memory with an operand is not counted.
     If `cut` is True, the model was stopped after more than MOST_OPERATORS operators, and the call does more than these.
-    `samples` is the least number of elements over which a norm takes a mean; None if no such layer was reached.
+    `samples` is the least number of elements over which a norm takes a mean; None if the model reached no norm.
     `weight_bytes` is the size of the model's parameters, which `bytes` does not contain.
     """
 
@@ -62,7 +63,7 @@ class Cost:
 
     @property
     def share(self) -> float:
-        """Returns the cost relative to what a CPU may spend: more than 1 is too much."""
+        """Returns the largest share of MOST_FLOPS, MOST_BYTES and MOST_OPERATORS: more than 1 is too much for a CPU."""
         return max(self.flops / MOST_FLOPS, self.bytes / MOST_BYTES, self.operators / MOST_OPERATORS)
 
 
@@ -102,8 +103,8 @@ def _on_meta_device(problem: Problem) -> Any:
 def empty_tensors(problem: Problem) -> int:
     """Returns the number of tensors without elements among the inputs and the outputs of one call of the reference.
 
-    Where get_inputs() needs numbers, the inputs are not on the device `meta`. The outputs count only where the model
-    runs on `meta`. Raises ProblemError if get_inputs() raises an exception.
+    The outputs count only if get_inputs() and the reference run on the device `meta`. If get_inputs() fails there, the
+    inputs are made on the CPU. Raises ProblemError if get_inputs() raises an exception on the CPU too.
     """
     try:
         with on_meta():
@@ -129,19 +130,20 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 
 def fitted(problem: Problem) -> Shape:
-    """Returns values of size constants at which a CPU can check the problem; empty if the problem is small enough.
+    """Returns smaller values of size constants, at which a CPU can check the problem. The others keep their values.
 
-    Halves the largest constants, again and again, until the cost of a call is within the limits. Constants of one kind
-    with the same value stay equal, because a kernel may rely on a square. Constants with different values stay
-    different: else a kernel that mixes up two dimensions would be right. A value that the model does not accept is not
-    used.
+    Returns an empty dict if the problem is small enough, or cannot run on `meta`. Halves the largest constants, again
+    and again, until the cost of a call is within the limits or no constant can be made smaller. If the model does not
+    accept the half of a constant, numbers near it are tried. Constants of one kind (`_kind`) with the same value stay
+    equal, because a kernel may rely on a square. Constants with different values stay different: else a kernel that
+    mixes up two dimensions would be right.
     """
     shape, _ = _reduced(problem)
     return {name: value for name, value in shape.items() if value != problem.shape[name]}
 
 
 def _reduced(problem: Problem, fixed: Collection[str] = ()) -> tuple[dict[str, int], Cost | None]:
-    """Returns the shape that `fitted` describes, with the constants `fixed` as they are, and its cost."""
+    """Returns the shape reduced as by `fitted`, except the constants named `fixed`, and its cost (None: see `cost`)."""
     now = cost(problem)
     kept: set[tuple[str, ...]] = set()  # constants that the model does not accept smaller
     shape = dict(problem.shape)
@@ -166,11 +168,12 @@ def _reduced(problem: Problem, fixed: Collection[str] = ()) -> tuple[dict[str, i
 def stretched(problem: Problem) -> list[Shape]:
     """Returns shapes in which one constant has its value in the file, where `problem` is smaller than its file.
 
-    A kernel may be right for small sizes only. Examples are one thread for each column, where a block has at most 1024
-    threads, and one block for each image, where some dimensions of a grid have at most 65535 blocks. The other
-    constants become as small as the cost requires (`fitted`). At most _MOST_STRETCHED shapes are returned: those of
-    the constants that `problem` has made smallest, compared with the file. There are none for a large network, whose
-    model would have to run on the device `meta` too often.
+    Equal constants that change together (`_groups`) count as one. A kernel may be right for small sizes only. Examples
+    are one thread for each column, where a block has at most 1024 threads, and one block for each image, where some
+    dimensions of a grid have at most 65535 blocks. The other constants become as small as the cost requires (`fitted`).
+    At most _MOST_STRETCHED shapes are returned: those of the constants that `problem` has made smallest, compared with
+    the file, and at least _LEAST_STRETCH times smaller. There are none for a large network, whose model would have to
+    run on the device `meta` too often.
     """
     own, usual = problem.in_file.shape, cost(problem)
     if usual is None or not _is_stretchable(usual):
@@ -198,8 +201,8 @@ def _is_stretchable(work: Cost) -> bool:
 def _steps(shape: Shape) -> Iterator[list[dict[str, int]]]:
     """Yields steps to a smaller shape. A step is a list of changes to try; all of them set the same constants.
 
-    A step changes one group of constants, or halves two: these may have a fixed ratio, such as the number of weights of
-    a LayerNorm over the rows of an image to the width of the image.
+    A step changes one group of constants, or divides two groups by 2 or 4: these may have a fixed ratio, such as the
+    number of weights of a LayerNorm over the rows of an image to the width of the image.
     """
     groups = list(_groups(shape))
     for names in groups:
@@ -227,7 +230,7 @@ def _fewer_groups(shape: Shape, change: Shape) -> dict[str, int]:
 
 
 def _as_different(shape: Shape, change: Shape) -> bool:
-    """Returns whether a change leaves no constant very small, and no two equal that had different values."""
+    """Returns whether a change keeps different constants different, and no changed value is below _LEAST_BATCH // 2."""
     after = {**shape, **change}
     return min(change.values()) >= _LEAST_BATCH // 2 and len(set(after.values())) == len(set(shape.values()))
 
@@ -236,7 +239,8 @@ def _groups(shape: Shape) -> Iterator[tuple[str, ...]]:
     """Yields the names of constants that change together, those with the largest value first.
 
     A batch as large as the number of channels is usually a coincidence. So for each value, the constants of each kind
-    (`_kind`) are yielded first, and then all constants with this value together.
+    (`_kind`) are yielded first, and then all constants with this value together. Constants that are probably not sizes
+    (`_is_size`) are left out.
     """
     for value in sorted(set(shape.values()), reverse=True):
         names = [name for name, own in shape.items() if own == value and _is_size(name, value)]
@@ -247,22 +251,24 @@ def _groups(shape: Shape) -> Iterator[tuple[str, ...]]:
 
 
 def _kind(name: str) -> str:
-    """Returns "batch", "channels" or, for any other constant, an empty text."""
+    """Returns "batch" or "channels" if the constant's name says so; for any other constant, an empty text."""
     kinds = {"batch": "batch", "channel": "channels", "feature": "channels"}
     return next((kind for part, kind in kinds.items() if part in name.lower()), "")
 
 
 def _smaller(value: int, taken: Iterable[int]) -> list[int]:
-    """Returns numbers to try in place of `value`, none of them in `taken`: half of it first, then numbers near that."""
+    """Returns smaller numbers to try in place of `value`, none in `taken`: half of it first, then a quarter, others."""
     half, quarter = value // 2, value // 4
     numbers = (half, *([quarter] if quarter >= _LEAST_NEAR else []), half + 2, half + 4, half + 1, value * 3 // 4)
     return [number for number in dict.fromkeys(numbers) if number < value and number not in set(taken)]
 
 
 def near(problem: Problem, rng: random.Random) -> Shape:
-    """Returns random sizes a little below the problem's own; empty if the model accepts no such sizes.
+    """Returns a shape with random sizes below the problem's own; empty if the model accepts no such sizes.
 
-    The sizes are odd where the model accepts an odd size. Constants with the same value stay equal, because a kernel
+    A size is drawn between three quarters of the problem's own size and that size. It is odd where the model accepts
+    that. If it accepts none of those drawn, the half and three quarters are tried. Constants below _LEAST_NEAR, and
+    constants that do not change the cost, keep their values. Constants with the same value stay equal, because a kernel
     may rely on a square. Constants with different values stay different.
     """
     usual, found = cost(problem), dict(problem.shape)
@@ -286,14 +292,14 @@ def _is_size(name: str, value: int) -> bool:
 
 
 def _saves(before: Cost, after: Cost) -> bool:
-    """Returns whether `after` is less work. Returns True if `before` was cut short, because its work is not known."""
+    """Returns whether `after` saves enough operations, bytes or operators (_LEAST_SAVED); True if `before` was cut."""
     kept = 1 - _LEAST_SAVED
     pairs = ((before.flops, after.flops), (before.bytes, after.bytes), (before.operators, after.operators))
     return before.cut or any(least < kept * most for most, least in pairs)
 
 
 def _normalizes_enough(before: Cost, after: Cost) -> bool:
-    """Returns whether no norm takes a mean over fewer than _LEAST_SAMPLES elements, or each over as many as before."""
+    """Returns whether `samples` of `after` is at least _LEAST_SAMPLES, or at least that of `before`, or None."""
     if after.samples is None:
         return True
     return after.samples >= min(_LEAST_SAMPLES, _LEAST_SAMPLES if before.samples is None else before.samples)
@@ -304,9 +310,10 @@ class _Enough(Exception):
 
 
 class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow torch
-    """Counts torch's operators, their floating-point operations, and the bytes of their results without views.
+    """Counts torch's operators, their floating-point operations, and the bytes of their results.
 
-    `samples` is the least number of elements over which a norm has taken a mean; None before the first one.
+    The bytes of a result that shares memory with an operand (a view) are not counted. `samples` is the least number of
+    elements over which a norm has taken a mean; None before the first one.
     """
 
     def __init__(self) -> None:
@@ -366,10 +373,11 @@ _OF_TWO = frozenset(("add", "sub", "mul", "div", "pow"))
 
 
 def _quick(func: Any, args: tuple[Any, ...]) -> Any:
-    """Returns the result of some operators on the device `meta`; None for another operator or unusual arguments.
+    """Returns the result of some operators on the device `meta` without running them; None for other operators.
 
-    On this device, torch runs them as Python functions that take up to 1.5 ms, and a network has hundreds of them. The
-    first activation function imports torch's compiler or sympy, which takes one to two seconds.
+    Also returns None for unusual arguments. On this device, torch runs these operators as Python functions that take up
+    to 1.5 ms, and a network has hundreds of them. The first activation function imports torch's compiler or sympy,
+    which takes one to two seconds.
     """
     aten, first = torch.ops.aten, args[0] if args else None
     if not isinstance(first, torch.Tensor) or first.device.type != "meta" or not first.is_floating_point():
@@ -400,7 +408,7 @@ def _quick(func: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _without(shape: Sequence[int], reduced: Sequence[int] | None, keep: bool = False) -> list[int] | None:
-    """Returns `shape` after a reduction over `reduced`; None if a dimension does not exist or is reduced twice."""
+    """Returns `shape` after a reduction; None if `reduced` is empty or has a dimension twice or a missing one."""
     if not reduced or any(not -len(shape) <= dim < len(shape) for dim in reduced):
         return None
     gone = {dim % len(shape) for dim in reduced}
@@ -422,7 +430,7 @@ def _of_shape(like: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 
 
 def _fits(other: Any, first: torch.Tensor) -> bool:
-    """Returns whether an operator of two arguments gives a result like `first`, its first argument."""
+    """Returns whether an operator of `first` and `other` gives a result with the shape and dtype of `first`."""
     if not isinstance(other, torch.Tensor):
         return isinstance(other, (int, float))
     in_order = first.is_contiguous() and other.is_contiguous() and first.dtype == other.dtype
@@ -443,7 +451,7 @@ class _ToMeta(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow 
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Calls the torch function `func`. If its arguments name a device, the device becomes `meta`."""
+        """Calls `func` with `meta` in place of each device among its arguments. Skips Tensor.cuda and Tensor.cpu."""
         if func in (torch.Tensor.cuda, torch.Tensor.cpu):
             return args[0]
         return func(*map(_on_meta, args), **{name: _on_meta(value) for name, value in (kwargs or {}).items()})

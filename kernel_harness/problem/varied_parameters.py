@@ -21,10 +21,11 @@ def varied(seed: int) -> Iterator[None]:
     """Returns a context in which a parameter that a constructor sets to one number has different numbers near it.
 
     They lie between 3/4 and 5/4 of the number, or between -1/4 and 1/4 for zero. A parameter is changed when a module
-    registers it, and when `torch.nn.init` sets it. What the constructor computes from it later, such as a packed copy,
-    agrees with it. The numbers depend on `seed`, the number of elements, how many parameters of this size came before,
-    and the original number. So they are the same in two models that have the same parameters in the same order. Random
-    numbers that the constructor draws are not affected.
+    registers it, and when ones_, zeros_ or constant_ of `torch.nn.init` sets it. What the constructor computes from it
+    later, such as a packed copy, agrees with it. A parameter of more than _MOST_ELEMENTS elements keeps its number. The
+    numbers depend on `seed`, the number of elements, how many parameters of this size came before, and the original
+    number. So they are the same in two models that have the same parameters in the same order. Random numbers that the
+    constructor draws are not affected.
     """
     places: dict[int, int] = {}
     seen: list[torch.nn.Parameter] = []  # keeps the parameters alive, so that each has an id of its own

@@ -15,7 +15,7 @@ _SUFFIXES = (".py", ".cu")
 
 
 class NoSuchVersion(UserError):
-    """The error raised if a word is neither a kernel file nor a git revision that contains the kernel."""
+    """The error raised if a word selects no version of a kernel, or if git cannot be run."""
 
 
 def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Candidate:
@@ -23,8 +23,9 @@ def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Cand
 
     For a revision, `kernels` must hold the name or path of exactly one kernel. The word `now` in place of a revision
     selects the file as it is now. A kernel's name is looked up among the kernels of `problem`: below `root` first, and
-    then among those shipped with the harness. Raises NoSuchVersion if `word` selects no kernel file, or if `kernels`
-    does not hold one kernel for a revision.
+    then among those shipped with the harness. The candidate's name is `word` for a path, and `<kernel>@<word>` for a
+    revision. Raises NoSuchVersion if `word` selects no kernel file, if `kernels` does not hold one kernel for a
+    revision, or if git cannot be run.
     """
     path = Path(word)
     if path.suffix in _SUFFIXES and path.is_file():
