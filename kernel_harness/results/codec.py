@@ -13,17 +13,19 @@ Decoder = Callable[[Any], Any]
 
 
 class Undecodable(ValueError):
-    """The error raised if a JSON value cannot be converted to the type of a dataclass field. It names the field."""
+    """The error raised if a JSON value cannot be converted to the wanted type. It names the field of a dataclass."""
 
 
 @cache
 def decoder(kind: Any) -> Decoder:
     """Returns a function that converts a parsed JSON value to a value of the type `kind`.
 
-    The returned function raises Undecodable if a JSON value cannot be converted to `kind`.
-    Supported types: dataclasses, enums, bool, int, float, str, Any, tuples, mappings with string keys, and unions
-    with None. For a float, JSON may hold a number or one of the texts "nan", "inf" and "-inf". JSON may omit a field of
-    a dataclass if the field has a default. A JSON object must not have a key that is not a field of its dataclass.
+    The returned function raises Undecodable if a JSON value cannot be converted to `kind`, or if a dataclass refuses
+    its values with a ValueError.
+    Supported types: dataclasses, enums, bool, int, float, str, Any, tuples of the form tuple[T, ...], mappings with
+    string keys, and unions with None. For a float, JSON may hold a number or one of the texts "nan", "inf" and "-inf".
+    JSON may omit a field of a dataclass if the field has a default. A JSON object must not have a key that is not a
+    field of its dataclass. `decoder` raises TypeError for a tuple of another form.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:

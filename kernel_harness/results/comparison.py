@@ -20,7 +20,7 @@ _FACTS = ("torch", "driver", "cuda", "compiler")
 
 
 class Incomparable(UserError):
-    """The error raised if the results of side A and side B cannot be compared. The message says why."""
+    """The error raised if two sides cannot be compared, or if the user's words do not name a side. It says why."""
 
 
 class Change(StrEnum):
@@ -28,7 +28,7 @@ class Change(StrEnum):
 
     BROKEN: the kernel passed on side A and failed on side B. FIXED: it failed on side A and passed on side B. FAILED:
     it failed on both sides. FASTER, SLOWER and SAME: it passed on both sides, and this is its time on side B compared
-    with side A. UNDECIDED: it passed on both sides, but the times do not show which of these three is true.
+    with side A. UNDECIDED: it passed on both sides, but there are no times that show which of these three is true.
     """
 
     FASTER = "faster"
@@ -45,8 +45,8 @@ class Side:
     """One side of a comparison, A or B.
 
     `label` names the side in messages, such as `run 20261120-115954-1f2e`. `problem` is the name of the problem, or
-    None if it is unknown. `results` has one result for each pair of a kernel's name and the size constants (`M`, `N`,
-    ...) that it ran with.
+    None if it is unknown. `results` has one result for each pair of a name, of a kernel or baseline, and the size
+    constants (`M`, `N`, ...) that it ran with.
     """
 
     label: str
@@ -74,7 +74,8 @@ class Row:
 
     `before_ms` is the time of a call on side A and `after_ms` that on side B; None if the kernel was not timed there.
     `ratio` is the time on side A divided by the time on side B, so side B is faster if `ratio` is above 1. `ratio` is
-    None if there are no two times that can be compared; `note` then says why.
+    None if there are no two times that can be compared; `note` then says why, or has the statuses of a kernel that
+    failed. `shape` is empty if the kernel ran at different shapes.
     """
 
     kernel: str
@@ -90,8 +91,8 @@ class Row:
 class Outcome:
     """The outcome of comparing side `a` with side `b`.
 
-    `rows` has the kernels that both sides have. `only_a` has the names of the kernels that only side A has, and
-    `only_b` the names of those that only side B has.
+    `rows` has a row for each kernel and shape of which both sides have a result. `only_a` has the names of the other
+    kernels and baselines of side A, which have no shape in common with side B, and `only_b` those of side B.
     """
 
     a: Side
@@ -144,9 +145,9 @@ def compare(a: Side, b: Side, *, force: bool = False, interleaved: bool = False)
     """Compares each kernel of side `a` with the kernel of side `b` of the same name and shape. Returns the outcome.
 
     `interleaved` says that both sides were timed in the same rounds, with side A as the baseline. Raises Incomparable
-    if the sides are of different problems, hold the same measurements or have no kernel in common. Without `force`, it
-    also raises Incomparable if no kernel has results at the same shape on both sides, or if a kernel ran on different
-    devices. With `force`, kernels are compared by name alone if none has results at the same shape.
+    if the sides are known to be of different problems, hold the same measurements or have no kernel in common. Without
+    `force`, it also raises Incomparable if no kernel or baseline has results at the same shape on both sides, or if one
+    ran on different devices. With `force`, kernels are compared by name alone if none has results at the same shape.
     """
     _check_alike(a, b)
     if not a.results.keys() & b.results.keys():
@@ -217,14 +218,14 @@ def _row(key: tuple[str, Shape], a: Result, b: Result, interleaved: bool) -> Row
 
 
 def _ratio_in_rounds(b: Result) -> Interval | str:
-    """Returns the speedup of side B over side A, the baseline of the rounds; a reason if no round has both."""
+    """Returns the speedup in `b` over side A, the baseline of the rounds; a text that says so if no round has both."""
     return (b.timing.speedup if b.timing else None) or "no round holds both"
 
 
 def _ratio_of_runs(kernel: str, a: Result, b: Result) -> Interval | str:
-    """Returns a kernel's time in run `a` divided by its time in run `b`, or the reason why there is no such ratio.
+    """Returns a kernel's time in run `a` divided by its time in run `b`, or a text that says why there is no ratio.
 
-    It is computed as the speedup in `b` divided by the speedup in `a`, both over the same baseline.
+    The ratio is computed as the speedup in `b` divided by the speedup in `a`, both over the same baseline.
     """
     assert a.timing and b.timing
     one, other = a.settings.baseline, b.settings.baseline

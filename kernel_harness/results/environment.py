@@ -1,4 +1,4 @@
-"""Facts about this machine and the git checkout that are stored with each result. Facts about the device are not."""
+"""Facts about this machine and the git checkout that are stored with each result. The device gives further facts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 
 def environment() -> dict[str, Any]:
-    """Returns the Python version, the platform and the state of the git checkout.
+    """Returns the Python version, the platform and the state of the git checkout that holds the harness.
 
     The keys are `python`, `platform`, `commit` and `dirty`. `commit` is the hash of the checked-out commit. `dirty`
-    says whether files outside the folder `results` differ from that commit. `commit` and `dirty` are absent if the
-    harness does not run from a git checkout or git is not installed.
+    says whether files outside the folder `results`, new files included, differ from that commit. `commit` and `dirty`
+    are absent if the harness does not run from a git checkout or git is not installed.
     """
     import platform
 

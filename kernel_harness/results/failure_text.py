@@ -76,7 +76,7 @@ def advice(result: Result, check: Check | None) -> str:
 
 
 def failure(result: Result, terminal: Terminal, log: str = "") -> str:
-    """Returns lines of text that explain a failed result.
+    """Returns a text of several lines that explains a failed result.
 
     `log` is the path of the file with the whole log of the result, or the empty text if there is no such file.
     """
@@ -109,7 +109,8 @@ def _line(text: str, terminal: Terminal) -> str:
 def wrong_answer(check: Check, terminal: Terminal) -> list[str]:
     """Returns the texts that explain a failed check: a table and a map of the wrong elements.
 
-    Each is left out if there is no such information. The table is also left out if it had only one row.
+    The table is left out if it has fewer than two rows. The map is left out if the check has none, or if it does not
+    help a reader (`_is_informative`).
     """
     parts = []
     if len(check.first_mismatches) > 1:

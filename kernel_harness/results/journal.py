@@ -25,7 +25,7 @@ class Unwritable(EnvironmentLacking):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Returns a context for code that writes the file `path`. An OSError in it becomes Unwritable, with a message."""
+    """Returns a context for code that writes `path` or leaves it unchanged. An OSError in it becomes Unwritable."""
     try:
         yield
     except OSError as error:
@@ -48,7 +48,7 @@ class Journal:
         self.path = folder / name
 
     def check_writable(self) -> None:
-        """Raises Unwritable if the file cannot be written. Creates it if it does not exist.
+        """Raises Unwritable if the file cannot be written. Creates the file and its folder if they do not exist.
 
         A run calls this at its start, so that it does not measure results that it then cannot store.
         """
@@ -63,7 +63,8 @@ class Journal:
     def keep_log(self, result: Result) -> Path | None:
         """Writes the whole log of a result to `logs/<kernel>.log` beside `runs.jsonl`. Returns the path of the log.
 
-        Returns None for a result without a log. Raises Unwritable if the file cannot be written.
+        An earlier log of the kernel is replaced. Returns None for a result without a log, and then writes nothing.
+        Raises Unwritable if the file cannot be written.
         """
         if not result.log.strip():
             return None

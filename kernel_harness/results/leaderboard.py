@@ -40,9 +40,10 @@ def rank(results: Sequence[Result], shape: Mapping[str, int]) -> pd.DataFrame:
     """Builds the leaderboard of the results at one shape, with the columns COLUMNS.
 
     It has one row per kernel, from the result that `latest` chooses. The fastest kernel comes first. Kernels that
-    passed but have no time follow, then failed kernels, by status and name. Kernels without a time, failed kernels and
-    baselines have no rank. Emulated results have no ranks and are ordered by status and name alone, because their times
-    do not predict a GPU.
+    passed but have no time follow, then failed kernels, by status and name. Kernels without a time or without its
+    interval, failed kernels and baselines have no rank. Emulated results have no ranks, because their times do not
+    predict a GPU. Their order does not depend on times: those that passed, by name, then failed ones, by status and
+    name.
     """
     chosen = sorted(latest(results, shape).values(), key=_order)
     places = _places(chosen)
@@ -213,9 +214,10 @@ def _shown(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def earlier(table: pd.DataFrame) -> list[str]:
-    """Returns for each row of the leaderboard `table` when it was measured; an empty text for rows of the latest run.
+    """Returns for each row of the leaderboard `table` the date and time (UTC) when it was measured, as text.
 
-    The text also says whether that was on another machine, as far as the model of the processor can tell.
+    The text is empty for rows of the latest run in the table. It also says whether the row was measured on another
+    machine than that run, as far as the model of the processor can tell.
     """
     runs = [run for run in table["run"] if isinstance(run, str)]
     if len(set(runs)) < 2:
@@ -244,8 +246,8 @@ def _number(value: Any, form: str) -> str:
 def render(table: pd.DataFrame, style: str = "simple") -> str:
     """Returns the leaderboard `table` as text in `style`, the name of a table format of the package `tabulate`.
 
-    Notes below the table say that times of the emulated device do not predict a GPU, why a time has no interval, why
-    kernels share a rank, and how far the judge's clock verifies the times.
+    Where they apply, notes below the table say that times of the emulated device do not predict a GPU, why a time has
+    no interval, why kernels share a rank, and how far the judge's clock verifies the times.
     """
     headers, rows = _shown(table)
     if style == "github":
@@ -278,7 +280,8 @@ def file_stem(shape: Mapping[str, int], default: Mapping[str, int]) -> str:
 def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
     """Writes the leaderboard `table` to `<stem>.csv` and to `<stem>.md` in `folder`. Returns the path of the CSV file.
 
-    The Markdown file has the heading `title` and, below the table, the reasons of failures and other remarks.
+    The Markdown file has the heading `title` and, below the table, the column `reason`: why kernels failed, and
+    remarks.
 
     Each file is replaced atomically. Raises Unwritable if a file cannot be written; that file is then unchanged.
     """

@@ -1,4 +1,4 @@
-"""The profile of one kernel as it is stored for the report: what each line costs, and the causes as sentences."""
+"""The stored profile of one kernel, for the report: what each line costs, and the largest causes of lost time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _ENDING = ".lines.json"
 
 @dataclass(frozen=True)
 class LineCosts:
-    """What one line costs in all launches of the call, in proportion to the recorded warps.
+    """What one line of a kernel's file costs in all launches of one call of the model.
 
-    `line` counts from 1, and `text` is the line. `sectors` are of 32 bytes of global memory, and `extra_sectors` those
-    beyond the least. `extra_wavefronts` are those of bank conflicts. `idle` are instructions of warps, each times the
-    share of the warp's threads that do not take part.
+    `line` counts from 1, and `text` is the line. `sectors` counts the sectors of 32 bytes of global memory that the
+    line accesses, and `extra_sectors` those beyond the least possible number. `extra_wavefronts` counts the accesses to
+    the banks of shared memory that bank conflicts add. `idle` counts the instructions of warps, each times the share of
+    the warp's threads that do not take part. If only some blocks were recorded, these are estimates for all blocks.
     """
 
     line: int
@@ -33,9 +34,11 @@ class LineCosts:
 
 @dataclass(frozen=True)
 class StoredProfile:
-    """A profile by line. `source_sha256` is that of the kernel's file, and `shape` has the problem's size constants.
+    """The profile of `kernel`, line by line, at the size constants in `shape`.
 
-    `target` is the GPU that the shares in the sentences `causes` are for. `sampled` says whether warps were left out.
+    `source_sha256` is the hash of the kernel's file. `causes` are sentences about the largest causes of lost time, each
+    with its share of the time that is estimated for the GPU `target`. `sampled` says whether only a part of the
+    accesses was recorded.
     """
 
     kernel: str
@@ -54,7 +57,7 @@ class StoredProfile:
 
 
 def stored(folder: Path) -> dict[str, StoredProfile]:
-    """Returns the profiles that are stored in `folder`, by kernel. Leaves out files that cannot be read."""
+    """Returns the profiles that are stored in `folder`, by the kernel's name. Leaves out files that are not valid."""
     found = {}
     for path in sorted(folder.glob(f"*{_ENDING}")):
         try:

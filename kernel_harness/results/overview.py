@@ -19,7 +19,8 @@ def text(problem: Problem, root: Path, results: Path, terminal: Terminal) -> str
     """Returns a heading for the problem, then a line for each pair of a kernel and a device on which it has a result.
 
     The heading has the problem's name, its default shape and the first line of its file's docstring. A kernel without
-    any result has one line that says so. `root` is the folder with `kernels/`, `results` the folder of stored results.
+    any result has one line that says so. Without kernels, a line names the command that writes one. `root` is the
+    folder with `kernels/`, `results` the folder of stored results.
     """
     first = (problem.module.__doc__ or "").strip().split("\n")[0]
     head = f"{terminal.paint(problem.name, 'bold')}  ({shape_text(problem.shape)})  {first}".rstrip()
@@ -39,7 +40,8 @@ def text(problem: Problem, root: Path, results: Path, terminal: Terminal) -> str
 def _last_results(folder: Path) -> dict[str, list[tuple[str, Result]]]:
     """Returns a list for each kernel name: (name of a device's folder, the kernel's last result there), newest first.
 
-    `folder` holds the stored results of one problem, in a sub-folder for each device.
+    The last result is that of any shape. `folder` holds the stored results of one problem, in a sub-folder for each
+    device.
     """
     found: dict[tuple[str, str], Result] = {}
     for path in sorted(folder.glob("*/runs.jsonl")):

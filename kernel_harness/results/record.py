@@ -1,6 +1,6 @@
 """The result of one candidate or baseline at one shape: its dataclass, and its form as a line of runs.jsonl.
 
-`to_line` is the only function that writes lines of runs.jsonl, and `from_line` the only one that parses them.
+`to_line` is the only function that makes lines of runs.jsonl, and `from_line` the only one that parses them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOT_TIMED_YET = "The kernel passed its checks; the run ended before the kernel w
 
 
 class NotARecord(ValueError):
-    """The error raised if a line of runs.jsonl is not a result of the current schema version. The message says why."""
+    """The error raised if a line is not a result, or a suite's entry, of the current schema version. Says why."""
 
 
 class Kind(StrEnum):
@@ -54,14 +54,16 @@ class Build:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The settings of a run: what the user chose, or the defaults. None means that the device's default applied.
+    """The settings of a run: what the user chose, or the defaults.
 
-    `seed` is the random seed, unknown to candidates, from which the inputs were drawn. `baseline` is the name of what
-    speedups are relative to. `budget_s` limits the seconds spent on timing; `rounds`, if not None, fixes the number of
-    timed rounds instead. `quick` says that fewer shapes were checked and less time was spent on timing.
-    `allowed_precision` is the coarser number format in which the user allowed kernels to compute. `tolerance` is how
-    far outputs may differ from the right values. `limits` has the limits of a worker process by name. `cases` has the
-    names of all cases that the run planned. `kernels` is the number of kernels that the run was to judge; 0 if unknown.
+    `seed` is the random seed, unknown to candidates, from which the inputs were drawn. `baseline` is the name of the
+    arm that speedups are relative to. `budget_s` limits the seconds spent on timing; None stands for the device's
+    default. `rounds`, if not None, fixes the number of timed rounds instead. `quick` says that fewer shapes were
+    checked and less time was spent on timing. `allowed_precision` is the coarsest number format in which the user
+    allowed kernels to compute, or None for that of the outputs. `tolerance` is how far float32 outputs may differ from
+    the right values. `limits` has the limits of a worker process by name, in the units that the names say. `cases` has
+    the names of all cases that the run planned. `kernels` is the number of kernels that the run was to judge; 0 if
+    unknown.
     """
 
     seed: int = 0
@@ -81,24 +83,27 @@ class Measurement:
     """What was measured of one arm in the rounds of its cohort, in addition to the samples in `Timing`.
 
     `own_clock_ms`, `brackets_ms`, `done_ms`, `rejected`, `orders`, `device_states` and `distributions` have one entry
-    per round, in the order of the rounds. `own_clock_ms` has the time of the arm's call by the device's clock, or by
-    the judge's clock if the device has none; for short calls it is the median of several. `brackets_ms` has the time of
-    the same calls by the judge's clock, and `done_ms` the judge's time until the device said that the outputs were
-    there. Each is None if the arm was not called in that round, or if there is no such clock. An entry of `rejected` is
-    the reason why the round does not count, or None if it counts. An entry of `orders` has the names of the arms in the
-    order in which they were called. An entry of `device_states` has the device's clock rates, temperature and
-    throttling after the round. An entry of `distributions` names the distribution of the round's inputs.
-    `warmup_ms` has the times of the arm's calls in the warm-up rounds. `processes` counts the worker processes that ran
-    this arm, one after the other. `waits_for_the_device` says that the called function itself waits for the device; its
-    time then includes launch latency. `unordered` says that the kernels do not wait for the stream of their inputs, or
-    the stream of the outputs not for the kernels; then the judge's clock alone times the calls. `audits`
-    counts the timed calls in the cohort whose outputs were compared with the right values. `beyond_device_ms` is how
-    much longer a call takes by the judge's clock than by the device's clock, minus the same difference for the baseline
-    `torch`. The judge's clock would have shown device times that are too short by more than `verified_to_ms`.
-    No rank depends on the remaining fields. `warm_samples_ms` has times of calls whose inputs are in the device's
+    per timed round, in the order of the rounds. `own_clock_ms` has the time of the arm's call by the device's clock, or
+    by the judge's clock if the device has none; for short calls it is the median of several. `brackets_ms` has the time
+    of the same calls by the judge's clock, and `done_ms` the judge's time until the device said that the outputs were
+    there. An entry of these three is None if the arm was not called in that round. Those of `brackets_ms` and `done_ms`
+    are also None if the device has no clock. An entry of `rejected` is the reason why the round does not count, or None
+    if it counts. An entry of `orders` has the names of the arms in the order in which they were called. An entry of
+    `device_states` has the device's clock rates, temperature and throttling after the round. An entry of
+    `distributions` names the distribution of the round's inputs. `warmup_ms` has the times of the arm's calls in the
+    warm-up rounds, None for a round without a call. `processes` counts the worker processes that ran this arm, one
+    after the other. `waits_for_the_device` says that the called function itself waits for the device; its time then
+    includes launch latency. `unordered` says that the kernels do not wait for the stream of their inputs, or the stream
+    of the outputs not for the kernels; then the judge's clock alone times the calls. `audits` counts the timed calls in
+    the cohort, of any arm, whose outputs were compared with the right values. `beyond_device_ms` is how much longer a
+    call takes by the judge's clock than by the device's clock, minus the same difference for the baseline `torch`. The
+    judge's clock would have shown device times that are too short by more than `verified_to_ms`. Both are None if they
+    could not be computed.
+    No rank depends on the fields that follow. `warm_samples_ms` has times of calls whose inputs are in the device's
     cache. `graph_interval_ms` is the time from one call to the next in a CUDA graph that repeats the call, and
-    `graph_overhead_ms` the additional time of one replay of the graph; `graph_failure` says why there was no replay.
-    `peak_bytes` is the most device memory that a call takes.
+    `graph_overhead_ms` the time that one replay of the graph takes in addition to its calls. Both are None if there was
+    no replay; `graph_failure` then says why, and is empty if none was tried. `peak_bytes` is the most device memory
+    that a call takes, or None if it is unknown.
     """
 
     warmup_ms: tuple[float | None, ...] = ()
@@ -129,17 +134,21 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Result:
-    """The verdict on one candidate or baseline at one shape, with everything that was measured.
+    """The verdict on one candidate or baseline, timed at one shape, with everything that was measured.
 
-    `kernel` is the name of the candidate or baseline. `reason` says why it failed; if it passed, `reason` has remarks.
-    `shape` has the size constants of the problem (`M`, `N`, ...) by name. `run` is the id of the run, and `measured_at`
-    the time of the result in UTC. `phases_s` has the seconds of each phase (such as build and check) by name.
-    `restricted_to` has the only shapes that the candidate accepts; it is empty if the candidate accepts all shapes.
-    `numbers` has the arithmetic operations (`flops`) and the bytes to move (`bytes`) of one call, and the limits of the
-    device. The name of a limit is `peak_` (from the data sheet) or `ceiling_` (measured), followed by `bytes_per_s` or
-    `<number format>_flops_per_s`. `environment` has facts about the device, the machine and the git checkout.
-    `isolation` describes the wall around the worker process. `measurement` is None if no cohort timed the kernel.
-    `reproduce` is the shell command that judges this kernel alone; it is empty if there is none.
+    `kernel` is the name of the candidate or baseline, and `title` its description in one line. `reason` says why it
+    failed; if it passed, `reason` has remarks, or says why it was not timed. `shape` has the size constants of the
+    problem (`M`, `N`, ...) by name. `source_sha256` is the hash of the candidate's file, empty for a baseline. `run` is
+    the id of the run, and `measured_at` the time of the result in UTC. `checks` has the outcome of each check, also at
+    other shapes. `timing` is None without a time, and `measurement` is None if no cohort timed the kernel.
+    `restricted_to` has the only shapes that the candidate accepts; it is empty if the candidate accepts all shapes that
+    were checked. `phases_s` has the seconds of each phase (such as build and check) by name. `first_call_ms` is the
+    time of the first checked call by the judge's clock. `log` is the log of a failure: the compiler's output or a
+    traceback. `remark` is what the sanitizer reported. `numbers` has the arithmetic operations (`flops`) and the bytes
+    to move (`bytes`) of one call, and the limits of the device, as far as they are known. The name of a limit is
+    `peak_` (from the data sheet) or `ceiling_` (measured), followed by `bytes_per_s` or `<number format>_flops_per_s`.
+    `environment` has facts about the device, the machine and the git checkout. `isolation` describes the wall around
+    the worker process. `reproduce` is the shell command that judges this kernel alone; it is empty if there is none.
     Raises ValueError if the result has a time and its status is not PASSED.
     """
 
@@ -259,7 +268,7 @@ def from_line(line: str) -> Result:
 
 
 def parsed(line: str, kind: type, schema_version: int) -> Any:
-    """Returns the value of the dataclass `kind` in a line of JSON that also has its `schema_version`.
+    """Returns the value of the dataclass `kind` from a line of JSON, whose key `schema_version` must have that value.
 
     Raises NotARecord for any other line.
     """

@@ -12,7 +12,7 @@ def reward(result: Result) -> float:
     """Returns the reward of a kernel: 0 if it did not pass, else the lower bound of its speedup's 95% interval.
 
     A kernel that passed gets at least LEAST, so right is always better than wrong. It gets LEAST, too, if it has no
-    time, or too few rounds for an interval. Under emulation, a kernel that passed gets 1. docs/suites.md says why.
+    speedup, or too few rounds for an interval. Under emulation, a kernel that passed gets 1. docs/suites.md says why.
     """
     if not result.passed:
         return 0.0

@@ -20,7 +20,7 @@ def tflops(result: Result) -> float | None:
 
 
 def gbytes_per_s(result: Result) -> float | None:
-    """Returns the bytes that the problem must move at least, divided by the time of a call, in 10^9 per second.
+    """Returns the bytes of a call (the problem's `bytes_moved`) divided by the call's time, in 10^9 per second.
 
     Returns None if the number of bytes is unknown, the result has no time, or it is from the emulated device.
     """

@@ -18,13 +18,13 @@ _SHORTEST_PREFIX = 4
 
 
 def side_named(word: str, results: Path, problem: str | None = None, kernels: Sequence[str] = ()) -> Side | None:
-    """Returns the stored results that `word` names, as a side of a comparison.
+    """Returns the stored results that `word` names, as a side of a comparison. Returns None if it names no run.
 
     `word` is the path of a file runs.jsonl, the folder of such a file, the beginning of a run's id (at least 4
     characters), LATEST or PREVIOUS. `results` is the folder of all stored results. `problem` limits the search for a
-    run to one problem. `kernels` (names or globs) limits the side to some kernels; if empty, it has all. Returns None
-    if `word` names no stored results. Raises Incomparable if `word` names several runs, or names a file or a run
-    without results of these kernels.
+    run to one problem. `kernels` (names or globs) limits the side to some kernels; if empty, it has all. Raises
+    Incomparable if `word` names several runs, a folder without runs.jsonl, a file that is missing or not a .jsonl file,
+    or a file or a run without results of these kernels.
     """
     path = Path(word)
     if path.is_dir() or path.suffix in _RESULT_FILES:
@@ -83,11 +83,12 @@ def _side(label: str, results: Sequence[Result], kernels: Sequence[str], problem
 
 
 def _runs(word: str, results: Path, problem: str | None) -> list[tuple[Path, str]]:
-    """Returns (folder, run id) of every stored run that `word` may name.
+    """Returns (folder, run id) of every stored run that `word` may name: the beginning of an id, LATEST or PREVIOUS.
 
-    `results` is the folder of all stored results. For LATEST and PREVIOUS there is at most one run per problem: the
-    last run, or the run before the last, on the device that the problem last ran on. Interrupted runs do not count for
-    these, unless there are too few others.
+    `results` is the folder of all stored results. `problem` None stands for all problems. Fewer than 4 characters name
+    no run. For LATEST and PREVIOUS there is at most one run per problem: the last run, or the run before the last, on
+    the device that the problem last ran on. Interrupted runs do not count for these two, unless fewer than one (for
+    LATEST) or two (for PREVIOUS) complete runs are stored there.
     """
     named, complete = {}, {}
     for path in results.glob(f"{Path(problem).stem if problem else '*'}/*/runs.jsonl"):
