@@ -10,10 +10,10 @@ from kernel_harness.device.host_memory import host_memory
 
 
 def of(tensors: Sequence[torch.Tensor], most_bytes: int) -> list[slice]:
-    """Returns slices of a batch of which each takes at most `most_bytes`, or has one element of the batch.
+    """Returns slices of the batch. The parts of all `tensors` in a slice take at most `most_bytes` or have length 1.
 
-    `tensors` are the inputs and outputs of a call. Returns no slices if they take `most_bytes` or less together, and if
-    they have not all the same first dimension, of at least two.
+    `tensors` are the inputs and outputs of a call. Returns an empty list if they take at most `most_bytes` together, if
+    their first dimensions differ, or if the batch has fewer than two elements.
     """
     nbytes, lengths = sum(tensor.nbytes for tensor in tensors), {tensor.shape[:1].numel() for tensor in tensors}
     if nbytes <= most_bytes or len(lengths) != 1:
@@ -26,10 +26,11 @@ def of(tensors: Sequence[torch.Tensor], most_bytes: int) -> list[slice]:
 def put_together(
     slices: Sequence[slice], outputs: Callable[[slice], Sequence[torch.Tensor]], *, on_host: bool
 ) -> Sequence[torch.Tensor]:
-    """Returns the outputs for a whole batch, whose `slices` are computed one by one by `outputs`.
+    """Returns the outputs for a whole batch: calls `outputs` for each slice, and joins the results.
 
-    They are in the host's memory if `on_host`, else on the device of what `outputs` returns. Raises ValueError if an
-    output of a slice has another length than the slice.
+    `slices` are in order and cover the batch. The result is in the host's memory if `on_host`, else on the device of
+    the tensors that `outputs` returns. Raises ValueError if the first dimension of an output is not as long as its
+    slice, and EnvironmentLacking if the host has too little memory.
     """
     whole: list[torch.Tensor] = []
     for part in slices:

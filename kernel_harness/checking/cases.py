@@ -58,10 +58,10 @@ class Case:
 
     With the distribution PARAMETERS the inputs are the problem's own, and the parameters of the model are random.
     `shape` holds pairs of a size constant (`M`, `N`, ...) and its value. `timed_shape`: the shape is the one at which
-    candidates are timed. `drawn`: the shape was drawn at random. `optional`: the case is left out if the reference has
-    no finite answer there, because the problem file does not name its shape or its distribution. `poison`: newly
-    allocated device memory is filled with NaN. `repeat`: the candidate is called twice with equal inputs, and the two
-    outputs must agree.
+    candidates are timed. `drawn`: the shape was drawn at random. `optional`: the problem file does not name this shape
+    or this distribution, so the case is left out if `Reference.works` returns False. `poison`: device memory that the
+    call allocates is first filled with NaN. `repeat`: the candidate is called twice with equal inputs, and the two
+    outputs must agree within the tolerance.
     """
 
     shape: tuple[tuple[str, int], ...]
@@ -82,8 +82,8 @@ class Case:
     def random_parameters(self) -> bool:
         """Returns whether the model's parameters depend on this case's seed (`Problem.with_random_parameters`).
 
-        The constructor then draws its random numbers with this seed. A parameter that it sets to one number gets random
-        numbers near this number.
+        The model's constructor then draws its random numbers with this seed. A parameter that the constructor sets to
+        one number everywhere gets random numbers near that number.
         """
         return self.distribution == PARAMETERS
 
@@ -99,17 +99,18 @@ class Case:
 
 
 def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
-    """Returns the cases of a run: all distributions of inputs at the timed shape, then each further shape once.
-
-    If the model has parameters, a case at the timed shape has random ones (Case.random_parameters).
+    """Returns the cases of a run: one for each distribution of inputs at the timed shape, then cases at further shapes.
 
     A shape is a set of values for the problem's size constants (`M`, `N`, ...). The timed shape is the one at which
-    candidates are timed. A problem file without STRESS has variations of its own inputs as further distributions.
-    The further shapes are the problem's CHECK_SHAPES, which take the distributions in turn, and then shapes that are
-    drawn at random. If the file names no shapes, and its sizes were reduced for an emulated device, some further shapes
-    have one size of the file (`sizing.stretched`). With `quick`, there are only three CHECK_SHAPES. The first case that
-    is not optional is poisoned (`Case.poison`). The case with the problem's own distribution at the timed shape is
-    repeated (`Case.repeat`). The seed of each case, and the drawn shapes, are derived from `seed`.
+    candidates are timed. The distributions are the problem's own and those of its STRESS. A problem file without STRESS
+    has variations of its own inputs instead. If the model has parameters, one more case at the timed shape has random
+    ones (`Case.random_parameters`).
+    Further shapes come from three sources, in this order. Each shape of CHECK_SHAPES has one case; these cases take the
+    problem's own distribution and those of STRESS in turn. With `quick`, only the first three shapes of CHECK_SHAPES
+    have a case. On an emulated device, some shapes have one size at its value in the file (`_stretched`). Some shapes
+    are drawn at random (`_drawn`).
+    The first case that is not optional is poisoned (`Case.poison`). The case with the problem's own distribution at the
+    timed shape is repeated (`Case.repeat`). The seed of each case, and the drawn shapes, are derived from `seed`.
     """
     # Normal inputs come first, because they show that a candidate uses a coarse number format. With other inputs, such
     # a candidate only has wrong values.
@@ -134,9 +135,10 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
 
 
 def _stretched(problem: Problem, seed: int) -> list[Case]:
-    """Returns cases with one size from the problem's file each. The other sizes remain reduced for the emulated device.
+    """Returns cases in which one size has its value in the problem's file. The other sizes are small enough for a CPU.
 
-    There are none for a GPU, nor if the problem file has CHECK_SHAPES or CPU_SHAPE.
+    Size constants with the same value may be one size here. Returns an empty list for a GPU, and if the problem file
+    has CHECK_SHAPES or names sizes in CPU_SHAPE.
     """
     if not problem.emulated or problem.states_shapes or problem.cpu_shape:
         return []
@@ -146,11 +148,11 @@ def _stretched(problem: Problem, seed: int) -> list[Case]:
 def _drawn(problem: Problem, seed: int) -> list[Case]:
     """Returns the cases at shapes that are drawn at random. A candidate cannot know these shapes.
 
-    If the problem file has CHECK_SHAPES, up to `drawn_shapes.COUNT` shapes in the range of the listed ones are drawn,
-    with one case each. The case has a random distribution of the file's STRESS, because the limits for it are relative
-    to `error_scale` and so suit sums of any length. Without STRESS, it has the problem's own distribution.
+    If the problem file has CHECK_SHAPES, up to `drawn_shapes.COUNT` shapes in the range of CHECK_SHAPES and CPU_SHAPE
+    are drawn, with one case each. The case has a random distribution of the file's STRESS, because the limits for it
+    are relative to `error_scale` and so suit sums of any length. Without STRESS, it has the problem's own distribution.
     If the file has no CHECK_SHAPES, at most one shape is drawn, with sizes a little below the problem's
-    (`sizing.near`). It has two cases: the problem's own distribution, and SPARSE.
+    (`sizing.near`). It has two cases: the problem's own distribution, and SPARSE. All these cases are optional.
     """
     rng = random.Random(_derived_seed(seed, "drawn shapes"))
     if not problem.states_shapes:
@@ -176,7 +178,8 @@ def _derived_seed(seed: int, purpose: str) -> int:
 class _Oracle:
     """The reference's outputs in float64, and for each output the scale with which its rounding error is compared.
 
-    If the outputs cannot be computed, `outputs` is None and `missing` is the reason.
+    If the outputs cannot be computed, `outputs` is None and `missing` is the reason. `scale` is None if it was not
+    asked for, or if the problem file has no `error_scale`.
     """
 
     outputs: tuple[torch.Tensor, ...] | None
@@ -185,7 +188,7 @@ class _Oracle:
 
 
 class _Kept(Generic[T]):
-    """A cache of values of cases, which is trimmed if its tensors take too much of a GPU's memory."""
+    """A cache with one value for each case. `trim` removes the oldest values if their tensors take too much memory."""
 
     def __init__(self) -> None:
         self._values: dict[Case, tuple[T, int]] = {}
@@ -197,11 +200,11 @@ class _Kept(Generic[T]):
         return self._values[case][0]
 
     def keep(self, case: Case, value: T, held: Iterable[torch.Tensor]) -> None:
-        """Keeps `value`, whose memory is that of the tensors `held`, until the next `trim`."""
+        """Stores `value` for `case`; its memory is that of the tensors `held`. A later `trim` may remove it."""
         self._values[case] = value, sum(tensor.nbytes for tensor in held)
 
     def trim(self, most_bytes: float) -> None:
-        """Removes the oldest values until the others take at most `most_bytes`."""
+        """Removes the oldest values until the remaining ones take at most `most_bytes` together."""
         while self._values and sum(size for _, size in self._values.values()) > most_bytes:
             del self._values[next(iter(self._values))]
 
@@ -253,10 +256,11 @@ class Reference:
         return self._problems[key]
 
     def require(self, case: Case) -> None:
-        """Raises ProblemError if the reference cannot run at the shape of the case, on inputs of another seed.
+        """Raises ProblemError if the reference cannot run at the shape of the case.
 
-        Otherwise the candidate would be blamed, because it gets the same arguments. Raises EnvironmentLacking if the
-        host has too little memory, and torch.OutOfMemoryError if the device has.
+        The reference is tried on the problem's own inputs of another seed than the case's. Without this trial, the
+        candidate would be blamed, because it gets the same arguments. A shape is tried once. Raises EnvironmentLacking
+        if the host has too little memory, and torch.OutOfMemoryError if the device has.
         """
         if case.shape in self._required:
             return
@@ -277,9 +281,10 @@ class Reference:
         """Returns whether the reference gives a finite answer at the shape and the distribution of the case.
 
         A shape that was drawn at random may be invalid for the problem, and so may a variation of its inputs. The
-        function uses inputs of another seed than the case's. It also returns False for a variation that changes no
-        input, and for sparse inputs unless the reference sums up many numbers (`_MANY`). Raises torch.OutOfMemoryError
-        if the device has too little memory, EnvironmentLacking if the host has.
+        function uses inputs of another seed than the case's. It also returns False if the reference raises an exception
+        or an output has no elements, and for a variation that changes no input. For sparse inputs it returns False
+        unless an earlier trial at this shape has shown that the reference sums up many numbers (`_MANY`). Raises
+        torch.OutOfMemoryError if the device has too little memory, EnvironmentLacking if the host has.
         """
         key = (case.shape, case.distribution)
         if key not in self._works:
@@ -304,7 +309,11 @@ class Reference:
 
     @phase("right answers")
     def _tried(self, problem: Problem, seed: int, distribution: str = OWN) -> Sequence[torch.Tensor]:
-        """Returns the outputs of the reference for newly drawn inputs, and notes what memory a call takes."""
+        """Returns the outputs of the reference for newly drawn inputs, and stores facts about the call.
+
+        The facts are the size of the outputs in bytes, whether the call changed the model, whether the reference sums
+        up many numbers (`_MANY`), and whether the device is short of memory for this shape (`_AMPLE`).
+        """
         self.make_room()
         inputs = self._placed(self._drawn(problem, seed, distribution), self.device)
         input_bytes = sum(tensor.nbytes for tensor in tensors.flatten(inputs)[1])
@@ -321,7 +330,10 @@ class Reference:
         return outputs
 
     def other_distributions(self) -> list[str]:
-        """Returns the sorted names of the further distributions of the inputs of timed calls."""
+        """Returns the sorted names of the distributions, other than the problem's own, of the inputs of timed calls.
+
+        SPARSE is left out, and so is a variation with which the reference does not work (`works`).
+        """
         # Zeros take less power and may take less time, so times for them tell little.
         cases = [_case(self.problem.shape, d, 0) for d in sorted(self.problem.stress) if d != SPARSE]
         return [case.distribution for case in cases if self.problem.states_stress or self.works(case)]
@@ -329,7 +341,8 @@ class Reference:
     def decides(self, expectation: Expectation) -> bool:
         """Returns whether a candidate may be judged by this answer.
 
-        Where a variation of the problem's inputs gives NaN or infinity, the inputs may not be valid for the problem.
+        Returns False for a variation of the problem's inputs whose answer contains NaN or infinity, because such inputs
+        may not be valid for the problem. Returns True for the problem's own inputs and for a distribution of STRESS.
         """
         if expectation.distribution == OWN or self.problem.states_stress:
             return True
@@ -337,7 +350,7 @@ class Reference:
         return all(map(all_finite, answers))
 
     def inputs(self, case: Case) -> Packed:
-        """Returns the inputs of the case. The judge keeps the tensors; worker processes get copies.
+        """Returns the inputs of the case, which are cached until `make_room` removes them. Worker processes get copies.
 
         The tensors are on the device. If the device is short of memory for this shape, they are in the host's memory.
         """
@@ -357,9 +370,11 @@ class Reference:
         return self._drawn(self.problem, seed, distribution)
 
     def make_room(self) -> None:
-        """Frees memory of a GPU for another call: large inputs and answers are drawn or computed again later.
+        """Frees memory of a GPU for another call. Does nothing on the CPU, because problems are small there.
 
-        On the CPU, nothing is freed, because problems are small there.
+        The oldest cached inputs are removed until the others take at most _KEPT_SHARE of the free memory, and so are
+        the oldest cached answers. A cached model that takes more is removed, too. On their next use, inputs are drawn,
+        answers computed and models built again.
         """
         if self.device == "cpu":
             return
@@ -381,11 +396,11 @@ class Reference:
         return shape_text(problem.shape) in self._short
 
     def output_bytes(self, problem: Problem) -> int | None:
-        """Returns the size of the outputs for the problem's sizes in bytes, or None if the reference was not tried."""
+        """Returns the bytes of all outputs at the sizes of `problem`; None if the reference was not tried there."""
         return self._output_bytes.get(shape_text(problem.shape))
 
     def call_bytes(self, case: Case) -> int:
-        """Returns how much memory of the GPU a float32 call of the reference takes at most, in bytes.
+        """Runs the reference in float32 on a GPU. Returns the largest use of the GPU's memory by this call, in bytes.
 
         Counts the model and a copy of the inputs.
         """
@@ -452,7 +467,8 @@ class Reference:
 
         `packed` holds the inputs, which need not be those of a case; they may be those of a timed round. `name` is the
         text that stands for the case in messages. The answer is not cached. If `timed`, and a coarser number format is
-        allowed, rounded inputs are not looked for, because that takes longer than a call.
+        allowed, the Expectation has no function `rounded`: `verify` then does not look for rounded inputs, because that
+        takes longer than a call.
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
         structure, expected = self._run(problem, self._placed(packed, self.device))
@@ -494,10 +510,11 @@ class Reference:
         scaled: bool = False,
         change: Change | None = None,
     ) -> _Oracle:
-        """Returns the reference's outputs in float64, computed on the device, or on the CPU if its memory is too small.
+        """Returns the reference's outputs in float64, computed on the CPU if the device has too little memory.
 
         `expected` are the reference's outputs in float32. If `scaled`, the scale is computed too. With `change`, inputs
-        and weights are rounded first, as units that multiply numbers of a shorter format do.
+        and weights are changed first, for example rounded as units that multiply numbers of a shorter format do. If the
+        outputs cannot be computed, the result holds the reason.
         The cached answers are freed before the attempt on the CPU. Without that attempt, a candidate that fills the
         device's memory could switch off the precision check.
         """
@@ -523,10 +540,10 @@ class Reference:
         change: Change | None,
         expected: Sequence[torch.Tensor] = (),
     ) -> _Oracle:
-        """Returns the reference's outputs in float64, computed on `device`.
+        """Returns the reference's outputs in float64, computed on `device`, or the reason why it cannot run in float64.
 
-        With the float32 outputs `expected`, they are computed in slices where that is possible. Raises MemoryError if
-        the memory of `device` is too small.
+        If `expected`, the float32 outputs, is not empty, the outputs are computed in slices where `_slices` finds any.
+        Raises MemoryError if the memory of `device` is too small.
         """
         with _memory_errors():
             try:
@@ -543,8 +560,9 @@ class Reference:
     def _slices(self, problem: Problem, packed: Packed, expected: Sequence[torch.Tensor]) -> Sequence[slice]:
         """Returns slices of the batch whose outputs can be computed one by one; none if a call needs the whole batch.
 
-        In float64 a call takes twice the memory, so large inputs and outputs may not fit into it. The batch is the
-        first dimension, which must be that of all inputs and outputs. A model may compute with the whole batch, as
+        In float64 a call takes twice the memory, so large inputs and outputs may not fit into it. There are no slices
+        if inputs and outputs take at most _SLICED_BYTES, or if the GPU has _WHOLE times their bytes free. The batch is
+        the first dimension, which must be that of all inputs and outputs. A model may compute with the whole batch, as
         BatchNorm does. So the slices' float32 outputs must be `expected`, in every bit.
         """
         key, held = _key(problem), [*packed.tensors, *expected]
@@ -577,12 +595,13 @@ class Reference:
     def _in_float64(
         self, device: str, problem: Problem, packed: Packed, change: Change | None, slices: Sequence[slice]
     ) -> tuple[torch.Tensor, ...]:
-        """Returns the outputs of a new model in float64, whose weights are drawn with the seed of the float32 model.
+        """Returns the outputs of a model in float64, whose weights are drawn with the seed of the float32 model.
 
-        A copy of the float32 model would not do: functions that it holds may still refer to the float32 weights.
-        Tensors that the model makes itself are converted too. If that fails, only its weights and inputs are. With
-        `slices` of the batch, the outputs of each are computed alone, and then put together. They are in the host's
-        memory if the device is short of memory.
+        A copy of the float32 model would not do: functions that it holds may still refer to the float32 weights. If
+        `change` is not None, it changes the weights and inputs before they are converted. Tensors that the model makes
+        itself are converted too. If the model then raises an exception, it runs again, and only its weights and inputs
+        are converted. With `slices` of the batch, the outputs of each slice are computed alone, and then put together,
+        in the host's memory if the device is short of memory.
         """
 
         def made() -> Any:
@@ -628,8 +647,8 @@ class Reference:
     ) -> Any:
         """Returns copies of the inputs, or of the slice `part` of their batch, on `device`.
 
-        If `change` is not None, it rounds the copies. If `dtype` is not None, floating-point tensors are then converted
-        to it.
+        If `change` is not None, it changes the copies, for example rounds them. If `dtype` is not None, floating-point
+        tensors are then converted to it.
         """
         values = packed.tensors if part is None else [tensor[part] for tensor in packed.tensors]
         values = values if change is None else [change(t.to(device)) for t in values]
@@ -647,7 +666,7 @@ def _on_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _key(problem: Problem) -> tuple[str, int | None]:
-    """Returns what tells the models of a reference apart: their sizes, and the seed of random parameters."""
+    """Returns a key that differs for different models of a reference: the sizes, and the seed of random parameters."""
     return shape_text(problem.shape), problem.parameter_seed
 
 
@@ -657,7 +676,10 @@ def _run(problem: Problem, model: Any, inputs: Any) -> tuple[Any, Sequence[torch
 
 
 def _change_weights(model: Any, change: Change) -> None:
-    """Rounds the model's weights in place. A tensor of one dimension is a bias, which is added and not multiplied."""
+    """Applies `change` in place to the model's parameters and buffers with at least two dimensions.
+
+    A tensor of one dimension is a bias, which is added and not multiplied. It stays as it is.
+    """
     with torch.no_grad():
         for tensor in [*model.parameters(), *model.buffers()]:
             if tensor.ndim > 1:

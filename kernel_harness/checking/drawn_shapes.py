@@ -15,14 +15,15 @@ _TRIALS = 200
 
 
 def draw(listed: Sequence[Shape], rng: random.Random, avoid: Sequence[Shape]) -> list[Shape]:
-    """Draws COUNT different shapes, or fewer if hardly any shape differs from those in `avoid`.
+    """Draws COUNT different shapes that are not in `avoid`, or fewer if _TRIALS trials find no more.
 
-    The shapes are in the ranges of those in `listed`, which hold values for the same size constants. Each constant is
-    drawn between its least and its largest listed value, with equal probability for each order of magnitude. A valid
-    shape may need a property that all listed values share, so the drawn values have it too: constants that are equal in
-    every listed shape are equal, a constant is a power of two if all its listed values are, and otherwise a multiple of
-    their greatest common divisor. To keep the cost of a check small, the product of the constants has a limit: the
-    lower quartile of the products of the listed shapes, or the second smallest of these products if that is larger.
+    The shapes are in the ranges of those in `listed`; there are none if `listed` is empty. Only the constants that each
+    of these shapes has are drawn. Each constant is drawn between its least and its largest listed value, with equal
+    probability for each order of magnitude. A valid shape may need a property that all listed values share, so the
+    drawn values have it too: constants that are equal in every listed shape are equal, a constant is a power of two if
+    all its listed values are, and otherwise a multiple of their greatest common divisor. To keep the cost of a check
+    small, the product of the constants has a limit: the lower quartile of the products of the listed shapes, or the
+    second smallest of these products if that is larger.
     """
     found: list[Shape] = []
     if listed:
@@ -56,7 +57,7 @@ def _between(given: Sequence[int], rng: random.Random) -> int:
     """Draws a number between the least and the largest number of `given`.
 
     The number is a power of two if all numbers of `given` are, and otherwise a multiple of their greatest common
-    divisor. If `given` contains a tuple, a number below 1 or only equal numbers, returns one of `given`.
+    divisor. If `given` contains a tuple, a number below 1 or only equal numbers, returns a random element of `given`.
     """
     if not all(isinstance(number, int) for number in given):
         return rng.choice(given)

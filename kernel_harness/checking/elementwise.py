@@ -26,18 +26,19 @@ idle between slices, so its slices are larger.
 
 @dataclass(frozen=True)
 class Errors:
-    """The errors of one output tensor against the truth.
+    """The errors of one output against the truth. Only elements that are finite in the three tensors count.
 
-    The truth is the reference's output in float64, or its plain output if no float64 output can be computed.
+    The three tensors are the output, the reference's output and the truth. The truth is the reference's output in
+    float64, or its plain output if no float64 output can be computed.
 
-    `max_abs`: the largest absolute error. `relative`: the Frobenius norm of the output's error divided by the Frobenius
-    norm of the truth. `reference_relative`: the Frobenius norm of the reference's error divided by the Frobenius norm
-    of the truth. `rms`, `error_rms` and `reference_error_rms`: the root mean squares of the truth, of the output's
-    error and of the reference's error. These three leave out elements that are zero both in the truth and in the
-    reference's output. A ReLU makes many such zeros, which would lower the means although no other element is smaller.
-    `max_abs`, `relative` and `reference_relative` are None if no element is finite. The relative errors are None also
-    if the truth is zero and the error is not. `finite` is True only if every element of the three tensors is finite;
-    False says nothing.
+    `max_abs`: the largest absolute error of the output. `relative`: the Frobenius norm of the output's error divided by
+    the Frobenius norm of the truth. `reference_relative`: the Frobenius norm of the reference's error divided by the
+    Frobenius norm of the truth. `rms`, `error_rms` and `reference_error_rms`: the Frobenius norms of the truth, of the
+    output's error and of the reference's error, each divided by the square root of n. Here n is the number of elements
+    that are not zero in the truth or in the reference's output. A ReLU makes many elements that are zero in both. They
+    would lower these means. `max_abs`, `relative` and `reference_relative` are None if no element counts. A relative
+    error is also None if the truth is zero everywhere and the error is not. `finite` is True only if every element of
+    the three tensors is finite; False says nothing.
     """
 
     max_abs: float | None
@@ -51,10 +52,10 @@ class Errors:
 
 @dataclass(frozen=True)
 class Limit:
-    """The largest allowed error of each element: |got - truth| <= atol + rtol * |truth| + factor * scale.
+    """The largest allowed error of each element: |got - truth| <= atol + rtol * |truth| + factor * |scale|.
 
-    If `rtol`, `atol` and `factor` are zero, the elements must be equal. The limit allows nothing to an element whose
-    magnitude in the truth is at most `above`, unless `above` is zero.
+    If `rtol`, `atol` and `factor` are zero, the elements must be equal. If `above` is not zero, an element whose
+    magnitude in the truth is at most `above` exceeds the limit, whatever its error.
     """
 
     truth: torch.Tensor
@@ -137,7 +138,8 @@ def exceeds(got: torch.Tensor, want: torch.Tensor, limit: Limit) -> torch.Tensor
     """Returns a boolean tensor that is True where the error of the element of `got` exceeds the limit.
 
     An element never exceeds the limit if its value in the reference's output `want` is not finite. Where `limit.truth`
-    is not finite, `want` replaces it. Integers and booleans must be equal to the truth.
+    is not finite, `want` replaces it. Where `limit.scale` is not finite, the magnitude of the truth replaces it.
+    Integers and booleans must be equal to the truth.
     """
     if not is_inexact(got.dtype):
         return got != limit.truth.to(got.device)
@@ -166,7 +168,7 @@ def largest_error(got: torch.Tensor, truth: torch.Tensor, where: torch.Tensor) -
 
 
 def typical(truth: torch.Tensor) -> float:
-    """Returns the median magnitude of a sample of the elements that are finite and not zero; 0 if there are none.
+    """Returns the median magnitude of a sample of the elements, without zeros, NaN and infinities; 0 if none remains.
 
     The root mean square is not used, because a few large elements would determine it.
     """
@@ -238,7 +240,10 @@ def count(mask: torch.Tensor) -> int:
 
 
 def non_finite_mismatch(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
-    """Returns a boolean tensor: True where one tensor is NaN, +Inf or -Inf and the other tensor differs."""
+    """Returns a boolean tensor: True where one tensor is NaN, +Inf or -Inf and the other tensor is not the same.
+
+    Two NaN are the same, and so are two complex infinities.
+    """
     plain = (torch.float32, torch.float64)
     if got.dtype in plain and want.dtype in plain and all_finite(got) and all_finite(want):
         return torch.zeros_like(got, dtype=torch.bool)
@@ -262,7 +267,7 @@ def finite(*tensors: torch.Tensor) -> list[torch.Tensor]:
 
 
 def chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yields the slices that `pieces` yields, in float64 or complex128."""
+    """Yields the slices that `pieces` yields, converted to float64, or to complex128 if a tensor is complex."""
     wide = torch.complex128 if any(t.is_complex() for t in tensors) else torch.float64
     for parts in pieces(*tensors):
         yield tuple(part.to(wide) for part in parts)

@@ -49,8 +49,9 @@ _LOG = logging.getLogger(__name__)
 class BuildFacts:
     """Facts about the build of one candidate.
 
-    `queue_s` is the time that it waited before the build, `build_s` the time that the build took, both in seconds.
-    `builds` describes each call of torch's `load_inline` by the candidate, which compiles an extension.
+    `queue_s` is the time that the candidate waited before its build, `build_s` the time that the build took, both in
+    seconds. `builds` has for each library that the candidate built: its name, the seconds it took, and whether it was
+    cached.
     """
 
     queue_s: float = 0.0
@@ -63,12 +64,13 @@ class CheckOutcome:
     """The outcome of building and checking one candidate.
 
     `reason` explains the status, and `log` is a compiler's log or a traceback. `checks` holds the verdict on each case
-    that gave an output. `refused` holds the shapes (values of the size constants, as text) that the candidate refused.
-    `failed_case` is the case in which the candidate failed; None if it passed or failed outside the cases. `check_s` is
-    the time that the checks took, in seconds. `first_call_ms` is the judge's time of the first call; None if no call
-    returned. `launches` is the number of the candidate's own kernels in one call, as the worker process reports it;
-    None if unknown. `own_share` is the share of the work that these kernels do, from 0 to 1; None if unknown. `remark`
-    is the finding of the sanitizer, a tool that looks for memory errors.
+    that gave an output, and for a repeated case also the verdict on the second call. `refused` holds the shapes (values
+    of the size constants, as text) that the candidate refused. `failed_case` is the case in which the candidate failed;
+    None if it passed or failed outside the cases. `check_s` is the time that the checks took, in seconds.
+    `first_call_ms` is the judge's time of the first call; None if no call returned. `launches` is the number of the
+    candidate's own kernels in one call, as the worker process reports it; None if unknown. `own_share` is the share of
+    the work that these kernels do, from 0 to 1; None if unknown. `remark` is the finding of the sanitizer, a tool that
+    looks for memory errors; it may be empty.
     Raises ValueError for the status PASSED together with a failed case.
     """
 
@@ -120,8 +122,8 @@ class Examination:
         """Starts a worker process and executes the kernel file there, which builds its extensions.
 
         If `with_constructor`, extensions that the model's constructor builds are built, too (`_build_in_constructor`),
-        but only if the file names a build and its execution built nothing. Any thread may call this method. Raises
-        Fault if the candidate cannot be built or loaded.
+        but only if the file contains the name of a function that builds, such as `load_inline`, and its execution built
+        nothing. Any thread may call this method. Raises Fault if the candidate cannot be built or loaded.
         """
         began = time.perf_counter()
         self._queue_s = began - self._queued
@@ -162,8 +164,8 @@ class Examination:
         `built` waits until `build` has ended, and raises the exception that `build` raised, like the method `result` of
         a Future. `tell` gets a text before each case. If `ready_for_timing` is True, the model of a candidate that
         passed is built again for the sizes at which it will be timed.
-        Raises torch.OutOfMemoryError if the device has too little memory for the right answer, even after the
-        candidate's process has ended, and UserError if the reference itself cannot run.
+        Raises torch.OutOfMemoryError if the device has too little memory for the right answer and the candidate is not
+        at fault (`_out_of_memory`), and UserError if the reference itself cannot run.
         """
         fault: Fault | None = None
         began = time.perf_counter()
@@ -270,10 +272,11 @@ class Examination:
     def _explained(
         self, subject: Subject, case: Case, check: Check, outputs: Sequence[torch.Tensor], expectation: Expectation
     ) -> Check:
-        """Returns the failed check with the mistake that gives the outputs, if one is recognised.
+        """Returns the failed check with the mistake that gives the outputs, or unchanged if no mistake is recognised.
 
-        If this case shows too little and there is no other advice, the candidate is called in some of the cases that
-        follow, until the search has computed for replay.LONGEST_S seconds.
+        If wrong values in this case show too little (`shows_little`) and there is no other advice, the candidate is
+        called in up to _MOST_FURTHER_CASES of the cases that follow, at other shapes, until the search has computed for
+        replay.LONGEST_S seconds.
         """
         try:
             coarse = check.status is Status.REDUCED_PRECISION
@@ -295,7 +298,10 @@ class Examination:
         return check
 
     def _mistake(self, subject: Subject, case: Case) -> Pattern | None:
-        """Returns the mistake that gives wrong values in a case, or None if the values are right or there is none."""
+        """Calls the candidate in a case, and returns the mistake that gives its wrong values.
+
+        Returns None if the status of the outputs is not WRONG_VALUES, or if no known mistake gives them.
+        """
         answer = subject.call(self._reference.inputs(case))
         structure, expectation = self._reference.expectation(case)
         if compare(answer, structure, expectation).status is not Status.WRONG_VALUES:
@@ -345,7 +351,7 @@ def _freed_by(close: Callable[[], None], device: str) -> int | None:
 
 
 def _parameter_advice(candidate: Candidate, case: Case, problem: Problem, status: Status) -> str:
-    """Returns what may be wrong with the parameters of the model in a case with this status, or an empty text."""
+    """Returns advice on the parameters of the model for a case that failed with `status`, or an empty text."""
     in_cuda = file_name(candidate).endswith(".cu")
     if case.random_parameters:
         return f"{_RANDOM_PARAMETERS} {_CU_PARAMETERS}" if in_cuda else _RANDOM_PARAMETERS
@@ -363,7 +369,8 @@ def compare(answer: Answer, structure: Any, expectation: Expectation) -> Check:
     """Compares a candidate's answer with the right answer, and returns the verdict as a Check.
 
     `structure` is the nesting of the right answer's lists, tuples and dictionaries, with its values that are not
-    tensors. The structures are compared first, then the tensors.
+    tensors. The structures are compared first, then the tensors. If the shapes are right, and the outputs were not
+    copied because they are too large (`Answer.outputs`), the status is UNSUPPORTED.
     """
     if tensors.skeleton(answer.structure) != tensors.skeleton(structure):
         got = tensors.outline(answer.structure)[:_LONGEST_OUTLINE]

@@ -1,4 +1,4 @@
-"""Other formulas than the reference's that kernel authors often take for an operation, such as GELU by tanh.
+"""Formulas that kernel authors often use by mistake in place of the reference's formula, such as GELU by tanh.
 
 `Replaced` is the context in which the reference computes the operation by the other formula.
 """
@@ -23,10 +23,11 @@ Arguments = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula that may take the place of the reference's.
+    """A formula that may take the place of the reference's. `pattern` is the message about an output that has it.
 
-    `functions` are the functions of torch that it replaces. `compute` gets one of them, and its positional and named
-    arguments. It returns the result by the formula, or NotImplemented if the formula has no meaning for this call.
+    `functions` are the functions of torch that the formula replaces. `compute` gets one of them, and its positional and
+    named arguments. `compute` returns the result by the formula, or NotImplemented if the formula has no meaning for
+    this call.
     """
 
     pattern: Pattern
@@ -35,7 +36,10 @@ class Formula:
 
 
 class Replaced(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow torch
-    """A context in which torch's functions compute by `formula`, if it is not None. `called` has those that ran."""
+    """A context in which `formula`, if it is not None, computes the torch functions that it replaces.
+
+    `called` holds all torch functions that were called in the context.
+    """
 
     def __init__(self, formula: Formula | None = None) -> None:
         super().__init__()
@@ -76,7 +80,7 @@ def _other_divisor(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
 
 
 def _sample_variance(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
-    """Divides the sum of squares by n - 1 in a norm, where torch divides by n."""
+    """Computes a normalization such as layer_norm with the divisor n - 1 of the variance, where torch divides by n."""
     given = _given(func, args, kwargs)
     if func is functional.batch_norm and not given["training"]:
         return NotImplemented

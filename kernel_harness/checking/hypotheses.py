@@ -37,7 +37,7 @@ _MOST_SWAPS = 40
 
 @dataclass(frozen=True)
 class _Swap:
-    """A mistake that replaces inputs or parameters: `changed` maps indices into `Replay.sources` to tensors."""
+    """A mistake that replaces inputs or parameters: `changed` maps indices in `Replay.sources` to the new tensors."""
 
     pattern: Pattern
     changed: Mapping[int, torch.Tensor]
@@ -51,7 +51,7 @@ def find(
     *,
     only_formulas: bool = False,
 ) -> Pattern | None:
-    """Returns the mistake that `mistake` finds, or None if `mistake` finds none or raises an exception.
+    """Returns the mistake that `mistake` finds, or None if it finds none or raises another exception than TimeoutError.
 
     Raises TimeoutError if the reference is too slow for the search.
     """
@@ -77,7 +77,7 @@ def shows_little(outputs: Sequence[torch.Tensor], reference: Reference, case: Ca
 
 
 def explained(check: Check, pattern: Pattern | None, other: Case | None = None) -> Check:
-    """Returns a failed check with the mistake in `detail` and `advice`; None is no mistake.
+    """Returns a failed check with the mistake `pattern` in `detail` and `advice`, or unchanged if `pattern` is None.
 
     `other` is the case in which the mistake was found, if that is not the case of the check.
     """
@@ -89,7 +89,7 @@ def explained(check: Check, pattern: Pattern | None, other: Case | None = None) 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Returns a context in which torch computes with one thread on the CPU, and restores the number at the end.
+    """Returns a context in which torch computes with one thread on the CPU. At its end it restores the number.
 
     Hundreds of small computations follow. Beside other processes, each wait of one thread for another may take longer
     than the computation: such a search took 4 s with two threads and 0.2 s with one.
@@ -112,7 +112,8 @@ def mistake(
 ) -> Pattern | None:
     """Returns a description of the mistake that gives the wrong `outputs`, or None if no known mistake does.
 
-    If `only_formulas`, only other formulas are tried: they alone can have an error as small as that of a coarse number
+    Also returns None if inputs and outputs have more than MOST_ELEMENTS elements together, or are not `_searchable`. If
+    `only_formulas`, only other formulas are tried: they alone can have an error as small as that of a coarse number
     format. Raises TimeoutError if the reference takes too long, and the exceptions of a reference that cannot run with
     changed inputs.
     """
@@ -133,7 +134,11 @@ def mistake(
 
 
 def _searchable(got: Sequence[torch.Tensor], expectation: Expectation) -> bool:
-    """Returns whether a search may find the mistake: there is an oracle, and enough elements differ."""
+    """Returns whether a search may find the mistake in the outputs `got`.
+
+    That needs an oracle, outputs of finite floating-point numbers, and at least LEAST_DIFFERENT different wrong values.
+    The right values must not be in the wrong places (`patterns.rearranged`).
+    """
     if expectation.oracle is None or not all(o.is_floating_point() and o.isfinite().all() for o in got):
         return False
     if sum(o[o != e].unique().numel() for o, e in zip(got, expectation.expected, strict=True)) < LEAST_DIFFERENT:
@@ -142,13 +147,16 @@ def _searchable(got: Sequence[torch.Tensor], expectation: Expectation) -> bool:
 
 
 def _by_formulas(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
-    """Yields the reference's answers by other formulas for its operations."""
+    """Yields the Pattern of each formula that fits, and the reference's outputs in float64 with this formula."""
     for formula in replay.fitting(FORMULAS):
         yield formula.pattern, replay.outputs(formula=formula)
 
 
 def _by_changes(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
-    """Yields the reference's answers for inputs and parameters that are left out, misread or exchanged."""
+    """Yields the Pattern of each change of inputs or parameters, and the reference's outputs in float64 after it.
+
+    A change leaves out, misreads or exchanges them. Raises TimeoutError if the reference is too slow for the search.
+    """
     sources = replay.sources
     inputs = [i for i, source in enumerate(sources) if not source.is_parameter]
     parameters = [i for i, source in enumerate(sources) if source.is_parameter]
@@ -172,10 +180,11 @@ def _gives(
     expectation: Expectation,
     kinds: Collection[Status],
 ) -> bool:
-    """Returns whether each element of the outputs is right or, within the tolerance, that of `answer` in float64.
+    """Returns whether each element of the outputs is, within the tolerance, right or that of `answer`, in float64.
 
-    LEAST_DIFFERENT different values must clearly be those of `answer`. `kinds` are the statuses of outputs that are
-    compared with the mixture of both and are near enough.
+    At least LEAST_DIFFERENT different values must be much nearer to `answer` than to the right answer. The outputs are
+    compared with a mixture: for each element, the nearer of these two answers. The status of this comparison must be in
+    `kinds`.
     """
     assert expectation.oracle is not None
     if [a.shape for a in answer] != [o.shape for o in outputs] or not all(a.isfinite().all() for a in answer):
@@ -233,7 +242,10 @@ def _address(source: Source) -> str:
 
 
 def _misread(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns what a kernel reads that takes element [j, i] of each matrix, stored transposed, for element [i, j]."""
+    """Returns what a kernel reads that takes element [i, j] of each matrix from address j * rows + i.
+
+    The right address is i * columns + j. The result has the shape of `tensor`.
+    """
     *batch, rows, columns = tensor.shape
     return tensor.reshape(*batch, columns, rows).mT.clone()
 

@@ -55,10 +55,10 @@ _NOTHING = 1e-9
 class Resemblance:
     """How much the error of an output resembles the effect of a rounding.
 
-    From both, the part that is a multiple of the right answer is first removed. It is one factor for all elements, and
-    has other causes too: tensor cores round each partial sum toward zero.
-    `correlation` is the cosine of the angle between the two. `share` is how much of the effect the error contains. Both
-    are 0 if nothing is left of the error or of the effect.
+    From both, the part that is a multiple of the right answer is first removed. This part is one factor for all
+    elements, and has other causes too: tensor cores round each partial sum toward zero. The remaining error and effect
+    are compared. `correlation` is the cosine of the angle between them. `share` is the multiple of the effect that is
+    nearest to the error; 1 is the whole effect. Both numbers are 0 if nothing is left of the error or of the effect.
     """
 
     correlation: float
@@ -79,7 +79,8 @@ def find(
     """Returns the rounding of the inputs that the error of a float32 output shows, or None if it shows none.
 
     `oracle` is the right answer in float64. `errors` are those of the output and of the reference. `changed` returns
-    the right answer for changed inputs, or None if it cannot be computed.
+    the right answer for changed inputs and weights, or None if it cannot be computed. Also returns None if the error is
+    at most SUSPICIOUS times the reference's, and for a sum of inputs (`_is_sum_of_inputs`).
     """
     if errors.relative is None or errors.relative <= SUSPICIOUS * (errors.reference_relative or 0.0):
         return None
@@ -98,9 +99,10 @@ def find(
 
 
 def _beyond_chance(correlation: float, trials: Iterable[Resemblance | None]) -> bool:
-    """Returns whether `correlation` is DEVIATIONS times the root mean square of the correlations in `trials`.
+    """Returns whether `correlation` is at least DEVIATIONS times the root mean square of those in `trials`.
 
-    Stops early once the answer is no, because each trial costs an answer in float64.
+    `trials` has TRIALS elements; None counts as a correlation of 1. Stops early once the answer is no, because each
+    trial costs an answer in float64.
     """
     limit = TRIALS * (correlation / DEVIATIONS) ** 2
     total = 0.0
@@ -112,7 +114,7 @@ def _beyond_chance(correlation: float, trials: Iterable[Resemblance | None]) -> 
 
 
 def _is_sum_of_inputs(oracle: torch.Tensor, changed: Callable[[Change], torch.Tensor | None]) -> bool:
-    """Returns whether doubled inputs double the answer: it then adds inputs, and not products of them.
+    """Returns whether doubled inputs and weights double the answer: it then adds inputs, and not products of them.
 
     A long sum in float32 rounds each input to the last bit of the partial sum. Where this bit is as large as the last
     bit of a shorter format, the error of an honest sum follows the rounding of the inputs. In a simulation, 1,024 sums

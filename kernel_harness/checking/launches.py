@@ -1,4 +1,4 @@
-"""Measures the share of a call that the candidate's own kernels do, after the candidate was timed.
+"""Measures which share of a call's work the candidate's own kernels do, after the candidate was timed.
 
 On a GPU it is their share of the kernels' time. Under emulation, where times mean nothing, it is the share of the
 output's elements that change if the candidate's kernels are skipped. The worker process reports both, so a candidate
@@ -31,8 +31,8 @@ def count_launches(
 ) -> CheckOutcome:
     """Returns the outcome with the number of the candidate's own kernels in one call on a GPU, and their share of time.
 
-    The call is made with the size constants (`M`, `N`, ...) at which candidates are timed.
-    Both numbers stay unknown if the profiler reports no kernel at all.
+    The call is made with the size constants (`M`, `N`, ...) at which candidates are timed. The outcome is returned
+    unchanged if the call fails or the profiler reports no kernel at all. At the end, the worker process is paused.
     """
     try:
         timed = next(case for case in cases if case.timed_shape)
@@ -53,9 +53,10 @@ def compare_without_kernels(
 ) -> CheckOutcome:
     """Returns the outcome with the share of the output that the candidate's kernels make, on the emulated device.
 
-    One call skips the kernels, and the next call, with the same inputs, runs them. The share stays unknown if the call
-    fails without the kernels. The inputs differ from those of earlier calls: an old result that the candidate has kept
-    in a buffer is therefore not the result of these calls. The device must be one that skips kernels.
+    One call skips the kernels, and the next call, with the same inputs, runs them. The inputs are those of a case and
+    not of the latest timed calls: an old result that the candidate has kept in a buffer is therefore not the result of
+    these calls. The outcome is returned unchanged if it has no launches, if a call fails, or if the outputs have wrong
+    shapes. The device must be one that skips kernels. At the end, the worker process is paused.
     """
     if not outcome.launches:
         return outcome
@@ -89,11 +90,12 @@ def share_of_time(kernels: KernelTimes, names: Collection[str]) -> float | None:
 
 
 def share_of_output(without: Sequence[torch.Tensor], full: Sequence[torch.Tensor]) -> float | None:
-    """Returns the share of the output that skipping the candidate's kernels changes, from 0 to 1.
+    """Returns the share of the outputs' elements that skipping the candidate's kernels changes, from 0 to 1.
 
     `without` are the outputs of a call that skipped the kernels, and `full` those of a call with the same inputs that
-    ran them. Elements are compared bit by bit. An element that is zero in both is not counted: torch may have zeroed
-    the memory before a kernel that writes only the other elements. Returns None if no element is counted.
+    ran them. Elements are compared bit by bit. All elements of an output that `without` lacks, or has with another
+    shape or dtype, count as changed. An element that is zero in both is not counted: torch may have zeroed the memory
+    before a kernel that writes only the other elements. Returns None if no element is counted.
     """
     counted = changed = 0
     for i, tensor in enumerate(full):
@@ -119,7 +121,10 @@ def _kernels(subject: Subject, reference: Reference, case: Case) -> KernelTimes:
 
 
 def own(kernels: Sequence[str], source: str, libraries: Sequence[Path]) -> list[str]:
-    """Returns the base names of those `kernels` that occur in the candidate's source or in a library built from it."""
+    """Returns the base names of those `kernels` that occur in the candidate's source or in a library built from it.
+
+    `kernels` has one name for each launch, as the profiler reports it. A name may occur again, also in the result.
+    """
     written = set(re.findall(r"\w+", source))
     built = [library.read_bytes() for library in libraries]
     names = [name for kernel in kernels if (name := base_name(kernel))]

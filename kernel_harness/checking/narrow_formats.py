@@ -22,11 +22,11 @@ _COMMENT = re.compile(r"//.*|#(?!\s*(?:define|include|if|pragma)).*")
 
 
 def advised(check: Check, source: str) -> Check:
-    """Returns the check with advice, if its status is REDUCED_PRECISION. `source` is the text of the candidate's file.
+    """Returns the check with advice if its status is REDUCED_PRECISION and it has no advice; otherwise unchanged.
 
-    The advice names the first line that names a number format narrower than float32, or that uses one without a name as
-    Triton's `dot` does, except in a comment. Without such a line, it says that a wrong formula may cause an error of
-    this size.
+    `source` is the text of the candidate's file. The advice names the first line that, outside a comment, names a
+    number format narrower than float32 or calls Triton's `dot` without `input_precision`. If there is no such line, the
+    advice says that a wrong formula may cause an error of this size.
     """
     if check.status is not Status.REDUCED_PRECISION or check.advice:
         return check

@@ -87,7 +87,7 @@ def first_mismatches(wrong: Wrong, limit: int = 5) -> tuple[Mismatch, ...]:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A description of the wrong elements as one sentence, and advice on where to look for the mistake in the kernel.
+    """A text about the wrong elements or the mistake that causes them, and advice on where to look in the kernel.
 
     Both texts are empty if the wrong elements form no known pattern.
     """
@@ -116,7 +116,10 @@ def describe(wrong: Wrong) -> Pattern:
 
 
 def rearranged(wrong: Wrong) -> bool:
-    """Returns whether the right values are in the wrong places, as far as the pattern is known."""
+    """Returns whether a recogniser finds the right values in the wrong places.
+
+    Returns False if the output has more than MOST_DESCRIBED elements.
+    """
     return wrong.mask.numel() <= MOST_DESCRIBED and _first(_ARRANGEMENTS, wrong) is not None
 
 
@@ -264,7 +267,7 @@ def _last_lines(wrong: Wrong) -> str | None:
 
 
 def _tail_frame(wrong: Wrong) -> str | None:
-    """Recognises that the last rows and the last columns of a matrix are wrong and all other elements are right."""
+    """Recognises that the last rows and the last columns of each matrix are wrong and all other elements are right."""
     if wrong.mask.ndim < 2:
         return None
     flat = wrong.mask.reshape(-1, *wrong.mask.shape[-2:]).any(dim=0)
@@ -344,6 +347,8 @@ def _filled(wrong: Wrong, explained: torch.Tensor) -> bool:
     """Returns whether a region of the output counts as wrong as a whole.
 
     `explained` is the part of `Wrong.explained` in that region: True at elements that are wrong, or zero as expected.
+    At least 95% of it must be True. The output must have at least MIN_WRONG wrong elements, and at least a fifth as
+    many as the region has elements.
     """
     if wrong.count < MIN_WRONG or wrong.count < 0.2 * explained.numel():
         return False

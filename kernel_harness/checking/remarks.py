@@ -19,8 +19,9 @@ def on(source: str, launches: int | None, own_share: float | None, *, emulated: 
     """Returns the remarks on a candidate: a library does the work, or torch.compile runs with another backend.
 
     `source` is the text of the candidate's file. `launches` is the number of the candidate's own kernels that one call
-    launches, and `own_share` the share of the work that these kernels do, from 0 to 1: of the time on a GPU, or of the
-    output on the emulated device, which `emulated` says. Each is None if unknown.
+    launches. `own_share` is the share of the work that these kernels do, from 0 to 1; a library may do the work if it
+    is below LEAST_SHARE. With `emulated`, it is the share of the output's elements, otherwise of the time on a GPU.
+    `launches` and `own_share` are None if unknown.
     """
     found = []
     if launches == 0:
@@ -43,5 +44,5 @@ def _little_work(own_share: float, emulated: bool) -> str:
 
 
 def _first_line(pattern: str, lines: Sequence[str]) -> int | None:
-    """Returns the number of the first line that matches, counted from 1."""
+    """Returns the number, from 1, of the first line that contains the regular expression; None if no line does."""
     return next((i for i, line in enumerate(lines, 1) if re.search(pattern, line)), None)

@@ -42,8 +42,8 @@ class Source:
 class Replay:
     """The reference at one case, in float64. Its weights are those of the float32 reference.
 
-    `sources` are its floating-point inputs and parameters with at least one dimension. They stay as they are: `outputs`
-    takes the tensors that replace some of them in one run.
+    `sources` are its floating-point inputs and parameters with at least one dimension. `outputs` can replace some of
+    them for one run; it restores them afterwards.
     """
 
     def __init__(self, problem: Problem, packed: Packed, device: str) -> None:
@@ -87,7 +87,7 @@ class Replay:
         return [formula for formula in formulas if formula.functions & run.called]
 
     def affords(self, runs: int) -> bool:
-        """Returns whether so many further runs would end within LONGEST_S, if each takes as long as those so far."""
+        """Returns whether `runs` further runs, as long as those so far on average, would end within LONGEST_S."""
         return self._spent_s() * (1 + runs / max(1, self._runs)) <= LONGEST_S
 
     def _spent_s(self) -> float:
@@ -105,7 +105,10 @@ class Replay:
 
 
 def _names(model: Any, arguments: Any, inputs: Sequence[torch.Tensor]) -> list[str]:
-    """Returns the name of each input in messages, such as "input 1 (A)", where A is the parameter of `forward`."""
+    """Returns the name of each input in messages, such as "input 1 (A)", where A is its parameter of `forward`.
+
+    An input that is not itself an argument, such as a tensor in a list, has only its number.
+    """
     parameters = list(inspect.signature(model.forward).parameters.values())
     positional = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     known = {id(a): f" ({n})" for n, a in zip(positional, arguments, strict=False) if isinstance(a, torch.Tensor)}

@@ -25,10 +25,10 @@ _Guess = Callable[[Expectation, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 def remark(reference: Reference, cases: Sequence[Case]) -> str:
     """Returns a remark on wrong answers that the checks of a problem accept; an empty text if there is none to make.
 
-    The function gives three wrong answers to the checks at the timed shape: zeros, the answer to other inputs, and a
-    constant, the mean of the answer to other inputs. The remark names each wrong answer that passes all of these
-    checks, or fails by little. It also says if the reference's outputs differ much from its outputs in float64. Raises
-    torch.OutOfMemoryError if the device has too little memory for the answers.
+    The function gives three wrong answers to the checks of each distribution at the timed shape: zeros, the answer to
+    other inputs, and a constant, the mean of the answer to other inputs. The remark names each wrong answer that passes
+    all of these checks after its errors were divided by _MARGIN. It also says if the reference's relative error against
+    float64 is above WRONG_NORM. Raises torch.OutOfMemoryError if the device has too little memory for the answers.
     """
     timed = [case for case in cases if case.timed_shape and not case.random_parameters]
     timed = [case for case in timed if not case.optional or reference.works(case)]
@@ -60,7 +60,7 @@ def _passing_in(case: Case, reference: Reference, guesses: Mapping[str, _Guess])
 
 
 def _accepted(outputs: Sequence[torch.Tensor], expectation: Expectation) -> bool:
-    """Returns whether the checks accept wrong outputs whose errors are divided by _MARGIN."""
+    """Returns whether the checks accept wrong outputs after their errors (not of integers) were divided by _MARGIN."""
     if [o.shape for o in outputs] == [e.shape for e in expectation.expected]:
         outputs = [_nearer(*pair) for pair in zip(outputs, expectation.expected, strict=True)]
     return status(outputs, expectation) is Status.PASSED
@@ -89,7 +89,7 @@ def _means(expectation: Expectation, others: Sequence[torch.Tensor]) -> Sequence
 
 
 def _mean(tensor: torch.Tensor, device: torch.device) -> complex | float:
-    """Returns the mean of the tensor's finite elements, rounded for integers and booleans. Computes it on `device`."""
+    """Returns the mean of the finite elements (0 for none), computed on `device`, rounded for integers and booleans."""
     count, total = 0, torch.zeros((), dtype=torch.complex128)
     for piece in tensor.reshape(-1).split(_PIECE):
         for part in chunks(piece.to(device)):

@@ -1,7 +1,8 @@
 """Finds how often a wrong output counts each term of the sum over one dimension of an input or a parameter.
 
-Let c_k be the reference's answer if only index k of the dimension is kept, less the answer if none is. Where the right
-answer is the sum of all c_k, the weights w_k of a wrong output, the sum of all w_k * c_k, are found by least squares.
+Let r be the reference's answer if that input or parameter is zero, and c_k the answer if only index k of the dimension
+is kept, less r. Where the right answer is r plus the sum of all c_k, a wrong output may be r plus the sum of all w_k *
+c_k. The weights w_k are found by least squares.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class _Sum:
     """The terms of a sum over one dimension of a source: an input or a parameter of the reference.
 
     `source` is the index of the source in `Replay.sources`, and `axis` is the dimension. `terms` has the shape (indices
-    of the dimension, elements of all outputs): a row is what one index adds to the outputs. `rest` is the part of the
-    right answer to which no index adds, such as a bias, flat. Both are in float64.
+    of the dimension, elements of all outputs): a row is what one index adds to the outputs. `rest` is the answer with
+    zeros in place of the source, such as a bias, with the shape (elements of all outputs). Both are in float64.
     """
 
     source: int
@@ -49,10 +50,11 @@ class _Sum:
 
 
 def mistakes(replay: Replay, outputs: Sequence[torch.Tensor]) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
-    """Yields each sum that `outputs` may count wrongly: its description, and the outputs in float64 with this mistake.
+    """Yields, for each sum that `outputs` may count wrongly, its Pattern and the reference's outputs with this mistake.
 
-    The terms of the sum are counted a whole number of times, which is the same in all elements that are wrong. The
-    caller compares the yielded outputs with the candidate's. Raises TimeoutError as `Replay.outputs` does.
+    The yielded outputs are in float64. The terms of the sum are counted a whole number of times, which is the same in
+    all elements that are wrong. The caller compares the yielded outputs with the candidate's. Raises TimeoutError as
+    `Replay.outputs` does.
     """
     right = replay.outputs()
     flat, got, tried = _flat(right), _flat(outputs), list[_Sum]()
@@ -74,9 +76,10 @@ def _flat(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _sum(replay: Replay, source: int, axis: int, right: torch.Tensor, tried: Sequence[_Sum]) -> _Sum | None:
-    """Returns the sum over one dimension of a source; None if the right answer is no such sum.
+    """Returns the sum over one dimension of a source; None if the right answer, which is `right`, is no such sum.
 
-    Also returns None if the sum is too large, or if it seems to be one of those in `tried`.
+    Also returns None if the dimension has fewer than 2 or more than MOST_INDICES indices, if the terms have more than
+    MOST_TERMS elements, if an element depends on too few indices (LEAST_SHARE), or if the sum seems to be in `tried`.
     """
     size = replay.sources[source].tensor.shape[axis]
     if not 2 <= size <= MOST_INDICES or size * len(right) > MOST_TERMS:
@@ -118,9 +121,10 @@ def _nonzero(terms: torch.Tensor) -> torch.Tensor:
 
 
 def _weights(found: _Sum, got: torch.Tensor, right: torch.Tensor) -> list[int] | None:
-    """Returns how often the wrong elements count each term, in whole numbers, or None if that is not determined.
+    """Returns how often the wrong elements count each term: the weights by least squares, rounded to whole numbers.
 
-    Also returns None if all weights are equal, because a factor then explains the output.
+    Returns None if too few elements are wrong or the weights are not determined. Also returns None if all weights are
+    equal, because a factor then explains the output. `got` and `right` are flat.
     """
     one_term = found.terms.abs().mean(dim=0)
     wrong = ((got - right).abs() > 0.1 * one_term).nonzero()[:, 0].cpu()

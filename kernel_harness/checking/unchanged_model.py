@@ -22,7 +22,8 @@ class UnchangedModel:
     """The model of the last call, if that call left it as it was.
 
     A constructor draws each weight anew, which takes 0.5 s for 100 million weights, and a check needs several calls. A
-    model of more than MOST_BYTES is not kept.
+    model of more than MOST_BYTES is not kept, nor one that holds a value that cannot be compared. `was_changed` says
+    whether the last call changed the model; it is False if that cannot be compared.
     """
 
     def __init__(self) -> None:

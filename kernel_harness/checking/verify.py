@@ -89,18 +89,19 @@ _Limits = Callable[["_Answer", int], Iterator[Limit]]
 class Expectation:
     """The right answer of one case, with the tolerances. Each field that is a tuple holds one tensor for each output.
 
-    `distribution`: "own" (the problem's own inputs), "integers" (small integers, whose exact answer the output's format
-    can represent) or the name of another distribution. `expected`: the reference's outputs. `oracle`: the reference's
-    outputs in float64; None if they cannot be computed, and then `oracle_missing` is the reason. `scale`: the magnitude
-    with which the rounding error of each element is compared; it must broadcast to the output. If `scale` is None, the
-    magnitude is the sum of the element's absolute value and the RMS of the oracle. `zero_mean`: the inputs have zero
-    mean. Terms of an output then cancel, so its relative error shows the precision, and an element near zero can fail a
-    plain allclose. `allowed_precision`: the coarsest format in which a candidate may compute; None allows only the
-    output's own format. `rounded`: computes the oracle for rounded inputs and weights, or returns None if that is not
-    possible; None stands for a function that always returns None.
+    `case`: the name of the case in messages. `distribution`: "own" (the problem's own inputs), "integers" (small
+    integers, whose exact answer the output's format can represent) or the name of another distribution. `expected`: the
+    reference's outputs. `oracle`: the reference's outputs in float64; None if they cannot be computed, and then
+    `oracle_missing` is the reason. `scale`: the magnitude with which the rounding error of each element is compared; it
+    must broadcast to the output. If `scale` is None, the magnitude is the sum of the element's absolute value and the
+    RMS of the oracle. `zero_mean`: the inputs have zero mean. Terms of an output then cancel, so its relative error
+    shows the precision, and an element near zero can fail a plain allclose. `allowed_precision`: the coarsest format in
+    which a candidate may compute; None allows only the output's own format. `rounded`: a function that computes the
+    oracle for inputs and weights after a Change, such as a rounding; it returns None if that is not possible. A None in
+    its place stands for a function that always returns None.
 
     Raises ValueError if there is a reason `oracle_missing` although there is an oracle, if the oracle's shapes are not
-    the reference's, or if a scale does not broadcast to its output.
+    the reference's, if there are more or fewer scales than outputs, or if a scale does not broadcast to its output.
     """
 
     case: str
@@ -133,13 +134,14 @@ class Expectation:
 class Check:
     """The verdict on one case.
 
-    The errors are measured against the oracle (the reference's outputs in float64), or against the reference if there
-    is no oracle. `detail` describes the failure, and `advice` suggests what to look for in the kernel. `precision` is
-    the coarsest number format that the outputs show; None if it was not measured, because of too few output elements,
-    a missing oracle, or wrong values. Inputs without zero mean can show only a format coarser than the output's own.
-    `error_map` is None if no element is known to be wrong. `shape` (the values of the size constants) and
-    `distribution` are those of the case. `unchecked` is the check that was skipped and the reason; empty if no check
-    was skipped.
+    `max_abs_error` and `relative_error` (in the Frobenius norm) are the largest of all outputs; None if not measured.
+    They are measured against the oracle (the reference's outputs in float64), or against the reference if there is no
+    oracle. `detail` describes the failure, and `advice` suggests what to look for in the kernel. `precision` is the
+    coarsest number format that the outputs show; None if it was not measured, because of too few output elements, a
+    missing oracle, or wrong values. Inputs without zero mean can show only a format coarser than the output's own.
+    `first_mismatches` and `error_map` show the wrong elements of one output; they are empty and None if no element is
+    known to be wrong. `shape` (the values of the size constants) and `distribution` are those of the case. `unchecked`
+    is the check that was skipped and the reason; empty if no check was skipped.
     """
 
     case: str
@@ -197,8 +199,9 @@ def same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], toleranc
     """Compares the outputs of two calls with equal inputs. Returns a Check: PASSED or NONDETERMINISTIC.
 
     An honest kernel may add numbers in another order in each call, so the last bits may differ. Near zero such a
-    difference exceeds any relative tolerance. The tolerance is therefore increased by a share of the output's RMS. NaN,
-    +Inf and -Inf must be in the same elements.
+    difference exceeds any relative tolerance. The tolerance is therefore increased by a share of the output's RMS.
+    Shapes and dtypes must be equal, and NaN, +Inf and -Inf must be in the same elements. `case` is the text for the
+    case in messages.
     """
     answer = _Answer(tuple(second), Expectation(case, "repeat", tuple(first), None, None, tolerance))
     failure = _structure(answer) or _finite_mask(answer, _repeat_limits) or _elements(answer, _repeat_limits)
@@ -212,7 +215,10 @@ def same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], toleranc
 
 
 def unchanged(before: torch.Tensor | bytes, after: torch.Tensor | bytes) -> bool:
-    """Returns whether all bytes of the two values are equal, including the payloads of NaN and the signs of zeros."""
+    """Returns whether two values are equal in all bytes, NaN payloads and signs of zeros included.
+
+    Tensors must also have equal shapes and dtypes.
+    """
     if isinstance(before, bytes) or isinstance(after, bytes):
         return before == after
     if before.shape != after.shape or before.dtype != after.dtype:
@@ -224,9 +230,10 @@ def unchanged(before: torch.Tensor | bytes, after: torch.Tensor | bytes) -> bool
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why one of the checks that `verify` makes has failed. The status is that of the resulting Check.
+    """Why one of the checks that `verify` makes has failed. The status is that of the Check; PASSED is no failure.
 
-    `wrong` is the index of an output and the mask of its wrong elements, which `_described` describes in `detail`.
+    `wrong` is the index of an output and the mask of its wrong elements, which `_described` describes in `detail`. It
+    is None for a wrong structure or number format.
     """
 
     status: Status
@@ -272,9 +279,11 @@ class _Answer:
 
     @property
     def precision(self) -> Precision | None:
-        """Returns the coarsest number format that the outputs show, judged by the size of their errors.
+        """Returns the coarsest number format that the outputs show.
 
-        Returns None if no output can show its format, or if the error of an output is larger than any format causes.
+        For inputs with zero mean, the size of the errors shows the format; otherwise, a rounding of the inputs does
+        (`traces`). Returns None if no output can show its format, or if the error of an output is larger than any
+        format causes.
         """
         classes = [self.shown(i) for i in range(len(self.outputs)) if self.shows_precision(i)]
         classes += [trace.rounding.precision for trace in self.traces if trace is not None]
@@ -299,7 +308,7 @@ class _Answer:
     def applied(self, i: int) -> Precision:
         """Returns the number format whose tolerance applies to output i: the format that the size of its error shows.
 
-        If the error cannot show a format, returns the coarsest allowed format.
+        If the error cannot show a format, or no format causes so large an error, returns the coarsest allowed format.
         """
         shown = self.shown(i) if self.shows_precision(i) else None
         return shown or self.allowed(i)
@@ -318,14 +327,19 @@ class _Answer:
         return bool(self.outputs[i].numel() >= MIN_PRECISION_NUMEL and self.errors[i].rms > 0)
 
     def is_noise(self, i: int) -> bool:
-        """Returns whether the reference's error is so large that output i may be all rounding error."""
+        """Returns whether output i may be all rounding error.
+
+        That is so if the RMS of the right answer is at most NEARNESS times the RMS of the reference's error.
+        """
         errors = self.errors[i]
         return errors.reference_error_rms > 0 and errors.rms <= NEARNESS * errors.reference_error_rms
 
     def shown(self, i: int) -> Precision | None:
         """Returns the finest format that explains the error of output i; None if no format causes so large an error.
 
-        The output's own format explains up to 32 times the reference's error, and always up to `largest_error`.
+        The error is relative, in the Frobenius norm. The output's own format explains up to 32 times the reference's
+        error, and always up to its `largest_error`, or that of float32 if that is smaller. A coarser format explains
+        any error below its `largest_error`.
         """
         errors, native = self.errors[i], self.native(i)
         own = min(native.largest_error, Precision.FLOAT32.largest_error)
@@ -338,7 +352,8 @@ class _Answer:
     def traces(self) -> tuple[Trace | None, ...]:
         """Returns, for each output, the rounding of the inputs that its error shows, or None.
 
-        Only float32 outputs for inputs without zero mean are examined. With zero mean, the size of the error suffices.
+        Only float32 outputs of at least MIN_PRECISION_NUMEL elements, for inputs without zero mean, are examined. With
+        zero mean, the size of the error suffices. Without an oracle or `Expectation.rounded`, no output is examined.
         """
         return tuple(map(self._trace, range(len(self.outputs))))
 
@@ -433,10 +448,12 @@ def _input_rounding(answer: _Answer) -> _Failure | None:
 
 
 def _error_norm(answer: _Answer) -> _Failure | None:
-    """Checks that no error's Frobenius norm is that of a wrong answer, even if each element is within its limit.
+    """Checks that the RMS of no output's error is that of a wrong answer, even if each element is within its limit.
 
-    The limit is WRONG_NORM, or NEARNESS times the reference's error if that is larger. A dtype that rounds more
-    coarsely than WRONG_NORM, and a tolerance that the problem file states, allow as much as they say.
+    The limit is a share of the right answer's RMS, or NEARNESS times the RMS of the reference's error if that is
+    larger. The share is WRONG_NORM, or the epsilon of the dtype if that is larger. A tolerance that the problem file
+    states allows at least as much as it allows an element as large as the RMS. An output that is all zeros, or may be
+    all rounding error (`is_noise`), is not checked.
     """
     tolerance = answer.expectation.tolerance
     for i in filter(answer.is_inexact, range(len(answer.outputs))):
@@ -458,9 +475,11 @@ _STEPS: tuple[Callable[[_Answer], _Failure | None], ...] = (
 def _own_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     """Yields the limits for output i with the problem's own inputs. An element is right if it meets one of the limits.
 
-    The first limit is allclose to the reference. The second is nearness to the oracle. For inputs with zero mean, the
-    third is the limit for other distributions (`_scaled_limit`): outputs can then be arbitrarily near zero, where an
-    honest float32 sum does not meet a relative tolerance.
+    The first limit is the tolerance around the reference's output. A default `atol` follows the magnitude of the output
+    (SCALE_SHARE, TYPICAL_SHARE), and `rtol` and `atol` are increased where a format coarser than the output's applies
+    (`applied`). The next limits are nearness to the oracle (`_nearness`). For inputs with zero mean, the last is the
+    limit for other distributions (`_scaled_limit`): outputs can then be arbitrarily near zero, where an honest float32
+    sum does not meet a relative tolerance. Outputs of integers or booleans have other limits (`_exact_limits`).
     """
     expectation, tolerance = answer.expectation, answer.expectation.tolerance
     if not answer.is_inexact(i):
@@ -482,8 +501,10 @@ def _own_limits(answer: _Answer, i: int) -> Iterator[Limit]:
 def _other_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     """Yields the limits for output i with other inputs than the problem's own: `_scaled_limit` and `_nearness`.
 
-    An element is right if it meets one of the limits. For the distribution "integers", the output must equal the oracle
-    (the reference's output in float64) if the reference itself does.
+    An element is right if it meets one of the limits. An output that may be all rounding error (`is_noise`) has also
+    the tolerance around the reference's output as a limit. For the distribution "integers", the output must equal the
+    oracle (the reference's output in float64) if the reference itself does, unless a coarser format applies
+    (`applied`). Outputs of integers or booleans have other limits (`_exact_limits`).
     """
     expectation = answer.expectation
     if not answer.is_inexact(i):
@@ -503,7 +524,8 @@ def _exact_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     """Yields the limits for an output of integers or booleans: each element must equal the reference's.
 
     If the output follows from rounded numbers, as the index of a maximum does, the last bits decide a few elements. If
-    only a few elements differ, each of them may instead equal the oracle's, or an oracle's for slightly changed inputs.
+    at most UNDECIDED_SHARE of the elements differ, each of them may instead equal the oracle's, or an oracle's for
+    slightly changed inputs. That needs the function `Expectation.rounded`.
     """
     expected, rounded = answer.expectation.expected[i], answer.expectation.rounded
     yield Limit(expected)
@@ -550,7 +572,8 @@ def _nearness(answer: _Answer, i: int) -> Iterator[Limit]:
 def _repeat_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     """Yields the limit for a second call with equal inputs: the problem's tolerance around the first answer.
 
-    The tolerance is increased by `rtol` times the RMS of the first answer, for elements near zero.
+    The tolerance is increased by `rtol` times the RMS of the first answer, for elements near zero. Integers and
+    booleans must be equal.
     """
     tolerance = answer.expectation.tolerance if answer.is_inexact(i) else EXACT
     yield Limit(answer.truths[i], tolerance.rtol, tolerance.atol, tolerance.rtol, answer.errors[i].rms)
@@ -559,9 +582,10 @@ def _repeat_limits(answer: _Answer, i: int) -> Iterator[Limit]:
 def _scaled_limit(answer: _Answer, i: int, precision: Precision) -> Limit:
     """Returns the limit for the errors of output i if a candidate computes in the number format `precision`.
 
-    The limit is 1e-4 times the magnitude that `Expectation.scale` gives for the element. Without such a magnitude, it
-    is 1e-4 times the sum of the output's RMS and the element. A format that is coarser than 1e-4 adds the rounding of
-    two inputs, relative to that magnitude. Every format adds the rounding of the output.
+    The limit is f * magnitude + e * |truth|. The magnitude is that of `Expectation.scale`. f is 1e-4. If the epsilon of
+    `precision` is at least 1e-4, f is 1e-4 + 2 * epsilon, for the rounding of two inputs. e is the larger of this
+    epsilon and that of the output's dtype, for the rounding of the output. The truth is the right answer. Without
+    `Expectation.scale`, the magnitude is its RMS, and e is at least 1e-4.
     """
     finfo = torch.finfo(answer.outputs[i].dtype)
     factor = ELEMENT_LIMIT if precision.epsilon < ELEMENT_LIMIT else ELEMENT_LIMIT + 2 * precision.epsilon
@@ -572,7 +596,7 @@ def _scaled_limit(answer: _Answer, i: int, precision: Precision) -> Limit:
 
 
 def _elements(answer: _Answer, limits: _Limits) -> _Failure | None:
-    """Checks every element of every output. Returns a description of the first output with a wrong element, or None.
+    """Checks every element of every output. Returns a _Failure for the first output with a wrong element, or None.
 
     An element is wrong if it exceeds every limit that `limits` yields for its output, and the reference has no errors
     like it (`_is_tail`).
@@ -590,8 +614,10 @@ def _is_tail(answer: _Answer, i: int, limits: _Limits, wrong: torch.Tensor) -> b
     GroupNorm over two numbers that are nearly equal multiplies their rounding errors by any factor, so a few elements
     of each float32 computation are far from the oracle, and they need not be the same ones. With such a tail of errors
     that falls as 1/x, the reference has four times as many elements beyond TAIL of the limits as beyond the limits. So
-    a candidate may have half as many, with errors of at most NEARNESS times the reference's largest. Elements that are
-    larger than LARGE times the median and than those at `wrong` do not count, because their errors are larger too.
+    a candidate may have half as many elements beyond the limits as the reference has beyond TAIL of the limits, with
+    errors of at most NEARNESS times the largest of these. The reference's elements that are larger than LARGE times the
+    median and than those at `wrong` do not count, because their errors are larger too. Returns False without an oracle,
+    and unless the output has only finite floating-point or complex numbers.
     """
     got, want = answer.pair(i)
     if not answer.is_inexact(i) or answer.expectation.oracle is None or not all_finite(got):
