@@ -46,8 +46,8 @@ class Sentinel(torch.nn.Module):
 def reference_source(problem: Problem, compile_mode: str | None = None) -> ModelSource:
     """Returns the source of the problem's reference model.
 
-    A worker process executes the source, and compiles the model in the mode `compile_mode` of torch.compile. If it is
-    None, the model runs eagerly.
+    A worker process executes the source, and compiles the model in the mode `compile_mode` of torch.compile. If
+    `compile_mode` is None, the model runs eagerly.
     """
     return ModelSource(str(problem.path), problem.text, "Model", compile_mode)
 
@@ -56,8 +56,8 @@ def companions(problem: Problem, baseline: str, *, compiled: bool) -> dict[str, 
     """Returns the sources of the arms that are timed but not judged, by the name of the arm.
 
     The arms are the baseline "torch" (the reference model, run eagerly), the sentinel, and arms of torch.compile. Of
-    these, the arm named `baseline` is always included, and the one named "torch.compile" if `compiled` is True and
-    triton is installed.
+    the last, the one with the name `baseline` is included, and the one named "torch.compile" if `compiled` is True and
+    triton is installed. The name of a candidate as `baseline` adds no arm.
     """
     found = {BASELINE: reference_source(problem), SENTINEL: ModelSource("sentinel.py", _SENTINEL, "Sentinel")}
     for name, mode in COMPILED.items():

@@ -45,8 +45,8 @@ class Patience:
     The launch gap is the time in which the device waits for the host to enqueue the call. The hold hides it: the call
     is enqueued before its inputs are there. A call that was not yet enqueued when the hold ended is exposed. But an arm
     that synchronizes with the device itself is exposed however long the hold is. If calls are exposed too often, the
-    hold gets shorter, and then `waits` is set: the launch gap is part of the arm's time. So an arm can reject only a
-    few rounds.
+    hold gets shorter, and then `waits` is set. From then on the launch gap is part of the arm's time, and no round is
+    rejected because of it. So an arm causes the rejection of a few rounds at most.
     """
 
     hold_s: float = MOST_HOLD_S
@@ -64,12 +64,12 @@ class Patience:
 
 
 def unseen_by_device(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> Interval | None:
-    """Returns the time in ms that only the judge's clock sees around an arm's calls, minus that of the baseline.
+    """Returns the time in ms that only the judge's clock measures around an arm's calls, minus that of the baseline.
 
     For each call, this time is the judge's bracket minus the device's time. The difference between arm and baseline is
     taken in each round; the result is the interval of its median. The time to move outputs is in the brackets of both
     arms and cancels. If `on_host`, the arm's worker awaits the inputs on the host, and the arm is compared with a call
-    of the baseline that does so, too. Returns None if no counted round has the brackets of both.
+    of "torch" that does so, too (`Round.around_on_host_ms`). Returns None if no counted round has both times.
     """
     differences = _differences_ms(rounds, arm, baseline, on_host)
     return interval_of(np.array(differences, dtype=np.float64)) if differences else None
@@ -84,9 +84,9 @@ def _differences_ms(rounds: Sequence[Round], arm: str, baseline: str, on_host: b
 
 
 def _until_done_ms(r: Round, arm: str, baseline: str) -> float | None:
-    """Returns what the judge sees beyond the baseline's call until the device says that the arm's call is done.
+    """Returns `done_ms` minus the device's time of the arm's call, less this difference of the baseline's call, in ms.
 
-    Returns None if one of the two is not known.
+    Returns None if the round lacks `done_ms` of one of the two.
     """
     if not {arm, baseline} <= r.done_ms.keys():
         return None
@@ -94,7 +94,10 @@ def _until_done_ms(r: Round, arm: str, baseline: str) -> float | None:
 
 
 def _around_ms(r: Round, baseline: str, on_host: bool) -> float | None:
-    """Returns what the judge's clock shows beyond the device's for the baseline's call; None if it is not known."""
+    """Returns the bracket minus the device's time of the baseline's call, in ms; None if it is not known.
+
+    If `on_host`, the call is the additional one whose worker awaits the inputs on the host.
+    """
     if on_host:
         return r.around_on_host_ms
     return r.brackets_ms[baseline] - r.samples_ms[baseline] if baseline in r.brackets_ms else None
@@ -103,11 +106,11 @@ def _around_ms(r: Round, baseline: str, on_host: bool) -> float | None:
 def resolution_ms(
     rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False, least_ms: float = RESOLUTION_MS
 ) -> float:
-    """Returns the smallest difference in ms between the clocks that is no honest arm's, as far as was measured.
+    """Returns the largest difference in ms between the clocks that an honest arm may have, as far as was measured.
 
-    It is at least `least_ms`, and larger for an arm whose worker awaits the inputs on the host (`on_host`), for a long
-    call, and for one that works in several streams. The latter is seen from the time in which the judge could write the
-    inputs (`SLICE_MS`).
+    It is at least `least_ms`. It is larger for an arm whose worker awaits the inputs on the host (`on_host`), for a
+    long call or a long time around the baseline's call, and for calls in several streams. The last are recognised by
+    the time that the judge needs to write their inputs (`SLICE_MS`).
     """
     around = [r.brackets_ms[baseline] - r.samples_ms[baseline] for r in rounds if baseline in r.brackets_ms]
     call_ms = float(np.median([r.brackets_ms[arm] for r in rounds if arm in r.brackets_ms] or [0.0]))
@@ -118,13 +121,14 @@ def resolution_ms(
 
 
 def counted_ms(bracket_ms: float, fill_ms: float, baseline_fill_ms: float) -> float:
-    """Returns the time of a call by the judge's clock.
+    """Returns the time of a call by the judge's clock, in ms.
 
     `bracket_ms` begins when the inputs are there, `fill_ms` is the time in which they were written, and
     `baseline_fill_ms` the time in which the same inputs were written for the baseline. While the judge writes them no
     other process runs on the device, so the time for it is no time for work. But if the device went back to the
-    candidate in between, as it can for inputs of gigabytes, the candidate could work on the first of them. Then the
-    excess over the baseline's time counts, less the one turn of SLICE_MS for which the judge may have to wait.
+    candidate in between, as it can for inputs of gigabytes, the candidate could work on the inputs written first. So
+    the excess of `fill_ms` over the baseline's time is added, less the one turn of SLICE_MS for which the judge may
+    have to wait.
     """
     return bracket_ms + max(0.0, fill_ms - baseline_fill_ms - SLICE_MS)
 
@@ -150,15 +154,16 @@ def bounded_by_judge(
 ) -> tuple[Round, ...]:
     """Returns the rounds, with the judge's times in place of device times that are certainly too short.
 
-    Only the arms in `judged` are corrected. The other arms hold no candidate, so their device times can be trusted. The
-    device times of an arm are certainly too short if the lower bound of `unseen_by_device` exceeds `resolution_ms`. In
-    too few rounds for a bound, all differences must exceed it, and FEW_ROUNDS_MS. The device cannot time the arms in
-    `always`. The judge's time of a call is the bracket of the call minus an overhead. The overhead is the bracket of
-    the baseline's call in the same round, minus the device time of that call. The workers of the arms in `on_host`
-    await the inputs on the host, and so does that call of the baseline.
-
-    The time until the device says that a call is done is compared in the same way, except for the arms in `on_host`. It
-    is known better, but a worker can forge it. So the longer of the two times counts.
+    Only the arms in `judged` and `always` are corrected. Other arms hold no candidate, so their device times can be
+    trusted. The device times of an arm in `judged` are certainly too short if the lower bound of `unseen_by_device`
+    exceeds `resolution_ms`. In too few rounds for a bound, all differences must exceed it, and FEW_ROUNDS_MS. The
+    device cannot time the arms in `always`, so they are always corrected. The judge's time of a call is the bracket of
+    the call minus an overhead: the bracket of the baseline's call in the same round, minus the device time of that
+    call; 0 if unknown. The workers of the arms in `on_host` await the inputs on the host, and so does that call of the
+    baseline.
+    The time until the device says that a call is done (`Round.done_ms`) is compared in the same way, except for the
+    arms in `on_host`. It is known better, but a worker can forge it. In each round, the longest of an arm's times
+    counts. If no round has a bracket of the baseline, the rounds are returned as they are.
     """
     if not any(baseline in r.brackets_ms for r in rounds):
         return tuple(rounds)
@@ -192,7 +197,10 @@ def _is_done_later(rounds: Sequence[Round], arm: str, baseline: str) -> bool:
 
 
 def _exceeds(differences_ms: Sequence[float], least_ms: float) -> bool:
-    """Returns whether the median of the differences certainly exceeds `least_ms`, or all of a few by far."""
+    """Returns whether the lower bound of the median of the differences exceeds `least_ms`.
+
+    With too few differences for a bound, all must exceed `least_ms` and FEW_ROUNDS_MS. Without any, returns False.
+    """
     if not differences_ms:
         return False
     low = interval_of(np.array(differences_ms, dtype=np.float64)).low

@@ -26,8 +26,9 @@ class DrawnInputs:
 def distributions(others: Sequence[str], rng: random.Random) -> Iterator[str]:
     """Yields the distribution of the inputs of each timed round, without end.
 
-    One round of each OTHERS_EVERY, at a random position, has one of the distributions `others`, all others have the
-    problem's own. A candidate then cannot tell from the values that a call is not timed.
+    One round of each OTHERS_EVERY rounds, at a random position, has one of the distributions in `others`. The other
+    rounds have the problem's own distribution, and so have all if `others` is empty. A candidate then cannot tell from
+    the values that a call is not timed.
     """
     while True:
         block = [OWN] * OTHERS_EVERY

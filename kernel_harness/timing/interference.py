@@ -89,11 +89,11 @@ class Evidence:
 
 @phase("interference")
 def convict(cohort: Cohort, reference: Reference, start: Start, tell: Tell) -> bool:
-    """Finds the candidates of a timed cohort that leave work running, and sets their `fault` to CHEATED.
+    """Finds the candidates of a timed cohort that leave work running, and gives them a fault with the status CHEATED.
 
     Ends the worker processes in which the candidates were timed. Each suspect is then tried in new worker processes,
-    which `start` starts. Each new process is called as often as a timed process was. `tell` gets a text when a trial
-    begins.
+    which `start` starts. Each new process is called as often as a timed process was, or for _CALLING_S seconds if that
+    is less. `tell` gets a text when a trial begins.
     Returns whether a candidate was convicted; False on the emulated device, where nothing is done.
     """
     if cohort.device.emulated:
@@ -240,7 +240,7 @@ class _Bench:
         return math.nan
 
     def _typical_s(self, name: str) -> float:
-        """Returns the median time of an arm's calls in all rounds, in seconds by the judge's clock.
+        """Returns the median time of an arm's calls in all rounds, also of warm-up, in seconds by the judge's clock.
 
         Returns 0 if the arm was called in no round.
         """

@@ -32,7 +32,8 @@ class ArmMeasurements:
     the stream of their inputs, so its worker waits for them on the host, and only the judge's clock can time its calls.
     `warm_ms` holds the times of calls on a warm cache. `steady` holds the times of the call replayed as a CUDA graph,
     or the reason why the replay failed; None if it was not tried. `peak_bytes` is the largest use of device memory by a
-    call, None if unknown. `warm_ms`, `steady` and `peak_bytes` are for display and do not affect the rank.
+    call beyond its inputs, None if unknown. `warm_ms`, `steady` and `peak_bytes` are for display and do not affect the
+    rank.
     """
 
     name: str
@@ -90,9 +91,9 @@ class Measurements:
     def accepted(self) -> tuple[Round, ...]:
         """Returns all timed rounds, with rejected rounds marked and device times that are too short corrected.
 
-        A rejected round does not count in the statistics. A round is rejected if the sentinel was disturbed, or if the
-        baseline "torch" or the sentinel is missing. Device times of candidates that are certainly too short are
-        replaced by the judge's times (`clock.bounded_by_judge`).
+        A rejected round does not count in the statistics. A round is rejected if it was marked when it was timed, if
+        the sentinel was disturbed, or if the baseline "torch" or the sentinel is missing. Device times of candidates
+        that are certainly too short are replaced by the judge's times (`clock.bounded_by_judge`).
         """
         needed = self.arms.keys() & {BASELINE, SENTINEL}
         why = "torch or the sentinel failed"
@@ -103,16 +104,17 @@ class Measurements:
         return clock.bounded_by_judge(reject_rounds(rounds, SENTINEL), candidates, BASELINE, on_host, always)
 
     def told_by_device_ms(self, name: str) -> float | None:
-        """Returns the median time of an arm by the device's clock if the judge's times replace it, otherwise None."""
+        """Returns the median of an arm's device times in ms if `accepted` replaces some of them, otherwise None."""
         own = [r.samples_ms[name] for r in self.rounds if name in r.samples_ms]
         counted = [r.samples_ms[name] for r in self.accepted if name in r.samples_ms]
         return median(own) if own != counted else None
 
     def slower_on_other_inputs(self, name: str) -> float | None:
-        """Returns how many times as long a call of the arm takes on inputs that are not of the problem's own kind.
+        """Returns how many times as long a call of the arm takes on other distributions as on the problem's own inputs.
 
-        The times are relative to the baseline "torch". Returns None if they do not differ clearly, or if there are too
-        few rounds to say so.
+        The times are relative to the baseline "torch". Returns None unless the call is clearly longer on other
+        distributions: at least _DEPENDS times as long in the median, and longer than usual in each of at least
+        _LEAST_OTHERS rounds.
         """
         counted = [r for r in self.accepted if r.rejected is None and name in r.samples_ms]
         own, others = (

@@ -72,7 +72,7 @@ _ROOM = 3
 # a long call cannot be stopped meanwhile. A usual pause takes some milliseconds; on two cores with a load of 16 the
 # longest of 1,300 pauses of honest workers took 32 ms.
 SLOW_PAUSE_S, SLOW_PAUSES = 0.5, 3
-# A candidate fails after LATE_BUILDS timed calls that asked for a library which was not in the build cache. All workers
+# A candidate fails after LATE_BUILDS rounds in which it asked for a library that the build cache lacked. All workers
 # can read the cache, so one could build the answer of a round into a library, and another could look for it there.
 LATE_BUILDS = 3
 
@@ -90,7 +90,7 @@ class Arm:
     `trusted`: the arm is a baseline or the sentinel, so its process runs no candidate's code. `settled`: the arm's
     speedup is known precisely enough, so it takes part in no further round. `patience` is how long the judge waits for
     a call to be enqueued. `slow_pauses_s` holds the seconds of each slow pause, and `late_builds` is the number of
-    timed calls that built a new library. `ArmMeasurements` explains the other fields.
+    rounds in which the arm's calls built a new library. `ArmMeasurements` explains the other fields.
     """
 
     name: str
@@ -121,7 +121,8 @@ class Arm:
     def pause(self, asked_s: float) -> None:
         """Pauses the worker process after requests that took `asked_s` seconds.
 
-        If SLOW_PAUSES pauses of a candidate have been slow, the candidate gets a fault.
+        A pause is slow if it takes longer than `asked_s` and longer than SLOW_PAUSE_S. If SLOW_PAUSES pauses of a
+        candidate have been slow, the candidate gets a fault.
         """
         start = time.monotonic()
         self.subject.worker.pause()
@@ -190,8 +191,9 @@ def time_rounds(
 ) -> None:
     """Runs rounds and adds their measurements to `cohort`, until `stop` says that no further round is needed.
 
-    An arm that fails keeps its fault and takes part in no further round. `start` starts the new worker process when the
-    process of an arm is replaced during timing. `tell` gets a text at each step.
+    Warm-up rounds come first. An arm that fails keeps its fault and takes part in no further round. `start` starts the
+    new worker process when the process of an arm is replaced during timing. `tell` gets a text at each step. Raises
+    torch.OutOfMemoryError if the device has too little memory for inputs or the right answer.
     The inputs, and the order of the arms in each round, are drawn from the operating system's random source, not from
     the seed of the run. That seed is written to disk before the run ends, so a candidate that could read it could
     predict the inputs.
@@ -246,7 +248,8 @@ def _round(
 ) -> Round:
     """Times every arm that is neither settled nor failed, in a new random order. Returns the times as a Round.
 
-    All arms get the same new inputs. An arm is called once, or several times if its calls are short.
+    All arms get the same new inputs. An arm is called once, or several times on different inputs if its calls are
+    short. Outputs are audited (`_audit`). The Round has no time of an arm that failed in it.
 
     If `warm` is True, each arm is called once more right after its last call, when its inputs are still in the cache.
     """
@@ -286,9 +289,10 @@ def _round(
 
 
 def _has_short_calls(cohort: Cohort, arm: Arm) -> bool:
-    """Returns whether the arm's time in the last round was that of a short call.
+    """Returns whether the arm's time in the last round was below _FEW_CALLS_MS.
 
-    The first call of a model that is built anew for each call could cost a minute, so such a model has no short calls.
+    Returns False for an arm whose worker awaits the inputs on the host, and for a model that is built anew for each
+    call: its first call could take a minute.
     """
     before = cohort.rounds or cohort.warmup
     ms = before[-1].samples_ms.get(arm.name) if before else None
@@ -298,7 +302,7 @@ def _has_short_calls(cohort: Cohort, arm: Arm) -> bool:
 def _further_inputs(
     cohort: Cohort, running: Mapping[str, Arm], reference: Reference, drawn: DrawnInputs
 ) -> list[DrawnInputs]:
-    """Returns the inputs of the further calls of arms with short calls: none if no arm has short calls."""
+    """Returns the inputs of the further calls of arms with short calls: none if no arm has any, or under emulation."""
     if cohort.device.emulated or not any(_has_short_calls(cohort, arm) for arm in running.values()):
         return []
     count = min(_MANY_CALLS, _MANY_CALLS_BYTES // max(1, drawn.packed.size))
@@ -306,9 +310,10 @@ def _further_inputs(
 
 
 def _around_on_host_ms(cohort: Cohort, running: Mapping[str, Arm], drawn: DrawnInputs) -> float | None:
-    """Returns what the judge's clock shows beyond the device's for a call of "torch" that awaits inputs on the host.
+    """Returns the bracket minus the device's time, in ms, for a call of "torch" that awaits the inputs on the host.
 
-    Returns None if no arm of the round awaits its inputs on the host, or if the call fails.
+    Returns None if no arm of the round awaits its inputs on the host, if "torch" is not in the round, or if the call
+    fails.
     """
     torch_arm = running.get(BASELINE)
     if torch_arm is None or torch_arm.fault is not None or not any(arm.begins_on_host for arm in running.values()):
@@ -326,7 +331,8 @@ def _calls(
 ) -> list[Answer]:
     """Calls the arm once on each of the `sets` of inputs. Returns the answers in order, or none if the arm fails.
 
-    Only the answer to the inputs `kept` has its outputs.
+    Only the answer to the inputs `kept` has its outputs. If `warm`, the last call is repeated on a warm cache, and its
+    time is added to `Arm.warm_ms`.
     """
     made = []
     with asking(arm):
@@ -342,7 +348,7 @@ def _calls(
             made.append(answer if drawn is kept else replace(answer, outputs=()))
         arm.late_builds += arm.subject.new_libraries > built
         if arm.late_builds >= LATE_BUILDS:
-            why = f"{LATE_BUILDS} timed calls built new libraries. Build every library when the file is loaded."
+            why = f"calls in {LATE_BUILDS} rounds built new libraries. Build every library when the file is loaded."
             raise Fault(Status.RUNTIME_ERROR, why)
         if warm and (ms := arm.subject.warm().device_ms):
             arm.warm_ms.append(ms)
@@ -354,9 +360,10 @@ def _as_round(calls: Mapping[str, Sequence[Answer]], cohort: Cohort) -> Round:
     """Returns the Round with the times of the calls, for an arm with several calls their medians.
 
     A call is exposed if it was not yet enqueued when the hold ended: its time may contain the launch gap. Exposed calls
-    do not count. The round is rejected if more than half of the calls of an arm were exposed, unless they always are.
-    The time of a call is the one by the device's clock. The judge's time is used on the emulated device, and for a call
-    whose device time is missing or too short to be real.
+    do not count, unless more than half of the calls of an arm were exposed. Then they count, and the round is rejected,
+    but not for an arm that is always exposed (`Patience.waits`). The time of a call is the one by the device's clock.
+    The judge's time is used on the emulated device, and for a call whose device time is missing or too short to be
+    real.
     """
     exposed = {n: 2 * sum(answer.exposed for answer in made) > len(made) for n, made in calls.items()}
     counted = {n: [a for a in made if exposed[n] or not a.exposed] for n, made in calls.items()}
@@ -387,9 +394,10 @@ def _audit(
 ) -> None:
     """Compares outputs of candidates in one round with the right answer. A wrong output sets the `fault` of its arm.
 
+    If the wrong output may come from kernels that run too early (`_may_run_early`), `Arm.unordered` is set instead.
     `right` computes the right answer: the nesting of its outputs, and the Expectation of its tensors. An audit is one
     comparison with it. At first, and while audits have taken only a small share of the time, all outputs are compared;
-    otherwise a random share.
+    otherwise a random share. None is compared if the answer does not decide (`Reference.decides`).
     """
     emulated = cohort.device.emulated
     first = cohort.audits_s < AUDITED_S if emulated else len(cohort.rounds) < AUDITED_ROUNDS
@@ -415,7 +423,7 @@ def _may_run_early(cohort: Cohort, arm: Arm) -> bool:
 
     Kernels on a stream that does not wait for the stream of the inputs are not held back. Such a candidate is right if
     its inputs are there before the call, so its worker then waits for them on the host. The judge looks for such
-    candidates during warm-up only.
+    candidates on a GPU and during warm-up only.
     """
     return not cohort.device.emulated and not cohort.rounds and not arm.unordered
 
@@ -457,7 +465,7 @@ def _replace_processes(cohort: Cohort, reference: Reference, start: Start) -> No
 
 
 def _replay_short_calls(cohort: Cohort, reference: Reference) -> None:
-    """Replays the calls of arms with short calls as CUDA graphs, and stores the result in `Arm.steady`.
+    """Replays the calls of arms with a median time below _SHORT_MS as CUDA graphs. Stores the result in `Arm.steady`.
 
     The times are only displayed, so a call that cannot be replayed is not a fault of the arm. Does nothing on the
     emulated device.

@@ -43,15 +43,15 @@ MAX_REJECTED_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Round:
-    """The times of every arm (candidates, baselines, sentinel), and the order in which the arms were called.
+    """The times of the arms (candidates, baselines, sentinel) in one round, and the order in which they were called.
 
     `samples_ms` maps the name of each arm to the time of its call, or to the median time of its calls. `rejected` is
     the reason why the whole round does not count, None if it counts. `distribution` names the distribution of the
     round's inputs.
 
     `fills_ms`, `done_ms` and `brackets_ms` are durations by the judge's clock, medians for an arm with several calls.
-    They have only the arms whose sample is a time of the device's clock. `fills_ms` is the time to write the inputs of
-    a call. The two others begin at the end of this writing: `done_ms` ends when the worker or its device has reported
+    They contain only arms whose sample is a time of the device's clock. `fills_ms` is the time to write the inputs of a
+    call. The two others begin at the end of this writing: `done_ms` ends when the worker or its device has reported
     that the call is done, and `brackets_ms` when the judge has copied the outputs. If the writing took much longer than
     for the baseline's call, a part of it is added to the bracket (`clock.counted_ms`). `around_on_host_ms` is the
     judge's time minus the device's time for an additional call of "torch" whose worker awaits the inputs on the host;
@@ -140,8 +140,8 @@ class Timing:
 
     `samples_ms` holds the times in the rounds that count, `rejected` those in rejected rounds. `time` is the time of
     one call, in ms. `speedup` is the baseline's time divided by the arm's time, so a value above 1 means that the arm
-    is faster; None if there is no baseline. On a GPU `time` is consistent with `speedup`: `time.estimate` is the
-    baseline's time divided by `speedup.estimate`. An emulated `time` is the median of `samples_ms`.
+    is faster; None if there is no baseline. On a GPU `time.estimate` is the time of the baseline "torch" divided by the
+    arm's speedup over "torch", whatever the baseline of `speedup` is. An emulated `time` is the median of `samples_ms`.
     """
 
     samples_ms: tuple[float, ...]

@@ -27,9 +27,9 @@ ROUNDS_OF_A_PROCESS, MOST_PROCESSES = 8, 16
 class Stop:
     """The condition that ends the timing of a cohort.
 
-    Timing ends when the speedup of each candidate over `baseline` has a half width below `half_width` (relative), or
-    after `budget_s` seconds and `least_rounds` rounds. If `rounds` is not None, timing instead ends after exactly that
-    number of rounds.
+    Timing ends at a look (a number of rounds in LOOKS) if the speedup of each candidate over `baseline` has a half
+    width below `half_width` (relative), or if it is the last look. It also ends after `budget_s` seconds and
+    `least_rounds` rounds. If `rounds` is not None, timing instead ends after exactly that number of rounds.
     """
 
     budget_s: float
@@ -69,7 +69,10 @@ def warmed_up(measured: Measurements, spent: float, *, emulated: bool) -> bool:
 
 
 def done(measured: Measurements, stop: Stop, elapsed_s: float) -> bool:
-    """Returns whether the timing of a cohort ends. `elapsed_s` is the time since the first timed round began."""
+    """Returns whether the timing of a cohort ends: `stop` is met, or no candidate can be timed.
+
+    `elapsed_s` is the time since the first timed round began.
+    """
     if not measured.running:
         return True
     count = len(measured.rounds)
@@ -115,8 +118,9 @@ def _baseline(measured: Measurements, stop: Stop) -> str:
 def _needs_more_processes(measured: Measurements, stop: Stop) -> bool:
     """Returns whether "torch" and the candidates need further worker processes for the wanted precision.
 
-    Two processes with the same kernel differ in their times. Further processes are needed if this difference is too
-    large, compared with the median call of the fastest arm. Returns False after MOST_PROCESSES processes of each arm.
+    Two processes with the same kernel differ in their times. Further processes are needed if this difference, after
+    averaging over the processes so far, is more than _RESOLUTION_SHARE * `stop.half_width` times the median call of the
+    fastest arm. Returns False after MOST_PROCESSES processes of each arm.
     """
     shortest_ms = min(
         median([r.samples_ms[name] for r in measured.rounds if name in r.samples_ms] or [math.inf])
