@@ -1,1 +1,1 @@
-"""Suites: many candidates of many problems, judged by one evaluator process for each device, and figures over them."""
+"""Suites: many candidates of many problems, judged by several evaluator processes, and figures over the verdicts."""

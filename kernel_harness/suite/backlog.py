@@ -11,9 +11,9 @@ from kernel_harness.suite.collection import Task
 class Backlog:
     """The tasks of a suite that wait for an evaluator, and the tasks that get their verdict from another task.
 
-    Tasks with an equal key share one verdict: only the first of them waits for an evaluator, and is judged for all.
-    Each evaluator gets the tasks of one problem before those of another, so that baselines and answers are computed as
-    rarely as possible.
+    Tasks with an equal key (`entry.key`) share one verdict: only the first of them waits for an evaluator, and its
+    verdict counts for all. Each evaluator gets the tasks of one problem before those of another, so that baselines are
+    started and right answers computed as rarely as possible.
     """
 
     def __init__(self, tasks: Sequence[Task], keys: Mapping[tuple[str, str], str]) -> None:
@@ -37,10 +37,11 @@ class Backlog:
         return sum(map(len, self._pending.values()))
 
     def take(self, evaluator: int) -> Task | None:
-        """Removes and returns the next task for an evaluator; None if no task waits.
+        """Removes and returns the next task for the evaluator with the number `evaluator`; None if no task waits.
 
-        It is a task of the problem whose task the evaluator got last; else of the first problem that no evaluator
-        works on; else of the problem with most tasks.
+        An evaluator works on the problem of the task that it got last. If no task of this problem waits, it gets a task
+        of the first waiting problem that no evaluator works on. If there is no such problem, it gets a task of the
+        problem with the most waiting tasks.
         """
         waiting = {name: tasks for name, tasks in self._pending.items() if tasks}
         if not waiting:
@@ -55,7 +56,7 @@ class Backlog:
     def put_back(self, task: Task, *, last: bool = False) -> None:
         """Makes a task wait again that `take` returned: as the first of its problem, or as the last if `last`.
 
-        For several tasks of one evaluator, call it for the newest task first, so that they keep their order.
+        Several tasks keep their order if the one that was taken last is put back first.
         """
         pending = self._pending.setdefault(task.problem.name, deque())
         pending.append(task) if last else pending.appendleft(task)
@@ -65,7 +66,7 @@ class Backlog:
         self._problem_of.pop(evaluator, None)
 
     def sharing(self, task: Task) -> Sequence[Task]:
-        """Returns the tasks that share the verdict of `task`, which comes first."""
+        """Returns the tasks that get the verdict of `task`, a task that `take` returned. The first is `task` itself."""
         return self._sharing[self._keys[task.id]]
 
     def drop(self, problem: str) -> None:

@@ -1,7 +1,8 @@
-"""A dispatcher whose evaluators are on the machines of a Ray cluster: one Ray actor for each GPU (or some without GPU).
+"""A dispatcher whose evaluators are on the machines of a Ray cluster.
 
-Ray places the actors, starts an actor again that has ended, and repeats the calls that it had. The actor itself keeps
-one evaluator process on its machine (`Desk`). The harness must be installed on every machine.
+There is one Ray actor for each GPU, or a chosen number of actors that emulate CUDA. Ray places the actors on machines.
+It starts an actor again that has ended, and repeats the actor's calls at most twice. Each actor keeps one evaluator
+process on its machine (`Desk`). The harness must be installed on every machine.
 """
 
 from __future__ import annotations
@@ -34,14 +35,18 @@ _RETRIES = 2
 
 
 class Dispatching(Protocol):
-    """What the driver needs of a dispatcher: `dispatcher.Dispatcher` on this machine, `RayDispatcher` on a cluster."""
+    """The interface of an object that gives tasks to evaluators: `Dispatcher` on this machine, or `RayDispatcher`."""
 
     @property
     def busy(self) -> bool:
         """Whether an evaluator has an unfinished task."""
 
     def step(self, backlog: Backlog) -> list[Event]:
-        """Gives tasks to evaluators that have room for them, waits a moment, and returns what happened."""
+        """Gives waiting tasks to evaluators that have room, waits at most 0.5 s for events, and returns the events.
+
+        An evaluator has room if it has at most `ahead` unfinished tasks. Raises EnvironmentLacking if a machine cannot
+        judge candidates.
+        """
 
     def finish(self) -> None:
         """Ends the evaluators, which have no tasks."""
@@ -54,7 +59,8 @@ class Cluster:
     `address` is Ray's address of the cluster, or LOCAL. `device` is the device of each actor: `cuda:0`, the only GPU
     that Ray shows to it, or `cpu`. `actors` is the number of actors; None means one for each GPU of the cluster of
     the type `gpu_type`, which is Ray's name of it, such as `H200`. If `gpu_type` is None, GPUs of any type count.
-    `ahead` and `threads` are as in Staff.
+    `ahead` is the most candidates that an actor has beside the one that it judges; it builds them meanwhile. `threads`
+    is the number of OpenMP threads of an evaluator; None leaves it to OpenMP.
     """
 
     address: str
@@ -66,9 +72,9 @@ class Cluster:
 
 
 def gpus(nodes: Iterable[Mapping[str, Any]], gpu_type: str | None) -> int:
-    """Returns the number of GPUs of the running `nodes`, the result of `ray.nodes()`. All GPUs of a node are alike.
+    """Returns the number of GPUs of the nodes that run. `nodes` is the result of `ray.nodes()`.
 
-    If `gpu_type` is not None, only nodes with GPUs of this type count.
+    If `gpu_type` is not None, only nodes with GPUs of this type count. All GPUs of a node are taken to be of one type.
     """
     resources = [node["Resources"] for node in nodes if node["Alive"]]
     return sum(int(r.get("GPU", 0)) for r in resources if gpu_type is None or f"accelerator_type:{gpu_type}" in r)
@@ -94,12 +100,15 @@ class Actor:
         self._desk = Desk(staff, given.settings, given.hidden)
 
     def device(self) -> tuple[str, str]:
-        """Returns the name of the folder for the device's results, and the device's own name."""
+        """Waits until the evaluator is ready. Returns (name of the device's folder of results, device's own name)."""
         known = self._desk.device.result()
         return known.label, known.device
 
     def judge(self, problem: str, text: str, candidate: Candidate) -> Outcome:
-        """Judges one candidate of the problem with the file `text` and returns the outcome, whose task has no value."""
+        """Judges one candidate of the problem named `problem`, whose file contains `text`, and returns the outcome.
+
+        The outcome's `task` names a copy of the problem file on this machine. The caller replaces it by its own task.
+        """
         path = self._desk.folder / f"{problem}.py"
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
@@ -113,7 +122,8 @@ class Actor:
 class RayDispatcher:
     """Evaluators on a Ray cluster that work on a backlog. A context manager, which ends the actors at its end.
 
-    Entering the context raises EnvironmentLacking if the cluster cannot be reached or has no GPU.
+    The constructor raises UserError if Ray is not installed. Entering the context raises EnvironmentLacking if the
+    cluster cannot be reached, or if there is to be an actor for each GPU and the cluster has no GPU of the wanted type.
     """
 
     def __init__(self, cluster: Cluster, settings: Settings, hidden: Sequence[Path]) -> None:
@@ -167,9 +177,10 @@ class RayDispatcher:
         return bool(self._calls)
 
     def step(self, backlog: Backlog) -> list[Event]:
-        """Gives tasks to actors that have room for them, waits a moment for outcomes, and returns them.
+        """Gives waiting tasks to actors that have room, waits at most 0.5 s for events, and returns the events.
 
-        Raises EnvironmentLacking if a machine of the cluster cannot judge candidates.
+        An actor has room if it has at most `ahead` unfinished tasks. Raises EnvironmentLacking if a machine of the
+        cluster cannot judge candidates.
         """
         for number, actor in self._actors.items():
             mine = sum(each == number for each, _ in self._calls.values())

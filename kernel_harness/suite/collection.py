@@ -24,7 +24,10 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class SuiteProblem:
-    """A problem file of a suite. `name` is unique in the suite: the file's name, if needed with that of its folder."""
+    """A problem file of a suite. `sha256` is the file's hash, in hex; it is empty where no verdict is stored.
+
+    `name` is unique in the suite: `<file>` or `<folder>_<file>`, where `<file>` has no suffix.
+    """
 
     name: str
     path: Path
@@ -40,7 +43,7 @@ class Task:
 
     @property
     def id(self) -> tuple[str, str]:
-        """Returns the names of the problem and of the candidate, which are unique together."""
+        """Returns (name of the problem, name of the candidate), which no other task of the suite has."""
         return self.problem.name, self.candidate.name
 
 
@@ -54,14 +57,16 @@ class Collection:
 
 
 def collect(words: Sequence[str], kernels: Path, root: Path) -> Collection:
-    """Returns the problems that `words` select, and those candidates below the folder `kernels` that belong to them.
+    """Returns the problems that `words` select, and a task for each candidate below `kernels` that belongs to one.
 
-    A word is a folder of problem files, a glob, the path of a problem file or the name of a problem in `root`. In a
-    folder, KernelBench's folders `level1`, `level2`, ... are searched too. A candidate is the file
-    `<problem>/<name>.py` or `.cu` below `kernels`, or one that KernelBench has named, such as
-    `level_1_problem_7_sample_0_kernel.py`. Tasks are ordered by problem.
-    Raises UserError if a word selects no problem, if `kernels` is no folder, if no candidate belongs to a problem, or
-    if two candidates of a problem have the same name.
+    A word is a folder of problem files, a glob, the path of a problem file or the name of a problem, which is looked up
+    in `root`/problems first and then among the shipped problems. In a folder, KernelBench's folders `level1`,
+    `level2`, ... are searched too. A candidate is a file `<problem>/<name>.py` or `.cu` at any depth below the folder
+    `kernels`, or one that KernelBench has named, such as `level_1_problem_7_sample_0_kernel.py`, the candidate
+    `sample_0`. Tasks are ordered by problem.
+    Raises UserError if a word selects no problem, if `kernels` is no folder, if no candidate belongs to a problem, if
+    two problems or two candidates of a problem have the same name, or if a candidate has the name of a baseline or of
+    the sentinel.
     """
     problems = _problems(words, root)
     if not kernels.is_dir():
@@ -77,7 +82,7 @@ def collect(words: Sequence[str], kernels: Path, root: Path) -> Collection:
 
 
 def unmatched_note(collection: Collection) -> str:
-    """Returns a sentence on the kernel files that belong to no problem of the suite; empty if there are none."""
+    """Returns a sentence on the kernel files that belong to no problem of the suite; an empty text without any."""
     paths = collection.unmatched
     if not paths:
         return ""
@@ -154,7 +159,11 @@ def _candidates(
 
 
 def _kernel_files(kernels: Path) -> Iterable[Path]:
-    """Returns the kernel files in `kernels` and in the folders below it, in natural order."""
+    """Returns the kernel files in the folder `kernels` and at any depth below it.
+
+    They are sorted by folder, and in a folder in natural order (`sample_2` before `sample_10`). A file is left out if
+    its name or the name of the folder that contains it begins with `_` or a dot.
+    """
     folders = [
         kernels,
         *(path for path in kernels.rglob("*") if path.is_dir() and not path.name.startswith(("_", "."))),
@@ -174,7 +183,7 @@ def _add(named: dict[str, Candidate], path: Path, name: str) -> None:
 def _number(problem: Path) -> tuple[int, int] | None:
     """Returns KernelBench's level and number for a problem file, such as (1, 7) for `level1/7_Matmul.py`.
 
-    Returns None for a file at another place.
+    Returns None if the folder or the file has a name of another form.
     """
     level, number = _LEVEL.fullmatch(problem.parent.name), _NUMBERED.match(problem.name)
     return (int(level[1]), int(number[1])) if level and number else None

@@ -1,4 +1,4 @@
-"""Compares two suites: their figures over the problems of both, and the verdicts on candidates of both."""
+"""Compares two suites, A and B: figures over the problems that both have, and verdicts on candidates that both have."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ class StoredSuite:
 
 @dataclass(frozen=True)
 class FigureChange:
-    """A figure over the problems that both suites have.
+    """A figure in suite A and in suite B, over the problems that both suites have.
 
-    `a` and `b` are the figure's values in the suites. `difference` is the mean over the problems of the value in B
-    minus the value in A, and `low` and `high` are the bounds of its 95% interval. If `geometric`, the figure is a
-    geometric mean, and the three are of the ratio B / A instead. Both bounds are None for fewer than two problems.
+    `a` is the figure over those of the problems that have a value in A, and `b` over those that have one in B.
+    `difference` is the mean of (value in B - value in A) over the problems that have both values; 0 if there are none.
+    `low` and `high` are the bounds of its 95% interval; None for fewer than two such problems. If `geometric`, the
+    figure is a geometric mean, and `difference` is the geometric mean of the ratios B / A; 1 if there are none.
     """
 
     name: str
@@ -50,7 +51,7 @@ class FigureChange:
 
     @property
     def worse(self) -> bool:
-        """Whether the figure is lower in B with certainty: the whole interval is below 0, or below 1 for a ratio."""
+        """Whether the figure is certainly lower in B: its whole interval is below 0, or below 1 if `geometric`."""
         return self.high is not None and self.high < (1 if self.geometric else 0)
 
 
@@ -79,16 +80,20 @@ class SuiteOutcome:
     candidates: tuple[CandidateChange, ...]
 
     def regressions(self, percent: float) -> list[str]:
-        """Returns the names of the figures that are certainly lower in B, and of the candidates that became worse.
+        """Returns the names of the figures that are certainly lower in B, and `problem/name` of each worse candidate.
 
-        These are the candidates that broke, and those that are certainly slower, by more than `percent`.
+        A candidate is worse if it passed in A and fails in B. It is also worse if the whole interval of its ratio says
+        that it is slower in B, and the estimate says that it is slower by more than `percent`.
         """
         worse = [c for c in self.candidates if is_regression(c.change, c.ratio, percent)]
         return [*(f.name for f in self.figures if f.worse), *(f"{c.problem}/{c.candidate}" for c in worse)]
 
 
 def suite_named(word: str, results: Path) -> StoredSuite | None:
-    """Returns the suite that `word` names: its folder, or its name below `results`. None if there is no such suite."""
+    """Returns the suite that `word` names: the path of its folder, or its name in the folder `suites` of `results`.
+
+    Returns None if there is no such suite. Raises UserError if its suite.json is damaged.
+    """
     for folder in (Path(word), results / "suites" / word):
         journal = SuiteJournal(folder)
         if folder.is_dir() and (facts := journal.facts()) is not None:
@@ -207,7 +212,7 @@ def _candidate_lines(outcome: SuiteOutcome) -> Sequence[str]:
 def both_suites(a: str, b: str | None, results: Path) -> tuple[StoredSuite, StoredSuite] | None:
     """Returns the two suites that the words `a` and `b` name; None if neither names a suite.
 
-    Raises UserError if only one of them does.
+    Raises UserError if only one of them names a suite, or if `a` does and `b` is None.
     """
     found = [suite_named(word, results) if word else None for word in (a, b)]
     if found[0] is not None and found[1] is not None:

@@ -1,4 +1,4 @@
-"""A dispatcher in a thread of its own: any thread submits tasks and gets their outcome as a future."""
+"""A dispatcher in a thread of its own: any thread can submit a task, and gets the task's outcome as a future."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ Outcome = Verdict | NoVerdict | Broken
 
 
 class Desk:
-    """Evaluator processes, and the thread that attends them. All methods are safe to call from several threads.
+    """Evaluator processes, and a thread that gives them tasks. All methods are safe to call from several threads.
 
-    `device` is the future of what the first evaluator says about its device. `folder` is a temporary folder that is
-    removed at the end, also if this process is killed.
+    The constructor starts the thread, which starts the evaluators. `device` is the future of the names of the device,
+    which the first evaluator tells. `folder` is a temporary folder that exists until `close`, or until an error ends
+    the dispatcher. If this process is killed, the evaluators remove the folder.
     """
 
     def __init__(self, staff: Staff, settings: Settings, hidden: Sequence[Path] = ()) -> None:
@@ -39,7 +40,8 @@ class Desk:
     def submit(self, task: Task) -> Future[Outcome]:
         """Adds a task, whose id must differ from that of every unfinished task. Returns the future of its outcome.
 
-        Raises UserError if the desk was closed, and EnvironmentLacking if this machine cannot judge candidates.
+        Raises UserError if the desk was closed, and EnvironmentLacking if it is known that this machine cannot judge
+        candidates. If that becomes known later, the future raises the error.
         """
         future: Future[Outcome] = Future()
         with self._lock:
@@ -51,14 +53,14 @@ class Desk:
         return future
 
     def close(self) -> None:
-        """Ends all processes. Futures without an outcome get a UserError. Safe to call twice."""
+        """Ends all processes. Futures without an outcome raise UserError. Safe to call twice."""
         with self._lock:
             self._end = self._end or UserError("the pool of evaluators was closed")
         self._dispatcher.wake()
         self._thread.join()
 
     def _work(self) -> None:
-        """Judges what is submitted until the desk is closed or cannot judge any more."""
+        """Passes submitted tasks to the dispatcher until the desk is closed or the dispatcher raises an error."""
         backlog = Backlog((), {})
         try:
             with self._workplace, self._dispatcher:

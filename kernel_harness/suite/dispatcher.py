@@ -1,4 +1,4 @@
-"""Gives tasks to evaluator processes, and replaces evaluators that have ended. Neither stores nor prints anything."""
+"""Gives tasks to evaluator processes, and replaces evaluators that have ended. Stores and prints nothing."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ _LONGEST_SILENCE_S = 3600.0
 class Staff:
     """The evaluators of a dispatcher.
 
-    `devices` has the name of a device for each evaluator process. `ahead` is the number of candidates that an evaluator
-    builds while it judges one. `threads` is the number of OpenMP threads of an evaluator; None leaves it to OpenMP.
+    `devices` has the name of a device, such as `cuda:0` or `cpu`, for each evaluator process. `ahead` is the most
+    candidates that an evaluator has beside the one that it judges; it builds them meanwhile. `threads` is the number of
+    OpenMP threads of an evaluator if the environment does not set OMP_NUM_THREADS; None leaves the number to OpenMP.
     """
 
     devices: tuple[str, ...]
@@ -49,7 +50,10 @@ class Staff:
 
 @dataclass(frozen=True)
 class DeviceKnown:
-    """The event that an evaluator is ready. `label` is the folder of the device's results, `device` its own name."""
+    """The event that an evaluator is ready to judge.
+
+    `label` is the name of the folder for the device's results, `device` the device's own name, such as `NVIDIA H200`.
+    """
 
     label: str
     device: str
@@ -57,7 +61,12 @@ class DeviceKnown:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The event that a task is judged. The fields are those of messages.Judged."""
+    """The event that a task has been judged.
+
+    `lines` has the candidate's result, then the results of the baselines that were timed beside it, each as a line of
+    JSON (`results.record`). `seconds` is the time from the beginning of the checks to the verdict. `phases_s` has the
+    seconds of each phase of the evaluator's work since its last verdict.
+    """
 
     task: Task
     lines: tuple[str, ...]
@@ -67,7 +76,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class NoVerdict:
-    """The event that a task cannot be judged because its problem cannot be used."""
+    """The event that a task cannot be judged because its problem cannot be used. `reason` says why."""
 
     task: Task
     reason: str
@@ -75,7 +84,10 @@ class NoVerdict:
 
 @dataclass(frozen=True)
 class Broken:
-    """The event that evaluators have ended again and again while they judged a task, the last time only this task."""
+    """The event that a task has no result because its evaluator has ended, also after the task was tried again.
+
+    `reason` says how often and how. The verdict on the candidate is CRASHED.
+    """
 
     task: Task
     reason: str
@@ -85,9 +97,9 @@ Event = DeviceKnown | Verdict | NoVerdict | Broken
 
 
 class Dispatcher:
-    """Evaluator processes that work on a backlog. A context manager; at its end, all of them have ended.
+    """Evaluator processes that judge the tasks of a backlog. A context manager, which ends all of them at its end.
 
-    All methods except `wake` are for one thread.
+    Only one thread may use a Dispatcher, except for the method `wake`.
     """
 
     def __init__(self, staff: Staff, settings: Settings, hidden: Sequence[Path], workplace: Workplace) -> None:
@@ -126,15 +138,16 @@ class Dispatcher:
         return any(each.in_flight for each in self._evaluators)
 
     def wake(self) -> None:
-        """Makes `step` return soon. Any thread may call this method, also after the end."""
+        """Makes `step` return soon. Any thread may call this method, also after the end of the context."""
         with self._alarm_lock, suppress(BlockingIOError):  # a full pipe wakes as well
             if self._alarm_in:
                 os.write(self._alarm_in[0], b"x")
 
     def step(self, backlog: Backlog) -> list[Event]:
-        """Gives tasks to evaluators that have room for them, waits a moment for messages, and returns what happened.
+        """Gives waiting tasks to evaluators that have room, waits at most 0.5 s for messages, and returns the events.
 
-        Raises EnvironmentLacking if this machine cannot judge candidates.
+        Missing evaluators are started first. An evaluator has room if it has at most `ahead` unfinished tasks. Raises
+        EnvironmentLacking if this machine cannot judge candidates.
         """
         while self._missing:
             self._start(self._missing.pop(0))
@@ -153,7 +166,7 @@ class Dispatcher:
         return events
 
     def finish(self) -> None:
-        """Tells the evaluators, which have no tasks, to end, and waits for them."""
+        """Tells the evaluators, which have no tasks, to end, and waits until they have ended."""
         for each in self._evaluators:
             each.finish()
         for each in self._evaluators:
@@ -166,9 +179,10 @@ class Dispatcher:
         self._selector.register(started.socket, selectors.EVENT_READ, started)
 
     def _fill(self, each: Evaluator, backlog: Backlog) -> None:
-        """Sends tasks to an evaluator until it has one to judge and `ahead` more to build.
+        """Sends waiting tasks to an evaluator that is ready, until it has one to judge and `ahead` more to build.
 
-        A candidate that another evaluator ended with is sent alone, so that it can end no other candidate's turn.
+        A candidate whose evaluator ended while it was judged is sent alone: if it ends this evaluator as well, no other
+        candidate is affected.
         """
         while backlog and each.ready and len(each.in_flight) <= self._staff.ahead:
             if any(task.id in self._attempts for task in each.in_flight.values()):
@@ -207,9 +221,11 @@ class Dispatcher:
         return task
 
     def _buried(self, dead: Evaluator, backlog: Backlog) -> list[Event]:
-        """Puts the tasks of an evaluator that has ended back. The one whose checks had begun may be the cause.
+        """Puts the tasks of an evaluator that has ended back into the backlog. `step` then starts another evaluator.
 
-        Raises EnvironmentLacking if too many evaluators have ended before they judged anything.
+        If the checks of a candidate had begun, this candidate may be the cause: its task is put back last the first
+        time, and the second time the event Broken is returned. Raises EnvironmentLacking if _MOST_FAILED_STARTS
+        evaluators have ended without such a candidate since an evaluator last judged one.
         """
         words = dead.last_words()
         _LOG.warning("%s", words)
@@ -225,7 +241,7 @@ class Dispatcher:
             return self._suspected(suspect, words, backlog)
         self._failed_starts += 1
         if self._failed_starts >= _MOST_FAILED_STARTS:
-            raise EnvironmentLacking(f"{_MOST_FAILED_STARTS} evaluators ended before they judged. {words}")
+            raise EnvironmentLacking(f"{_MOST_FAILED_STARTS} evaluators ended without a verdict. The last one: {words}")
         return []
 
     def _suspected(self, task: Task, words: str, backlog: Backlog) -> list[Event]:

@@ -1,4 +1,4 @@
-"""The driver of a suite: it has tasks judged by evaluator processes, and stores their verdicts as they come.
+"""The driver of a suite: it sends tasks to evaluator processes, and stores each verdict as soon as it arrives.
 
 The driver has one thread. It loads no problem and uses no device.
 """
@@ -35,7 +35,7 @@ class Observer(Protocol):
         """Receives new entries, after they have been stored."""
 
     def unusable(self, problem: str, reason: str) -> None:
-        """Is called when a problem cannot be used. Its candidates that have no verdict yet get none."""
+        """Receives the name of a problem that cannot be used. The problem's candidates without a verdict get none."""
 
     def tick(self) -> None:
         """Is called at least every second."""
@@ -43,9 +43,9 @@ class Observer(Protocol):
 
 @dataclass(frozen=True)
 class Request:
-    """A suite that is to be judged: its problems and tasks, the settings of all of them, and the evaluators.
+    """A suite that is to be judged: its problems and tasks, the settings for all tasks, and the evaluators (`staff`).
 
-    The evaluators are on this machine (Staff) or on a Ray cluster.
+    The evaluators are on this machine (Staff) or on a Ray cluster (Cluster).
     """
 
     collection: Collection
@@ -56,7 +56,7 @@ class Request:
 class Driver:
     """Judges the tasks of a suite that have no verdict yet, and stores each verdict in a journal.
 
-    `unusable` has the names of the problems that could not be used, with the reason.
+    `unusable` has the reason for each problem that could not be used, by the problem's name.
     Creating a Driver raises UserError if the journal has verdicts of other settings.
     """
 
@@ -118,9 +118,9 @@ class Driver:
                 self._finish(task, self._crashed(task, reason))
 
     def _check_device(self, label: str, device: str) -> None:
-        """Plans the tasks when the first evaluator is ready; only an evaluator knows the name of the device.
+        """Stores the facts of a new suite and plans its tasks: only a ready evaluator knows the name of the device.
 
-        Raises UserError if the stored verdicts are of another device.
+        Raises UserError if the suite's facts name another device than `label`.
         """
         if self._facts is None:
             settings = self._request.settings
@@ -134,7 +134,7 @@ class Driver:
             )
 
     def _store(self, verdict: Verdict) -> None:
-        """Stores the full results, and then a line in the suite's journal for each candidate with this source."""
+        """Stores the full results (a baseline's once for each problem), then a line for each task with the same key."""
         assert self._facts is not None
         task = verdict.task
         own, *baselines = (replace(record.from_line(line), run=self._run) for line in verdict.lines)

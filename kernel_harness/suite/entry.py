@@ -24,11 +24,12 @@ class Entry:
 
     `key` identifies what was judged: entries with an equal key have one verdict. `same_as` is the name of the candidate
     that was judged in place of this one, because their sources are equal; None if this candidate was judged. `reason`
-    is the first part of the result's reason. `time_ms` is the time of a call. `speedup` is the time of `baseline`
-    divided by it, and None for emulated times, which say nothing about a GPU. `run` is the id of the run that wrote the
-    entry. `seconds` is the time from the beginning of the checks to the verdict. `phases_s` has the seconds of each
-    phase of the evaluator's work since its last verdict, including work for other candidates. If `same_as` is not None,
-    `seconds` is 0 and `phases_s` is empty.
+    has the first _LONGEST_REASON characters of the result's reason. `time_ms` is the time of a call; None if none was
+    timed. `speedup` is the time of `baseline` divided by the time of the candidate. It is None without a time, and for
+    emulated times, which say nothing about a GPU. `run` is the id of the run that judged the candidate, or the
+    candidate in its place. `seconds` is the time from the beginning of the checks to the verdict. `phases_s` has the
+    seconds of each phase of the evaluator's work since its last verdict, including work for other candidates. If
+    `same_as` is not None, `seconds` is 0 and `phases_s` is empty.
     """
 
     problem: str
@@ -49,7 +50,7 @@ class Entry:
 
     @property
     def id(self) -> tuple[str, str]:
-        """Returns the names of the problem and of the candidate, which are unique together."""
+        """Returns (name of the problem, name of the candidate), which no other task of the suite has."""
         return self.problem, self.candidate
 
     @property

@@ -1,6 +1,6 @@
 """An evaluator judges the candidates that the driver of a suite sends, on one device.
 
-If its driver is killed, it ends itself with all its processes and temporary files.
+If its driver is killed, the evaluator ends all its processes, removes its temporary files and ends itself.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _PATIENCE_S = 0.2
 
 
 def main(process: ForkServerProcess) -> int:
-    """Serves the driver until it sends Finish or is killed. Returns the exit code.
+    """Judges the candidates that the driver sends, until the driver sends Finish or is killed. Returns the exit code.
 
-    `process` is a fork server, which has ended after the return. The command-line arguments are those of
-    `evaluator_process`.
+    `process` is the fork server of the evaluator's workers. The command-line arguments are those of
+    `evaluator_process`, whose `main` lists the exit codes.
     """
     phases.record("start", time.monotonic() - (time.time() - psutil.Process().create_time()))
     end = socket.socket(fileno=int(sys.argv[1]))
@@ -66,7 +66,7 @@ def main(process: ForkServerProcess) -> int:
 
 
 def parameters(settings: Settings, hidden: Sequence[Path]) -> str:
-    """Returns the start parameters of an evaluator as JSON: the settings, and the paths that no candidate may read."""
+    """Returns an evaluator's start parameters as JSON: what a suite can set, and paths that no candidate may read."""
     chosen = {
         "seed": settings.seed, "budget_s": settings.budget_s, "baseline": settings.baseline, "quick": settings.quick,
         "jobs": settings.jobs, "precision": settings.precision, "call_s": settings.limits.call_s,
@@ -98,7 +98,7 @@ def parsed(text: str) -> Parameters:
 def _receive(end: socket.socket, inbox: queue.SimpleQueue[Message]) -> None:
     """Puts each message of the driver into `inbox`. Interrupts the main thread if the driver has been killed.
 
-    The thread always reads, so the driver never waits for this process when it sends.
+    Runs in a thread that does nothing else, so the driver never waits for this process when it sends.
     """
     with end.makefile("rb") as lines:
         for line in lines:
@@ -145,7 +145,7 @@ def _judge(station: Station, tell: Callable[[Message], None], assignment: Assign
 def _try(
     station: Station, tell: Callable[[Message], None], assignment: Assignment, step: Callable[[Assignment], None]
 ) -> None:
-    """Does one step for an assignment. If its problem cannot be used, tells the driver so, for all its candidates."""
+    """Calls `step(assignment)`. If the problem cannot be used, drops all its assignments and tells the driver so."""
     try:
         step(assignment)
     except ProblemUnusable as error:

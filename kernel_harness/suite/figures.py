@@ -73,7 +73,7 @@ class Series:
     @overload
     def told(self, value: float | None) -> float | None: ...
     def told(self, value: float | None) -> float | None:
-        """Returns a mean of values in the form of the figure: the exponential, if the values are logarithms."""
+        """Returns the figure for `value`, a mean of values: its exponential if `geometric`. None stays None."""
         return math.exp(value) if self.geometric and value is not None else value
 
 
@@ -86,15 +86,15 @@ def by_problem(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
 
 
 def figures(entries: Sequence[Entry]) -> list[Figure]:
-    """Returns the figures of a suite's verdicts; an empty list without any.
+    """Returns the figures of a suite's verdicts; an empty list if there are no verdicts.
 
-    Figures of speed are absent if the times are emulated, because those say nothing about a GPU.
+    Figures of speed are absent if any entry is of the emulated device, whose times say nothing about a GPU.
     """
     return [each.figure for each in series(entries)]
 
 
 def series(entries: Sequence[Entry]) -> list[Series]:
-    """Returns the values of each figure for each problem, in the order of `figures`."""
+    """Returns a Series for each figure: its value for each problem. The order is that of the function `figures`."""
     problems = by_problem(entries)
     if not problems:
         return []
@@ -110,7 +110,8 @@ def pass_at_k(candidates: int, passed: int, k: int) -> float:
     """Returns the probability that of `k` candidates, drawn without replacement, at least one passes.
 
     This is the unbiased estimator 1 - C(n - c, k) / C(n, k) of Chen et al., Evaluating Large Language Models Trained on
-    Code (2021), section 2.1, with n `candidates` of which c have `passed`. Raises ValueError if k is not in 1..n.
+    Code (2021), section 2.1, with n `candidates` of which c have `passed`. Raises ValueError if k is not in 1..n, or
+    c not in 0..n.
     """
     if not 1 <= k <= candidates or not 0 <= passed <= candidates:
         raise ValueError(f"pass@{k} of {candidates} candidates, of which {passed} passed, is not defined")
@@ -126,7 +127,9 @@ def best(entries: Iterable[Entry]) -> Entry | None:
 def interval(values: Sequence[float], problems: int) -> tuple[float | None, float | None]:
     """Returns the bounds of the 95% bootstrap interval of the mean of `values`: (None, None) for fewer than two values.
 
-    Resamples draw from all `problems`, of which those beyond `values` have no value.
+    `problems` is the number of all problems, and `values` has the value of each problem that has one. Each resample
+    draws as many problems with replacement. Its mean is over the drawn problems that have a value; if none has one, the
+    resample does not count.
     """
     if len(values) < 2:
         return None, None
@@ -200,7 +203,7 @@ def _geometric_means(problems: Mapping[str, Sequence[Entry]]) -> list[Series]:
 
 
 def _faster(one: Entry, p: float) -> bool:
-    """Returns whether a candidate counts for fast_p. At p = 0 every candidate that passed counts, timed or not."""
+    """Returns whether a candidate counts for fast_p: it passed, and `p` is 0 or its speedup is above `p`."""
     return one.passed and (p == 0 or (one.speedup is not None and _speedup(one) > p))
 
 

@@ -30,10 +30,11 @@ _LONGEST_ERROR = 4000
 
 
 class Evaluator:
-    """An evaluator process. `number` distinguishes it from the others, `in_flight` has its unfinished tasks by request.
+    """An evaluator process, which the constructor starts. `number` distinguishes it from the other evaluators.
 
-    `began` is the request whose checks have begun, or None. `heard_at` is the time of the evaluator's last message, or
-    of the task that was sent when it had none, by `time.monotonic`.
+    `in_flight` has its unfinished tasks by the number of the request. `began` is the number of the request whose checks
+    have begun, or None. `heard_at` is a time by `time.monotonic`: when the evaluator last sent something, or when a
+    task was last sent to it while it had no unfinished task, whichever is later.
     """
 
     def __init__(self, number: int, device: str, parameters: str, workplace: Workplace, threads: int | None) -> None:
@@ -98,7 +99,7 @@ class Evaluator:
         self._send(Finish())
 
     def interrupt(self) -> None:
-        """Tells the evaluator to end at once, with all its processes and files."""
+        """Tells the evaluator to end at once. It first ends all its processes and removes its files."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -121,7 +122,7 @@ class Evaluator:
         self._errors.close()
 
     def last_words(self) -> str:
-        """Returns how the process ended and the end of what it printed, such as a traceback."""
+        """Waits until the process has ended. Returns how it ended, and the end of its output, such as a traceback."""
         code = self._process.wait()
         self._errors.seek(0)
         text = self._errors.read().decode(errors="replace").strip()[-_LONGEST_ERROR:]

@@ -1,4 +1,4 @@
-"""The stored verdicts of a suite: `suite.json` with its settings, `suite.jsonl` with a line for each candidate.
+"""The stored verdicts of a suite: `suite.json` with its settings, `suite.jsonl` with a line for each verdict.
 
 The full results are in `<problem>/<device>/runs.jsonl` below the same folder, in the form of all other results, so the
 verbs `report` and `compare` read them too.
@@ -32,7 +32,8 @@ class Facts:
     """What all verdicts of a suite share, in suite.json.
 
     `label` is the name of the device's folder of results, `device` the device's own name. `seed` is the secret seed of
-    all inputs that candidates are checked on. `settings` are the settings that may change a verdict or a time.
+    all inputs that candidates are checked on. `created_at` is the time in UTC at which the suite began. `settings` has
+    the settings, by name, that may change a verdict or a time.
     """
 
     label: str
@@ -93,12 +94,16 @@ class SuiteJournal:
         return Journal(self.folder / problem / label)
 
     def append(self, finished: Sequence[Entry]) -> None:
-        """Appends a line for each entry and waits until they are on the disk. Raises Unwritable."""
+        """Appends a line for each entry and waits until the lines are on the disk. Raises Unwritable if that fails."""
         for each in finished:
             append_line(self.path, entry.to_line(each))
 
     def read(self) -> list[Entry]:
-        """Reads all entries, oldest first: the last one of each candidate. Skips lines that are cut short."""
+        """Returns the last entry of each candidate, in the order in which the candidates first occur in suite.jsonl.
+
+        Lines that are no entries of this schema version are skipped, such as a line that is cut short. Returns an empty
+        list if there is no such file.
+        """
         found: dict[tuple[str, str], Entry] = {}
         with suppress(FileNotFoundError), self.path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
@@ -108,9 +113,10 @@ class SuiteJournal:
         return list(found.values())
 
     def last_detail(self, problem: str, label: str) -> Result | None:
-        """Returns the last full result of a candidate of a problem, or None if there is none.
+        """Returns the last full result of a problem on the device with the label `label` if it is of a candidate.
 
-        A driver that was killed between its two writes has stored this result, and no entry for it.
+        Returns None if it is of a baseline, if the last line is cut short, or if there is no result. The driver stores
+        a candidate's full result before the candidate's entry. If it is killed in between, this result has no entry.
         """
         with suppress(FileNotFoundError, record.NotARecord), self.details(problem, label).path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -17,8 +17,8 @@ from kernel_harness.results import codec
 class Judge:
     """Driver to evaluator: build this candidate as soon as possible, then judge it.
 
-    `number` identifies the request. `problem` is the name of the problem and `problem_path` its file. `path` is the
-    candidate's file, and `source` its text.
+    `number` identifies the request. `problem` is the name of the problem and `problem_path` its file. `name` is the
+    name of the candidate, `path` its file and `source` the text of this file.
     """
 
     number: int
@@ -31,12 +31,12 @@ class Judge:
 
 @dataclass(frozen=True)
 class Finish:
-    """Driver to evaluator: end. A connection that closes without this message means that the driver was killed."""
+    """Driver to evaluator: end after the present candidate. A killed driver closes the connection without Finish."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Evaluator to driver: the device can be used. `label` is the name of its folder of results."""
+    """Evaluator to driver: the device, whose own name is `device`, can be used. Its folder of results is `label`."""
 
     label: str
     device: str
@@ -53,9 +53,9 @@ class Began:
 class Judged:
     """Evaluator to driver: the candidate of request `number` has its verdict.
 
-    `lines` holds the candidate's result, then the results of the baselines that were timed beside it. `seconds` is the
-    time from the beginning of the checks to the verdict. `phases_s` has the seconds of each phase of the evaluator's
-    work since its last verdict (`core.phases`).
+    `lines` holds the candidate's result, then the results of the baselines that were timed beside it, each as a line of
+    JSON (`results.record`). `seconds` is the time from the beginning of the checks to the verdict. `phases_s` has the
+    seconds of each phase of the evaluator's work since its last verdict (`core.phases`).
     """
 
     number: int
@@ -66,7 +66,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Unusable:
-    """Evaluator to driver: the problem of request `number` cannot be used, so the candidate has no verdict."""
+    """Evaluator to driver: the problem of request `number` cannot be used, so its candidate gets no verdict."""
 
     number: int
     reason: str
@@ -89,7 +89,7 @@ def to_line(message: Message) -> bytes:
 
 
 def from_line(line: bytes) -> Message:
-    """Returns the message in a line that `to_line` wrote. Raises codec.Undecodable or ValueError for any other line."""
+    """Returns the message in a line that `to_line` wrote. Raises ValueError or another error for any other line."""
     fields = json.loads(line)
     found: Message = codec.decoder(_KINDS[fields.pop("kind")])(fields)
     return found

@@ -50,9 +50,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A problem: its cells by column (None where there is no candidate), its best candidate, and its verdicts.
+    """What the page shows of one problem, which is a row of the heat map.
 
-    `link` is the path of the problem's own page relative to that of the suite; None if there is no such page.
+    `anchor` is the HTML id of the problem's section. `cells` has a cell for each column, or None where the problem has
+    no candidate. `passed` is the number of candidates that passed, and `best` the entry with the largest speedup, or
+    None. `link` is the path of the problem's own page relative to that of the suite; None if there is no such page.
     """
 
     problem: str
@@ -75,7 +77,7 @@ class Share:
 
 
 def save(folder: Path, summary: Summary) -> Path:
-    """Writes `suite.html` and returns its path. Raises Unwritable if the file cannot be written."""
+    """Writes `suite.html` in `folder` and returns its path. Raises Unwritable if the file cannot be written."""
     path = folder / "suite.html"
     with writing(path):
         replace_text(path, html(folder, summary))
@@ -96,7 +98,7 @@ def html(folder: Path, summary: Summary) -> str:
 
 
 def told_facts(summary: Summary) -> list[str]:
-    """Returns what the head of the page says: the device, the numbers of candidates and problems, and the settings."""
+    """Returns the texts at the head of the page: the device, the numbers of candidates and problems, and settings."""
     settings = summary.facts.settings
     return [
         summary.facts.device, f"{len(summary.entries)} candidates",
@@ -108,7 +110,7 @@ def told_facts(summary: Summary) -> list[str]:
 
 
 def column_names(entries: Sequence[Entry]) -> list[str]:
-    """Returns the names of the columns: those of the candidates, or numbers if the problems share too few names."""
+    """Returns the columns' names: those of the candidates, or numbers if these names would leave most cells empty."""
     problems = figures.by_problem(entries)
     names = sorted({one.candidate for one in entries}, key=natural)
     if len(entries) >= _LEAST_FILLED * len(names) * len(problems):
@@ -134,14 +136,14 @@ def rows(folder: Path, summary: Summary, columns: Sequence[str]) -> list[Row]:
 
 
 def shares(found: Sequence[Row]) -> list[Share]:
-    """Returns the classes that occur, from fast to wrong, with their share of all candidates."""
+    """Returns the CSS classes that occur, with their shares of all cells: the fastest class first, failures last."""
     counts = Counter(cell.kind for row in found for cell in row.cells if cell is not None)
     order: Mapping[str, str] = {**_speed_meanings(), **_MEANINGS}
     return [Share(k, order[k], counts[k], 100 * counts[k] / counts.total()) for k in order if counts[k]]
 
 
 def kind(one: Entry) -> str:
-    """Returns the class of a verdict: of the speedup if there is one, else of the status."""
+    """Returns the CSS class of a verdict: of its speedup if it has one, else of its status."""
     if not one.passed:
         return _CLASSES.get(one.status, "wrong")
     if one.speedup is None:

@@ -19,7 +19,7 @@ TaskId = tuple[str, str]
 
 @dataclass(frozen=True)
 class Plan:
-    """`done` has the stored entries of the suite's tasks, `left` the tasks to judge, `keys` the key of each task."""
+    """`done` has the stored entries of the suite's tasks, `left` the tasks to judge, `keys` every task's key by id."""
 
     done: tuple[Entry, ...]
     left: tuple[Task, ...]
@@ -36,7 +36,7 @@ def recorded_settings(settings: Settings) -> dict[str, Any]:
 
 
 def check_settings(facts: Facts, settings: Settings, journal: SuiteJournal) -> None:
-    """Raises UserError if stored verdicts were made with other settings, because such figures are not comparable."""
+    """Raises UserError if `settings` differ from those in `facts`, with which the stored verdicts were made."""
     now = recorded_settings(settings)
     told = [f"{name} was {was} and is {now.get(name)}" for name, was in facts.settings.items() if now.get(name) != was]
     if told:
@@ -46,8 +46,8 @@ def check_settings(facts: Facts, settings: Settings, journal: SuiteJournal) -> N
 def plan(tasks: Sequence[Task], facts: Facts, journal: SuiteJournal) -> Plan:
     """Returns what is done and what is left of `tasks`. Stores the verdicts that follow from stored ones.
 
-    A task has the verdict of a stored entry with its key. A full result without an entry, which a driver left that was
-    killed between its two writes, counts as well.
+    A task has the verdict of a stored entry with its key. A full result without an entry counts as well: a driver
+    leaves one if it is killed after it has stored the full result and before it has stored the entry.
     """
     keys = {task.id: entry.key(task, facts.label, facts.settings) for task in tasks}
     stored = {one.id: one for one in journal.read()}
@@ -63,7 +63,7 @@ def plan(tasks: Sequence[Task], facts: Facts, journal: SuiteJournal) -> Plan:
 
 
 def shared(task: Task, judged: Entry) -> Entry:
-    """Returns the entry of a task whose source equals that of the candidate of the entry `judged`."""
+    """Returns the entry of `task`, which was not judged: the verdict of `judged`, the entry of a task of equal key."""
     return replace(
         judged,
         problem=task.problem.name,
@@ -77,10 +77,10 @@ def shared(task: Task, judged: Entry) -> Entry:
 def _without_entry(
     tasks: Sequence[Task], keys: Mapping[TaskId, str], facts: Facts, journal: SuiteJournal
 ) -> dict[TaskId, Entry]:
-    """Returns the entries of those tasks of which a full result is stored, but no entry.
+    """Returns, by id, the entry of each task of which a full result is stored. No task in `tasks` has a stored entry.
 
-    The driver stores the full result of a candidate last, just before its entry. So it can only be the last one of the
-    problem's results.
+    The driver stores the full results of baselines, then that of the candidate, then the entry. So only the last full
+    result of a problem can lack its entry.
     """
     last = {name: journal.last_detail(name, facts.label) for name in {task.problem.name for task in tasks}}
     found = {}

@@ -31,7 +31,7 @@ _WAITING = 2
 
 
 class EvaluatorPool:
-    """Evaluator processes for kernels of any problems: one for each GPU, or one for each core without a GPU.
+    """Evaluator processes for kernels of any problems: one for each GPU, or without a GPU one for each processor core.
 
     All methods are safe to call from several threads at the same time. A kernel gets the verdict that
     `kernel_harness.evaluate` would give it. While an evaluator judges one kernel, it builds the next ones.
@@ -45,13 +45,14 @@ class EvaluatorPool:
         device: "cuda", "cpu" (CUDA is emulated) or "auto", which is "cuda" if there is a GPU.
         gpus: the numbers of the GPUs to use; None means all.
         jobs: the number of processor cores to use: with GPUs they build kernels, without one each judges kernels. None
-            means all.
+            means all, or fewer if there is no GPU and little free memory.
         precision, timeout_s, baseline: as for `kernel_harness.evaluate`.
         budget_s: the most seconds to spend on timing one kernel; None means 10 on a GPU and 0.3 under emulation.
-        quick: check fewer shapes, and spend a quarter of the time on timing.
+        quick: check fewer shapes, and spend a quarter of the default time on timing.
         seed: the seed of all inputs that kernels are checked on; None draws a secret seed.
 
-    Raises UserError for an argument that cannot be used. A pool is a context manager, or `close` ends its processes.
+    Raises UserError for an argument that cannot be used. A pool is a context manager. Without a `with` block, call
+    `close`, which ends its processes.
     """
 
     def __init__(
@@ -93,10 +94,10 @@ class EvaluatorPool:
         self._desk.close()
 
     def evaluate(self, problem: str | Path, source: str | Path) -> Result:
-        """Judges one kernel of one problem and returns the result; the arguments are those of `evaluate`.
+        """Judges one kernel of one problem and returns the result; the arguments are as for `kernel_harness.evaluate`.
 
-        Raises NotFound for a problem or a file that does not exist, ProblemError for a problem that cannot be used, and
-        EnvironmentLacking if this machine cannot judge kernels.
+        Raises NotFound for a problem or a file that does not exist, ProblemError for a problem that cannot be used,
+        EnvironmentLacking if this machine cannot judge kernels, and UserError if the pool is closed.
         """
         return _result(self._submitted(problem, source).result())
 
@@ -108,10 +109,10 @@ class EvaluatorPool:
         return reward(self.evaluate(problem, source))
 
     def evaluate_many(self, items: Iterable[tuple[str | Path, str | Path]]) -> Iterator[tuple[int, Result]]:
-        """Judges kernels, given as pairs of a problem and a source. Yields (index of the item, result) as they come.
+        """Judges kernels, given as pairs (problem, source). Yields (index of the item, result) when a result is known.
 
-        `items` may be endless: it is read as far as the evaluators need. Raises as `evaluate`, when the results of all
-        items before the one that cannot be judged have been yielded or are still under way.
+        `items` may be endless: it is read only as far as the evaluators need. Raises what `evaluate` raises as soon as
+        one item cannot be judged. Results that have not been yielded by then are lost.
         """
         done: queue.SimpleQueue[tuple[int, Future[Outcome]]] = queue.SimpleQueue()
         room = _WAITING * len(self._staff.devices) * (self._staff.ahead + 1)
@@ -145,7 +146,7 @@ class EvaluatorPool:
 
 
 def _result(outcome: Outcome) -> Result:
-    """Returns the result of a task, under the name that its candidate had before. Raises ProblemError without one."""
+    """Returns the result in an outcome, without the number in the kernel's name. Raises ProblemError for NoVerdict."""
     candidate = outcome.task.candidate
     name = candidate.name.rpartition("-")[0]
     match outcome:

@@ -38,20 +38,20 @@ class Staffing(Generic[S]):
     emulated: bool
 
     def budget_s(self, wanted: float | None, *, quick: bool) -> float:
-        """Returns the seconds of timing for one candidate: `wanted`, or the default of the device."""
+        """Returns the seconds for timing one candidate: `wanted`; for None, a default by the device and `quick`."""
         return wanted or _BUDGET_S[self.emulated] * (QUICK_SHARE if quick else 1)
 
 
 def staffing(device: str = "auto", gpus: Sequence[int] | None = None, jobs: int | None = None) -> Staffing[Staff]:
     """Returns the evaluators for a device: `cuda`, `cpu` or `auto`, which is `cuda` if there is a GPU.
 
-    With `cuda` there is one evaluator for each of `gpus` (None: for each GPU). `jobs` is the number of cores to use
-    (None: all cores): one for each evaluator, and the others for parallel builds. Each evaluator has at least one build
-    at a time. With `cpu` there are `jobs` evaluators (None: one for each core, as far as the memory suffices).
-    Raises UserError for a device or a GPU that does not exist.
+    With `cuda` there is one evaluator for each number in `gpus` (None: for each GPU). `jobs` is the number of cores to
+    use (None: all cores): one for each evaluator, and the others for parallel builds. Each evaluator has at least one
+    build at a time. With `cpu` there are `jobs` evaluators (None: one for each core, as far as free memory suffices).
+    Raises UserError for a device or a GPU that does not exist, and for `gpus` with `cpu`.
     """
     if device not in ("auto", "cpu", "cuda"):
-        raise UserError(f"no device {device!r}; there are auto, cpu and cuda, whose numbers are chosen apart")
+        raise UserError(f"no device {device!r}; there are auto, cpu and cuda. `gpus` selects GPUs by their numbers")
     names = _gpus(device, gpus)
     cores = len(os.sched_getaffinity(0))
     if names:

@@ -26,7 +26,7 @@ _TICK_S = 0.02
 
 @dataclass(frozen=True)
 class Assignment:
-    """A candidate that a Station is to judge. `problem` is the path of the problem's file, and `name` its name."""
+    """The candidate of the driver's request `number`. `problem` is the problem's file, `name` the problem's name."""
 
     number: int
     problem: Path
@@ -66,7 +66,7 @@ class Station:
         self.close()
 
     def close(self) -> None:
-        """Ends all processes of the station. A later call of `judge` starts new ones, and builds again."""
+        """Ends all processes of the station, also those of builds. A later call of `add` starts new processes."""
         if self._fork_server is not None:
             self._fork_server.close()
             self._fork_server = None
@@ -75,7 +75,7 @@ class Station:
 
     @property
     def waiting(self) -> int:
-        """The number of assignments that have been added and not been judged."""
+        """The number of assignments that `add` has added, and that neither `next` nor `drop` has removed."""
         return len(self._waiting)
 
     @phase("planning")
@@ -151,7 +151,7 @@ class Station:
 
     @phase("ending processes")
     def _leave_other_problems(self, name: str) -> None:
-        """Ends the baselines of the other problems, and the sessions of those without assignments that wait."""
+        """Ends the baselines of all problems but `name`, and the sessions of those without waiting assignments."""
         self._current = name
         wanted = {name, *(each.name for each in self._waiting)}
         for other in self._sessions.keys() - wanted:

@@ -1,4 +1,4 @@
-"""The tables of a suite, as files: `figures.csv`, `summary.csv`, `candidates.csv` and `summary.md`."""
+"""The tables of a suite and their files: `figures.csv`, `summary.csv`, `candidates.csv`, `summary.md` and Parquet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEAST_SHARE = 0.01  # of the time that a phase with a row of its own takes
 
 @dataclass(frozen=True)
 class Summary:
-    """What a suite's verdicts amount to: its facts, its entries and the figures over them."""
+    """The facts of a suite, its verdicts (`entries`) and the figures over the verdicts."""
 
     facts: Facts
     entries: tuple[Entry, ...]
@@ -48,21 +48,21 @@ def summarize(facts: Facts, entries: Sequence[Entry]) -> Summary:
 
 
 def figure_rows(summary: Summary) -> pd.DataFrame:
-    """Returns one row for each figure: its value, the bounds of its 95% interval, and its definition."""
+    """Returns a row for each figure: value, bounds of its 95% interval, number of problems with a value, definition."""
     names = ("figure", "value", "low", "high", "problems", "meaning")
     rows = [(f.name, f.value, f.low, f.high, f.problems, f.meaning) for f in summary.figures]
     return pd.DataFrame(rows, columns=list(names))
 
 
 def problem_rows(summary: Summary) -> pd.DataFrame:
-    """Returns one row for each problem: how many candidates it has, how many pass, and its fastest one."""
+    """Returns a row for each problem: numbers of candidates, passes and failures by status, and the largest speedup."""
     rows = [_problem_row(name, each) for name, each in figures.by_problem(summary.entries).items()]
     names = ("problem", "candidates", "passed", "best", "speedup", "speedup_low", "speedup_high", "failures")
     return pd.DataFrame(rows, columns=list(names))
 
 
 def candidate_rows(summary: Summary) -> pd.DataFrame:
-    """Returns one row for each candidate, with its verdict and its time."""
+    """Returns a row for each candidate, with its verdict, its time in ms and its speedup."""
     return pd.DataFrame([_candidate_row(one) for one in summary.entries])
 
 
@@ -130,7 +130,10 @@ def text(summary: Summary, *, with_problems: bool = True) -> str:
 
 
 def save(folder: Path, summary: Summary) -> Path:
-    """Writes the four files and returns the path of `summary.md`. Raises Unwritable if a file cannot be written."""
+    """Writes the CSV files and `summary.md` in `folder`, and returns the path of `summary.md`.
+
+    Raises Unwritable if a file cannot be written.
+    """
     tables = {
         "figures.csv": figure_rows(summary), "summary.csv": problem_rows(summary),
         "candidates.csv": candidate_rows(summary),

@@ -1,4 +1,4 @@
-"""Counts the verdicts of a suite while it runs: how many, of which status, how fast, and how long the rest takes."""
+"""Counts the verdicts of a suite while it runs: how many, of which status, how many per hour, and the time left."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Tally:
         return self._new * 3600 / (now_s - self._started_s)
 
     def left_s(self, now_s: float) -> float | None:
-        """Returns the seconds that the rest takes at the rate so far; None before the first new verdict."""
+        """Returns the seconds until every candidate is done, at the rate so far; None before the first new verdict."""
         rate = self.per_hour(now_s)
         return None if rate is None else (self.total - self.done) * 3600 / rate
 

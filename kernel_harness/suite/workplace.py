@@ -1,4 +1,4 @@
-"""The temporary folder of a suite. It holds the folders of its evaluators, and is removed also after a kill.
+"""The temporary folder of a suite or a pool. It holds a folder for each evaluator, and is removed also after a kill.
 
 The driver and its evaluators hold a lock on the folder. If all of them were killed, the lock is free, and the next
 suite on the machine removes the folder.
@@ -20,7 +20,7 @@ _LOCK = "lock"
 
 
 class Workplace:
-    """A new temporary folder, locked by this process and by each process that inherits `lock`.
+    """A new temporary folder, locked by this process and by each process that inherits the file descriptor `lock`.
 
     A Workplace is a context manager, which removes the folder at its end. The constructor removes the folders of suites
     whose processes have all been killed.
@@ -43,7 +43,7 @@ class Workplace:
 
 
 def leave(own: Path) -> None:
-    """Removes `own`, an evaluator's folder in a Workplace, and the Workplace too if it has no other evaluator's folder.
+    """Removes `own`, an evaluator's folder in a Workplace's folder, and that folder if it has no other evaluator's.
 
     An evaluator whose driver was killed calls this at its end.
     """
