@@ -56,7 +56,7 @@ def evaluate(
             one line that ends in .py or .cu. Python code defines the class `ModelNew`. A text that begins with a C++
             comment or a preprocessor line is read as a .cu file.
         device: "cpu" (CUDA is emulated), "cuda" or "cuda:N"; None selects the GPU if there is one, else "cpu".
-        shape: values for the problem's constants, such as `{"M": 64}`. A constant that `shape` does not name keeps
+        shape: values for the problem's size constants, such as `{"M": 64}`. A constant that `shape` does not name keeps
             the problem's usual value for the device. If `shape` is None, all constants do.
         precision: the coarsest number format that the kernel may compute in: "tf32", "float16" or "bfloat16". None
             allows only the format of the outputs.
@@ -82,7 +82,7 @@ def evaluate(
 
 
 class Evaluator:
-    """An evaluator of many kernels of one problem. It starts shared processes once instead of once for each kernel.
+    """Judges kernels of one problem. It starts shared processes once instead of once for each kernel.
 
     The method `evaluate` gives each kernel the verdict and time that the function `kernel_harness.evaluate` would give.
     Between the calls, an Evaluator keeps the fork server, the reference with the answers computed so far, and the

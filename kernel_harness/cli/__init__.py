@@ -98,7 +98,7 @@ def _unknown(word: str, verb: str) -> str:
 
 
 def _similar_verb(typed: Sequence[str], error: UserError) -> str:
-    """Returns a suggestion if the first word, taken for a problem that does not exist, resembles a verb."""
+    """Returns a suggestion if the first word, taken for an unknown problem, resembles a verb; else an empty text."""
     if not isinstance(error, ProblemNotFound) or error.name not in typed[:1]:
         return ""
     close = difflib.get_close_matches(error.name, VERBS, n=1)

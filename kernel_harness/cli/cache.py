@@ -53,9 +53,9 @@ def main(parsed: argparse.Namespace) -> int:
 
 @contextmanager
 def growth_told() -> Iterator[None]:
-    """Returns a context. At its end, a line on stderr says if the build cache has grown beyond 1 GB in the context.
+    """Returns a context. If the build cache grows from below 1 GB to 1 GB or more in it, prints a line on stderr.
 
-    The line gives the size, the path and the size limit of the cache.
+    The line gives the size, the path and the size limit of the cache. It is not printed after an exception.
     """
     before = sum(entry.bytes for entry in build_cache.entries())
     yield

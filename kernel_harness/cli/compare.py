@@ -43,11 +43,12 @@ EXAMPLES = (
 class Options:
     """The options of the verb `compare`.
 
-    `a` and `b` name what is compared: two stored runs, or two versions of a kernel that are then measured. If `b` is
-    None, a run is compared with the latest run, and a version with the kernel's file as it is now. `device`, `shape`,
-    `budget_s` and `rounds` have an effect only if two versions are measured. `kernels` limits the comparison to these
-    kernels. `force` compares runs of different devices or shapes. A kernel that is slower by more than
-    `fail_over_percent` gives exit code 3.
+    `a` and `b` name what is compared: two stored runs, two suites, or two versions of a kernel that are then measured.
+    If `b` is None, a run is compared with the latest run, and a version with the kernel's file as it is now. `device`,
+    `shape`, `budget_s` and `rounds` have an effect only if two versions are measured. `kernels` limits the comparison
+    of runs to these kernels (empty: all), or names the kernel of the versions. `force` compares runs of different
+    devices or shapes, and suites of different devices or settings. A kernel that broke, or that is slower by more than
+    `fail_over_percent`, gives exit code 3.
     """
 
     a: str
@@ -97,10 +98,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(parsed: argparse.Namespace) -> int:
     """Compares side A with side B, two runs, two suites or two versions of a kernel, and prints the comparison.
 
-    Returns 3 if a kernel passes on side A and fails on side B, or is slower on side B by more than `--fail-over`.
-    For two suites, a figure that is certainly lower on side B gives 3, too.
-    Otherwise returns 1 if a kernel fails on both sides, and 0 if none does. Raises UserError if the two sides cannot be
-    compared.
+    Returns 3 if a kernel passes on side A and fails on side B, or is slower on side B by more than `--fail-over`, or if
+    a figure of a suite is certainly lower on side B. Otherwise returns 0 for two suites. For two runs or versions, it
+    then returns 1 if a kernel fails on both sides, and 0 if none does.
+    Raises UserError if the two sides cannot be compared.
     """
     from kernel_harness.results import comparison
     from kernel_harness.suite.comparison import both_suites

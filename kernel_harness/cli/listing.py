@@ -35,8 +35,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(parsed: argparse.Namespace) -> int:
     """Prints the problems with their kernels and returns 0.
 
-    A problem file that cannot be used is listed with the reason. Raises UserError if it is the only problem asked for,
-    and for an unknown problem.
+    A problem file that cannot be used is listed with the reason. Raises UserError if the user names such a problem, or
+    an unknown one.
     """
     from kernel_harness.problem import lookup
     from kernel_harness.problem.problem import ProblemError

@@ -23,9 +23,9 @@ EXAMPLES = (
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the verb `profile`. Reports of Nsight Compute, NVIDIA's profiler, are kept below `results`.
+    """The options of the verb `profile`. Reports of Nsight Compute, and profiles by line, are kept below `results`.
 
-    `target` is the name of a GPU to estimate the time for, without a GPU.
+    `target` is the name of a GPU whose time is estimated without a GPU; None profiles on `device`.
     """
 
     problem: str

@@ -63,7 +63,7 @@ class Reminder:
 class Steps:
     """A context manager that prints plain lines on stderr, for the steps of a verb that has one thing to do.
 
-    Each line begins with `prefix`. A step that takes long is printed again, with its seconds.
+    Each line begins with `prefix`. After each 30 s without a line, the step is printed again, with its seconds.
     """
 
     def __init__(self, prefix: str = "") -> None:

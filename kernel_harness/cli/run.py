@@ -53,8 +53,9 @@ EXAMPLES = (
 class Options:
     """The options of the verb `run`, one for each of its command-line arguments.
 
-    None means: for `case`, all cases; for `seed`, a random seed; for `precision`, no coarser number format is allowed;
-    for `budget_s`, `rounds` and `jobs`, the default of the device or of the machine.
+    None means: for `shape`, the size in the problem file; for `case`, all cases; for `seed`, a random seed; for
+    `precision`, no coarser number format is allowed; for `budget_s`, the device's default; for `rounds`, the
+    precision and the budget decide; for `jobs`, as many as processor cores and memory allow.
     """
 
     problem: str
@@ -214,10 +215,11 @@ def _judged_so_far(kernels: Sequence[str], final: Set[str], stored: Set[str]) ->
 
 
 def _print_outcome(run: StoredRun, finished: Sequence[Result], options: Options) -> None:
-    """Prints the leaderboard, what it means and the path of the CSV file to stdout, and writes the leaderboard's files.
+    """Writes the leaderboard's files. Prints the leaderboard, the time of each phase and the CSV file's path to stdout.
 
-    The remarks on kernels that passed and the failures follow the leaderboard. With `--json` only these are printed, to
-    stderr. With `--case` each kernel's status replaces the leaderboard, and no file is written.
+    The remarks on kernels that passed and the failures follow the leaderboard. With `--json` only the remarks and
+    failures are printed, to stderr. With `--case` each kernel's status replaces the leaderboard, and no file of a
+    leaderboard is written.
     """
     from kernel_harness.results import leaderboard
 
@@ -238,7 +240,7 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], options: Options)
 
 
 def _explain(run: StoredRun, finished: Sequence[Result], out: TextIO) -> None:
-    """Prints remarks on kernels that passed and the text of each failure. Writes the failure's log file."""
+    """Prints remarks on kernels that passed and the text of each failure to `out`. Writes a log file per failure."""
     from kernel_harness.results import failure_text
 
     for result in finished:
@@ -251,7 +253,7 @@ def _explain(run: StoredRun, finished: Sequence[Result], out: TextIO) -> None:
 
 
 def _phases(finished: Sequence[Result]) -> str:
-    """Returns a line with the seconds that each phase (such as build or timing) took, and the ids of the runs."""
+    """Returns a line with the seconds of each phase, summed over kernels (timing: over cohorts), and the run ids."""
     total: dict[str, float] = {}
     for phase, seconds in (item for result in finished for item in result.phases_s.items()):
         total[phase] = _timing_s(finished) if phase == "timing" else total.get(phase, 0) + seconds

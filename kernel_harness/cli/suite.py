@@ -45,7 +45,8 @@ class Options:
 
     `gpus` has the numbers of the GPUs to use; None means all. `jobs` is the number of cores to use; None means all.
     `name` is the name of the suite's folder; None means that of the folder of kernels. `budget_s` is the time for the
-    timing of one candidate; None means the default of the device.
+    timing of one candidate; None means the default of the device. `ray` is the address of a Ray cluster; None means
+    this machine. With `ray`, `jobs` is the number of each evaluator's parallel builds, or for the device cpu of actors.
     """
 
     problems: tuple[str, ...]
@@ -115,7 +116,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(parsed: argparse.Namespace) -> int:
-    """Judges the candidates of the suite that have no verdict yet, prints the figures and the path of the summary.
+    """Judges the candidates of the suite that have no verdict yet. Prints the figures and the paths of written files.
 
     Returns 0 if every candidate passed, else 1. Raises UserError for mistakes of the user, and KeyboardInterrupt for
     Ctrl-C.
@@ -210,7 +211,10 @@ def _settings(options: Options, budget_s: float, builds: int) -> Settings:
 
 
 def _report(journal: SuiteJournal, options: Options) -> None:
-    """Writes the files of the summary, and prints the figures and the files' paths. Does nothing without verdicts."""
+    """Writes the summary's files and the HTML page. Prints the figures, and the paths of summary.md and the page.
+
+    Does nothing without verdicts. With `--parquet`, candidates.parquet is written and its path is printed, too.
+    """
     from kernel_harness.suite import page, summary
 
     facts, entries = journal.facts(), journal.read()

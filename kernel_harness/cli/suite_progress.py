@@ -32,7 +32,7 @@ class SuiteProgress(Shown):
         self._print(force=True)
 
     def finished(self, entries: Sequence[Entry]) -> None:
-        """Counts new verdicts. Without a terminal, prints a line if none was printed lately."""
+        """Counts new verdicts. Without a terminal, prints a line if none was printed for 10 s, or if all are done."""
         self.tally.finished(entries)
         self._print()
 

@@ -49,7 +49,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Building:
-    """A candidate's build. `done` is the future of the build; it has the exception that the build raised, if any."""
+    """A candidate's build, which `examination` does. The future `done` raises the exception of a build that failed."""
 
     examination: Examination
     done: Future[None]
@@ -68,7 +68,7 @@ class BuildsAhead:
     def start(self, run: RunContext, candidate: Candidate) -> None:
         """Queues the candidate's build, which begins as soon as a thread is free, and returns at once.
 
-        Does nothing if the build is queued, running or finished already, until `take` removes it.
+        Does nothing if the build was queued before and `take` has not removed it since.
         """
         if candidate not in self._started:
             self._pool = self._pool or ThreadPoolExecutor(_jobs(run))
@@ -77,7 +77,7 @@ class BuildsAhead:
     def is_done(self, candidate: Candidate) -> bool:
         """Returns whether the candidate's build has ended, successfully or not.
 
-        Returns False if the build was not started here, still waits or runs, or was removed by `take`.
+        Returns False if `start` was not called for the candidate, or `take` has removed the build.
         """
         return candidate in self._started and self._started[candidate].done.done()
 
@@ -112,7 +112,7 @@ def check_all(
     """Builds the candidates in parallel. Checks each candidate as soon as it is built, and then yields it as a Checked.
 
     A build that `ahead` has is not begun again. `take_device` is called before each check; it returns once no other run
-    uses the device.
+    uses the device. An exception closes the fork server, so that the running builds end.
     Raises torch.OutOfMemoryError if the device has too little memory for the right answer.
     """
     with ThreadPoolExecutor(_jobs(run)) as pool:
@@ -173,10 +173,11 @@ def _check(run: RunContext, examination: Examination, built: Future[None]) -> Ch
 
 @phase("sanitizer")
 def _with_remark(run: RunContext, candidate: Candidate, outcome: CheckOutcome) -> CheckOutcome:
-    """Returns the outcome with the sanitizer's finding added, if a compiled kernel failed on the emulated device.
+    """Returns the outcome with the sanitizer's finding, if a compiled kernel failed a case on the emulated device.
 
-    The sanitizer runs the failed case again and looks for memory errors. Its finding is appended to the reason. The
-    status does not change. Any other outcome is returned unchanged.
+    The sanitizer runs the failed case again and looks for memory errors, if the status is WRONG_VALUES, CRASHED or
+    NONDETERMINISTIC. Its finding is appended to the reason. The status does not change. Any other outcome is returned
+    unchanged.
     """
     worth = outcome.status in (Status.WRONG_VALUES, Status.CRASHED, Status.NONDETERMINISTIC)
     if not (worth and run.device.emulated and outcome.build.builds and outcome.failed_case):

@@ -44,11 +44,11 @@ COHORT = 8
 class Series:
     """The state that all cohorts of one run share. `time_cohorts` updates it after each cohort.
 
-    `expected` is the number of cohorts that the run will have; 0 means the number of cohorts of the current batch. They
-    share the time budget of the settings. `timed` is the number of cohorts that have been timed. `baseline_ms` is the
-    time of one call of the baseline "torch" in ms, in the first cohort that measured it; None before. On a GPU, the
-    times of each later cohort are scaled so that its time of "torch" becomes `baseline_ms`, which makes the times of
-    all cohorts comparable.
+    Each cohort gets an equal share of the time budget of the settings. `expected` is the number of these shares: the
+    number of cohorts if every candidate of the run passes; 0 means the number of cohorts of the current batch. `timed`
+    is the number of cohorts that have been timed. `baseline_ms` is the time of one call of the baseline "torch" in ms,
+    in the first cohort that measured it; None before. On a GPU, the times of each later cohort are scaled so that its
+    time of "torch" becomes `baseline_ms`, which makes the times of all cohorts comparable.
     """
 
     expected: int
@@ -81,9 +81,10 @@ def _time_cohort(
 ) -> Generator[Result, None, dict[str, Checked]]:
     """Times one cohort, yields its results, and returns the candidates that must be timed again.
 
-    The returned candidates are those that another candidate of the cohort disturbed by work that it left running. If
-    the device has too little memory left for the right answer, no candidate of the cohort is timed. After a
-    KeyboardInterrupt, the results of the rounds so far are yielded before the KeyboardInterrupt is raised again.
+    If a candidate left work running, the other candidates are returned, because this work disturbed their times. If a
+    baseline or the sentinel cannot be started, or the device has too little memory left for the right answer, no
+    candidate of the cohort is timed. After a KeyboardInterrupt, the results of the rounds so far are yielded before the
+    KeyboardInterrupt is raised again.
     """
     started = time.perf_counter()
     again: dict[str, Checked] = {}
@@ -133,7 +134,7 @@ def _measure(
 
     The measurements and the faults are added to `live`, which holds the arms of the candidates in `cohort`. Returns two
     dictionaries by name: `cohort` with the work of each candidate's own kernels in its outcome, and the candidates
-    that must be timed again because others disturbed them.
+    that must be timed again because another one disturbed them; the second is empty if none did.
     """
     tell, start = _teller(run, cohort), partial(_start_arm, run, cohort)
     time_rounds(live, run.reference, stop, tell, start)
@@ -166,8 +167,8 @@ def _is_reported(run: RunContext, measured: Measurements, name: str, series: Ser
 def _arm(run: RunContext, checked: Checked, processes: ExitStack) -> Arm:
     """Returns the candidate's arm. Starts a new worker process if the one that was checked has been closed.
 
-    The arm has a fault if the new process does not start. When the ExitStack `processes` closes, it ends the process
-    that the arm has at that moment.
+    The arm has a fault if the new process does not start or cannot build the model. When the ExitStack `processes`
+    closes, it ends the process that the arm has at that moment.
     """
     name, subject, fault = checked.candidate.name, checked.subject, None
     assert subject is not None
@@ -211,7 +212,7 @@ def even_groups(names: list[str], size: int) -> list[list[str]]:
 def _stop(run: RunContext, groups: int) -> Stop:
     """Returns the condition that ends the timing of a cohort, where `groups` cohorts share the time budget equally.
 
-    If the settings have no budget, it is the device's default, and QUICK_SHARE of that in a quick run.
+    If the settings have no budget, the budget is the device's default, and QUICK_SHARE of it in a quick run.
     """
     settings = run.settings
     default = run.device.budget_s * (QUICK_SHARE if settings.quick else 1)

@@ -63,10 +63,10 @@ class Companions:
         self._starting: dict[str, Future[Subject]] = {}  # ahead of their first cohort
 
     def start_ahead(self, run: RunContext) -> None:
-        """Begins to start the processes that the next cohort needs and that are not kept. Returns at once.
+        """Begins to start the missing processes of the next cohort in other threads. Does not wait for them.
 
-        Does nothing if `kept` is False. A process that cannot be started ahead, for example for lack of memory beside a
-        candidate that is checked, is started again by `running`.
+        Does nothing if `kept` is False or the reference fails. `running` tries again to start a process that cannot be
+        started ahead, for example for lack of memory beside a candidate that is checked.
         """
         if not self.kept:
             return
@@ -112,16 +112,17 @@ class Companions:
                     arm.subject.close()
 
     def close(self) -> None:
-        """Ends the kept worker processes. The next cohort starts new ones."""
+        """Ends the kept worker processes, and those that `start_ahead` starts. The next cohort starts new ones."""
         while self._idle:
             self._idle.popitem()[1].subject.close()
         while self._starting:
             self._starting.popitem()[1].add_done_callback(_end)
 
     def _awake(self, name: str) -> _Idle | None:
-        """Wakes up the kept process of the arm `name` and returns it. Returns None without a process that answers.
+        """Removes the kept process of the arm `name`, wakes it up and returns it. Returns None if it does not answer.
 
-        A process that `start_ahead` has begun to start counts as kept; this method waits until it has started.
+        Also returns None if no process is kept. A process that `start_ahead` has begun to start counts as kept; this
+        method waits until it has started.
         """
         idle = self._idle.pop(name, None)
         if name in self._starting:
@@ -150,7 +151,10 @@ def _all_started(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str
 
 
 def _begun(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Future[Subject]]:
-    """Begins to start a worker process for each model, in a thread each. The futures raise CompanionMissing."""
+    """Begins to start a worker process for each model, in a thread each. Returns the futures by the name of the arm.
+
+    A future raises CompanionMissing if its process cannot be started.
+    """
     if not models:
         return {}
     pool = ThreadPoolExecutor(len(models))

@@ -1,4 +1,4 @@
-"""Writes the shell command that judges one candidate again."""
+"""Composes the shell command that judges one candidate again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kernel_harness.session.settings import Settings
 def command(problem: Problem, device: Device, settings: Settings, candidate: Candidate, case: Case | None) -> str:
     """Returns the shell command that judges a candidate again. It works in any folder.
 
-    If `case` is not None, the command checks only that case, on the same inputs. Returns an empty string if the
-    candidate is not stored in a file.
+    If `case` is not None, the command checks only that case, on the same inputs. The command contains no option for
+    timing, such as `--baseline`. Returns an empty string if the candidate is not stored in a file.
     """
     if not candidate.path.is_file():
         return ""

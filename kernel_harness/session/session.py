@@ -48,7 +48,7 @@ class Session:
     with builds of the one during checks of the other; they must then be given the same paths in `hidden`, and their
     caller closes the fork server. Without `fork_server`, a Session has its own.
     Creating a Session raises UserError for a problem that cannot be used or a case that does not exist. Entering the
-    context raises NoCompiler if this machine has no compiler for the device.
+    context raises EnvironmentLacking if this machine lacks something for the device, such as a compiler.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class Session:
 
     @cached_property
     def problem_remark(self) -> str:
-        """Returns the remark on what the checks of the problem cannot tell; empty if there is nothing to say.
+        """Returns the remark on wrong answers that the checks accept and on the reference's own error. It may be empty.
 
-        The remark is computed when the first candidate has passed, and kept for the others.
+        The remark is computed at the first use, when a candidate has passed, and kept for the other candidates.
         """
         with phase("sensitivity"):
             return sensitivity.remark(self.reference, self.cases)

@@ -20,8 +20,8 @@ QUICK_SHARE = 0.25
 class Settings:
     """The user's choices for one run.
 
-    `seed`: the secret seed of all inputs that candidates are checked on. `budget_s`: the time to spend on timing, in
-    seconds; None takes the device's default. `rounds`: the exact number of timed rounds, which then replaces
+    `seed`: the secret seed of all inputs that candidates are checked on. `budget_s`: the seconds to spend on timing all
+    candidates of the run; None takes the device's default. `rounds`: the exact number of timed rounds, which replaces
     `budget_s`; None lets the time budget and the precision of the speedups decide when timing ends. `precision`: the
     coarsest number format that candidates may compute in; None allows only the format of the outputs. `baseline`: the
     arm that speedups compare with. `jobs`: the number of parallel builds; None derives the number from the processors
@@ -45,7 +45,7 @@ class Settings:
 
 
 def check_baseline(name: str, *, emulated: bool, kernels: Sequence[str] = ()) -> None:
-    """Raises UserError if no baseline has this name, or if it cannot run on an emulated device.
+    """Raises UserError if no baseline has this name, or if it cannot run on the device, which may be `emulated`.
 
     `kernels` are the names of candidates that may serve as the baseline too.
     """

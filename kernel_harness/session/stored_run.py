@@ -52,8 +52,8 @@ class StoredRun:
     """A run that judges the kernels of a Request in one Session and stores the results in a journal.
 
     A StoredRun is a context manager. At the end of the context every process that the run started is ended.
-    Creating a StoredRun raises UserError if something in the request does not exist, and Unwritable if results cannot
-    be stored.
+    Creating a StoredRun raises UserError if something in the request does not exist or cannot be used, and Unwritable
+    if results cannot be stored.
     """
 
     def __init__(self, request: Request, observer: Observer, fork_server: ForkServer) -> None:
@@ -100,9 +100,10 @@ class StoredRun:
             self.stored.add(result.kernel)
 
     def wait_for_change(self) -> list[Candidate]:
-        """Waits until a kernel file is new or has changed, and returns the candidates of all such files.
+        """Waits until a selected kernel file is new or has changed, and returns the candidates of all such files.
 
-        The files are read again and again. A file has changed if its text differs from the text in `candidates`.
+        The files are read every _POLL_S seconds. A file has changed if its text differs from the text in `candidates`
+        and is not empty. Then sets `candidates` to the present files.
         """
         before = {candidate.name: candidate.source for candidate in self.candidates}
         while True:
@@ -118,7 +119,7 @@ class StoredRun:
 
     @property
     def title(self) -> str:
-        """Returns the heading of the leaderboard. It names the file's own size if a smaller one was chosen."""
+        """Returns the heading of the leaderboard. It also names the file's own sizes if the harness chose others."""
         larger = {name: size for name, size in self._own_shape.items() if size != self.shape[name]}
         note = f"; the file's own size is {shape_text(larger)}" if larger else ""
         return leaderboard.heading(self._problem_name, self.journal.read(), self.shape) + note

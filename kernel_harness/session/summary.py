@@ -30,7 +30,7 @@ from kernel_harness.timing.statistics import Round, Timing, summarize
 class Terms:
     """The numbers that are needed to turn the rounds of a cohort into times, and to find times that are too short.
 
-    `scale_ms` is the time of the baseline "torch" in the first cohort, in ms; None while the first cohort is timed.
+    `scale_ms` is the time of the baseline "torch" in the first cohort, in ms; None before it is known.
     `floors_ms` holds the least time that any correct kernel needs at the device's peak, in ms. Its keys are texts that
     describe the work, such as "1e+06 bytes".
     """
@@ -43,8 +43,8 @@ class Terms:
 class RunFacts:
     """The facts that every result of a run contains.
 
-    `kernels` is the number of kernels that the run is to judge. `problem_remark` says what the checks of the problem
-    cannot tell; it is a part of the reason of every result that passed.
+    `kernels` is the number of kernels that the run is to judge. `problem_remark` names wrong answers that the checks of
+    the problem accept, and a large error of the reference; it is a part of the reason of every result that passed.
     """
 
     problem: Problem
@@ -76,7 +76,7 @@ class RunFacts:
         return {name: number for name, number in found.items() if number}
 
     def terms(self, scale_ms: float | None) -> Terms:
-        """Returns the Terms of a cohort. `scale_ms` is the time of the baseline "torch" in the first cohort."""
+        """Returns the Terms of a cohort. `scale_ms` is the time of "torch" in the first cohort in ms, or None."""
         peaks = self.device.peaks()
         least = (
             ("bytes", self.problem.number("min_bytes"), peaks and peaks.bytes_per_s),
@@ -115,7 +115,7 @@ class RunFacts:
     def _present_environment(self) -> Mapping[str, Any]:
         """Returns the environment, with the key `shares`: which memory the judge shares with workers at this moment.
 
-        The value may change when a worker starts: if the worker cannot map memory of the device, the host's is shared.
+        The value may change when a worker starts: if the worker cannot map memory of the device, host memory is shared.
         """
         shares = self.device.shares
         return self._environments.setdefault(shares, {**self.environment, "shares": shares})
@@ -215,7 +215,7 @@ def timed(results: Iterable[Result], cohort: Measurements, terms: Terms, seconds
 
 
 def failed(result: Result, fault: Fault) -> Result:
-    """Returns the result with the status and the reason of `fault`."""
+    """Returns the result with the status, the reason and the log of `fault`."""
     return replace(result, status=fault.status, reason=fault.reason, log=fault.log)
 
 
@@ -225,7 +225,7 @@ def left_untimed(result: Result, why: str) -> Result:
 
 
 def _with_remarks(result: Result, cohort: Measurements) -> Result:
-    """Returns the result with remarks on its times: whose clock told them, and whether they depend on the inputs."""
+    """Returns the result with remarks on its times: which clock measured them and whether they depend on the inputs."""
     remarks = []
     if cohort.arms[result.kernel].unordered:
         remarks.append(
@@ -247,7 +247,7 @@ def _with_remarks(result: Result, cohort: Measurements) -> Result:
 
 
 def _why_none(rounds: Sequence[Round]) -> str:
-    """Returns a sentence that says why all of `rounds` were rejected; empty if there are no rounds."""
+    """Returns a text that says that all `rounds` were rejected, and why the last one was; empty without rounds."""
     if not rounds:
         return ""
     return (
