@@ -50,7 +50,7 @@ def rewrite_readme(path: Path, results: Path, root: Path) -> list[str]:
 
     A leaderboard is between two marker lines, HTML comments of which the first names problem and device. `results` is
     the folder of stored results, `root` the folder with `problems/` and `kernels/`. Raises UserError if a marker is
-    wrong, or if there are no results of its problem and device.
+    wrong, or if there are no results of its problem and device at the problem's usual shape.
     """
     return readme.rewrite(path, lambda name, device: _table(results, name, device, root))
 
@@ -130,7 +130,7 @@ def _with_results(results: Path, root: Path) -> list[str]:
 
 
 def _at_usual_shape(problem: Problem, results: Sequence[Result]) -> Problem:
-    """Returns the problem at its default shape on the device of these results, a GPU or the emulated device."""
+    """Returns the problem at its usual shape on the device of these results, a GPU or the emulated device."""
     return problem.on(emulated=any(result.emulated for result in results))
 
 

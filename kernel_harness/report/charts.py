@@ -24,7 +24,7 @@ MOST_DOTS = 256
 
 @dataclass(frozen=True)
 class Bar:
-    """A row of a chart: a kernel's name, its time or speedup with an interval, that as text, and a colour's name."""
+    """A row of a chart: a kernel's name, its time in ms or speedup (`value`), `value` as text, and a colour's name."""
 
     name: str
     value: Interval
@@ -64,7 +64,7 @@ def times(bars: Sequence[Bar], width: int) -> str:
 
 
 def samples(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
-    """Returns a chart as an SVG element: for each kernel, a row of dots, the times of its calls over their median.
+    """Returns a chart as an SVG element: for each kernel, a row of dots, its calls' times divided by their median.
 
     `rows` has (kernel, times of its calls in ms). If a kernel has more than MOST_DOTS times, MOST_DOTS of them are
     drawn, the smallest and the largest included. `width` is in pixels.
@@ -134,9 +134,9 @@ class Roof:
 def roofline(points: Sequence[Point], intensity: float, roofs: Sequence[Roof], width: int) -> str:
     """Returns the roofline chart as an SVG element: a line for each entry of `roofs` and a dot for each kernel.
 
-    A roof is the most operations per second that a device can do, over the operations per byte. It is dashed if it was
-    measured, solid if it is from the data sheet. `intensity` is the problem's operations per byte, the same for all
-    kernels. `width` is in pixels.
+    A roof is the most operations per second that a device can do, as a function of the operations per byte. It is
+    dashed if it was measured, solid if it is from the data sheet. `intensity` is the problem's operations per byte, the
+    same for all kernels. `width` is in pixels.
     """
     ridges = [roof.flops_per_s / roof.bytes_per_s for roof in roofs]
     left, right = min(*ridges, intensity) / 8, max(*ridges, intensity) * (25 if width == WIDE else 1000)
@@ -258,7 +258,8 @@ def _log_axis(axes: Axes, values: Sequence[Interval], form: str, include: Sequen
 def _log_ticks(axis: Any, form: str) -> None:
     """Puts ticks on a logarithmic axis, formatted with the format string `form`.
 
-    The ticks are at powers of ten. The fewer powers of ten the axis spans, the more ticks are put between them.
+    The ticks are at powers of ten. The fewer powers of ten the axis spans, the more ticks are put between them. An axis
+    of less than 0.2 powers of ten has ticks at equal differences.
     """
     low, high = axis.get_view_interval()
     decades = math.log10(high / low)

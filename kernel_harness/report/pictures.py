@@ -41,7 +41,8 @@ def _drawn(draw: Callable[[int], str], words: str) -> Picture:
 def speed(page: Page) -> Picture | None:
     """Builds the chart of the kernels' speedups over the baseline. Returns None if no kernel has a speedup.
 
-    For results from the emulated device it shows times instead, because emulated speedups say nothing about a GPU.
+    For results from the emulated device, the chart shows times instead, because emulated speedups say nothing about a
+    GPU. It is then None if no kernel has a time.
     """
     if page.emulated:
         bars = [_time_bar(result, timing) for result, timing in _timed(page)]
@@ -137,8 +138,8 @@ def phases(page: Page) -> Picture | None:
 def history(page: Page) -> Picture | None:
     """Builds the chart of how the speedups (emulated: the times) of the table's first kernels changed from run to run.
 
-    It has the runs on the machine of the last run: times on different processors do not compare. Returns None if fewer
-    than two of these runs timed a kernel.
+    It has the timed runs on the processor model of the last one: times on different processors do not compare. Returns
+    None if there are fewer than two such runs.
     """
     timed = [r for r in page.results if r.timing]
     timed = [r for r in timed if r.environment.get("processor") == timed[-1].environment.get("processor")]

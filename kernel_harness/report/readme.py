@@ -15,7 +15,7 @@ _COMMENT = re.compile(r"^<!-- .* -->[ \t]*$", re.M)
 
 
 class MarkerError(UserError):
-    """The error raised if a marker line in a README is missing or wrong, or the README cannot be read.
+    """The error raised if a README cannot be read, or if a marker line is missing, is wrong or names no stored results.
 
     The message names the file and, for a wrong marker, the line.
     """

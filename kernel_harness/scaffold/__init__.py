@@ -19,8 +19,9 @@ class CannotWrite(UserError):
 def new(problem: Problem, name: str, root: Path, *, cu: bool = False) -> Path:
     """Writes `kernels/<problem>/<name>.py` below `root`, or a `.cu` file if `cu` is true, and returns the file's path.
 
-    Raises CannotWrite if the name is invalid or a kernel has it, if the problem cannot be solved in a plain `.cu` file,
-    or if the file cannot be written.
+    If `name` itself ends in .py or .cu, the file has this suffix (with `cu`, always .cu). Raises CannotWrite if the
+    name is invalid or a kernel in that folder has it, if a `.cu` file cannot express the reference, or if the file
+    cannot be written.
     """
     stem, suffix = _stem_and_suffix(name, cu)
     path = root / "kernels" / problem.name / f"{stem}{suffix}"

@@ -29,9 +29,10 @@ _CPP_TYPES = ((torch.Tensor, "torch::Tensor"), (bool, "bool"), (int, "int64_t"),
 
 @dataclass(frozen=True)
 class Input:
-    """One argument of the `forward` of a problem's reference, with an example value.
+    """One argument of the `forward` of a problem's reference, or one of its parameters and buffers.
 
-    `emulated` is the argument's value at the problem's usual sizes on the emulated device.
+    `emulated` is an example at the usual sizes on the emulated device. `value` is one at the sizes in the problem file,
+    or `emulated` itself if the reference cannot run on fake tensors.
     """
 
     name: str
@@ -58,7 +59,7 @@ class Input:
         """Returns the text of a comment on the argument.
 
         It is like `A: (8192, 2048) float32, without a GPU (256, 48)`. The second part is left out if the sizes on the
-        emulated device are the same.
+        emulated device are the same. For an argument that is no tensor, it is like `n: 3`.
         """
         if not self.is_tensor:
             return f"{self.name}: {self.value!r}"
