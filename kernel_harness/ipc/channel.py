@@ -1,7 +1,7 @@
 """Transport between two processes: JSON objects and file descriptors over a socket pair.
 
-The judge does not trust a worker, so everything that a process receives is checked. The module `messages` defines what
-the JSON objects mean.
+The judge does not trust a worker, so the receiving process checks the length of each message, its JSON and the number
+of its descriptors. The modules `messages` and `schema` define and check the fields of the JSON objects.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class Malformed(Exception):
-    """The error raised if the other process sent data that is not a valid message."""
+    """The error raised if the other process sent data that is no valid message, or a message that is not expected."""
 
 
 class Closed(Exception):
@@ -48,7 +48,10 @@ class Channel:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Closes this end of the channel. The process at the other end then reads an end of file."""
+        """Closes this end of the channel, and discards a message that has arrived in part.
+
+        The process at the other end then reads an end of file.
+        """
         self._socket.close()
         self._discard()
 
@@ -56,7 +59,8 @@ class Channel:
         """Sends the JSON object `message`, and copies of the file descriptors in `descriptors` with it.
 
         Raises Closed if the other end is closed, TimeoutError after `timeout_s` seconds (None: no limit), and
-        ValueError if the message is longer than MAX_MESSAGE_BYTES or contains a number that is not finite.
+        ValueError if the message is longer than MAX_MESSAGE_BYTES or contains a number that is not finite. After a
+        TimeoutError the channel is unusable, because a part of the message may have been sent.
         """
         body = json.dumps(message, allow_nan=False).encode()
         if len(body) > MAX_MESSAGE_BYTES:
@@ -74,9 +78,9 @@ class Channel:
     def receive(self, timeout_s: float | None = None) -> tuple[dict[str, Any], list[int]]:
         """Returns the next message and the file descriptors that come with it, which the caller must close.
 
-        Raises Malformed if the data is not a valid message, Closed if the other end is closed, and TimeoutError if the
-        message is not complete after `timeout_s` seconds (None: no limit). After a TimeoutError, the next call goes on
-        with the part of the message that has arrived.
+        Raises Malformed if the data is too long or not a JSON object, or comes with too many descriptors; Closed if the
+        other end is closed; and TimeoutError if the message is not complete after `timeout_s` seconds (None: no limit).
+        After a TimeoutError, the next call goes on with the part of the message that has arrived.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
@@ -96,7 +100,11 @@ class Channel:
         return message, descriptors
 
     def _await_bytes(self, count: int, deadline: float | None) -> None:
-        """Waits until the first `count` bytes of the next message have arrived, and reads no byte beyond them."""
+        """Waits until the first `count` bytes of the next message have arrived, and reads no byte beyond them.
+
+        Keeps the descriptors that come with them. Raises TimeoutError at `deadline` (in the time of `time.monotonic`;
+        None: no limit), Closed if the other end is closed, and Malformed for more than MAX_DESCRIPTORS descriptors.
+        """
         while len(self._arrived) < count:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             if not select.select([self._socket], [], [], wait)[0]:

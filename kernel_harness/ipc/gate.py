@@ -1,6 +1,7 @@
 """The gate: words of the host's memory by which judge and worker begin and end a timed call without messages.
 
-A message takes a tenth of a millisecond, more or less. A word is seen after about a microsecond.
+A message takes about a tenth of a millisecond. A process sees a word that the other has written after about a
+microsecond.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ class Gate:
 
     The judge shuts the gate before a timed call. The worker says that it is ready once it has enqueued the call behind
     the gate, or once it waits at the gate itself. The judge then writes the inputs and opens the gate. If the worker is
-    not ready within a time limit, the judge does the same without waiting longer. The worker says that the call is done
-    once the outputs are in the memory for outputs. A candidate can write every word, but a wrong word only makes the
-    candidate's own outputs wrong or its own time longer.
+    not ready within a time limit, the judge does the same without waiting longer. The worker, or its device, says that
+    the call is done once the outputs are in the memory for outputs. A candidate can write every word, but a wrong word
+    only makes the candidate's own outputs wrong or its own time longer.
     """
 
     def __init__(self, memory: torch.Tensor) -> None:
@@ -59,7 +60,7 @@ class Gate:
         return bool(self._words[_OPEN])
 
     def is_done(self) -> bool:
-        """Returns whether the worker has said that the outputs are in the memory for outputs."""
+        """Returns whether the worker, or its device, has said that the outputs are in the memory for outputs."""
         return bool(self._words[_DONE])
 
     def say_ready(self) -> None:
@@ -75,7 +76,10 @@ class Gate:
         self._words[_DONE] = 1
 
     def pass_through(self) -> None:
-        """Says that this process is ready, and waits until the gate is open. Does not sleep, which would delay it."""
+        """Tells the judge that it may open the gate, and waits until the gate is open, without a time limit.
+
+        The wait does not sleep, because the end of a sleep would be later than the opening.
+        """
         self.say_ready()
         while not self.is_open():
             os.sched_yield()  # lets another process run if all cores are busy

@@ -1,8 +1,8 @@
 """The messages between judge, fork server and workers. Each one is a frozen dataclass with annotations for its limits.
 
 On the channel, a message is the JSON object `{"kind": class name, "number": text, "body": fields}`. The judge draws a
-new number for each request to a worker, and the reply repeats the number. A field of type Any holds JSON that is
-written and checked by another module.
+new random number for each message to a worker, and the worker's reply repeats the number. Between judge and fork server
+the number is an empty text. A field of type Any holds JSON that is written and checked by another module.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ class Done(Message):
 
 @dataclass(frozen=True)
 class PrepareDevice(Message):
-    """A request to the fork server: do once what all workers for a device need, before the first of them starts.
+    """A request to the fork server: make the preparations for a device that later workers inherit. The reply is Done.
 
-    `device` is the device's name. The fork server first sets the environment variables in `environment`. The reply is
-    Done.
+    `device` is the device's name. The fork server first sets the environment variables in `environment`.
     """
 
     device: str
@@ -70,16 +69,16 @@ class Fork(Message):
 
 @dataclass(frozen=True)
 class Forked(Message):
-    """The reply to Fork: the new worker's process number in the fork server's process namespace."""
+    """The reply to Fork: the process number of the new worker's reaper, in the fork server's process namespace."""
 
     pid: int
 
 
 @dataclass(frozen=True)
 class GetExitStatus(Message):
-    """A request to the fork server: how did the worker with the process number `pid` end? The reply is ExitStatus.
+    """A request to the fork server: how did a worker end? The reply is ExitStatus.
 
-    `pid` is the number that the reply Forked gave for this worker.
+    `pid` is the process number that the reply Forked gave for this worker.
     """
 
     pid: int
@@ -100,7 +99,7 @@ class ExitStatus(Message):
 
 @dataclass(frozen=True)
 class InputLayout(Message):
-    """The places of a call's or a constructor's inputs in a shared buffer of `size` bytes.
+    """A part of some requests: the places of a call's or a constructor's inputs in a shared buffer of `size` bytes.
 
     `structure` is the nesting and the plain values of the inputs, as `tensors.flatten` returns it. `leaves` describes
     each tensor: dtype, shape, strides and offset in the buffer. The constructor raises tensors.Unreadable if a tensor
@@ -182,11 +181,12 @@ class Load(Message):
 class Make(Message):
     """A request to a worker: build the model. The reply is Made.
 
-    The worker first seeds torch's random generator with `seed`. If `varied`, the constructor sets random parameters
-    (`problem.varied_parameters`). `compile_mode` is a mode of torch.compile, or None for a model that is not compiled.
-    `inputs` describes two values: the list of the arguments of the model's constructor, and the checksums of the
-    reference's state dict, which are empty if the model is not compared with it. One descriptor comes with the request:
-    the shared buffer that holds the tensors.
+    The worker first seeds torch's random generator with `seed`. If `varied`, a parameter that the constructor sets to
+    one number everywhere gets different numbers (`problem.varied_parameters`), and the model is compared with the
+    reference. `compile_mode` is a mode of torch.compile, or None for a model that is not compiled. `inputs` describes
+    two values: the list of the arguments of the model's constructor, and the checksums of the reference's state dict,
+    which are empty if the model is not compared. One descriptor comes with the request: the shared buffer that holds
+    the tensors.
     """
 
     inputs: InputLayout
@@ -199,8 +199,8 @@ class Make(Message):
 class Made(Message):
     """The reply to Make: `alike` says whether the model has all tensors of the reference's state dict, by checksums.
 
-    If `varied` in the request is False, the model is not compared, and `alike` is False. `alike` is also False if the
-    constructor failed with random parameters.
+    If `varied` in the request is False, the model is not compared, and `alike` is False. If `varied` is True and the
+    constructor fails, the reply is not Failure but Made with a false `alike`.
     """
 
     alike: bool
@@ -214,7 +214,7 @@ class Prepare(Message):
     - `seed`: the worker first seeds torch's random generator with this number.
     - `write_back`: after the call, the worker copies the inputs to the shared memory if they do not lie there, so that
       the judge can look for changes.
-    - `poison`: device memory that the call has not written reads as NaN.
+    - `poison`: device memory that the call allocates is first filled with NaN.
     - `timed`: whether the device times the call.
     - `opening`: when the inputs are in the shared memory.
     - `keep`: the worker keeps the inputs, so that Repeat or Replay can make the same call again.
@@ -245,9 +245,9 @@ class Fetch(Message):
 
 @dataclass(frozen=True)
 class Repeat(Message):
-    """A request to a worker: make the last call, which had `keep` set, once more with its inputs in the device's cache.
+    """A request to a worker: make the last call, which must have had `keep` set, once more, and time it.
 
-    The reply is DeviceTime.
+    The worker does not empty the device's cache before, so the cache may hold the inputs. The reply is DeviceTime.
     """
 
 
@@ -285,9 +285,10 @@ class SkipKernels(Message):
 class BeginProfile(Message):
     """A request to a worker: start to record what each kernel launch does (`LaunchCounts`). The reply is Done.
 
-    If `only_sample`, a few blocks of the first launch of each kernel and size run, and no others, so the outputs of
-    later calls are wrong. But all blocks of a first cooperative launch run, because they wait for each other.
-    `l1_bytes` is the modelled size of a multiprocessor's L1 cache.
+    If `only_sample`, only a few blocks run, so the outputs of later calls are wrong: blocks of the first launch with
+    each combination of kernel, grid, block and dynamic shared memory, for at most 32 combinations. But all blocks of a
+    first cooperative launch run, because they wait for each other. `l1_bytes` is the modelled size of a
+    multiprocessor's L1 cache.
     """
 
     only_sample: bool
@@ -315,10 +316,10 @@ class BeginSanitizing(Message):
 
 @dataclass(frozen=True)
 class SanitizeNextCall(Message):
-    """A request to a worker: set in which order the threads of the next call run, and what the sanitizer checks then.
+    """A request to a worker: set in which order the threads run in the next call of the model. The reply is Done.
 
     `order` 0 runs the threads of a kernel forwards and 1 in reverse; any other number is the seed of a random order.
-    `checks` says whether the sanitizer checks memory accesses. The reply is Done.
+    `checks` says whether the sanitizer checks memory accesses in this call.
     """
 
     order: int
@@ -385,11 +386,13 @@ class Probe(Message):
 class DeviceTime(Message):
     """The time and memory of one call, as the worker's device measured them.
 
-    `device_ms` is the duration in milliseconds. `exposed` is true if the duration may include launch latency.
-    `peak_bytes` is the device memory that the call used beyond its inputs. A number that was not measured is None.
+    `device_ms` is the duration in milliseconds. `exposed` is true if a hold ended before all kernels of the call were
+    enqueued, so that the duration may include launch latency; it is false for a call without a hold. `peak_bytes` is
+    the most device memory that torch allocated in the call beyond what it had allocated before. A number that was not
+    measured is None.
 
-    An impossible number also becomes None, because the judge's statistics could not compute with it: 10**400 does not
-    fit into a float, and a speedup over 5e-324 overflows.
+    A duration outside 1e-6 to 1e9 ms or a memory outside 0 to 2**50 - 1 bytes also becomes None, because the judge's
+    statistics could not compute with it: 10**400 does not fit into a float, and a division by 5e-324 overflows.
     """
 
     device_ms: Annotated[float | None, Plausible(1e-6, 1e9)]
@@ -402,9 +405,9 @@ class Called(Message):
     """The reply to Call: where the output is, and what the worker measured for the call.
 
     `structure` is the nesting of the output as `tensors.flatten` returns it, and `leaves` describes each output tensor
-    (dtype, shape, strides, offset) in the shared memory for outputs. `time` is a DeviceTime: the duration of the call,
-    and the most device memory that the call used beyond its inputs. `launches` is the number of kernels that the call
-    launched, or None if the device does not count launches.
+    (dtype, shape, strides, offset) in the shared memory for outputs. `time` has the duration of the call and the memory
+    that it took. `launches` is the number of kernels that the call launched, or None if the device does not count
+    launches.
     """
 
     structure: Annotated[Any, JsonAtMost(1 << 16)]
@@ -430,7 +433,7 @@ class KernelTimes(Message):
     """The reply to ListKernels: names and times of kernels in the order of their launches.
 
     A name is cut after 1000 characters, because template arguments can make the name of an honest kernel very long. The
-    lists are cut after 1000 kernels. A time is in microseconds; an impossible time becomes None.
+    lists are cut after 1000 kernels. A time is in microseconds; a time below 0 or above 1e12 becomes None.
     """
 
     names: Annotated[tuple[Annotated[str, Cut(1000)], ...], Cut(1000)]
@@ -458,10 +461,11 @@ class Findings(Message):
 
 @dataclass(frozen=True)
 class Library(Message):
-    """The reply to Build: the file name of the library that was built, and the files of the user that the build read.
+    """The reply to Build: the file name of the library that was built, and the files that the build read.
 
-    `read` has the absolute paths of these files; None means that there are too many. One descriptor comes with the
-    reply: the library, open for reading.
+    `read` has the absolute paths of these files, without those of compilers, system, torch, CUDA toolkit and harness.
+    `read` is None if there are more than MOST_READ_FILES. One descriptor comes with the reply: the library, open for
+    reading.
     """
 
     name: Annotated[str, AtMost(250)]
@@ -470,11 +474,12 @@ class Library(Message):
 
 @dataclass(frozen=True)
 class Probed(Message):
-    """The reply to Probe: what the worker could do behind the wall.
+    """The reply to Probe: what the worker could read and signal behind the wall.
 
     `environment` and `memory` are SHA-256 digests of the judge's environment and of the secret in the judge's memory as
     the worker read them, or None if the worker could not read them. `signals_judge` and `signals_fork_server` say
-    whether the worker may send a signal to the judge and to the fork server.
+    whether the worker may send a signal to the judge and to the fork server. The judge itself looks for the files and
+    the connection that the worker made.
     """
 
     environment: _Digest | None
@@ -501,7 +506,8 @@ class Failure(Message):
 
     `stage` is the step that failed. `type` is the name of the exception's class, and `message` its text. `line` is the
     line of the candidate's file at which the exception was raised, or None if the line is not known. `log` is a
-    compiler's log or a traceback. `refusal` is true if the model declined a shape in a documented way.
+    compiler's log or a traceback. `refusal` is true if the exception may mean that the model declines the shape: a
+    ValueError, NotImplementedError or RuntimeError that names no failed launch.
     """
 
     stage: Stage
@@ -559,7 +565,7 @@ def send(
     descriptors: Sequence[int] = (),
     timeout_s: float | None = None,
 ) -> None:
-    """Sends `message`, the number of the request that it belongs to, and copies of `descriptors`.
+    """Sends `message`, the number of the request that it belongs to, and copies of the file descriptors `descriptors`.
 
     Raises channel.Closed if the other end is closed, TimeoutError after `timeout_s` seconds (None: no limit), and
     ValueError if the message is too long or contains a number that is not finite.
@@ -571,10 +577,11 @@ def send(
 def receive(
     channel: Channel, kinds: Sequence[type[M]], *, number: str | None = None, timeout_s: float | None = None
 ) -> Received[M]:
-    """Returns the next message: an instance of one of `kinds`, with the request number `number` (None: any number).
+    """Returns the next message with its number and descriptors. The caller must close the descriptors.
 
-    Raises Malformed for any other message, channel.Closed if the other end is closed, and TimeoutError if the message
-    is not complete after `timeout_s` seconds (None: no limit).
+    The message is an instance of one of `kinds`, and has the request number `number` (None: any number). Raises
+    Malformed for any other message, channel.Closed if the other end is closed, and TimeoutError if the message is not
+    complete after `timeout_s` seconds (None: no limit).
     """
     data, descriptors = channel.receive(timeout_s)
     try:
@@ -587,7 +594,7 @@ def receive(
 
 def _opened(data: dict[str, Any], kinds: Sequence[type[M]], number: str | None) -> M:
     if data.keys() != {"kind", "number", "body"} or not isinstance(data["number"], str):
-        raise Malformed("the fields `kind`, `number` and `body` are missing or wrong")
+        raise Malformed("the fields are not exactly `kind`, `number` (a text) and `body`")
     if number is not None and data["number"] != number:
         raise Malformed("a reply to another request")
     for kind in kinds:

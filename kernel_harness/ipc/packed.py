@@ -30,8 +30,8 @@ class Packed:
 def pack(inputs: Any, *, device: str | None = None) -> Packed:
     """Finds a place in a buffer for each tensor of `inputs`, and returns the inputs with their places as a Packed.
 
-    A tensor that is not on `device` is copied there. If `device` is None, no tensor is copied. Raises
-    tensors.Unreadable if an input has a type that cannot be sent to another process.
+    The judge's tensors in the Packed are on `device`: a tensor elsewhere is copied. If `device` is None, no tensor is
+    copied. Raises tensors.Unreadable if an input cannot be sent to another process (`tensors.flatten`).
     """
     structure, found = tensors.flatten(inputs)
     leaves, size = tensors.layout(found)
@@ -40,6 +40,9 @@ def pack(inputs: Any, *, device: str | None = None) -> Packed:
 
 
 def moved(packed: Packed, by: int) -> Packed:
-    """Returns the same inputs with places that are `by` bytes further on in the buffer, a multiple of CANARY_BYTES."""
+    """Returns the same inputs with each place `by` bytes further on, in a buffer that is `by` bytes larger.
+
+    `by` must be a multiple of CANARY_BYTES.
+    """
     leaves = tuple(replace(leaf, offset=leaf.offset + by) for leaf in packed.leaves)
     return replace(packed, leaves=leaves, size=packed.size + by)

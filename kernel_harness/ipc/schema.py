@@ -27,7 +27,7 @@ It raises Malformed, or tensors.Unreadable in the description of a tensor, if th
 
 @dataclass(frozen=True)
 class AtMost:
-    """A limit of a field: a text or list longer than `length` is malformed."""
+    """A limit of a field: a text or list of more than `length` characters or items is malformed."""
 
     length: int
 
@@ -75,7 +75,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Plausible:
-    """A limit of a field: a number below `low` or above `high`, or a value of another type, is read as None."""
+    """A limit of a field: a number below `low` or above `high`, or a value that is no such number, is read as None."""
 
     low: float
     high: float
@@ -97,7 +97,8 @@ class Plausible:
 class Message:
     """The base class of the messages that two processes exchange, and of the objects inside these messages.
 
-    A field may be a plain value, a tuple, a dict of texts, a member of a StrEnum, another message, or None.
+    A field may be a bool, int, float or text, a member of a StrEnum, another message, a tensors.Leaf, a tuple of one of
+    these, a dict from text to text, or None. A field of type Any may be any JSON value, whose content is not checked.
     """
 
     def to_json(self) -> dict[str, Any]:

@@ -38,7 +38,8 @@ class Unreadable(Exception):
 class Leaf:
     """The description of one tensor in a buffer: its dtype, its shape and the place of its bytes.
 
-    `stride` is in elements, and leaves no gaps between elements. `offset` is in bytes from the buffer's start.
+    `stride` is in elements. `offset` is in bytes from the buffer's start. `from_json` refuses strides with which an
+    element would lie outside the `nbytes` bytes from `offset` on.
     """
 
     dtype: torch.dtype
@@ -111,9 +112,10 @@ class Leaf:
 
 
 def checksum(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the sum of the tensor's bytes, taken as whole numbers of eight bytes: an int64 tensor on its device.
+    """Returns the sum of the tensor's bytes in row-major order, each eight bytes read as one int64.
 
-    Each of the last bytes that do not fill eight bytes is added as a number of its own. A sum that overflows wraps.
+    The result is an int64 tensor without dimensions on the device of `tensor`. Each of the last bytes that do not fill
+    eight bytes is added as a number of its own. A sum that overflows wraps.
     """
     data = tensor.detach().reshape(-1).view(torch.uint8)
     if data.storage_offset() % 8:
@@ -131,8 +133,9 @@ def checksums(state: Mapping[str, Any]) -> dict[str, int]:
 def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
     """Returns `value` in two parts: a JSON structure, and a list of its tensors, which the structure names by index.
 
-    The structure holds the nesting and the plain values. Raises Unreadable if `value` contains a type that cannot be
-    sent to another process.
+    The structure holds the nesting (lists, tuples, dicts) and the plain values: numbers, bools, texts, None and dtypes.
+    Raises Unreadable if `value` contains another type, a tensor that is not strided, or a tensor of a dtype that is not
+    in _DTYPES.
     """
     tensors: list[torch.Tensor] = []
     return _flatten(value, tensors), tensors
@@ -141,8 +144,9 @@ def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
 def flatten_output(value: Any) -> tuple[Any, list[torch.Tensor]]:
     """Returns the output of a model in two parts, as `flatten` does, in a form in which two outputs are compared.
 
-    The items of a dictionary are sorted, because equal dictionaries may differ in the order of their items. A number is
-    a tensor without dimensions, of int64 or of float32: the last bits of a sum depend on the order of its terms.
+    The items of a dictionary are sorted, because equal dictionaries may differ in the order of their items. An int
+    below 2**63 in magnitude or a float becomes a tensor without dimensions, of int64 or float32, and is compared as a
+    tensor, because the last bits of a sum depend on the order of its terms.
     """
     return flatten(_comparable(value))
 
@@ -165,7 +169,7 @@ def _comparable(value: Any) -> Any:
 def _flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         if value.dtype not in _NAMES or value.layout != torch.strided:
-            raise Unreadable(f"a tensor of {value.dtype}, {value.layout} cannot be sent to another process")
+            raise Unreadable(f"a {value.dtype} tensor of layout {value.layout} cannot be sent to another process")
         tensors.append(value)
         return {"tensor": len(tensors) - 1}
     if isinstance(value, (list, tuple)):
@@ -186,7 +190,8 @@ def _flatten(value: Any, tensors: list[torch.Tensor]) -> Any:
 def unflatten(structure: Any, tensors: Sequence[torch.Tensor]) -> Any:
     """Returns the value that `flatten` split into `structure` and `tensors`.
 
-    Raises Unreadable if `structure` is malformed, or refers to other tensors than those in `tensors`.
+    Raises Unreadable if `structure` is malformed, is nested more than MAX_DEPTH deep, or has an index for which
+    `tensors` has no tensor.
     """
     try:
         return _unflatten(structure, tensors, MAX_DEPTH)
@@ -253,6 +258,7 @@ def layout(tensors: Iterable[torch.Tensor]) -> tuple[list[Leaf], int]:
     """Returns a description of each tensor's place in one buffer, and the size of that buffer in bytes.
 
     The places leave room for known bytes (canaries) before and after each tensor, which reveal writes outside a tensor.
+    The strides are those of the tensor, or contiguous ones if its elements have gaps between them or overlap.
     """
     leaves, offset = [], CANARY_BYTES
     for tensor in tensors:
@@ -274,9 +280,10 @@ def write(memory: torch.Tensor, leaves: Sequence[Leaf], tensors: Iterable[torch.
 
 
 def surround(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> None:
-    """Fills each byte of `memory` that belongs to no tensor with a known value, to find later writes outside a tensor.
+    """Fills each of the first `size` bytes of `memory` that belongs to no tensor with a known value (a canary).
 
-    `leaves` describes the place of each tensor in the first `size` bytes of `memory`.
+    `damaged` finds the bytes that something has changed later. `leaves` describes the places of the tensors, in
+    ascending order.
     """
     for start, end in _gaps(leaves, size):
         memory[start:end] = _canary(start, end, memory.device)
@@ -285,7 +292,8 @@ def surround(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> None:
 def damaged(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> list[int]:
     """Returns the indices of tensors next to which something wrote: the known bytes before or after them have changed.
 
-    `leaves` describes the place of each tensor in the first `size` bytes of `memory`.
+    A change between two tensors counts for both. `leaves` describes the places of the tensors in the first `size` bytes
+    of `memory`, in ascending order.
     """
     intact = [torch.equal(memory[a:b], _canary(a, b, memory.device)) for a, b in _gaps(leaves, size)]
     return [i for i in range(len(leaves)) if not intact[i] or not intact[i + 1]]
@@ -321,7 +329,10 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _gaps(leaves: Sequence[Leaf], size: int) -> list[tuple[int, int]]:
-    """Returns the first byte and the end of each piece of a buffer that no tensor takes: before, between and after."""
+    """Returns the offsets of the first byte and of the end of each gap: before, between and after the tensors.
+
+    The buffer has `size` bytes. `leaves` describes the tensors in ascending order. A gap may be empty.
+    """
     starts = [0, *(leaf.offset + leaf.nbytes for leaf in leaves)]
     return list(zip(starts, [*(leaf.offset for leaf in leaves), size], strict=True))
 

@@ -38,7 +38,10 @@ FailedBuilds = MutableMapping[str, Failure]
 
 @dataclass(frozen=True)
 class BuildResult:
-    """The result of a build: the message for the worker that asked for it, and whether the library was in the cache."""
+    """The result of a build: `answer` is the message for the worker that asked for it.
+
+    `cached` says whether the library was in the build cache; it is False for a failed build.
+    """
 
     answer: Built | Failure
     cached: bool = False
@@ -58,10 +61,11 @@ class BuildService:
     def build(self, asked: Any, timeout_s: float, failed: FailedBuilds | None = None) -> BuildResult:
         """Builds the sources that a worker asked for, or finds their library in the build cache. Returns the result.
 
-        `asked` is the JSON that the worker sent, which may be anything. `timeout_s` is the time limit in seconds. A
-        failed build is a result, not an exception. If the sources are the cause, the failure is added to `failed`. A
-        build whose failure is in `failed` is not tried again. Raises WorkerFailed if the building worker gave no valid
-        reply, and EnvironmentLacking if the cache cannot be used.
+        `asked` is the JSON that the worker sent, which may be anything. `timeout_s` is the time limit in seconds of the
+        building worker, and of a second one if the first needs torch's full headers. A failed build, or malformed JSON,
+        is a result and not an exception. If the sources are the cause, the failure is added to `failed`. A build whose
+        failure is in `failed` is not tried again. Raises WorkerFailed if the building worker gave no valid reply, and
+        EnvironmentLacking if the cache cannot be used.
         """
         failed = {} if failed is None else failed
         key = ""
@@ -89,7 +93,11 @@ class BuildService:
         return BuildResult(Built(str(next(folder.glob("*.so")))), cached)
 
     def _build_into(self, folder: Path, wanted: Sources, timeout_s: float) -> Sequence[str]:
-        """Has the library built in a worker and copies it to `folder`. Returns the files that the build has read."""
+        """Has the library built in a worker and copies it to `folder`. Returns the paths of the files that were read.
+
+        Returns _TOO_MANY if there are too many. Raises _NoLibrary if the build fails, WorkerFailed if the worker gives
+        no valid reply, and OSError if `folder` cannot be written.
+        """
         # During a long run, the cache may have evicted the files that all builds share. The building worker cannot
         # write to the cache, so the judge restores the files.
         self._share(self._device.prepare)
@@ -150,7 +158,7 @@ def _copy(descriptor: int, target: Path) -> None:
     """
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= _MAX_LIBRARY_BYTES:
-        raise WorkerMisbehaved("The building process sent a library that is not a regular file of at most 1 GiB.")
+        raise WorkerMisbehaved("The building process sent a library that is not a regular file of 1 byte to 1 GiB.")
     with target.open("wb") as copy:
         while (place := copy.tell()) < found.st_size:
             copy.write(_part(descriptor, place, found.st_size))

@@ -50,8 +50,9 @@ class Exchange:
     def reserve(self, purpose: Purpose, size: int) -> bool:
         """Shares memory of at least `size` bytes with the worker for `purpose`, unless that much is shared already.
 
-        Returns True if new memory was shared, and False if the present memory is large enough. Raises Fault if the
-        worker gives no valid reply, and torch.OutOfMemoryError if the device has too little free memory.
+        Returns True if new memory was shared, and False if the present memory is large enough. New memory replaces the
+        present one, whose contents are lost. Raises Fault if the worker gives no valid reply, and
+        torch.OutOfMemoryError if the device has too little free memory.
         """
         held = self._pieces.get(purpose)
         if held is not None and held.size >= size:
@@ -69,9 +70,10 @@ class Exchange:
     def fill(self, packed: Packed, *, surround: bool = False, cold: bool = False) -> None:
         """Writes inputs to the memory for inputs, and waits until the copy is complete.
 
-        If `surround`, also writes known bytes around each tensor. `damaged` looks for changes of these bytes. If
-        `cold`, the device's cache holds no part of the inputs afterwards, unless they are in the host's memory: the
-        worker then copies them to the device, and has to empty the cache itself.
+        If `surround`, also writes known bytes around each tensor. `damaged` looks for changes of these bytes. If `cold`
+        and the memory for inputs is the device's, the device's cache holds no part of the inputs afterwards. If that
+        memory is the host's, `cold` has no effect: the worker copies the inputs to the device later, and has to empty
+        the cache itself.
         """
         memory = self._pieces[Purpose.INPUTS].bytes
         if surround:
@@ -87,7 +89,7 @@ class Exchange:
         return [leaf.view(memory) for leaf in packed.leaves]
 
     def damaged(self, packed: Packed) -> list[int]:
-        """Returns the indices of inputs next to which the worker's call wrote."""
+        """Returns the indices of inputs next to which the worker's call wrote, after a `fill` with `surround`."""
         return tensors.damaged(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.size)
 
     def needed(self, leaves: Sequence[Leaf]) -> int:
@@ -136,8 +138,8 @@ class Exchange:
     def release_large(self) -> None:
         """Releases each piece of this memory that is larger than 2 GiB.
 
-        If the device is short of memory, it also releases a piece of more than 64 MiB of the device's memory. The judge
-        calls this method between two calls of the candidate. Raises Fault if the worker gives no valid reply.
+        If the device is short of memory, also releases each piece of the device's memory that is larger than 64 MiB.
+        The judge calls this method between two calls of the candidate. Raises Fault if the worker gives no valid reply.
         """
         large = {purpose: piece.size for purpose, piece in self._pieces.items() if self._is_large(piece)}
         for purpose in large:

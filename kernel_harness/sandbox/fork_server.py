@@ -37,10 +37,11 @@ class ForkServerGone(EnvironmentLacking):
 class ForkServer:
     """A handle of a running fork server, the process that workers are forked from.
 
-    A `with` block kills the fork server and all its descendants at its end. `process` is the fork server's process. If
-    `process` is None, the constructor starts one. Its workers are behind a wall of the kind `kind`; None selects the
-    strongest wall that this machine allows. The constructor does not wait until the fork server has imported torch;
-    `prepare` waits. After `prepare`, the text `isolation` names the wall and what it does not prevent.
+    A `with` block kills the fork server and all its descendants at its end. `process` is the fork server's process, and
+    `kind` is not used then. If `process` is None, the constructor starts a fork server for workers behind a wall of the
+    kind `kind`; None selects the strongest wall that this machine allows. The constructor does not wait until the fork
+    server has imported torch; `prepare` waits. After `prepare`, the text `isolation` names the wall and what it does
+    not prevent.
     """
 
     def __init__(self, kind: Kind | None = None, process: ForkServerProcess | None = None) -> None:
@@ -56,8 +57,9 @@ class ForkServer:
 
         `device` is the device's name. Workers get a few variables of the current environment, and the wall hides the
         paths in `hidden` from them. If no worker can start behind the wall, the next weaker wall is used. Raises
-        WorkerCrashed if no worker can start even without a wall, and ForkServerGone if the fork server has ended. Does
-        nothing if the last call had the same arguments and environment.
+        WorkerCrashed if no worker can start even without a wall, WorkerFailed or RuntimeError if the test of the wall
+        fails, and ForkServerGone if the fork server has ended or does not reply. Does nothing if the last call had the
+        same arguments and environment.
         """
         paths = tuple(str(path.absolute()) for path in hidden)
         environment = allowed()
@@ -79,7 +81,8 @@ class ForkServer:
     def _gaps(self, hidden: Sequence[Path]) -> list[str]:
         """Starts a worker behind the present wall and returns what the wall does not prevent, as phrases.
 
-        The worker also tries to create a file in each folder in `hidden`.
+        The worker tries to create a file in the checkout, the build cache, the temporary folder, the current folder and
+        each folder in `hidden`. Raises WorkerFailed or RuntimeError if the worker does not reply as it should.
         """
         folders = {
             "checkout": IMPORT_ROOT, "build cache": cache.root(), "temporary folder": Path(tempfile.gettempdir()),
@@ -102,14 +105,14 @@ class ForkServer:
         self.close()
 
     def close(self) -> None:
-        """Kills the fork server and all its descendants. Safe to call twice."""
+        """Kills the fork server and all its descendants, and deletes the workers' folders. Safe to call twice."""
         self._started.close()
         self._channel.close()
 
     def spawn(self, limits: Limits) -> WorkerProcess:
         """Starts a worker and returns its handle. HOME, TMPDIR and the working directory are the worker's own folder.
 
-        Raises ForkServerGone if the fork server has ended.
+        Raises ForkServerGone if the fork server has ended or does not reply.
         """
         ours, theirs = channel.pair()
         read, write = os.pipe2(os.O_CLOEXEC)
@@ -129,8 +132,8 @@ class ForkServer:
         """Returns the bytes of the worker's files in memory. Counted only behind NAMESPACES; 0 behind any other wall.
 
         Files in `folder`, which is the worker's own folder, and in /dev/shm are counted. Those in /tmp are not. The
-        result is also 0 until the worker has entered the wall. `pid` is the worker's process number in the judge's
-        namespace.
+        result is also 0 until the worker has entered the wall. `pid` is the process number of the worker's reaper, in
+        the judge's namespace.
         """
         if self._kind is not Kind.NAMESPACES:
             return 0
@@ -146,8 +149,8 @@ class ForkServer:
     def exit_status(self, pid: int) -> int | None:
         """Returns a worker's wait status (the second value that `os.waitpid` returns), or None while the worker runs.
 
-        `pid` is the worker's process number in the fork server's namespace. Raises ForkServerGone if the fork server
-        has ended or does not reply.
+        `pid` is the process number of the worker's reaper, in the fork server's namespace. Raises ForkServerGone if the
+        fork server has ended or does not reply.
         """
         return self._ask(GetExitStatus(pid), ExitStatus).status
 
@@ -158,8 +161,8 @@ class ForkServer:
                 received = messages.receive(self._channel, [expected], timeout_s=timeout_s)
             except (channel.Closed, TimeoutError):
                 raise ForkServerGone(
-                    "The fork server, which starts all workers, was ended from outside, perhaps by a candidate. "
-                    "Results so far are kept. Run the candidates one by one with --kernel to find the one that ends it."
+                    "The fork server, which starts all workers, does not reply or was ended from outside, perhaps by a "
+                    "candidate. Results so far are kept. Run the candidates one by one with --kernel to find this one."
                 ) from None
         received.close()
         return received.message

@@ -33,8 +33,9 @@ class ForkServerProcess:
     """A fork server that was started and may still import torch.
 
     `kind` is the wall around workers; None selects the strongest wall that this machine allows. `folder` holds the
-    folders of the workers; it is a new folder in `parent`, or in the folder for temporary files. `end` is the judge's
-    end of the channel. A `with` block kills the fork server and all its descendants at its end.
+    folders of the workers; it is a new folder in `parent`, or in the folder for temporary files if `parent` is None.
+    `end` is the judge's end of the channel. A `with` block kills the fork server and all its descendants at its end,
+    and deletes `folder`.
     """
 
     def __init__(self, kind: Kind | None = None, parent: Path | None = None) -> None:
@@ -60,7 +61,7 @@ class ForkServerProcess:
         self.close()
 
     def close(self) -> None:
-        """Kills the fork server and all its descendants. Safe to call twice."""
+        """Kills the fork server and all its descendants, and deletes `folder`. Safe to call twice."""
         while below := process_tree.below(self.process.pid):
             for process in below:
                 process_tree.kill(process)

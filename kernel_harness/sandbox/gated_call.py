@@ -18,8 +18,9 @@ _LONGEST_COPY_S = 1.0
 class Timed:
     """How a timed call begins.
 
-    `hold_s` is for how many seconds at most the device is held back until the call is enqueued. If `on_host`, the
-    worker itself waits for the inputs, and not the stream of its device.
+    The judge writes the inputs and opens the gate when the worker is ready, or after `hold_s` seconds. If `on_host`, or
+    if the shared memory is the host's, the worker waits at the gate before it calls the model. Otherwise the worker
+    calls the model at once, and the device's stream waits at the gate.
     """
 
     hold_s: float
@@ -27,13 +28,14 @@ class Timed:
 
 
 class GatedCall:
-    """One timed call that begins when the judge opens the gate. The judge calls the object after it sends the request.
+    """One timed call that begins when the judge opens the gate, which the constructor shuts.
 
-    The inputs are `packed`, and the judge copies the first `size` bytes of the memory for outputs to `copy`.
-    `fill_ms` is the time to write the inputs and, if they are in the device's memory, to empty its L2 cache. If they
-    are in the host's memory, the worker empties the cache. Two times begin after `fill_ms`: `done_ms` ends when the
-    worker or its device reports the outputs, and `bracket_ms` when the judge has copied them. `exposed` says that the
-    gate was opened before the worker reported that the call was enqueued.
+    The judge calls the object right after it has sent the request. The inputs are `packed`, and the judge copies the
+    first `size` bytes of the memory for outputs to `copy`. `fill_ms` is the time to write the inputs and, if the memory
+    for inputs is the device's, to empty the device's L2 cache. If that memory is the host's, the worker empties the
+    cache. Two times begin when the inputs are written: `done_ms` ends when the worker or its device reports the
+    outputs, and `bracket_ms` when the judge has copied them. `exposed` says that the judge opened the gate before the
+    worker was ready.
     """
 
     def __init__(self, exchange: Exchange, packed: Packed, timed: Timed, size: int) -> None:
@@ -47,7 +49,10 @@ class GatedCall:
         self._gate.shut()
 
     def __call__(self, wait: Wait) -> None:
-        """Writes the inputs once the call is enqueued, opens the gate, and copies the outputs when they are there."""
+        """Writes the inputs once the worker is ready or `hold_s` is over, opens the gate, and copies the outputs.
+
+        Copies no outputs if the worker sends a message before the outputs are reported (`finish`).
+        """
         self.exposed = not wait(self._gate.is_ready, self._hold_s)
         start = time.perf_counter()
         self._exchange.fill(self._packed, cold=True)
@@ -58,10 +63,10 @@ class GatedCall:
             self._copy_outputs()
 
     def finish(self) -> None:
-        """Copies the outputs if they were not there when the worker first sent a message, and ends the bracket.
+        """Copies the outputs if `__call__` has not copied them, and ends the bracket.
 
         A worker that asks for a build sends a message before its outputs are there. The caller has the last reply. The
-        device may still copy the outputs then, which takes less than _LONGEST_COPY_S.
+        device may still copy the outputs then, so this method waits until they are reported, or for _LONGEST_COPY_S.
         """
         end = time.perf_counter() + _LONGEST_COPY_S
         while not self._copied:

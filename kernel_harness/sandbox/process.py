@@ -58,10 +58,10 @@ Meanwhile = Callable[[Wait], None]
 class Limits:
     """The limits of one worker.
 
-    `call_s` and `build_s` are the most seconds for one call and for one build. `total_s` is the most seconds for all
-    requests after the worker's start together; None means that there is no such limit. `tasks` is the largest number of
-    threads in all of the worker's processes together, those of compilers included. `memory_bytes` limits the memory of
-    all of these processes, including the worker's files if they are in memory.
+    `call_s` and `build_s` are the most seconds for one call and for one build. `total_s` is the most seconds from the
+    worker's start to its last reply, pauses included; None means that there is no such limit. `tasks` is the largest
+    number of threads in all of the worker's processes together, those of compilers included. `memory_bytes` limits the
+    memory of all of these processes, including the worker's files if they are in memory.
     """
 
     call_s: float = 60.0
@@ -92,24 +92,22 @@ class WorkerMisbehaved(WorkerFailed):
 
 
 class Parent(Protocol):
-    """The process that started a worker, such as the fork server, as the worker's WorkerProcess uses it.
+    """The judge's handle of the process that started a worker, such as the fork server.
 
-    It tells two facts that the judge cannot read itself: the worker's wait status, and the bytes of the worker's files
-    in memory.
+    A WorkerProcess gets two facts from it: the worker's wait status, and the bytes of the worker's files in memory.
     """
 
     def exit_status(self, pid: int) -> int | None:
         """Returns a worker's wait status (the second value that `os.waitpid` returns), or None while the worker runs.
 
-        `pid` is the worker's process number in the fork server's namespace.
+        `pid` is the field `inner_pid` of the worker's WorkerHandles.
         """
 
     def file_bytes(self, pid: int, folder: Path) -> int:
         """Returns the bytes of the worker's files in memory. Counted only behind NAMESPACES; 0 behind any other wall.
 
         Files in `folder`, which is the worker's own folder, and in /dev/shm are counted. Those in /tmp are not. The
-        result is also 0 until the worker has entered the wall. `pid` is the worker's process number in the judge's
-        namespace.
+        result is also 0 until the worker has entered the wall. `pid` is the field `pid` of the worker's WorkerHandles.
         """
 
 
@@ -124,8 +122,10 @@ class WorkerFactory(Protocol):
 class WorkerHandles:
     """The process numbers, sockets, descriptors and folder of a running worker.
 
-    `pid` is the worker's process number in the judge's namespace, and `inner_pid` its number in the fork server's.
-    `end` is the judge's end of the channel. `output` is the pipe from which the judge reads what the worker prints.
+    `pid` is the number, in the judge's namespace, of the process of which all the worker's processes are descendants:
+    the worker's reaper, or compute-sanitizer. `inner_pid` is the number of the same process in the fork server's
+    namespace. `end` is the judge's end of the channel. `output` is the pipe from which the judge reads what the worker
+    prints. `folder` is the worker's own folder.
     """
 
     pid: int
@@ -169,8 +169,9 @@ class WorkerProcess:
         """Sends `request`, waits for the reply, closes the descriptors that come with it, and returns the reply.
 
         The reply is of the class `expected`, a Failure or a BuildWanted. A paused worker is resumed first. Raises
-        WorkerTimedOut after `timeout_s` seconds, WorkerCrashed and WorkerMisbehaved. After one of these exceptions, the
-        worker is dead. `meanwhile` is called between the request and the reply.
+        WorkerTimedOut after `timeout_s` seconds, WorkerCrashed if the worker ends before it replies, and
+        WorkerMisbehaved if it sends a malformed message or exceeds a limit. The worker is dead then, and every later
+        request raises the same exception. `meanwhile` is called between the request and the reply.
         """
         received = self.request(request, expected, descriptors, timeout_s=timeout_s, meanwhile=meanwhile)
         received.close()
@@ -184,8 +185,9 @@ class WorkerProcess:
 
         The caller must close the descriptors that come with the reply. A paused worker is resumed first. While the
         judge waits, it reads what the worker prints and checks the worker's limits. Raises WorkerTimedOut after
-        `timeout_s` seconds, WorkerCrashed and WorkerMisbehaved. After one of these exceptions, the worker is dead.
-        `meanwhile` is called between the request and the reply.
+        `timeout_s` seconds, WorkerCrashed if the worker ends before it replies, and WorkerMisbehaved if it sends a
+        malformed message or exceeds a limit. The worker is dead then, and every later request raises the same
+        exception. `meanwhile` is called between the request and the reply.
         """
         self.resume()
         if self._failure is not None:
@@ -227,7 +229,7 @@ class WorkerProcess:
             self._check_limits()
 
     def _spin(self, condition: Callable[[], bool], limit_s: float | None, deadline: float) -> bool:
-        """Waits until `condition` returns True, without sleeping, which would delay the judge. Returns its last value.
+        """Waits until `condition` returns True. Does not sleep, because a sleep ends late. Returns the last result.
 
         The wait also ends after `limit_s` seconds if that is not None, or when the worker has replied. Meanwhile reads
         what the worker prints and checks the worker's limits. Raises TimeoutError at `deadline` (in the time of
@@ -264,6 +266,7 @@ class WorkerProcess:
 
         Kills the worker if not all of its processes can be stopped within _PAUSE_S seconds, or if the worker exceeds
         its limits. Also kills a worker that is already paused if it has escaped too many pauses (`_look_for_escape`).
+        The next request to a worker that was killed raises WorkerMisbehaved.
         """
         self._look_for_escape()
         if self._alive and not self._stop_all(_PAUSE_S):
@@ -280,11 +283,11 @@ class WorkerProcess:
         """Stops the worker and its descendants. Returns True, or False if some still run after `limit_s` seconds.
 
         Sends SIGSTOP to all processes again and again, until two searches in a row find the same processes, all at rest
-        and none with more CPU time than before. Then no process has run between the two searches. So none has forked
-        or resumed another after the SIGSTOP that was sent between the searches, and the parent of a vfork child will
-        stop after its wait. One search would not be enough: a process that it found at rest can be resumed by one that
-        it finds at rest later. Zombies are searched too, because a process that forks and exits in a loop leaves only
-        zombies to be seen.
+        (`process_tree.is_at_rest`) and none with more CPU time than before. Then no process has run between the two
+        searches. So none has forked or resumed another after the SIGSTOP that was sent between the searches, and the
+        parent of a vfork child will stop after its wait. One search would not be enough: a process that it found at
+        rest can be resumed by one that it finds at rest later. Zombies are searched too, because a process that forks
+        and exits in a loop leaves only zombies to be seen.
         """
         end = time.monotonic() + limit_s
         before: dict[int, int] = {}
@@ -317,8 +320,9 @@ class WorkerProcess:
     def _look_for_escape(self) -> None:
         """Kills the worker if it has escaped _ESCAPES pauses, the present one included. Does nothing between pauses.
 
-        A worker has escaped a pause if one of its processes ran or was started during the pause. A stopped process can
-        be resumed without another process, for example by a timer that sends SIGCONT.
+        A worker has escaped a pause if its processes used more than _ESCAPE_NS of CPU time during the pause, or started
+        a process. Fifty pauses without an escape cancel one escape. A stopped process can be resumed without another
+        process, for example by a timer that sends SIGCONT.
         """
         if not self._alive or self._paused is None:
             return
@@ -356,7 +360,10 @@ class WorkerProcess:
         return b"".join(self._kept).decode(errors="replace")
 
     def _drain(self) -> None:
-        """Reads what the worker has printed and keeps the end of this text. A full pipe would block the worker."""
+        """Reads what the worker has printed and keeps at least the last KEPT_OUTPUT_BYTES bytes of it.
+
+        A full pipe would block the worker.
+        """
         try:
             data = os.read(self._output, _PIPE_BYTES)
         except BlockingIOError:

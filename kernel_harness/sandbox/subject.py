@@ -65,14 +65,15 @@ class Answer:
     """The output and the times of one call.
 
     `outputs` are copies in memory that the worker cannot reach, or tensors without values on torch's "meta" device
-    if they are far larger than right outputs. `structure` is the nesting of the output from
-    `tensors.flatten_output`, and refers to `outputs` by index. `clocked` is the time that the worker reports.
-    `bracket_ms` is the time by the judge's clock, in milliseconds. For a call that begins at a gate, `fill_ms` is the
-    time in which the judge wrote the inputs, and the bracket begins at the end of this writing. `done_ms` is the time
-    from the beginning of the bracket until the worker or its device reported the outputs. For any other call, the
+    if they are far larger than right outputs or too large for the device. `structure` is the nesting of the output from
+    `tensors.flatten_output`, and refers to `outputs` by index. `clocked` is the time and memory that the worker
+    reports. `bracket_ms` is the time by the judge's clock, in milliseconds. For a call that begins at a gate, `fill_ms`
+    is the time in which the judge wrote the inputs, and the bracket begins at the end of this writing. `done_ms` is the
+    time from the beginning of the bracket until the worker or its device reported the outputs. For any other call, the
     bracket contains the writing, and `fill_ms` and `done_ms` are 0.
     `launches` is the number of kernels launched by the worker's count, or None if the device does not count.
-    `exposed` says that the call was not enqueued when the hold ended, so that its time may contain launch latency.
+    `exposed` says that the call was not enqueued, or the worker not ready, when the hold ended, so that the call's time
+    may contain launch latency.
     """
 
     structure: Any
@@ -120,7 +121,7 @@ class Subject:
             self._end = time.monotonic() + limits.total_s
 
     def _share(self) -> None:
-        """Shares a gate and memory for outputs with the worker, before it loads a candidate.
+        """Shares a gate and memory for outputs with the worker, before the worker loads a candidate.
 
         The memory is the device's if the worker can map it and its device can wait at the gate, else the host's. The
         emulated device needs no gate.
@@ -147,12 +148,12 @@ class Subject:
         self._ask(messages.Load(file, source, name), Done, timeout_s=self._limits.build_s)
 
     def make(self, problem: Problem, *, compiled: str | None = None) -> bool:
-        """Builds the model for the shape of `problem`. Returns whether the model has the parameters of `problem`.
+        """Builds the model for the shape of `problem`. Returns False if the model has other parameters than `problem`.
 
-        If the parameters of `problem` are random, the constructor of a `.cu` file's model receives them. The
-        constructor of any other model may set other parameters (`problem.varied_parameters`); the result is then False.
-        `compiled` is a mode of torch.compile, or None for a model that is not compiled. Raises Fault if the candidate
-        fails.
+        Also returns False if the constructor fails with random parameters. Returns True without a comparison if the
+        parameters of `problem` are not random (`with_random_parameters`), and for the model of a `.cu` file, whose
+        constructor receives the parameters. `compiled` is a mode of torch.compile, or None for a model that is not
+        compiled. Raises Fault if the candidate fails.
         """
         self._made, self._was_called = (problem, compiled), False
         compared = problem.parameter_seed is not None and not self.file.name.endswith(".cu")
@@ -176,7 +177,7 @@ class Subject:
         """Calls the model once on the inputs `packed`, and returns its output and times.
 
         - `write_back`: `inputs_after` and `damaged_inputs` may follow.
-        - `poison`: device memory that the call has not written reads as NaN.
+        - `poison`: device memory that the call allocates is first filled with NaN.
         - `timed`: how a timed call begins, or None for an untimed call.
         - `keep`: `warm` or `steady` may follow.
         - `patience`: the factor by which the time limit of a call is multiplied.
@@ -270,7 +271,7 @@ class Subject:
         self._exchange.release_large()
 
     def kernels(self, packed: Packed) -> messages.KernelTimes:
-        """Calls the model once on a CUDA device and returns the kernels that the worker says it launched.
+        """Calls the model once on a CUDA device. Returns names and times of its kernels, as the worker reports them.
 
         Raises Fault if the candidate fails, or Refused if it declines the shape.
         """
@@ -288,8 +289,8 @@ class Subject:
     def warm(self) -> Clocked:
         """Repeats the last call, which was made with `keep`, and returns the time that the worker reports.
 
-        The inputs of the call are still in the device's cache. Raises Fault if the candidate fails, or Refused if it
-        declines the shape.
+        The device's cache is not emptied before, so it may hold the inputs. Raises Fault if the candidate fails, or
+        Refused if it declines the shape.
         """
         return _clocked(self._ask(messages.Repeat(), messages.DeviceTime))
 
@@ -307,9 +308,10 @@ class Subject:
     def begin_profile(self, *, only_sample: bool, l1_bytes: int) -> None:
         """Starts to record what each kernel launch does. The device must be one that profiles.
 
-        If `only_sample`, a few blocks of the first launch of each kernel and size run, and no others, so outputs are
-        wrong from then on. But all blocks of a first cooperative launch run, because they wait for each other.
-        `l1_bytes` is the modelled size of a multiprocessor's L1 cache. Raises Fault if the candidate fails.
+        If `only_sample`, only a few blocks run, so outputs are wrong from then on: blocks of the first launch with each
+        combination of kernel, grid, block and dynamic shared memory, for at most 32 combinations. But all blocks of a
+        first cooperative launch run, because they wait for each other. `l1_bytes` is the modelled size of a
+        multiprocessor's L1 cache. Raises Fault if the candidate fails.
         """
         self._ask(messages.BeginProfile(only_sample, l1_bytes), Done)
 
@@ -338,8 +340,8 @@ class Subject:
     def findings(self, blame: tuple[int, ...] | None) -> Any:
         """Returns what the sanitizer found in the last call, as JSON that the worker wrote and nothing has checked yet.
 
-        `blame` names one value that changes with the order of threads: the index of an output and the index of an
-        element in this output, or None. Raises Fault if the candidate fails.
+        `blame` names one value that changes with the order of threads: the index of an output and the row-major index
+        of an element in this output. None names no value. Raises Fault if the candidate fails.
         """
         request = messages.GetFindings(blame)
         return self._ask(request, messages.Findings, timeout_s=self._limits.build_s).findings
@@ -353,7 +355,7 @@ class Subject:
 
     @phase("ending processes")
     def close(self) -> None:
-        """Kills the worker and frees the memory for outputs. Safe to call twice."""
+        """Kills the worker and frees the memory that the judge shares with it. Safe to call twice."""
         self.worker.close()
         self._exchange.close()
         self.closed = True
@@ -369,7 +371,7 @@ class Subject:
         the candidate fails, Refused if it declines the shape, and CannotStart if the worker cannot open the device.
         """
         if time.monotonic() > self._end + self._build_service.shared_s:
-            raise Fault(Status.TIMEOUT, f"The requests took more than {self._limits.total_s:g} s.")
+            raise Fault(Status.TIMEOUT, f"More than {self._limits.total_s:g} s have passed since the worker's start.")
         limit_s = timeout_s or self._limits.call_s
         deadline = min(time.monotonic() + limit_s - self._build_service.shared_s, self._end)
 
@@ -400,7 +402,8 @@ class Subject:
 
         The worker is paused during the build, because the judge does not check the worker's limits then. `timeout_s` is
         the time limit in seconds. Raises Fault if the candidate asks for too many builds or its libraries are too
-        large. A library that the candidate asks for again, for example in each call, counts once.
+        large, and WorkerFailed as `BuildService.build` does. A library that the candidate asks for again, for example
+        in each call, counts once. But such a request at the end of the time raises WorkerTimedOut.
         """
         if len(self.builds) >= _MAX_BUILDS:
             raise Fault(Status.LOAD_ERROR, f"{self.file.name} asks for more than {_MAX_BUILDS} builds.")
@@ -449,7 +452,7 @@ class Subject:
         """Returns the message `text` of `failure` without the place of the error, and the line in the candidate's file.
 
         The line is that of the check in C++ code that failed. Without one, it is the line at which Python code raised
-        the exception, or that of `forward` in a `.cu` file.
+        the exception, or, for a failed call, that of `forward` in a `.cu` file. It is None if no line is known.
         """
         place = rf"{re.escape(self.file.name)}:(\d{{1,9}})"
         raised = re.search(rf"raised (?:from [^\n]* )?at {place}", text)

@@ -1,8 +1,8 @@
 """The main program of the fork server: `python -m kernel_harness.worker.fork_server DESCRIPTOR`.
 
-`DESCRIPTOR` is the number of its channel's socket. The fork server forks a worker on request, collects workers that
-have ended, and kills descendants that outlive their worker. It has one thread, has imported torch, and holds no
-candidate and no CUDA context.
+`DESCRIPTOR` is the file descriptor of a socket: the fork server's end of the channel to the judge. The fork server
+forks a worker on request, collects workers that have ended, and kills descendants that outlive their worker. It has one
+thread, has imported torch, and holds no candidate and no CUDA context.
 """
 
 from __future__ import annotations
@@ -62,10 +62,11 @@ def main() -> None:
 
 @dataclass
 class _Workers:
-    """The live workers, the exit status of each worker that has ended, and the wall around later workers.
+    """The live workers, the wait status of each worker that has ended, and the wall around later workers.
 
-    The wall is of the kind `kind` and hides the paths `hidden`. `reports` has, by the process number of a live worker,
-    the pipe to which the worker's reaper writes. `ended` has the wait status (from `os.waitpid`) of each ended worker.
+    The wall is of the kind `kind` and hides the paths `hidden`. The keys of `reports` and `ended` are process numbers
+    of reapers. `reports` has, for each live worker, the pipe to which its reaper writes the worker's wait status.
+    `ended` has the wait status (the second value that `os.waitpid` returns) of each worker that has ended.
     """
 
     kind: Kind = Kind.NONE
@@ -74,7 +75,7 @@ class _Workers:
     ended: dict[int, int] = field(default_factory=dict)
 
     def fork(self, descriptors: Sequence[int], folder: str) -> int:
-        """Forks this process, the fork server, to start a worker with its own `folder`. Returns the child's number.
+        """Forks this process, the fork server, to start a worker with its own `folder`. Returns the reaper's number.
 
         The child forks again: the new process is the worker, and the child stays as its reaper. `descriptors` are the
         worker's end of its channel, and the pipe for what it prints. The fork server's copies of them are closed.
@@ -96,7 +97,7 @@ class _Workers:
             os._exit(code)
 
     def collect(self) -> None:
-        """Records the exit status of workers that have ended, and kills orphans.
+        """Records the wait status of workers that have ended, and kills orphans.
 
         An orphan is a child of the fork server that belongs to no live worker: its own worker and reaper have ended.
         """
@@ -143,11 +144,12 @@ def _prepare_memory() -> None:
 
 
 def _become_worker(descriptors: Sequence[int], folder: Path, kind: Kind, hidden: Sequence[Path]) -> int:
-    """Runs a worker in this forked child and returns its exit code. The worker enters its wall before it reads code.
+    """Makes this child of the fork server the reaper of a worker, and runs the worker in a child of it.
 
-    `descriptors` are the worker's end of its channel, the pipe for what it prints, and the pipe for its exit status.
-    `folder` is the worker's own folder. The wall is of the kind `kind` and hides the paths `hidden`. Raises OSError if
-    the worker cannot enter the wall.
+    Returns the worker's exit code, in the worker; the reaper does not return. The worker enters its wall before it
+    reads a request. `descriptors` are the worker's end of its channel, the pipe for what it prints, and the pipe for
+    its wait status. `folder` is the worker's own folder. The wall is of the kind `kind` and hides the paths `hidden`.
+    Raises OSError if the worker cannot enter the wall.
     """
     os.setsid()
     system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)

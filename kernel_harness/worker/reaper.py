@@ -22,7 +22,7 @@ _STATUS = struct.Struct("<i")
 def fork_below(report: int) -> None:
     """Forks. The child (the worker) returns to the caller. The parent becomes the child's reaper and never returns.
 
-    The reaper writes the child's exit status to the descriptor `report`, kills what the child leaves behind and exits.
+    The reaper writes the child's wait status to the descriptor `report`, kills all its other descendants and exits.
     In a process namespace the reaper has a second purpose: it is process 1 instead of the worker. Process 1 ignores
     signals that it sends itself, so abort() would not end a worker that is process 1.
     """
@@ -37,7 +37,7 @@ def fork_below(report: int) -> None:
 
 
 def _reap(child: int, report: int) -> NoReturn:
-    """Waits until `child` has ended, writes its exit status to `report`, kills all other descendants, and exits."""
+    """Waits until `child` has ended, writes its wait status to `report`, kills all other descendants, and exits."""
     pid, status = os.wait()
     while pid != child:
         pid, status = os.wait()
@@ -56,7 +56,7 @@ def children() -> set[int]:
 
 
 def read_report(report: int) -> int | None:
-    """Reads the worker's exit status from `report`, the reading end of the reaper's pipe, without waiting.
+    """Reads the worker's wait status from `report`, the reading end of the reaper's pipe, without waiting.
 
     Returns the wait status (the second value that `os.waitpid` returns), or None if the reaper has not written it.
     """

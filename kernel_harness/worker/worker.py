@@ -1,6 +1,7 @@
 """The main program of a worker process. On request, it loads one candidate and calls the candidate's model.
 
-After the candidate is loaded, the judge trusts nothing that this process sends.
+A worker without a candidate makes one build, or probes the wall. After the candidate is loaded, the judge trusts
+nothing that this process sends.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def main(end: channel.Channel) -> int:
 
 
 class Worker:
-    """The state of a worker process: its device, its candidate's class and model, and the mapped memory for outputs.
+    """The state of a worker process: its device, its candidate's class and model, and the shared memory that it maps.
 
     Each method with a parameter `request` carries out one kind of request and returns the reply. `descriptors` are the
     file descriptors that came with the request.
@@ -183,7 +184,7 @@ class Worker:
         return library, False
 
     def build(self, request: messages.Build, descriptors: list[int]) -> messages.Library:
-        """Compiles sources that another worker asked for, and returns the library's file name and what the build read.
+        """Compiles sources that another worker asked for. Returns the library's name and the files that the build read.
 
         A descriptor of the library, open for reading, goes with the reply.
         """
@@ -206,8 +207,9 @@ class Worker:
     def make(self, request: messages.Make, descriptors: list[int]) -> messages.Made:
         """Seeds torch's generator as for the reference model, and builds the model from its constructor's inputs.
 
-        If the constructor fails with random parameters (`request.varied`), no exception is raised, and the reply says
-        that the model is not alike. The constructor may have checked the parameters that it sets.
+        If `request.varied`, the reply says whether the model has the reference's parameters. It says no if the
+        constructor fails: the constructor may have checked the parameters that it sets. If not `request.varied`, the
+        model is not compared, and an exception that the constructor raises is raised.
         """
         self._stage = Stage.MAKE
         layout = request.inputs
@@ -329,7 +331,7 @@ class Worker:
     def repeat(self, request: messages.Repeat, descriptors: list[int]) -> messages.DeviceTime:
         """Makes the last call, which had `keep` set, once more, and returns its time and memory.
 
-        The device's cache still holds the inputs, because the last call used the same ones.
+        The device's cache is not emptied before. It may hold the inputs, because the last call used the same ones.
         """
         with torch.no_grad():
             return _device_time(self._device.timed(self._kept_call(), hold=device.Sleep(), cold=False)[1])
@@ -349,9 +351,9 @@ class Worker:
         return result, device.Clocked(None)
 
     def _hold_of(self, opening: Opening) -> device.Hold | None:
-        """Returns the hold of the device in a timed call: the gate's if `opening` is STREAM, otherwise None.
+        """Returns the hold of the device in a timed call: the one at the gate if `opening` is STREAM, otherwise None.
 
-        Returns a Sleep if the device cannot wait at the gate.
+        Returns a Sleep if this worker has no hold at the gate, because the shared memory is the host's.
         """
         if self._hold is None:
             return device.Sleep()
@@ -505,7 +507,10 @@ def _device_time(clocked: device.Clocked) -> messages.DeviceTime:
 
 
 def _line(error: BaseException, file: str) -> int | None:
-    """Returns the line in the candidate's `file` at which `error` was raised; None if the error names no such line."""
+    """Returns the line of the candidate's `file` at which `error` was raised, or that called the code that raised it.
+
+    For a SyntaxError in `file`, it is the line of that error. Returns None if the traceback has no line of `file`.
+    """
     if isinstance(error, SyntaxError) and error.filename == file:
         return error.lineno
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
@@ -513,11 +518,13 @@ def _line(error: BaseException, file: str) -> int | None:
 
 
 def _message(error: BaseException) -> str:
-    """Returns the text of an exception. If Triton is not installed, the text says how to install it.
+    """Returns the text of an exception, changed in three cases.
 
-    For a Triton kernel that does not compile, the error comes before its place. Triton's text begins with the place in
-    the kernel ("at 5:29:", a line and a column), then the kernel's lines up to it, and the error itself at the end,
-    where a shortened message would not show it.
+    If torch raises an internal error because the device has too little free memory, the text says how much is free. If
+    Triton is not installed, the text says how to install it. For a Triton kernel that does not compile, the text begins
+    with the error and its place. Triton's own text begins with the place in the kernel ("at 5:29:", a line and a
+    column), then the kernel's lines up to it, and the error itself at the end, where a shortened message would not show
+    it.
     """
     text = str(error)
     if _is_out_of_memory(error) and not isinstance(error, torch.OutOfMemoryError):
@@ -543,7 +550,10 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _log(error: BaseException) -> str:
-    """Returns the compiler's log if the exception `error` has one, and its traceback otherwise. Both are shortened."""
+    """Returns the first _LONGEST_LOG characters of the compiler's log of the exception `error`.
+
+    If `error` has no log, returns the last LONGEST_TEXT characters of its traceback.
+    """
     log = getattr(error, "log", "")
     if isinstance(log, str) and log:
         return log[:_LONGEST_LOG]
@@ -551,18 +561,19 @@ def _log(error: BaseException) -> str:
 
 
 def _has(model: Any, state: Mapping[str, int]) -> bool:
-    """Returns whether the model's state dict contains the names in `state`, each with a tensor of its checksum."""
+    """Returns whether the model's state dict has a tensor for each name in `state`, with the checksum in `state`."""
     if not isinstance(model, torch.nn.Module):
         return False
     return state.items() <= tensors.checksums(model.state_dict()).items()
 
 
 def _is_refusal(error: BaseException) -> bool:
-    """Returns whether an exception is of a type with which a kernel may decline a shape.
+    """Returns whether an exception may mean that a kernel declines a shape.
 
-    These are ValueError, NotImplementedError, and RuntimeError, which the macro TORCH_CHECK raises. A CUDA error and
-    exhausted device memory also arrive as RuntimeErrors, but they decline nothing. Many candidates test themselves
-    whether a launch has failed, and raise an exception of these types with CUDA's text of the error or their own.
+    Such an exception is a ValueError, a NotImplementedError or a RuntimeError, which the macro TORCH_CHECK raises. A
+    CUDA error and exhausted device memory also arrive as RuntimeErrors, but they decline nothing. An exception whose
+    text names a failed launch declines nothing, either: many candidates test themselves whether a launch has failed,
+    and raise an exception of these types with CUDA's text of the error or their own.
     """
     if _is_out_of_memory(error) or not isinstance(error, (ValueError, RuntimeError)):
         return False
