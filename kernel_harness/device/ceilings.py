@@ -21,10 +21,10 @@ _FORMATS = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.fl
 def measured(device: str, identity: Mapping[str, Any]) -> dict[str, float]:
     """Returns the speeds that the GPU `device` reaches, as a dict from names to numbers.
 
-    `bytes_per_s` is the bandwidth of a copy: the sum of the bytes read and the bytes written, per second. For each
-    number format there is `<format>_flops_per_s`, the FLOP/s of a product of random matrices. The first call for an
-    `identity` (device, driver, torch) measures the speeds and stores them in the build cache, where later calls find
-    them.
+    `bytes_per_s` is the bandwidth of a copy: the sum of the bytes read and the bytes written, per second. For float32,
+    tf32, float16 and bfloat16 there is `<format>_flops_per_s`, the FLOP/s of a product of random matrices. The first
+    call for an `identity` (device, driver, torch) measures the speeds and stores them in the build cache, where later
+    calls find them.
     """
 
     def build(folder: Path) -> None:

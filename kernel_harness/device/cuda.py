@@ -193,12 +193,12 @@ class Cuda:
         return AtGate(gate, self.torch_device, deliver)
 
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
-        """Makes the call between two CUDA events. Returns the call's result and its time.
+        """Makes the call between two CUDA events. Returns the call's result, and its time and memory.
 
-        `hold` holds the device back while the call is enqueued. If `cold`, the L2 cache is emptied after the hold,
-        right before the call. Lines of the L2 cache that a kernel has marked as persisting become normal in any case,
-        because persisting lines stay in the cache when it is filled with other data. Raises RuntimeError if a kernel
-        has failed.
+        `hold` holds the device back while the call is enqueued; None lets the device begin at once. If `cold`, the L2
+        cache is emptied after the hold, right before the call. Lines of the L2 cache that a kernel has marked as
+        persisting become normal in any case, because persisting lines stay in the cache when it is filled with other
+        data. Raises RuntimeError if a kernel has failed.
         """
         before = device_memory.allocated_bytes(self.torch_device)
         torch.cuda.reset_peak_memory_stats()
@@ -244,8 +244,9 @@ class Cuda:
 
     @contextmanager
     def memory(self, *, poisoned: bool) -> Iterator[None]:
-        """Returns a context. If `poisoned`, torch's deterministic mode fills memory that is allocated in it with NaN.
+        """Returns a context. If `poisoned`, torch fills memory that it allocates in the context with NaN.
 
+        Memory of integers is filled with their largest value. The fill is a part of torch's deterministic mode.
         `torch.set_deterministic_debug_mode` switches this mode on. `torch.use_deterministic_algorithms` would first
         import all of inductor, which takes seconds in each process.
         """
@@ -293,7 +294,8 @@ class Cuda:
     def kernels(self, call: Callable[[], Any]) -> list[tuple[str, float]]:
         """Makes the call, and returns the names of the kernels that it launches, each with its time in microseconds.
 
-        Copies and fills of device memory count as kernels. An exception that the call raises is ignored.
+        Copies and fills of device memory count as kernels. An exception that the call raises is ignored. Raises
+        RuntimeError if a kernel has failed.
         """
         # torch.profiler.profile does the same, but first imports all of inductor, which takes seconds in each process.
         with profile(use_cpu=False, use_device="cuda", use_kineto=True) as profiler:
@@ -303,7 +305,7 @@ class Cuda:
         return times_on(torch.autograd.DeviceType.CUDA, profiler)
 
     def synchronize(self) -> None:
-        """Waits until the device has no work left. Raises RuntimeError if a kernel has failed."""
+        """Waits until the device has done all work of this process. Raises RuntimeError if a kernel has failed."""
         torch.cuda.synchronize()
 
     def environment(self) -> dict[str, Any]:
@@ -332,7 +334,10 @@ class Cuda:
         return f"GPU-{torch.cuda.get_device_properties(self.torch_device).uuid}"
 
     def _prepare_flush(self) -> None:
-        """Makes the first flush, which loads kernels. While the device is held back, that would block the host."""
+        """Allocates the buffer of `_empty_l2` and uses it for the first time, if that has not been done yet.
+
+        The first use loads kernels, which would block the host while the device is held back.
+        """
         if self._flush is None:
             size = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
             self._flush = torch.empty(max(_FLUSHES * size, 1 << 20) // 4, dtype=torch.float32, device=self.torch_device)

@@ -107,7 +107,7 @@ def refuse(torch_device: str, reason: str) -> None:
 
 
 def driver_of(torch_device: str) -> tuple[Any, int]:
-    """Returns the module with the functions of CUDA's driver, and the device's number.
+    """Returns the module with the functions of CUDA's driver, and the device's number. Creates the CUDA context.
 
     Raises CannotShare if the package cuda-bindings, which has this module, cannot be imported.
     """

@@ -65,8 +65,9 @@ class AtGate:
     def end(self, result: Any) -> None:
         """Enqueues the delivery of the result, and tells the judge that the gate may be opened.
 
-        The device itself says that the call is done. The time between call and delivery is then short and nearly the
-        same in each call, because the host has no part in it.
+        If the outputs fit into the memory for outputs, the device itself says that the call is done. The time between
+        call and delivery is then short and nearly the same in each call, because the host has no part in it. If they do
+        not fit, the call is never reported as done.
         """
         if self._deliver(result):
             self._say_done(1)

@@ -54,18 +54,19 @@ class Profiled(Emulated):
     def begin_profile(self, only_sample: bool, l1_bytes: int) -> None:
         """Starts to count the memory accesses, basic blocks and barriers of kernels.
 
-        If `only_sample`, a few blocks of the first launch of each kernel and size run, and no others, so the outputs
-        are wrong. But all blocks of a first cooperative launch run, because they wait for each other. `l1_bytes` is the
-        modelled size of a multiprocessor's L1 cache.
+        If `only_sample`, only a few blocks run, so the outputs are wrong: blocks of the first launch with each
+        combination of kernel, grid, block and dynamic shared memory, for at most 32 combinations. But all blocks of a
+        first cooperative launch run, because they wait for each other. `l1_bytes` is the modelled size of a
+        multiprocessor's L1 cache.
         """
         torch_cuda.profile_begin(only_sample, l1_bytes)
 
     def end_profile(self) -> list[dict[str, Any]]:
-        """Stops counting. Returns one dict for each kernel launched since `begin_profile`, in order.
+        """Stops counting. Returns one dict for each launch of a kernel since `begin_profile`, in order.
 
-        A dict holds the sizes of the launch, the numbers of memory accesses and barriers, and for each instruction that
-        accessed memory in the sampled blocks, what it did and from which lines of the sources it comes. For each basic
-        block that ran there, it holds how often it ran, its lines, and the kinds of its machine instructions.
+        A dict holds the sizes of the launch, the numbers of bytes accessed and of barriers, and for each instruction
+        that accessed memory in the sampled blocks, what it did and from which lines of the sources it comes. For each
+        basic block that ran there, it holds how often it ran, its lines, and the kinds of its machine instructions.
         """
         launched = torch_cuda.profile_end()
         steps = [step for launch in launched for step in launch["steps"]]
@@ -75,7 +76,7 @@ class Profiled(Emulated):
 
 
 def _add_kinds(steps: Sequence[dict[str, Any]]) -> None:
-    """Adds the key `kinds` to each basic block: a dict from kinds of machine instructions to their numbers.
+    """Adds the key `kinds` to each basic block: a dict from kinds of machine instructions to their counts.
 
     Without binutils, `kinds` is empty.
     """
@@ -90,11 +91,11 @@ def _add_kinds(steps: Sequence[dict[str, Any]]) -> None:
 
 
 def _add_places(instructions: Sequence[dict[str, Any]]) -> None:
-    """Replaces the keys `library` and `site` (an address) of each instruction by its `frames` and its `column`.
+    """Replaces the keys `library` and `site` (an address) of each item by the keys `frames` and `column`.
 
-    `frames` and `column` are the fields of `source_lines.Place`: the source line of the instruction, the lines of the
-    inlined calls that led to it, and the column in the first line. Without binutils, `frames` is empty and `column` is
-    None.
+    An item of `instructions` is an instruction or a basic block. `frames` and `column` are the fields of
+    `source_lines.Place`: the source line of the item, the lines of the inlined calls that led to it, and the column in
+    the first line. Without binutils, `frames` is empty and `column` is None.
     """
     sites: dict[str, set[int]] = {}
     for each in instructions:

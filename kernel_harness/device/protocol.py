@@ -43,7 +43,7 @@ class Placed:
     """The inputs of a call as tensors on the device.
 
     After the call, the judge looks for inputs that the candidate has changed. `write_back` copies the tensors to the
-    memory that the judge reads, unless they are already there.
+    memory that the judge reads, unless they are already there. A device that sanitizes does not copy them back.
     """
 
     tensors: list[torch.Tensor]
@@ -54,9 +54,10 @@ class Placed:
 class Clocked:
     """What a worker reports about one timed call. No verdict rests on this report alone, since a worker can lie.
 
-    `device_ms` is the time by the device's own clock, or None if the device has no clock. `exposed` is true if the
-    device began the call before all of its kernels were enqueued: the time may then contain launch latency.
-    `peak_bytes` is the device memory that the call used beyond the inputs, or None if it is not measured.
+    `device_ms` is the time by the device's own clock in milliseconds, or None if the device has no clock. `exposed` is
+    true if a hold ended before all kernels of the call were enqueued: the time may then contain launch latency. It is
+    False for a call without a hold. `peak_bytes` is the most device memory that torch allocated in the call beyond what
+    it had allocated before, or None if it is not measured.
     """
 
     device_ms: float | None
@@ -127,9 +128,9 @@ class JudgeDevice(Protocol):
         """Returns the build cache's key of the library that `sources` describe, built for this device."""
 
     def exclusive(self, waiting: Callable[[], None]) -> AbstractContextManager[Any]:
-        """Returns a context within which no other run of this harness uses the device.
+        """Returns a context within which no other run of this harness uses this device, if the device is a GPU.
 
-        Calls `waiting` once if the context must wait for another run to end.
+        Calls `waiting` once if the context must wait for another run to end. For an emulated device, it does nothing.
         """
 
     def environment(self) -> dict[str, Any]:
@@ -145,9 +146,9 @@ class JudgeDevice(Protocol):
         """Returns the bandwidth and FLOP/s in the device's data sheet, or None if no data sheet is known."""
 
     def ceilings(self) -> dict[str, float]:
-        """Measures what the device reaches. Returns `bytes_per_s`, and `<format>_flops_per_s` for each number format.
+        """Returns the speeds that the device reaches: `bytes_per_s`, and `<format>_flops_per_s` by number format.
 
-        For an emulated device, returns an empty dict.
+        Measures them if the build cache does not have them. For an emulated device, returns an empty dict.
         """
 
 
@@ -168,8 +169,8 @@ class WorkerDevice(Protocol):
     def build(self, sources: Sources, folder: Path, /) -> None:
         """Builds the candidate's library, a single .so file, in the empty folder `folder`.
 
-        Raises BuildFailed if the library cannot be built. The message of the exception names places in the sources by
-        their neutral names, such as `Sources.cuda_file`.
+        Raises BuildFailed if the library cannot be built, and NoCompiler if this machine lacks a tool for the build.
+        The message of BuildFailed names places in the sources by their neutral names, such as `Sources.cuda_file`.
         """
 
     def built(self, library: Path) -> None:
@@ -201,23 +202,24 @@ class WorkerDevice(Protocol):
         """Returns whether `size` bytes of the memory in which a call computes are free."""
 
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
-        """Makes a call and times it. Returns the call's result and its time.
+        """Makes a call and times it. Returns the call's result, and its time and memory.
 
         `hold` holds the device back until all kernels of the call are enqueued; None lets the device begin at once. If
         `cold`, this process empties the L2 cache right before the call. A device without a clock reports no time.
+        Raises RuntimeError if a kernel has failed.
         """
 
     def steady(self, call: Callable[[], Any]) -> Steady | None:
         """Times the call when it is replayed as a CUDA graph. Returns None on a device without CUDA graphs.
 
-        Raises RuntimeError for a call that cannot be captured in a graph.
+        The graph holds one or more calls. Raises RuntimeError for a call that cannot be captured in a graph.
         """
 
     def memory(self, *, poisoned: bool) -> AbstractContextManager[None]:
         """Returns a context. If `poisoned`, device memory that is allocated within the context is filled with NaN."""
 
     def synchronize(self) -> None:
-        """Waits until the device has no work left. Raises RuntimeError if any of the work has failed."""
+        """Waits until the device has done all work of this process. Raises RuntimeError if any of it has failed."""
 
 
 class Device(JudgeDevice, WorkerDevice, Protocol):
@@ -251,7 +253,8 @@ class TimesKernels(Protocol):
     def kernels(self, call: Callable[[], Any]) -> list[tuple[str, float]]:
         """Makes the call, and returns the names of the kernels that it launches, each with its time in microseconds.
 
-        Copies and fills of device memory count as kernels. An exception that the call raises is ignored.
+        Copies and fills of device memory count as kernels. An exception that the call raises is ignored. Raises
+        RuntimeError if a kernel has failed.
         """
 
 
@@ -270,16 +273,17 @@ class Profiles(Protocol):
     def begin_profile(self, only_sample: bool, l1_bytes: int) -> None:
         """Starts to count the memory accesses, basic blocks and barriers of kernels.
 
-        If `only_sample`, a few blocks of the first launch of each kernel and size run, and no others, so the outputs
-        are wrong. But all blocks of a first cooperative launch run, because they wait for each other. `l1_bytes` is the
-        modelled size of a multiprocessor's L1 cache.
+        If `only_sample`, only a few blocks run, so the outputs are wrong: blocks of the first launch with each
+        combination of kernel, grid, block and dynamic shared memory, for at most 32 combinations. But all blocks of a
+        first cooperative launch run, because they wait for each other. `l1_bytes` is the modelled size of a
+        multiprocessor's L1 cache.
         """
 
     def end_profile(self) -> list[dict[str, Any]]:
-        """Stops counting. Returns one dict for each kernel launched since `begin_profile`, in order.
+        """Stops counting. Returns one dict for each launch of a kernel since `begin_profile`, in order.
 
-        A dict holds the sizes of the launch, the numbers of memory accesses and barriers, and what the instructions and
-        basic blocks of some blocks did.
+        A dict holds the sizes of the launch, the numbers of bytes accessed and of barriers, and what the instructions
+        and basic blocks of some blocks of threads did.
         """
 
 

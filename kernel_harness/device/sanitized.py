@@ -1,4 +1,4 @@
-"""Devices for the command `sanitize`, which check each memory access of kernels and do not time calls.
+"""Devices for the command `sanitize`: each memory access of kernels is checked, and calls are not timed.
 
 The emulated device uses the emulator's sanitizer. On a CUDA device, the worker runs under the tool compute-sanitizer.
 """
