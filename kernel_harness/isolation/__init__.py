@@ -25,20 +25,21 @@ class Kind(StrEnum):
     """The kinds of walls, strongest first.
 
     NAMESPACES: each worker is forked into its own user, mount, process, network, IPC, host name and cgroup namespaces.
-    It sees no other process and has no network. All files are read-only except its own folder and /dev/shm, which
-    start empty and hold DISK_BYTES each, in memory. Hidden paths are empty. /dev has no devices but GPUs, null, zero,
-    full, random and urandom. Capabilities are dropped, and a seccomp filter refuses `connect`, key rings, io_uring,
-    range locks, notes of the use of files (inotify) and most kinds of sockets.
+    It sees no other process and has no network. All existing files are read-only. Its own folder and /dev/shm are
+    writable, start empty and hold DISK_BYTES each, in memory. New files in /tmp are in memory, too. Hidden paths are
+    empty. /dev has no devices but GPUs, null, zero, full, random and urandom. Capabilities are dropped, and a seccomp
+    filter refuses `connect`, key rings, io_uring, range locks, notes of the use of files (inotify, fanotify) and most
+    kinds of sockets.
 
-    BUBBLEWRAP: the program `bwrap` runs the fork server in its own namespaces. This kind is for machines that allow
-    only `bwrap` to create namespaces. All workers share them. What protects workers from each other is the same as for
+    BUBBLEWRAP: the program `bwrap` runs the fork server in new namespaces, which all workers share. This kind is for
+    machines that allow only `bwrap` to create namespaces. What protects workers from each other is the same as for
     LANDLOCK, without Landlock if the Linux kernel lacks it. The fork server starts before the problem is known, so
     `bwrap` itself hides only the folders of problems and results (`hidden_from_workers`).
 
-    LANDLOCK: no namespaces. A worker writes only to its own folder and to harmless devices, cannot read hidden paths,
-    and, if Landlock's version can forbid it, uses no TCP and signals no other process. Capabilities are dropped, and
-    the seccomp filter is installed. The filter also refuses signals if Landlock's version cannot. A file has at most
-    DISK_BYTES. Other processes and file names stay visible.
+    LANDLOCK: no namespaces. A worker writes only to its own folder, to harmless devices and to GPUs, cannot read hidden
+    paths, and, if Landlock's version can forbid it, uses no TCP and signals no process but its own descendants and
+    itself. Capabilities are dropped, and the seccomp filter is installed. If Landlock's version cannot forbid signals,
+    the filter refuses them. A file has at most DISK_BYTES. Other processes and file names stay visible.
 
     NONE: no wall. A worker is a separate process with its own working directory. It can reach whatever its user can.
     """
@@ -60,9 +61,10 @@ def best() -> Kind:
 
 
 def weaker(kind: Kind) -> Kind:
-    """Returns the kind of wall to use if no worker can enter a wall of this kind.
+    """Returns the kind of wall to use if no worker can enter a wall of the kind `kind`.
 
-    It is never BUBBLEWRAP, because bwrap cannot be put around a fork server that already runs.
+    It is LANDLOCK after NAMESPACES if the Linux kernel has Landlock, and otherwise NONE. It is never BUBBLEWRAP,
+    because bwrap cannot be put around a fork server that already runs.
     """
     return Kind.LANDLOCK if kind is Kind.NAMESPACES and landlock.version() else Kind.NONE
 
@@ -70,11 +72,11 @@ def weaker(kind: Kind) -> Kind:
 def enter(kind: Kind, folder: Path, hidden: Sequence[Path]) -> None:
     """Puts this process, a worker, behind a wall of the kind `kind`, and makes `folder` its working directory.
 
-    The wall cannot be left again. Behind every wall except NONE, `folder` is writable; the class Kind says what is
-    forbidden. Behind NAMESPACES, and where the Linux kernel has Landlock, the paths in `hidden` cannot be read. Behind
-    BUBBLEWRAP without Landlock, only the paths that the fork server was started with are hidden. A path in `hidden`
-    stays readable if it contains files that workers need, such as the compiler. Raises OSError if this process cannot
-    enter the wall.
+    The wall cannot be left again. `folder` is writable behind every wall, and created if it is missing; the class Kind
+    says what is forbidden. The paths in `hidden` cannot be read behind NAMESPACES, LANDLOCK, and BUBBLEWRAP if the
+    Linux kernel has Landlock. Behind BUBBLEWRAP without Landlock, only the paths that the fork server was started with
+    are hidden, and behind NONE no path. A path in `hidden` stays readable if it contains files that workers need, such
+    as the compiler. Raises OSError if this process cannot enter the wall.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # If the machine runs out of memory, Linux should kill a worker, not the judge.

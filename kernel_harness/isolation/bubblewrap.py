@@ -18,8 +18,8 @@ def usable() -> bool:
 def around(command: Sequence[str], environment: Mapping[str, str], folder: Path, hidden: Sequence[Path]) -> list[str]:
     """Returns the command line that runs `command` inside bwrap, with the variables in `environment` and no others.
 
-    Inside bwrap, only `folder` is writable. It starts empty, and all processes inside share it. The folders in `hidden`
-    are empty.
+    Inside bwrap, the files of the machine are read-only. `folder` and the folders in `hidden` start empty. They are in
+    memory, and all processes inside share them. `folder` holds at most 4 GiB.
     """
     words = _bwrap()
     for path in hidden:

@@ -33,12 +33,13 @@ def version() -> int:
 def restrict(writable: Iterable[Path], hidden: Sequence[Path] = ()) -> None:
     """Limits what this process can do from now on. The limits cannot be removed, and its child processes inherit them.
 
-    The process can write only to the files in `writable` and below the folders in `writable`. It cannot read the paths
-    in `hidden`, but can list their names. If Landlock has these features, it also cannot bind or connect TCP sockets
-    (version 4), and cannot send signals or connect abstract sockets to processes outside (version 6).
+    The process can write only to the files in `writable` and below the folders in `writable`, and can also read these.
+    It cannot read other paths in `hidden`, but can list the names of all files. If Landlock has these features, it also
+    cannot bind or connect TCP sockets (version 4), and cannot send signals or connect abstract sockets to processes
+    other than itself and its later children (version 6).
     The process must have set no_new_privs. A right on a folder covers everything in it, now and later, and cannot be
     taken back for a path below it. So if paths are hidden, the right to read is granted, one path at a time, to all
-    files and folders that are not hidden. Raises OSError if this machine lacks Landlock or denies a step.
+    files and folders that exist and are not hidden. Raises OSError if this machine lacks Landlock or denies a step.
     """
     known = version()
     rights = sum(right for since, right in _RIGHTS.items() if since <= known)

@@ -34,9 +34,9 @@ def fork() -> int:
     """Forks like os.fork(), with the same return value. The child is process 1 in new namespaces.
 
     A BLAS library keeps idle threads. The C library's fork runs a handler in which BLAS ends these threads; the bare
-    system call used here does not. The child would then wait for ever for threads that it does not have. So this
-    process first makes an ordinary fork, whose child ends at once, for the sake of the handler. Raises OSError if this
-    machine denies new namespaces.
+    system call used here does not. The child would then wait for ever for threads that it does not have. So if this
+    process has several threads, it first makes an ordinary fork, whose child ends at once, for the sake of the handler.
+    Raises OSError if this machine denies new namespaces.
     """
     if _threads() > 1:
         pid = os.fork()
@@ -96,10 +96,10 @@ def become_user() -> None:
 def furnish(folder: Path, hidden: Sequence[Path], size: int) -> None:
     """Makes every file of this mount namespace read-only, except new ones in `folder`, in /dev/shm and in /tmp.
 
-    `folder` and /dev/shm start empty and hold at most `size` bytes each. New files in /tmp are in memory. The files and
-    folders in `hidden` become empty. GPUs and harmless devices remain in /dev. In /proc, only the folders of processes
-    stay writable, because root can otherwise write to /proc/sys without any capability. Raises OSError if this machine
-    denies a mount.
+    `folder` and /dev/shm start empty and hold at most `size` bytes each. New files in /tmp are in memory; there can be
+    none if `_new_temporary` does not replace /tmp. The files and folders in `hidden` become empty. GPUs and harmless
+    devices remain in /dev. In /proc, only the folders of processes stay writable, because root can otherwise write to
+    /proc/sys without any capability. Raises OSError if this machine denies a mount.
     """
     system.mount("none", "/", flags=_MS_REC | _MS_PRIVATE)
     for path in hidden:
@@ -157,11 +157,11 @@ def _show(path: Path, place: Path) -> None:
 
 
 def _new_temporary(folder: Path) -> bool:
-    """Replaces /tmp by a new one that shows the files of the old one, and returns whether it did.
+    """Replaces /tmp by a new one in memory that shows the files of the old one. Returns whether it did.
 
-    Programs expect that they can write to /tmp. What this process writes there, no other process sees. Sockets and
-    other special files are not shown. The new /tmp is assembled in `folder` and then moved. Raises OSError if this
-    machine denies a mount.
+    Returns False if /tmp cannot be listed or has more than _MOST_SHOWN entries. Programs expect that they can write to
+    /tmp. Processes outside this mount namespace do not see what is written there. Sockets and other special files are
+    not shown. The new /tmp is assembled in `folder` and then moved. Raises OSError if this machine denies a mount.
     """
     shown = list(_TEMPORARY.iterdir()) if os.access(_TEMPORARY, os.R_OK | os.X_OK) else None
     if shown is None or len(shown) > _MOST_SHOWN:

@@ -25,8 +25,8 @@ class Bait:
     """The targets that the judge sets up for the probe: a secret in its memory, a listening port, and file names.
 
     `fork_server` is the fork server's process number. `folders` maps the word that a message uses for a folder, such as
-    `build cache`, to the folder's path. A `with` block opens the port at its start. At its end, it closes the port and
-    removes the files that the worker made.
+    `build cache`, to the folder's path; a missing folder is left out. A `with` block opens the port at its start. At
+    its end, it closes the port and removes the files that the worker made.
     """
 
     def __init__(self, fork_server: int, folders: Mapping[str, Path]) -> None:

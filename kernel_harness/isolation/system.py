@@ -63,7 +63,10 @@ def prctl(*arguments: int) -> int:
 
 
 def mount(source: str, target: Path | str, kind: str = "", flags: int = 0, data: str = "") -> None:
-    """Calls mount(2): mounts `source`, a file system of the type `kind`, on `target`. Raises OSError if that fails."""
+    """Calls mount(2): mounts `source`, a file system of the type `kind`, on `target`. Raises OSError if that fails.
+
+    `flags` may select another action, such as to bind or to move a mount; `kind` and `data` are then empty.
+    """
     done = _libc.mount(
         source.encode(), os.fsencode(target), kind.encode() or None, ctypes.c_ulong(flags), data.encode() or None
     )
