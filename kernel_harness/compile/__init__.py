@@ -1,4 +1,4 @@
 """Builds a candidate's library from its sources.
 
-This package holds the replacement for torch's load_inline, the compilers, the error messages and the build cache.
+This package replaces torch's load_inline, runs the compilers, writes the error messages and keeps the build cache.
 """

@@ -33,9 +33,10 @@ def serve(code: str) -> bool:
 
 
 def definition(sources: Sources) -> str:
-    """Returns the C++ code that defines the candidate's Python module; empty if `sources` define the module themselves.
+    """Returns the C++ code that defines the candidate's Python module with the macros of the header HEADER.
 
-    The code must come after the declarations of the functions that the module exports.
+    The code must come after that header, and after the declarations of the functions that the module exports. It is
+    empty if `sources.functions` is None: the candidate's source then defines the module.
     """
     if sources.functions is None:
         return ""
@@ -44,15 +45,15 @@ def definition(sources: Sources) -> str:
 
 
 def first_build(what: str) -> str:
-    """Returns the text for the progress display before `what`, a part that all candidates share, is built."""
+    """Returns the text for the progress display at the start of a build of `what`, a part that all candidates share."""
     return f"building {what}, which takes half a minute or more; later runs find it in the build cache"
 
 
 def library(tell: Tell = silent) -> Path:
     """Returns the path of the bindings library that all candidates share. Builds it if it is not in the build cache.
 
-    `tell` is called with a text before the build. Raises BuildFailed if the library cannot be built, and NoCompiler if
-    this machine has no C++ compiler.
+    If it is built, `tell` is called first, with a text for the progress display. Raises BuildFailed if the library
+    cannot be built, and NoCompiler if this machine has no C++ compiler.
     """
 
     def build(folder: Path) -> None:

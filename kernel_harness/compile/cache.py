@@ -1,7 +1,8 @@
 """The build cache: a folder of build products, such as the libraries of candidates.
 
-A product is found by a key: a hash of everything that it is built from. The caller chooses the parts of the key. Files
-that only a build can name, such as the headers that a source includes, are recorded in the entry instead.
+A product is found by a key: a hash of what the product is built from. The caller chooses the parts of the key. Files
+that are known only after a build, such as the headers that a source includes, are no part of the key. The product's
+entry records their hashes instead.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _CLOCK_STEP_S = 0.05
 
 
 def root() -> Path:
-    """Returns the cache's folder: `$KERNEL_HARNESS_CACHE`, else `kernel-harness` in the user's cache folder."""
+    """Returns the cache's folder: `$KERNEL_HARNESS_CACHE`, else `kernel-harness` in `$XDG_CACHE_HOME` or `~/.cache`."""
     chosen = os.environ.get("KERNEL_HARNESS_CACHE")
     if chosen:
         return Path(chosen)
@@ -46,19 +47,26 @@ def root() -> Path:
 
 
 def limit_bytes() -> int:
-    """Returns the size limit of the cache in bytes: `$KERNEL_HARNESS_CACHE_BYTES`, else 4 GiB."""
+    """Returns the size limit of the cache in bytes: `$KERNEL_HARNESS_CACHE_BYTES`, else 4 GiB.
+
+    Raises ValueError if the variable's value is not an integer.
+    """
     return int(os.environ.get("KERNEL_HARNESS_CACHE_BYTES") or DEFAULT_LIMIT_BYTES)
 
 
 def key(**parts: Any) -> str:
-    """Returns a cache key: the SHA-256, in hex, of names and values. JSON must be able to hold each value."""
+    """Returns a cache key: the SHA-256, in hex, of `parts`, which are names and values. Their order has no effect.
+
+    Raises TypeError if JSON cannot hold a value.
+    """
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def digest_of(*paths: Path) -> str:
-    """Returns the SHA-256, in hex, of the names and contents of the files `paths`.
+    """Returns the SHA-256, in hex, of the names and contents of the files `paths`, in this order.
 
-    A folder among `paths` stands for all files below it.
+    A folder among `paths` stands for all files below it, each with its path from the folder's parent as its name.
+    Raises OSError if a file cannot be read.
     """
     total = hashlib.sha256()
     for path in paths:
@@ -71,11 +79,12 @@ def get_or_build(kind: str, name: str, build: Callable[[Path], Sequence[str] | N
     """Returns the folder of a cache entry, and whether the cache already held the entry.
 
     `kind` is the folder for entries of this sort, such as `cuda`. `name` is the entry's key. If the entry is missing,
-    or its files have changed, calls `build` with an empty folder to fill, and then evicts old entries. Exceptions of
-    `build` are passed on. If two processes ask for one entry, one process builds it and the other waits.
+    or its files have changed, calls `build` with an empty folder to fill, and then evicts the least recently used
+    entries until the cache keeps its size limit. Exceptions of `build` are passed on. If two processes ask for one
+    entry, one process builds it and the other waits.
 
     `build` may return the paths of files that the build has read and that the key does not cover. If one of them has
-    changed or vanished, or could not be recorded, the next call builds the entry again.
+    changed since the build began, or has vanished, or could not be recorded, the next call builds the entry again.
     """
     folder = root() / kind / name[:32]
     if _intact(folder):
@@ -101,9 +110,10 @@ def get_or_build(kind: str, name: str, build: Callable[[Path], Sequence[str] | N
 
 
 def mark_used(kind: str, name: str) -> None:
-    """Sets the time of an entry's last use to now, if the cache holds the entry. The arguments are as in get_or_build.
+    """Sets the time of an entry's last use to now, if the cache holds the entry and its files are unchanged.
 
-    A worker cannot set this time for an entry that it uses, because a worker has no write access to the cache.
+    `kind` is the entry's folder in the cache, and `name` is the entry's key. The judge calls this function for entries
+    that workers use, because a worker has no write access to the cache.
     """
     _intact(root() / kind / name[:32])
 
@@ -133,9 +143,10 @@ def entries() -> list[Entry]:
 
 
 def evict(limit: int, grace_s: float = _GRACE_S) -> int:
-    """Deletes the least recently used entries until the build cache takes at most `limit` bytes.
+    """Deletes the least recently used entries until the entries of the build cache take at most `limit` bytes.
 
-    Returns the number of bytes freed. An entry that was used in the last `grace_s` seconds is kept.
+    Entries that were used in the last `grace_s` seconds are kept, even if they take more. Also deletes the unfinished
+    folders of killed builds. Returns the number of bytes freed, without those of unfinished folders.
     """
     _sweep()
     found = entries()
@@ -152,7 +163,7 @@ def evict(limit: int, grace_s: float = _GRACE_S) -> int:
 
 
 def _sweep() -> None:
-    """Deletes the unfinished folders that killed builds have left in the build cache."""
+    """Deletes unfinished folders in the build cache that have not changed for an hour: their builds were killed."""
     for folder in root().glob("*/building-*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > _ABANDONED_S:
@@ -162,7 +173,8 @@ def _sweep() -> None:
 def _intact(folder: Path) -> bool:
     """Returns whether every file of the cache entry in `folder`, and each file that its build has read, is unchanged.
 
-    If so, sets the time of the entry's last use to now, unless this process may not write to the cache.
+    A file that could not be recorded counts as changed. Returns false if there is no entry in `folder`. Otherwise, if
+    no file has changed, sets the time of the entry's last use to now, unless this process may not write to the cache.
     """
     manifest = folder / _MANIFEST
     try:
@@ -179,7 +191,7 @@ def _intact(folder: Path) -> bool:
 
 
 def _record(paths: Sequence[str], before: float) -> dict[str, list[Any] | None]:
-    """Returns the seal (size and hash) of each file in `paths`, or None for a file without a seal.
+    """Returns a dict from each path in `paths` to the seal (size and hash) of its file, or to None without a seal.
 
     A file has no seal if it is missing, is not a regular file, or was changed at the time `before` or later, in seconds
     since the epoch. A file also has no seal if this file and all existing files before it in `paths`, sealed or not,
@@ -201,7 +213,7 @@ def _record(paths: Sequence[str], before: float) -> dict[str, list[Any] | None]:
 
 
 def _seal_of_foreign(path: Path) -> list[Any] | None:
-    """Returns the seal of a file that is not in the cache, or None if it is missing or not a regular file.
+    """Returns the seal (size and hash) of a file outside of the cache; None if it is not regular or cannot be read.
 
     Reading a device or a pipe could block or have side effects, so only a regular file is read. Some devices, such as a
     watchdog, act when they are opened.
@@ -221,7 +233,7 @@ def _seals(folder: Path) -> dict[str, list[Any]]:
 
 
 def _seal(path: Path) -> list[Any]:
-    """Returns the file's size and SHA-256. Of a file above 16 MiB, only the first and the last MiB are hashed."""
+    """Returns the file's size in bytes and its SHA-256 in hex. Above 16 MiB, only the first and last MiB are hashed."""
     with path.open("rb") as file:
         return _seal_of_open(file)
 

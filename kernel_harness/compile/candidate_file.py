@@ -1,7 +1,8 @@
-"""A candidate's file, and the lines of it that the lines of its sources stand for.
+"""A candidate's file, and a map from the lines of its load_inline sources to lines of the file.
 
-Compilers read each source under a neutral name, so that a library depends on nothing but the sources. The messages of
-compilers and libraries therefore name this neutral name. This module replaces it by the file that is judged.
+A compiler reads each source under a neutral file name, which is made from load_inline's argument `name`. It does not
+depend on the candidate's path, so equal sources make equal libraries. Messages of compilers and libraries contain this
+name and lines of the source. This module replaces them by the candidate's file and its lines.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class CandidateFile:
     def add(self, sources: Sources) -> None:
         """Registers the C++ and the CUDA source of a load_inline call that this file makes.
 
-        From now on, `place` maps the lines of these sources to lines of this file. They replace the registered sources
-        of the same neutral names. A source of more than _MOST_CHARACTERS characters is not registered.
+        From now on, `place` maps the lines of these sources to lines of this file. Sources that were registered before
+        under the same neutral names are removed. A source of more than 1 Mi characters is not registered.
         """
         for name, source in ((sources.cpp_file, sources.cpp), (sources.cuda_file, sources.cuda)):
             self._lines.pop(name, None)
@@ -41,23 +42,24 @@ class CandidateFile:
                 self._sources[name] = source
 
     def line(self, number: int) -> str:
-        """Returns line `number` of the candidate's file, counted from 1, or "" if there is no such line."""
+        """Returns line `number` of the file, counted from 1, without spaces at its end; "" if there is no such line."""
         lines = self.text.split("\n")
         return lines[number - 1].rstrip() if 0 < number <= len(lines) else ""
 
     def find(self, pattern: str) -> int | None:
-        """Returns the number of the line where the regular expression `pattern` first matches, or None without a match.
+        """Returns the line, counted from 1, where the regular expression `pattern` first matches, or None.
 
-        The search leaves out the docstring at the top of the candidate's file.
+        The search leaves out the docstring at the top of the candidate's file. None means that nothing matches.
         """
         top = re.match(r'\s*(?:"""|\'\'\')[\s\S]*?(?:"""|\'\'\')', self.text)
         match = re.compile(pattern).search(self.text, top.end() if top else 0)
         return self.text.count("\n", 0, match.start()) + 1 if match else None
 
     def place(self, file: str, line: int) -> tuple[str, int]:
-        """Returns the candidate's file and the line in it if `file` is the neutral name of a source of the candidate.
+        """Returns the name of the candidate's file, and its line that became line `line` of the source called `file`.
 
-        Returns `file` and `line` themselves for any other file.
+        `file` is the neutral name of a registered source, and lines count from 1. A line after the source's end
+        continues the numbering of its last line. For any other file, returns `file` and `line` themselves.
         """
         if file not in self._sources:
             return file, line
@@ -73,12 +75,12 @@ class CandidateFile:
         return _Stripped(self.text)
 
     def moved(self, error: CompileError) -> CompileError:
-        """Returns the error with its place in the candidate's file. An error in another file is returned unchanged."""
+        """Returns the error with its file and line mapped by `place`. An error in no registered source is unchanged."""
         file, line = self.place(error.file, error.line)
         return replace(error, file=file, line=line)
 
     def translated(self, text: str) -> str:
-        """Returns a message with the candidate's file and lines in place of the neutral names and lines of sources."""
+        """Returns the message `text` with the candidate's file and lines in place of neutral names and source lines."""
         for name in self._sources:
             if name in text:
                 text = self._translated(text, name)
@@ -101,7 +103,7 @@ class CandidateFile:
 
 
 class _Stripped:
-    """The lines of a file without indentation, and for each text the indices of the lines that hold it."""
+    """The lines of a file without spaces at both ends, and for each such line, unless empty, where it occurs."""
 
     def __init__(self, text: str) -> None:
         self.lines = [line.strip() for line in text.split("\n")]
@@ -111,18 +113,18 @@ class _Stripped:
                 self._where.setdefault(line, []).append(number)
 
     def near(self, line: str, index: int) -> list[int]:
-        """Returns the indices of lines that are equal to `line`: the few that are nearest to `index`."""
+        """Returns the indices of at most eight lines around `index` that are equal to `line`, a stripped line."""
         found = self._where.get(line, [])
         first = max(0, bisect_left(found, index) - _MOST_PLACES // 2)
         return found[first : first + _MOST_PLACES]
 
 
 def author_lines(source: str, file: _Stripped) -> list[int]:
-    """Returns, for each line of `source`, the number of the line of the file that it stands for, counted from 1.
+    """Returns, for each line of `source`, the number of the line of `file` that it comes from, counted from 1.
 
     Python code may have concatenated, formatted or indented `source`, but runs of its lines still occur in the file. A
     line outside of these runs continues the numbering of the run before it. A line before the first run gets its number
-    by counting back from that run.
+    by counting back from that run. Lines of `source` after the first 20,000 are left out.
     """
     lines = [line.strip() for line in source.split("\n", _MOST_LINES)[:_MOST_LINES]]
     out: list[int] = []

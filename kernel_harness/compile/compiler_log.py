@@ -35,9 +35,10 @@ _UNDEFINED = re.compile(r"undefined (?:symbol: |reference to [`']?)(?P<symbol>\w
 class CompileError:
     """One error in a compiler's or linker's log.
 
-    `text` is the message. `source` is line `line` of `file` as the compiler read it. `column` is the error's place in
-    that line, counted from 0, or None if it is not known. `width` is the number of characters that the error spans; 0
-    means the word at `column`. An error of a linker or of nvcc's driver has no place: its `file` is empty.
+    `text` is the message. `source` is line `line` of `file` as the compiler read it, or empty if the log does not show
+    it. `column` is the error's place in that line, counted from 0, or None if it is not known. `width` is the number of
+    characters that the error spans; 0 means the word at `column`. An error of a linker, of ptxas or of nvcc's driver
+    has no place: its `file` is empty and its `line` is 0.
     """
 
     text: str
@@ -59,7 +60,11 @@ def plain_quotes(log: str) -> str:
 
 
 def errors(log: str) -> list[CompileError]:
-    """Returns the errors in the log of a compiler or linker, in order."""
+    """Returns the errors in the log of a compiler or linker, in order, each only once.
+
+    If any error has a file and a line, only such errors are returned. Otherwise these are the errors of linkers and of
+    nvcc's tools, or, without those, the first line with the word "error" or "fatal". The list may be empty.
+    """
     log = plain_quotes(log)
     places = [_placed(match, log) for match in _ERROR.finditer(log)]
     if places:
@@ -70,9 +75,10 @@ def errors(log: str) -> list[CompileError]:
 
 
 def first_error(log: str) -> str:
-    """Returns the first error in a compiler's log as `file:line: error: text`, followed by that line of the file.
+    """Returns the first error in a compiler's log as `file:line: error: text`, or as `text` if it has no file.
 
-    If no error is found in the log, returns the last 2000 characters of the log.
+    If that line of the file can be read and is not empty, it follows. If no error is found in the log, returns the last
+    2000 characters of the log.
     """
     found = errors(log)
     if not found:

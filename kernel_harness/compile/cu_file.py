@@ -24,7 +24,11 @@ _EXAMPLE = (
 
 @dataclass(frozen=True)
 class Forward:
-    """The definition of `forward` in a `.cu` file: its declaration, its line, and the names of its parameters."""
+    """The definition of `forward` in a `.cu` file.
+
+    `declaration` is its C++ text up to the parameter list, on one line without a semicolon. `line` is the line of the
+    file where it starts, counted from 1. `parameters` are the names of the parameters.
+    """
 
     declaration: str
     line: int
@@ -32,7 +36,10 @@ class Forward:
 
 
 def forward_of(source: str) -> Forward | None:
-    """Returns the definition of `torch::Tensor forward(...)` in the text of a `.cu` file, or None without one."""
+    """Returns the first definition of `torch::Tensor forward(...)`, or with `at::Tensor`, in the text of a `.cu` file.
+
+    Returns None if there is no such definition.
+    """
     found = _FORWARD.search(source)
     if not found:
         return None
@@ -63,8 +70,9 @@ def _without_brackets(text: str) -> str:
 def module_text(file: str, source: str) -> str:
     """Returns the Python source of a module for the `.cu` file `file` with the text `source`.
 
-    The module builds `source` with load_inline. It defines a class ModelNew, whose constructor takes the state of the
-    reference, and which calls the C++ function `forward`. Raises BuildFailed if the file defines no such function.
+    The module builds `source` with load_inline. It defines a class ModelNew, which calls the C++ function `forward`.
+    The constructor of ModelNew takes the state of the reference: a mapping from names to tensors, empty by default.
+    Raises BuildFailed if `source` neither defines `torch::Tensor forward(...)` nor contains PYBIND11_MODULE.
     """
     forward = forward_of(source)
     binds_itself = "PYBIND11_MODULE" in source
@@ -93,7 +101,10 @@ def module_text(file: str, source: str) -> str:
 
 
 def _no_forward(file: str, source: str) -> str:
-    """Returns the message for a `.cu` file without `torch::Tensor forward(...)`: what is there instead, and a hint."""
+    """Returns the message for a `.cu` file without `torch::Tensor forward(...)`, with a hint.
+
+    The message shows the line of a host function called `forward`, else of the last host function, if there is one.
+    """
     missing = "no 'torch::Tensor forward(...)' is defined"
     on_host = [f for f in _FUNCTION.finditer(source) if not _ON_DEVICE.search(source, 0, f.end(1)) and f[1] != "else "]
     if not on_host:
@@ -117,13 +128,15 @@ def _no_forward(file: str, source: str) -> str:
 def arguments(
     file: str, forward: Forward | None, inputs: Sequence[Any], state: Mapping[str, Any], known: bool
 ) -> Sequence[Any]:
-    """Returns the arguments of a call of `forward` in the `.cu` file `file`.
+    """Returns the arguments of a call of `forward` in the `.cu` file `file`: `inputs`, or `inputs` and `state`.
 
-    They are `inputs`, followed by the tensors of `state` if `forward` has a parameter for each of them. `state` is the
-    state of the reference: its parameters and buffers by name, in the order of its state dict. If `forward` is None,
-    the arguments are `inputs`. Raises TypeError, with the line of `forward`, if the parameters have the names of
-    `state` in another order. For another number of parameters, the result depends on `known`. If `known` is true,
-    raises TypeError. If it is false, returns `inputs`: the file binds its functions itself, perhaps with defaults.
+    `state` is the state of the reference: its parameters and buffers by name, in the order of its state dict. The
+    number of parameters of `forward` decides:
+    - As many as `inputs`, or `forward` is None: returns `inputs`.
+    - As many as `inputs` and `state` together: returns `inputs`, then the tensors of `state`. Raises TypeError if a
+      parameter has the name of a tensor of `state` that stands at another place.
+    - Any other number: raises TypeError if `known`. Otherwise the file binds its functions itself, perhaps with default
+      arguments, so this function returns `inputs`.
     """
     if forward is None or len(forward.parameters) == len(inputs):
         return inputs
@@ -143,10 +156,11 @@ def arguments(
 
 
 def left_out(source: str, inputs: int, state: Mapping[str, Any]) -> str:
-    """Returns a sentence on the tensors of `state` that `forward` in the text of a `.cu` file does not take.
+    """Returns a sentence that lists the tensors of `state` if `forward` in the text of a `.cu` file takes none of them.
 
     `state` is the state of the reference, and `inputs` the number of the problem's inputs. Returns an empty text if
-    there is no such tensor, or if the file binds its functions itself, perhaps with defaults.
+    `forward` has more than `inputs` parameters, if `state` is empty, if there is no `forward`, or if the file binds its
+    functions itself, perhaps with default arguments.
     """
     forward = forward_of(source)
     if forward is None or not state or "PYBIND11_MODULE" in source or len(forward.parameters) > inputs:

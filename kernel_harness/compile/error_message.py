@@ -25,10 +25,11 @@ _TAKES_POINTERS = (
 def readable_errors(file: CandidateFile, bound: Iterable[str] = ()) -> Iterator[None]:
     """Returns a context that replaces a BuildFailed by an exception whose message and log name the lines of `file`.
 
-    The new exception is an ExtensionNotBuilt for a CompilerFailed and for a plain BuildFailed. For any other subclass
-    of BuildFailed, it has the class of the old exception. The message for a CompilerFailed is that of
-    `compile_message`. If a function in `bound`, the names of the C++ functions that Python calls, takes pointers, the
-    message first says so.
+    The new exception is an ExtensionNotBuilt for a CompilerFailed and for a BuildFailed of no subclass. For any other
+    subclass of BuildFailed, it has the class of the old exception. Other exceptions pass unchanged. The message for a
+    CompilerFailed is that of `compile_message`; any other keeps its message, with the lines of `file`. `bound` has the
+    names of the C++ functions that Python calls. If one of them takes pointers, the message of a CompilerFailed first
+    says so.
     """
     try:
         yield
@@ -77,10 +78,11 @@ def symbol_message(symbol: str, file: CandidateFile) -> str:
 
 
 def _pointers_message(bound: Iterable[str], file: CandidateFile) -> str:
-    """Returns the message for the first function of `bound` that takes pointers, or an empty text if none does.
+    """Returns the message for the first function named in `bound` that takes pointers, or an empty text if none does.
 
-    Such a function may compile, but its author has usually given it a kernel's parameters by mistake. The compiler's
-    errors, such as a local variable with the name of a parameter, then follow from that.
+    Looks for its definition in `file`. A kernel, and a pointer to char, do not count. Such a function may compile, but
+    its author has usually given it a kernel's parameters by mistake. The compiler's errors, such as a local variable
+    with the name of a parameter, then follow from that.
     """
     for name in bound:
         pattern = _TAKES_POINTERS.format(name=re.escape(name))
@@ -109,10 +111,11 @@ def _shown(error: CompileError, others: int, tip: Hint | None, file: CandidateFi
 
 
 def _span(error: CompileError, text: str) -> tuple[int, int] | None:
-    """Returns the first column of `error` in `text`, and the column after its end; None if they are uncertain.
+    """Returns the first column of `error` in `text`, and the column after its end, counted from 0; None if uncertain.
 
     `text` is a line of the candidate's file. The compiler may have read a rewritten form of it. So the function takes
-    the word at the error's place in the line that the compiler read, and searches `text` for this word.
+    the word at the error's place in the line that the compiler read, and searches `text` for this word. For an error
+    without a column, it takes a name that the message quotes and that occurs once in `text`.
     """
     if error.column is None:  # nvcc gives none for some errors: use a name that the message quotes, if it occurs once
         named = (re.finditer(rf"\b{name}\b", text) for name in re.findall(r"['\"](\w+)", error.text))
@@ -138,9 +141,10 @@ def _indent(text: str) -> int:
 
 
 def _in_candidate_file(error: CompileError, log: str, file: CandidateFile, tip: Hint | None) -> CompileError:
-    """Moves an error in a header, a flag or generated code to the line of the candidate's file that caused it.
+    """Returns an error in a header, a flag or generated code as an error at the line of `file` that caused it.
 
-    Returns the error unchanged if it is already in the candidate's file, or if the cause in that file is not known.
+    `file` is the candidate's file. That line is the one that `tip.about` matches, or, without this pattern, the first
+    one that `log` mentions. Returns the error unchanged if it is already in `file`, or if no such line is found.
     """
     if error.file == file.name:
         return error
@@ -168,8 +172,8 @@ def _about(error: CompileError, file: CandidateFile, pattern: str) -> CompileErr
 def _at_line_before(error: CompileError, file: CandidateFile) -> CompileError:
     """Returns the error with its place moved to the end of the previous non-empty line.
 
-    Compilers report a missing semicolon at the next word. If that word does not start its line, returns the error
-    unchanged.
+    Compilers report a missing semicolon at the next word. Returns the error unchanged if that word does not start its
+    line, if the error is not in `file`, or if the previous line has a comment.
     """
     text = file.line(error.line)
     span = _span(error, text)
@@ -183,7 +187,10 @@ def _at_line_before(error: CompileError, file: CandidateFile) -> CompileError:
 
 
 def _after(log: str, error: CompileError) -> str:
-    """Returns the part of the compiler's output `log` from the end of the text of `error` up to the next error."""
+    """Returns the part of the compiler's output `log` between the text of `error` and the next error.
+
+    Without a next error, it is the 2000 characters after the text.
+    """
     start = log.find(error.text) + len(error.text)
     following = re.compile(r"^\S.*\berror\b", re.MULTILINE).search(log, start)
     return log[start : following.start() if following else start + 2000]

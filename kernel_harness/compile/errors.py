@@ -9,7 +9,8 @@ from kernel_harness.core.errors import EnvironmentLacking
 class BuildFailed(Exception):
     """The error raised if a candidate's sources cannot be compiled, linked or loaded.
 
-    `log` is the compiler's whole output. `final` is true if it is known that torch's full headers would not help.
+    `log` is the compiler's whole output, or empty if there is none. A build with light headers that fails is repeated
+    with torch's full headers, unless `final` is true: then the full headers would not help.
     """
 
     def __init__(self, message: str, log: str = "", *, final: bool = False) -> None:
@@ -20,22 +21,23 @@ class BuildFailed(Exception):
 class ExtensionNotBuilt(BuildFailed, RuntimeError):
     """The error that load_inline raises in a candidate if the extension cannot be built.
 
-    torch's load_inline raises RuntimeError. A candidate that catches it goes on without the extension.
+    It is also a RuntimeError, as the error of torch's load_inline is. So a candidate that catches RuntimeError goes on
+    without the extension.
     """
 
 
 class CompilerFailed(BuildFailed):
-    """The error raised if a compiler or linker fails. Its message is the first error in the output `log`."""
+    """The error raised if a compiler or linker fails. Its message is `first_error(log)`, and `log` is the output."""
 
     def __init__(self, log: str) -> None:
         super().__init__(first_error(log), log)
 
 
 class FullHeadersMissing(BuildFailed):
-    """The error of a build that needs the precompiled form of torch's full headers, which this process cannot store.
+    """The error raised if a build needs the precompiled form of torch's full headers and the build cache lacks it.
 
-    A worker process cannot write to the build cache. After this error of a worker, the judge builds the precompiled
-    form, stores it in the build cache, and then repeats the build.
+    It is raised in a process that cannot write to the build cache, such as a worker. If a worker reports this error,
+    the judge builds the precompiled form, stores it in the build cache, and then repeats the build.
     """
 
 

@@ -41,8 +41,8 @@ class Hint:
     """Advice on a compile error.
 
     `text` is shown to the user. `about` is a regular expression for the line of the candidate's file that causes the
-    error; it is used if the compiler reports the error in another file. `line_before` is true if the user must change
-    the line before the reported one.
+    error, or empty; it is used if the compiler reports the error in another file. `line_before` is true if the user
+    must change the line before the reported one.
     """
 
     text: str
@@ -54,8 +54,9 @@ class Hint:
 class _Known:
     """A well-known compile error and the fields of its Hint.
 
-    `error` is a regular expression for the compiler's message. In `about`, a word in braces such as `{kernel}` stands
-    for the text of the named group of `error`.
+    `error` is a regular expression for the compiler's message, followed by a line break and the line of code from the
+    error's column on. In `about`, a word in braces such as `{kernel}` stands for the text of that named group of
+    `error`.
     """
 
     error: str
@@ -136,8 +137,8 @@ _KNOWN = (
 def hint(error: str, source: str = "", column: int | None = None, log: str = "") -> Hint | None:
     """Returns the hint for the compiler's message `error`, or None if there is no hint for it.
 
-    `source` is the line of code with the error, and `column` is the error's place in that line, counted from 0. `log`
-    is the compiler's output after the error.
+    `source` is the line of code with the error, and `column` is the error's place in that line, counted from 0, or None
+    if it is not known. `log` is the compiler's output after the error.
     """
     subject = error if column is None else f"{error}\n{source[column:]}"
     for known in _KNOWN:
@@ -178,7 +179,7 @@ def _header(error: str, source: str, log: str) -> Hint | None:
     """Returns the hint for the compiler's message `error` if it reports an undeclared name, otherwise None.
 
     The hint names the header to include: the one that the compiler suggests in `log`, else the one that declares the
-    name. Without a known header, the hint is None if the compiler already suggests a similar name.
+    name. Without a known header, it is general advice, or None if the compiler already suggests a similar name.
     """
     found = _UNDECLARED.search(error)
     if not found and "must be a class or namespace name" not in error and "not been declared" not in error:

@@ -24,7 +24,7 @@ FEW_COLLECTIONS = ("--param", "ggc-min-expand=300")
 
 
 def path() -> str:
-    """Returns the path of the C++ compiler: `$CXX`, else `c++`, else `g++`. Raises NoCompiler if none is found."""
+    """Returns the path of the first installed one of `$CXX`, `c++` and `g++`. Raises NoCompiler if there is none."""
     for name in filter(None, (os.environ.get("CXX"), "c++", "g++")):
         found = shutil.which(name)
         if found:
@@ -80,7 +80,7 @@ def torch_link_flags() -> tuple[str, ...]:
 
 
 def torch_folder_flags() -> tuple[str, ...]:
-    """Returns linker flags for the folder of torch's libraries, in which a candidate's own flags may name some."""
+    """Returns linker flags that let the linker and the loader find torch's libraries, which `-l` flags may name."""
     folder = str(Path(torch.__file__).parent / "lib")
     return f"-L{folder}", f"-Wl,-rpath,{folder}"
 
@@ -88,7 +88,7 @@ def torch_folder_flags() -> tuple[str, ...]:
 def run(arguments: Sequence[str | Path], folder: Path) -> None:
     """Runs the C++ compiler with `arguments` in `folder`.
 
-    Raises NoCompiler if this machine has no C++ compiler, and CompilerFailed if the compiler reports a failure.
+    Raises NoCompiler if this machine has no C++ compiler, and CompilerFailed if its exit status is not 0.
     """
     done = subprocess.run(
         [path(), *map(str, arguments)],

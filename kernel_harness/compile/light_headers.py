@@ -69,19 +69,22 @@ def unwanted() -> bool:
 def serve(source: str) -> bool:
     """Returns whether to try light headers for the C++ or CUDA code `source`.
 
-    This is false if the user has switched them off, or if `source` uses torch's C++ front end, such as `torch::nn`, or
-    a name for which `keep_meaning` is false.
+    This is false if the user has switched them off, if `source` uses torch's C++ front end, such as `torch::nn`, or if
+    a part of `source` could have another meaning with light headers (`keep_meaning`).
     """
     return not unwanted() and not _FRONT_END.search(source) and keep_meaning(source)
 
 
 def replace_headers_of(sources: Sources) -> bool:
-    """Returns whether the CUDA source includes headers of torch. If not, light headers replace nothing in it."""
+    """Returns whether the CUDA source includes headers of torch, itself or because load_inline puts them first."""
     return sources.implicit_headers or bool(_INCLUDES_TORCH.search(sources.cuda))
 
 
 def keep_meaning(source: str) -> bool:
-    """Returns whether the code `source` means the same with light headers, if it compiles with them."""
+    """Returns false if the code `source` may mean something else with light headers, although it compiles with them.
+
+    That is so if it calls a function `tensor` or sets `requires_grad`.
+    """
     return not _OTHER_MEANING.search(source)
 
 

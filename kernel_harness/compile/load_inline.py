@@ -1,4 +1,4 @@
-"""Replaces torch's load_inline and load in a worker, and gives the Python module of a candidate's file."""
+"""Replaces torch's load_inline and load in a worker, and makes the Python source of a candidate's file."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ Builder = Callable[[Sources], tuple[Path, bool]]
 def install(builder: Builder, candidate: CandidateFile) -> None:
     """Replaces torch's load_inline and load in this process by functions that build with `builder`.
 
-    Each call of the new load_inline registers its sources in the object `candidate` (`CandidateFile.add`). Error
-    messages then show lines of the candidate's file in place of lines of the sources. The new `load` passes the texts
-    of its files to the new load_inline. If two of the files are of one language, or if a file contains
-    `#include "..."`, torch's own `load` builds them instead.
+    `builder` takes a Sources. It returns the library's path, and whether the build cache already held the library. Each
+    call of the new load_inline registers its sources in the object `candidate` (`CandidateFile.add`). Error messages
+    then show lines of the candidate's file in place of lines of the sources. The new `load` passes the texts of its
+    files to the new load_inline. If two of the files are of one language, or if a file contains `#include "..."`,
+    torch's own `load` builds them instead.
     """
     from torch.utils import cpp_extension  # here, because a process that needs no torch must not wait for it
 
@@ -63,7 +64,11 @@ def install(builder: Builder, candidate: CandidateFile) -> None:
 
 
 def _read(files: str | Sequence[str]) -> dict[str, list[str]]:
-    """Returns the texts of source files as arguments of load_inline. Raises OSError if a file cannot be read."""
+    """Returns load_inline's arguments `cpp_sources` and `cuda_sources`: the texts of `files`.
+
+    A file that ends in `.cu` or `.cuh` is a CUDA source, any other file a C++ source. Raises OSError if a file cannot
+    be read.
+    """
     texts: dict[str, list[str]] = {"cpp_sources": [], "cuda_sources": []}
     for file in map(Path, [files] if isinstance(files, str) else files):
         texts["cuda_sources" if file.suffix in (".cu", ".cuh") else "cpp_sources"].append(file.read_text())
@@ -113,6 +118,6 @@ def as_module(file: str, source: str) -> str:
     """Returns the Python source of a candidate whose file `file` has the content `source`.
 
     For a `.py` file this is `source` itself. For a `.cu` file it is a module that defines a class ModelNew, which calls
-    the C++ function `forward` of the file.
+    the C++ function `forward` of the file. Raises BuildFailed if a `.cu` file has no such function.
     """
     return cu_file.module_text(file, source) if file.endswith(".cu") else source

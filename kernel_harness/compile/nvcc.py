@@ -52,7 +52,7 @@ def build(sources: Sources, folder: Path) -> None:
     """Compiles the candidate's library into the empty folder `folder`.
 
     Uses light headers if they may suffice for `sources`, and torch's own headers if that build fails. Raises
-    BuildFailed if the library cannot be built, and NoCompiler if the CUDA toolkit lacks a header that is included.
+    BuildFailed if the library cannot be built, and NoCompiler if that is because the toolkit lacks a CUDA library.
     """
 
     def full() -> None:
@@ -144,10 +144,10 @@ def _includes() -> list[str]:
 
 
 def _write_missing_header(folder: Path) -> None:
-    """Creates `folder`, and writes into it a header that torch's CUDA headers include, if the installed torch lacks it.
+    """Creates `folder`. If the installed torch lacks the header cuda_cmake_macros.h, writes a stand-in into `folder`.
 
-    A CPU build of torch lacks this header. Sources that include torch's CUDA headers then compile, but cannot be
-    linked.
+    torch's CUDA headers include this header, and a CPU build of torch lacks it. Sources that include torch's CUDA
+    headers then compile, but cannot be linked.
     """
     name = "c10/cuda/impl/cuda_cmake_macros.h"
     folder.mkdir()
@@ -194,7 +194,7 @@ def _quoted(word: str) -> str:
 
 
 def library_aliases(folder: Path) -> list[str]:
-    """Returns linker flags for a CUDA toolkit from pip's wheels, or an empty list for any other toolkit.
+    """Returns linker flags for a CUDA toolkit from pip's wheels. Without such a toolkit, the list is empty.
 
     The wheels hold `libcudart.so.13` but no `libcudart.so`, and the linker looks for names without a version. So this
     function creates `folder` and writes one linker script per library into it, which has the name without the version
@@ -210,7 +210,7 @@ def library_aliases(folder: Path) -> list[str]:
 
 
 def use_toolkit() -> None:
-    """Sets `$CUDA_HOME`, also for workers of this process, and torch's `CUDA_HOME` to the CUDA toolkit.
+    """Sets `$CUDA_HOME`, which workers of this process inherit, and torch's `CUDA_HOME` to the folder of the toolkit.
 
     Raises NoCompiler if no toolkit is found, or if its major version differs from the one that torch was built for.
     """
@@ -254,7 +254,7 @@ def lacks(header: str) -> NoCompiler:
 
 
 def toolkit() -> Path | None:
-    """Returns the folder of the CUDA toolkit, or None if no toolkit is found.
+    """Returns the first folder that has nvcc and CUDA's headers (cuda_runtime.h), or None if no such folder is found.
 
     The search order is: torch's `CUDA_HOME`, the toolkit of the nvcc on the PATH, the folder of pip's wheels.
     """
@@ -262,7 +262,7 @@ def toolkit() -> Path | None:
 
 
 def _places() -> Iterator[Path]:
-    """Yields the folders in which a toolkit may be. The second one is known after nvcc was run, which takes 30 ms."""
+    """Yields folders in which a toolkit may be. To find that of the nvcc on the PATH, runs nvcc, which needs 30 ms."""
     if cpp_extension.CUDA_HOME:
         yield Path(cpp_extension.CUDA_HOME)
     if shutil.which("nvcc"):

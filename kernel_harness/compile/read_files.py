@@ -1,7 +1,7 @@
 """Finds the files of the user that a build has read, such as a local header that a source includes.
 
-The keys of the build cache hold only the paths of folders. So the cache records these files, and looks at an entry's
-use whether they have changed (`cache.get_or_build`). Three changes are not seen:
+The keys of the build cache hold only the paths of folders. So the cache records these files, and each time an entry is
+used, it checks whether they have changed (`cache.get_or_build`). Three changes are not seen:
 - a new file that would now be found first, in an earlier folder of the search path or by `__has_include`;
 - a file that the C++ source of a build for a GPU includes from a folder of the flag `-isystem`, because torch makes the
   C++ compiler leave such folders out of its list;
@@ -28,8 +28,9 @@ _HARNESS = Path(__file__).parents[1]
 def of(sources: Sources, folder: Path) -> list[str]:
     """Returns the absolute paths of the files that the finished build of `sources` in `folder` has read.
 
-    Left out are the files of the compiler, of the system, of torch, of the CUDA toolkit, of the harness, and those in
-    `folder`: the keys of the build cache contain their versions.
+    These are the files that compilers report, and existing files whose paths are in flags. Left out are files in
+    `folder`, which the build has written, files in the system's header folders, and the files of the compiler, of
+    torch, of the CUDA toolkit and of the harness, whose versions the keys of the build cache contain.
     """
     read = [path for rule in folder.glob("*.d") for path in _prerequisites(rule.read_text(errors="surrogateescape"))]
     if (folder / ".ninja_deps").exists():
@@ -58,7 +59,7 @@ def _of_ninja(folder: Path) -> list[str]:
 
 @functools.cache
 def _known_folders() -> tuple[str, ...]:
-    """Returns the folders whose files need no record, as absolute paths without symbolic links that end in a slash."""
+    """Returns the folders whose files need no record: absolute paths without symbolic links, each with a slash last."""
     # The variables would add folders of the user to the list that the compiler prints.
     plain = {name: value for name, value in os.environ.items() if not name.endswith("PATH") or name == "PATH"}
     command = [host_compiler.path(), "-E", "-v", "-x", "c++", os.devnull]

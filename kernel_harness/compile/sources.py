@@ -27,29 +27,33 @@ class Unreadable(Exception):
 class Sources:
     """The arguments of one load_inline call that decide what is built.
 
-    Each flag is one word of the compiler's or the linker's command line.
+    `cpp` and `cuda` are the C++ and the CUDA source, empty if there is none. `functions` maps the name of each exported
+    function to its docstring; None means that the source has its own bindings. Each flag is one word of the compiler's
+    or the linker's command line. With `error_handling`, torch's wrapper turns C++ exceptions of torch into Python
+    exceptions. `with_cuda` None means: true if there is a CUDA source. With `implicit_headers`, load_inline puts
+    torch/extension.h and torch/types.h first.
     """
 
     name: str
     cpp: str
     cuda: str
-    functions: Mapping[str, str] | None  # exported name -> docstring; None: the source has its own bindings
+    functions: Mapping[str, str] | None
     cflags: tuple[str, ...]
     cuda_cflags: tuple[str, ...]
     ldflags: tuple[str, ...]
     include_paths: tuple[str, ...]
-    error_handling: bool  # whether torch's wrapper turns C++ exceptions of torch into Python exceptions
-    with_cuda: bool | None  # None: true if there is a CUDA source
-    implicit_headers: bool  # whether load_inline puts torch/extension.h and torch/types.h first
+    error_handling: bool
+    with_cuda: bool | None
+    implicit_headers: bool
 
     @property
     def cpp_file(self) -> str:
-        """Returns the neutral name under which compilers read `cpp`. `CandidateFile` translates it for the author."""
+        """Returns the neutral name of `cpp`: the file name that compilers show for it, such as `tile.cpp_sources`."""
         return f"{self._plain_name}.cpp_sources"
 
     @property
     def cuda_file(self) -> str:
-        """Returns the neutral name under which compilers read `cuda`. `CandidateFile` translates it for the author."""
+        """Returns the neutral name of `cuda`: the file name that compilers show for it, such as `tile.cuda_sources`."""
         return f"{self._plain_name}.cuda_sources"
 
     @property
@@ -72,9 +76,9 @@ class Sources:
 def named(source: str, file: str) -> str:
     """Returns `source` behind a #line directive, so that compilers count its lines from 1 and call it `file`.
 
-    `file` is a neutral name: `Sources.cpp_file` or `Sources.cuda_file`. The name and the place of the candidate's file
-    must not be in it. They are not part of a key of the build cache, and `__FILE__` and `__LINE__` are part of the
-    library.
+    `file` is a neutral name: `Sources.cpp_file` or `Sources.cuda_file`. It must not depend on the path of the
+    candidate's file. The library may contain `__FILE__` and `__LINE__`, but its key in the build cache does not contain
+    the path.
     """
     return f'#line 1 "{file}"\n{source}'
 
@@ -158,7 +162,8 @@ def from_arguments(*args: Any, **kwargs: Any) -> Sources:
 def options(words: Sequence[str]) -> list[tuple[str, ...]]:
     """Returns the words of a compiler's command line in groups, in order.
 
-    A group is one option together with its value, if the value is a separate word, or one word alone.
+    A group is one word, or two: a word that begins with `-`, and the next word if that does not begin with `-`. The
+    second word is taken to be the value of the option.
     """
     groups: list[tuple[str, ...]] = []
     for word in words:
