@@ -14,11 +14,14 @@ PRELUDE = EMULATOR_HEADERS / "prelude.h"
 
 
 class Instrumentation(Enum):
-    """Whether a candidate's code reports each of its memory accesses, and what it reports."""
+    """Whether a candidate's code reports its memory accesses: address, size and kind of each.
+
+    NONE: it does not. COUNTED: it reports them, and its basic blocks, for a profile. SANITIZED: to the sanitizer.
+    """
 
     NONE = auto()
-    COUNTED = auto()  # reports address, size and kind, for a profile
-    SANITIZED = auto()  # reports them to the sanitizer
+    COUNTED = auto()
+    SANITIZED = auto()
 
 
 # -O2, because at the small shapes of the checks a higher level costs more compile time than it saves run time.

@@ -49,8 +49,8 @@ def part_key(name: str, *code: Path) -> str:
 def extension_key(sources: Sources, instrumentation: Instrumentation = Instrumentation.NONE) -> str:
     """Returns the cache key of a candidate's library.
 
-    All that `sources` holds is part of the key: the source texts, flags, include paths and options of the candidate's
-    build.
+    It is made of all that `sources` holds (the source texts, flags, include paths and options of the build), the
+    instrumentation, whether light headers are used, the emulator's own code, and the machine's compiler and processor.
     """
     return cache.key(
         base=part_key("extension", flags.INCLUDE, flags.RUNTIME, bindings.INCLUDE, flags.COUNTING, *_BUILDERS),

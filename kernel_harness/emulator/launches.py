@@ -27,10 +27,9 @@ _BEFORE_STATEMENT = ("return", "else", "do")  # `return ::kernel<<<...>>>(...)`:
 
 
 class MalformedLaunch(ValueError):
-    """The error of a kernel launch in a source with an unmatched bracket or without arguments.
+    """The error raised if a kernel launch has an unmatched bracket, or no `(...)` for its arguments.
 
-    `line` is the line of the launch, counted from 1, in the source that was split into tokens. `problem` describes the
-    error.
+    `line` is the line of the source, counted from 1, where the launch or the bracket is. `problem` describes the error.
     """
 
     def __init__(self, line: int, problem: str) -> None:
@@ -44,7 +43,7 @@ def rewrite_launches(tokens: list[Token], kernels: set[str]) -> None:
 
     A launch is `kernel<<<configuration>>>(arguments)`. The call gets the same configuration and arguments, and all
     tokens keep their line. `kernels` has the names of the kernels that the source declares. Raises MalformedLaunch for
-    a launch with an unmatched bracket or without arguments.
+    a launch with an unmatched bracket, or without `(...)` for its arguments.
     """
     sets_attributes = any("cudaFuncSetAttribute" in token.text for token in tokens if token.kind is Kind.WORD)
     for at in places_of(tokens, "<<<"):
@@ -98,7 +97,7 @@ def _launch_parts(tokens: list[Token], at: int) -> tuple[int, int, int]:
     """Returns the indices of three tokens in the kernel launch whose `<<<` is the token at index `at`.
 
     The three tokens are the first `>` of the launch's `>>>`, and the opening and the closing bracket around the
-    launch's arguments. Raises MalformedLaunch if a bracket has no partner or the launch has no arguments.
+    launch's arguments. Raises MalformedLaunch if a bracket has no partner, or if no `(` follows the `>>>`.
     """
     depth, close = 0, None
     for i in range(at + 1, len(tokens)):

@@ -61,7 +61,10 @@ def _sections(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def _bindings(section: Sequence[Token]) -> list[tuple[str, str]]:
-    """Returns name and expression of each operand of an asm statement; the name is empty in most sources."""
+    """Returns the name (empty if it has none) and the C++ expression of each operand in a section of an asm statement.
+
+    `section` has the tokens of the outputs or those of the inputs.
+    """
     out, i, name = [], 0, ""
     while i < len(section):
         token = section[i]
@@ -84,7 +87,10 @@ def _content(literal: str) -> str:
 
 
 class _Statements:
-    """The statements of a PTX text. `names` maps `%0` and the like to C++ names."""
+    """The statements of the text `ptx`. `names` maps operands such as `%0` and `%[name]` to C++ names.
+
+    The constructor raises UnknownPtx if it cannot split the text into words.
+    """
 
     def __init__(self, ptx: str, names: Mapping[str, str]) -> None:
         self._pieces = [m["piece"] for m in _PIECE.finditer(ptx) if m["piece"]]

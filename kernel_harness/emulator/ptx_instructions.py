@@ -1,7 +1,7 @@
 """The meaning of each instruction of inline PTX that the emulator knows, as C++ that calls emulator/ptx.h.
 
 https://docs.nvidia.com/cuda/parallel-thread-execution/ defines the instructions. A function that gets an instruction
-with a modifier, a type or an operand that it does not know raises KeyError or ValueError.
+with a modifier, a type or an operand that it does not know raises KeyError, ValueError or IndexError.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _carried(it: Instruction) -> str:
 
 
 def _multiply(it: Instruction) -> str:
-    """Returns C++ for `mul` and `mad`: of integers with the part of the product that is kept, of floats otherwise."""
+    """Returns C++ for `mul`, `mad` and `madc`. `lo` and `hi` are the halves of a product of integers, `wide` is all."""
     if not _INTEGER.fullmatch(it.type):
         return _arithmetic(it)
     carries = "cc" in it.parts or it.parts[0] == "madc"
@@ -184,7 +184,7 @@ def _prmt(it: Instruction) -> str:
 
 
 def _bits(it: Instruction) -> str:
-    """Returns C++ for an instruction on the bits of an integer. The results of `popc`, `clz` and `bfind` have 32."""
+    """Returns C++ for an instruction on the bits of an integer. `popc`, `clz` and `bfind` have results of 32 bits."""
     op, type_ = it.parts[0], it.type
     _only(it.parts[1:-1], set())
     allowed = {"bfe": ("u32", "s32", "u64", "s64"), "bfind": ("u32", "s32", "u64", "s64")}.get(op, ("b32", "b64"))
@@ -290,7 +290,7 @@ def _cvt(it: Instruction) -> str:
 
 
 def _memory(it: Instruction) -> str:
-    """Returns C++ for a load or a store, of one number or of a vector. Cache hints change no value."""
+    """Returns C++ for a load or a store, of one number or of a vector. Cache hints are ignored."""
     wide = {"v2": 2, "v4": 4}
     middle = [part for part in it.parts[1:-1] if part not in wide and not _HINT.fullmatch(part)]
     _only(middle, _SPACES | _SCOPES)

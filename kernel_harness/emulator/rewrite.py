@@ -1,8 +1,8 @@
-"""Rewrites CUDA syntax that g++ cannot parse: launches, `extern __shared__`, kernels as values, and some qualifiers.
+"""Rewrites CUDA syntax that g++ cannot parse: launches, `extern __shared__`, kernels as arguments, some qualifiers.
 
 The emulator's headers define all other CUDA syntax as macros, types and functions. What the emulator cannot run is
-marked, so that the compiler reports it. Each rewrite is one pass over the
-tokens of the source. It keeps the number of lines, so that a compiler's message names the author's own line.
+marked, so that the compiler reports it. Each rewrite is one pass over the tokens of the source. It keeps the number of
+lines, so that a compiler's message names the author's own line.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _VOID_POINTERS = (["void", "*"], ["const", "void", "*"], ["void", "const", "*"])
 def rewrite(source: str) -> str:
     """Returns the CUDA source as C++ that g++ compiles with the emulator's headers.
 
-    Raises MalformedLaunch for a kernel launch with an unmatched bracket or without arguments.
+    A construct that the emulator cannot run becomes an error of g++. Raises MalformedLaunch for a kernel launch with an
+    unmatched bracket, or without `(...)` for its arguments.
     """
     tokens = list(tokenize(source))
     mark(tokens)
@@ -45,7 +46,7 @@ def rewrite(source: str) -> str:
 
 
 def _rewrite_dynamic_shared(tokens: list[Token]) -> None:
-    """Edits `tokens` in place: makes a pointer of each array `extern __shared__ T name[];`.
+    """Edits `tokens` in place: replaces the declaration of each array `extern __shared__ T name[];` by a pointer.
 
     The pointer points to the dynamic shared memory that the emulator provides for the running block. If the array is
     declared outside of all functions, each function that uses the name gets a pointer of its own.
@@ -99,9 +100,9 @@ def _dynamic_shared_end(tokens: list[Token], start: int) -> int | None:
 
 
 def _outermost_braces(tokens: list[Token]) -> list[tuple[int, int, list[str]]]:
-    """Returns the indices of the outermost pairs of braces, each with the words of the statement before it.
+    """Returns (opening, closing, words) for each outermost pair of braces: two indices, and the statement before it.
 
-    The braces of a namespace and of `extern "C"` do not count.
+    The braces of a namespace and of `extern "C"` do not count, so a pair inside them can be outermost.
     """
     found, head, i = [], list[str](), 0
     while i < len(tokens):
@@ -194,8 +195,8 @@ def _kernels(tokens: list[Token]) -> set[str]:
 def _declared_name(tokens: list[Token], at: int) -> str:
     """Returns the name of the function whose declaration continues at index `at`.
 
-    The name is the first word with a parameter list behind it. Returns an empty text if there is none before the end of
-    the declaration.
+    The name is the first word with a parameter list behind it that is no attribute such as `__launch_bounds__(256)`.
+    Returns an empty text if there is none before the end of the declaration.
     """
     while at < len(tokens) and tokens[at].text not in (";", "{", "}"):
         opening = next_code(tokens, at + 1)
@@ -220,8 +221,8 @@ def _rewrite_calls(tokens: list[Token], kernels: set[str]) -> None:
     """Edits `tokens` in place: calls of CUDA functions that take a kernel as first argument, as cudaLaunchKernel does.
 
     Each becomes a call of the emulator's function of similar name. In place of the kernel, the call gets two arguments:
-    the kernel's name as text, and the kernel without a cast to `void*`, which would hide the kernel's type. The other
-    arguments stay.
+    the kernel's name as text, empty if it is not in `kernels`, and the kernel without a cast to `void*`, which would
+    hide the kernel's type. The other arguments stay.
     """
     for i in places_of(tokens, *_TAKES_KERNEL):
         opening = next_code(tokens, i + 1)

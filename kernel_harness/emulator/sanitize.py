@@ -37,9 +37,10 @@ class Sanitizer:
         self._runtime.emulator_sanitize_start()
 
     def name_arrays(self, library: Path) -> None:
-        """Tells the sanitizer the address, size and name of each `__shared__` variable in a candidate's library.
+        """Tells the sanitizer the offset, size and name of each `__shared__` variable in a candidate's library.
 
-        `library` is the path of the candidate's library.
+        `library` is the path of the library. A `__shared__` variable is thread-local there, and its offset is that in
+        the library's thread-local memory.
         """
         listed = subprocess.run(["readelf", "-sW", library], capture_output=True, text=True, check=True).stdout
         found = {(int(at, 16), int(size, 0), name) for at, size, name in _SYMBOL.findall(listed) if int(size, 0)}
@@ -57,7 +58,7 @@ class Sanitizer:
         self._runtime.emulator_sanitize_begin(ctypes.c_uint64(order), int(checks))
 
     def name(self, tensor: torch.Tensor, name: str, *, read_only: bool = False) -> None:
-        """Gives a name to the memory of `tensor`. Findings about this memory use the name.
+        """Gives a name to the memory of `tensor`. Findings about this memory use the name, with dtype and shape.
 
         If `read_only`, a write to the memory is a finding.
         """
@@ -67,8 +68,8 @@ class Sanitizer:
     def end(self, outputs: Sequence[torch.Tensor]) -> None:
         """Ends the check of one call of the candidate. `outputs` are the tensors that the call returned.
 
-        Adds a finding for each launch error that the candidate did not read, and for elements of `outputs` that no
-        kernel wrote.
+        Adds a finding if the emulator refused a launch and the candidate did not read the error. Adds a finding for
+        each output on the device that is contiguous and has elements that no kernel wrote.
         """
         self._runtime.emulator_sanitize_end()
         for i, output in enumerate(outputs, 1):
@@ -80,10 +81,10 @@ class Sanitizer:
                     )
 
     def report_order_dependence(self, output: torch.Tensor, element: int) -> None:
-        """Adds a finding that names the thread which wrote one element of `output`.
+        """Adds a finding that names the thread which wrote one element of `output` last.
 
         The caller has found that the value of this element depends on the order in which threads run. `element` is the
-        row-major index of the element.
+        row-major index of the element. Adds nothing if no thread wrote the element in this call.
         """
         index = torch.unravel_index(torch.tensor(element), output.shape)
         offset = sum(int(i) * stride for i, stride in zip(index, output.stride(), strict=True))
@@ -117,7 +118,8 @@ class Sanitizer:
         """Returns whether a finding is a mistake of the kernel. Only a finding about a barrier may be a false alarm.
 
         If the compiler made two copies of one barrier, threads may wait at different copies. Both have the same line,
-        so this is correct code. A thread may also skip a barrier, because it has returned early.
+        so this is correct code. A thread that skips a barrier may have returned early, which is correct, too. So a
+        skipped barrier is a mistake only if it is in the candidate's file and its function has no `return` before it.
         """
         if finding["kind"] == "divergent barrier" and "there" in finding:
             return bool(finding["here"]["line"] != finding["there"]["line"])

@@ -23,10 +23,10 @@ _OF_TORCH, _OF_SANITIZER = "of_torch.cpp", "of_sanitizer.cpp"
 
 
 def runtime(tell: Tell = silent) -> Path:
-    """Returns the path of the emulator's runtime library. The first call on a machine builds the library.
+    """Returns the path of the emulator's runtime library. Builds it if it is not in the build cache.
 
-    `tell` is called with a text before the build. Raises BuildFailed, or NoCompiler if this machine lacks a tool for
-    the build.
+    If it is built, `tell` is called first, with a text. Raises BuildFailed if the build fails, or NoCompiler if this
+    machine lacks a tool for the build.
     """
 
     def build(folder: Path) -> None:
@@ -64,11 +64,11 @@ def _runtime_units(folder: Path) -> list[Path]:
 
 
 def prelude(reporting: bool = False, tell: Tell = silent) -> Path:
-    """Returns the path of the header that every candidate's source includes first.
+    """Returns the path of the header that a candidate's source includes first if it is compiled with light headers.
 
-    The same folder has a precompiled form of the header, which g++ uses instead. The first call on a machine builds
-    that form. If `reporting`, the precompiled form is for code that reports its memory accesses. `tell` is called with
-    a text before the build. Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.
+    The same folder has a precompiled form of the header, which g++ uses instead. If the build cache lacks this form, it
+    is built, and `tell` is called first with a text. If `reporting`, the precompiled form is for code that reports its
+    memory accesses. Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.
     """
 
     def build(folder: Path) -> None:
@@ -82,8 +82,8 @@ def prelude(reporting: bool = False, tell: Tell = silent) -> Path:
 def full_prelude() -> Path:
     """Returns the path of the header that a source includes first if it is compiled with torch's own headers.
 
-    The first call on a machine also precompiles the header, into the same folder. If g++ fails at that, for example
-    because memory runs out, the folder has only the header, and this function raises no exception. The precompiled form
+    If the build cache lacks it, g++ also precompiles the header, into the same folder. If g++ fails at that, for
+    example because memory runs out, the folder has only the header, and no exception is raised. The precompiled form
     takes 800 MB of disk and a minute to build. So the harness calls this function only if light headers are switched
     off, or if a source has failed to compile with them. Raises OSError if the build cache cannot be written, and
     NoCompiler if this machine has no C++ compiler.
@@ -115,8 +115,9 @@ def _precompile(words: Sequence[str], folder: Path) -> None:
 def prepare(reporting: bool = False, tell: Tell = silent) -> None:
     """Builds the parts of the emulator that all candidates share. Leaves out the parts that the build cache has.
 
-    The builds run in parallel. If `reporting`, the candidates' code reports its memory accesses. `tell` is called with
-    a text before each build, from the thread of the build.
+    The parts are the precompiled header, the runtime library and the bindings library, which are built in parallel. If
+    `reporting`, the header is for code that reports its memory accesses. `tell` is called with a text before each
+    build, from the thread of the build.
 
     If the user interrupts the builds, this function first ends the compilers that it started, so that the harness does
     not wait for them. Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.

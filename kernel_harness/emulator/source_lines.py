@@ -20,9 +20,9 @@ _COLUMN = re.compile(r"Set column to (\d+)")
 class Place:
     """Where an instruction comes from.
 
-    `frames` are the file's name without its folder, the line and the function of the instruction, then those of each
-    call that was inlined, outermost last. `column` is the column in the first of these lines, counted from 1, or None
-    if it is not known.
+    Each of `frames` has a file's name without its folder, a line and a function. The first is that of the instruction.
+    If its function was inlined, those of the calls follow, outermost last. There are at most eight, or none if the line
+    is unknown. `column` is the column in the first frame's line, counted from 1, or None if it is not known.
     """
 
     frames: tuple[tuple[str, int, str], ...]
@@ -30,9 +30,10 @@ class Place:
 
 
 def places(library: Path, sites: Sequence[int]) -> dict[int, Place]:
-    """Returns the place of each of the instructions `sites`, which are addresses in the file `library`.
+    """Returns a dict from each of `sites`, addresses of instructions in the file `library`, to its place.
 
-    An address that the line table does not know has no frames. Raises OSError if binutils are not installed.
+    The place of an address that the line table does not know has no frames and no column. Raises OSError if binutils
+    are not installed.
     """
     frames = _frames(library, sites)
     columns = _columns(library)

@@ -62,11 +62,11 @@ def key(base: str) -> str:
 
 
 def check(sources: Sources, folder: Path) -> None:
-    """Checks that nvcc compiles the CUDA source in `sources`. The flags are those that torch's load_inline would pass.
+    """Checks that nvcc compiles the CUDA source in `sources`, if there is one, with flags like those of load_inline.
 
-    The target is sm_90 unless the candidate's own flags name another one. Temporary files are written below `folder`
-    and removed. Raises BuildFailed if nvcc rejects the source. Raises NoCompiler if this machine lacks nvcc, or if the
-    CUDA toolkit lacks a header that the source needs, which is no mistake of the source.
+    The target is sm_90 unless the candidate's own flags name another one. The file strict.d in `folder` lists the files
+    that nvcc has read; other files are temporary. Raises BuildFailed if nvcc rejects the source. Raises NoCompiler if
+    this machine lacks nvcc, or if the toolkit lacks a header that the source needs, which is no mistake of the source.
     """
     require()
     if sources.cuda.strip():
@@ -120,9 +120,9 @@ def _write_stand_ins(folder: Path) -> Path:
 
 
 def _nvcc(sources: Sources, folder: Path, headers: Sequence[Path]) -> str:
-    """Runs nvcc on the file cuda.cu in `folder`. Returns nvcc's messages if it fails, else an empty text.
+    """Runs nvcc on the file cuda.cu in `folder`. Returns nvcc's output if nvcc fails, else an empty text.
 
-    `headers` are folders in which nvcc searches for headers first.
+    `headers` are folders in which nvcc searches for headers first. nvcc writes strict.d into the parent of `folder`.
     """
     own = list(sources.cuda_cflags)
     target = [] if any("arch" in flag or "gencode" in flag for flag in own) else ["-arch=sm_90"]

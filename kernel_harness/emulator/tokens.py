@@ -25,12 +25,16 @@ class Kind(Enum):
 
 
 class Token(NamedTuple):
-    """A piece of a C++ source: a word, a number, a comment, a run of spaces, and so on."""
+    """A piece of a C++ source: a word, a number, a comment, a run of spaces, and so on.
+
+    `is_code` is true unless the kind is SPACE or COMMENT. `plain` is `text`; but if the kind is SPACE, COMMENT or
+    LITERAL, each character that is no white space is a space in it.
+    """
 
     kind: Kind
     text: str
-    is_code: bool  # true unless the kind is SPACE or COMMENT
-    plain: str  # `text`, but all spaces if it is a comment, a literal or a continuation
+    is_code: bool
+    plain: str
 
 
 # https://eel.is/c++draft/lex: a raw string ends at its own tag. A number may contain `'`, and a sign behind its `e`.
@@ -72,7 +76,7 @@ def joined(tokens: Iterable[Token]) -> str:
 
 
 def code_only(source: str) -> str:
-    """Returns the source with all comments, strings, characters and line continuations replaced by spaces.
+    """Returns the source with spaces in place of all comments, string and character literals and line continuations.
 
     The length of the text and its line breaks do not change.
     """
@@ -98,7 +102,10 @@ def line_of(tokens: Sequence[Token], at: int) -> int:
 
 
 def start_of_line(tokens: Sequence[Token], line: int) -> int:
-    """Returns the index of the first token that starts on line `line` or later. Lines are counted from 1."""
+    """Returns the index of the first token that starts on line `line` or later. Lines are counted from 1.
+
+    Returns the number of tokens if there is none.
+    """
     at, breaks = 0, 0
     while at < len(tokens) and breaks < line - 1:
         breaks += tokens[at].text.count("\n")
@@ -133,7 +140,7 @@ def text_at(tokens: Sequence[Token], at: int) -> str:
 
 
 def closing_of(tokens: Sequence[Token], at: int) -> int | None:
-    """Returns the index of the bracket that closes the opening bracket at index `at`; None if there is none."""
+    """Returns the index of the `)`, `]` or `}` that closes the opening bracket at index `at`; None if none does."""
     depth = 0
     for i in range(at, len(tokens)):
         text = tokens[i].text
@@ -147,7 +154,7 @@ def closing_of(tokens: Sequence[Token], at: int) -> int | None:
 
 
 def opening_of(tokens: Sequence[Token], at: int) -> int | None:
-    """Returns the index of the opening bracket for the closing bracket at index `at`; None if there is none."""
+    """Returns the index of the `(`, `[` or `{` of the closing bracket at index `at`; None if there is none."""
     depth = 0
     for i in range(at, -1, -1):
         text = tokens[i].text
@@ -161,10 +168,10 @@ def opening_of(tokens: Sequence[Token], at: int) -> int | None:
 
 
 def argument_end(tokens: Sequence[Token], start: int) -> int:
-    """Returns the index of the comma or bracket that ends an argument of a call. The argument starts at index `start`.
+    """Returns the index of the comma or closing bracket that ends the argument of a call that starts at index `start`.
 
-    Returns the number of tokens if there is none. A comma between template arguments, as in `tile<1, 2>`, does not end
-    the argument. Whether a `<` is a comparison is decided by what follows its `>`.
+    Returns the number of tokens if nothing ends it. A comma between template arguments, as in `tile<1, 2>`, does not
+    end the argument. The token after the matching `>` decides whether a `<` begins template arguments.
     """
     i = start
     while i < len(tokens):
@@ -183,7 +190,7 @@ def argument_end(tokens: Sequence[Token], start: int) -> int:
 def _template_end(tokens: Sequence[Token], at: int) -> int | None:
     """Returns the index of the `>` that ends the template arguments whose `<` is at index `at`.
 
-    Returns None if this `<` is a comparison or a part of a shift.
+    Returns None if this `<` is a comparison or a part of a shift: the token after the `>` tells them apart.
     """
     depth, i = 0, at
     while i < len(tokens) and tokens[i].text not in CLOSING:

@@ -66,7 +66,10 @@ def install(library: Path) -> None:
 
 
 def lacks(error: BaseException) -> bool:
-    """Returns whether an exception says that torch lacks a part that the emulated device does not replace."""
+    """Returns whether an exception says that torch lacks a part that the emulated device does not replace.
+
+    Returns false in a process that does not use the emulated device.
+    """
     return _runtime is not None and bool(_LACKING.search(str(error)))
 
 
@@ -88,16 +91,16 @@ def as_cuda(host: torch.Tensor) -> torch.Tensor:
 
 
 def launches() -> int:
-    """Returns the number of kernel launches so far in this process."""
+    """Returns the number of launches of CUDA kernels so far in this process, with those that failed or were skipped."""
     assert _runtime is not None
     return int(_runtime.emulator_launches())
 
 
 def skip_kernels(skip: bool) -> None:
-    """If `skip`, later kernel launches of this process succeed and run nothing. Otherwise they run their kernel again.
+    """If `skip` is true, later kernel launches in this process succeed and run nothing. If false, launches run kernels.
 
-    While kernels are skipped, a launch after the first 10,000 raises an exception: host code that repeats a kernel
-    until its result is good enough would never end.
+    While kernels are skipped, each launch after the first 10,000 raises an exception. Otherwise host code that repeats
+    a kernel until its result is good enough would never end.
     """
     assert _runtime is not None
     _runtime.emulator_skip_kernels(skip)
@@ -107,9 +110,10 @@ def profile_begin(only_sample: bool, l1_bytes: int) -> None:
     """Starts a profile: counts the accessed bytes, the barriers and the warp operations of each kernel launch.
 
     Some blocks of the first launch of each kernel and size are recorded: their memory accesses by machine instruction,
-    and their basic blocks. If `only_sample`, only these blocks run, so the outputs are wrong. But all blocks of a first
-    cooperative launch run, because they wait for each other. `l1_bytes` is the modelled size of a multiprocessor's L1
-    cache.
+    and their basic blocks. At most 32 launches are recorded. If `only_sample`, only recorded blocks run, at most three
+    of a launch, so the outputs are wrong; a launch that is not recorded runs no block. But all blocks of a recorded
+    cooperative launch run, because they wait for each other. `l1_bytes` is the size of the L1 cache of a multiprocessor
+    in the model, in bytes.
     """
     assert _runtime is not None
     _runtime.emulator_profile_begin(only_sample, l1_bytes)
@@ -119,7 +123,8 @@ def profile_end() -> list[dict[str, Any]]:
     """Ends the profile. Returns one mapping for each kernel launch since `profile_begin`, in order.
 
     Each mapping has the kernel's name, the sizes of grid and block, the numbers of bytes accessed, barriers and warp
-    operations, and what the recorded warps did by machine instruction and by basic block.
+    operations. It also has what the recorded warps did: by machine instruction, for the 100 that move the most bytes,
+    and by basic block, for the 400 that were executed most often.
     """
     assert _runtime is not None
     launched: list[dict[str, Any]] = json.loads(_runtime.emulator_profile_end().decode())
@@ -181,7 +186,7 @@ def set_stream(stream: Stream | None) -> None:
 
 
 class StreamContext:
-    """Replaces `torch.cuda.stream`: a context in which `stream` is the current stream."""
+    """Replaces `torch.cuda.stream`: a context in which `stream` is the current stream. None changes nothing."""
 
     def __init__(self, stream: Stream | None = None) -> None:
         self.stream = stream
@@ -252,8 +257,8 @@ def _compile(
 ) -> Any:
     """Replaces `torch.compile`: the backend `aot_eager` replaces inductor, which compiles for a real GPU only.
 
-    Inductor is the default backend. `mode` and `options` are settings of inductor, so they are dropped too. `aot_eager`
-    traces the model in the same way as inductor, and then runs torch's own operators.
+    Inductor is the default backend. Its settings `mode` and `options` are dropped, too. A call with another backend is
+    unchanged. `aot_eager` traces the model in the same way as inductor, and then runs torch's own operators.
     """
     if backend in (None, "inductor"):
         backend, mode, options = "aot_eager", None, None
@@ -295,7 +300,7 @@ _CONSTANTS: dict[Any, str] = {
 
 
 def _replacements() -> dict[str, Any]:
-    """Returns a mapping from the name of each attribute of `torch.cuda` that `install` replaces to its new value."""
+    """Returns a mapping from names of attributes of `torch.cuda` to the values that `install` gives them."""
     replacements = {name: _returns(value) for value, names in _CONSTANTS.items() for name in names.split()}
     replacements |= {name: _no_context() for name in ("device", "device_of")}
     # Pinning memory needs no work: the emulated device can read all host memory.

@@ -55,7 +55,10 @@ def graph_pool_handle() -> tuple[int, int]:
 
 
 def record(work: Callable[[], None]) -> None:
-    """Records a call of a function of the host in the present capture. `replay` raises what the function raises."""
+    """Records a call of `work`, a function of the host, in the present capture. It is called at each replay.
+
+    `CUDAGraph.replay` raises the first exception of the recorded functions, after it has called all of them.
+    """
 
     def call() -> None:
         try:
@@ -70,8 +73,9 @@ def record(work: Callable[[], None]) -> None:
 class CUDAGraph:
     """Replaces `torch.cuda.CUDAGraph`.
 
-    Torch's operators run during the capture, because their results' sizes are not known before. The end of the capture
-    then gives all memory its former contents, and fills new memory with NaN. Random numbers are not used up, either.
+    During a capture, kernels are only recorded. Torch's operators run, too, because the sizes of their results are not
+    known before. The end of the capture restores the contents of all memory that the operators wrote and the state of
+    torch's random generator, and fills memory that was allocated during the capture with NaN.
     """
 
     def __init__(self, keep_graph: bool = False) -> None:

@@ -64,7 +64,7 @@ class _Correction:
         return value
 
     def operation(self, compute: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the operation `compute` of the interpreter's builder for operands of any type."""
+        """Returns `compute`, an operation of the interpreter's builder, made right for bfloat16 operands."""
         typed_by = 2 if compute.__name__ == "create_dot" else 0  # a product has the type of the sum it is added to
 
         @functools.wraps(compute)
@@ -76,7 +76,7 @@ class _Correction:
         return corrected
 
     def cast(self, convert: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the builder's cast, which rounds to the nearest bfloat16 number."""
+        """Returns `convert`, the builder's cast, made right for bfloat16: it rounds to the nearest bfloat16 number."""
 
         def corrected(builder: Any, source: Any, target: Any) -> Any:
             if target.scalar == self._narrow and source.dtype.scalar != self._narrow:
@@ -86,7 +86,10 @@ class _Correction:
         return corrected
 
     def conversion(self, convert: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the builder's conversion between types of floating-point numbers, which may ask for truncation."""
+        """Returns `convert`, the builder's conversion between floating-point types, made right for bfloat16.
+
+        It rounds to the nearest bfloat16 number, unless the kernel asks for truncation.
+        """
 
         def corrected(builder: Any, source: Any, target: Any, rounding: Any) -> Any:
             if self._narrow in (source.dtype.scalar, target.scalar) and rounding != self._truncates:
@@ -96,7 +99,7 @@ class _Correction:
         return corrected
 
     def reduction(self, reduce: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns the reduction or scan `reduce`, which computes with float32 in place of bfloat16."""
+        """Returns `reduce`, a reduction or scan, which computes with float32 and then rounds results to bfloat16."""
 
         @functools.wraps(reduce)
         def corrected(operation: Any, values: Sequence[Any]) -> Any:

@@ -62,9 +62,10 @@ def host_function(symbol: str) -> Callable[..., torch.Tensor] | None:
 
 
 def extern_elementwise(handle: Any) -> Callable[..., Any]:
-    """Returns the interpreter's method for a function of a library. `handle` is the interpreter's type of a value.
+    """Returns a method for the interpreter's builder that computes a function of libdevice elementwise.
 
-    The method raises NotImplementedError for a function that this module does not know.
+    `handle` is the class of the interpreter's values. The method raises NotImplementedError for a function that this
+    module does not know.
     """
 
     def create(self: Any, lib_name: str, lib_path: str, symbol: str, values: Any, result: Any, is_pure: bool) -> Any:
@@ -80,7 +81,7 @@ def extern_elementwise(handle: Any) -> Callable[..., Any]:
 
 
 def install(semantic: Any) -> None:
-    """Gives the modules `libdevice` of Triton's language functions that a kernel can call in the interpreter.
+    """Replaces the functions in Triton's modules `libdevice`, so that interpreted kernels can call them.
 
     `semantic` is the interpreter's object that carries out the language's operations.
     """

@@ -37,7 +37,7 @@ def install() -> None:
     """Prepares this process for candidates that import Triton. The first import of Triton then sets up its interpreter.
 
     An import of another module that compiles kernels for a real GPU, such as CuPy, raises NotEmulated. A second call
-    does nothing: of several finders, each would ask all others, which doubles the time of an import with each finder.
+    does nothing, because each further import hook would double the time of an import of Triton.
     """
     os.environ["TRITON_INTERPRET"] = "1"
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -45,12 +45,12 @@ def install() -> None:
 
 
 def launches() -> int:
-    """Returns the number of Triton kernels that this process has launched so far."""
+    """Returns the number of launches of Triton kernels so far in this process, with those that were skipped."""
     return int(_state.launches)
 
 
 def skip_kernels(skip: bool) -> None:
-    """If `skip`, later launches of Triton kernels run nothing. Otherwise they run their kernel again."""
+    """If `skip` is true, later launches of Triton kernels run nothing. If it is false, launches run their kernels."""
     _state.skip = skip
 
 
@@ -62,7 +62,7 @@ class NotEmulated(UnsupportedConstruct, ImportError):
 
 
 class _Finder(MetaPathFinder):
-    """Sets up the interpreter when a candidate imports Triton, and refuses imports of `_NOT_EMULATED`."""
+    """An import hook: sets up the interpreter at the import of Triton, and refuses modules that need a real GPU."""
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname in _NOT_EMULATED:
@@ -101,10 +101,12 @@ def _set_up() -> None:
 
 
 def _launch(interpret: Callable[..., None]) -> Callable[..., None]:
-    """Returns what launches a kernel in the interpreter by calling `interpret`, the interpreter's own function.
+    """Returns the function that launches a kernel by calling `interpret`, the interpreter's own function.
 
-    The kernel works on the memory of the emulated device itself, so the judge sees each write outside of a tensor.
-    An exception inside the kernel is raised as it is, with the kernel's own line, not as the interpreter's.
+    During a capture it only records the launch, and if kernels are skipped it runs nothing. The kernel works on the
+    memory of the emulated device itself, so the judge sees each write outside of a tensor. An exception inside the
+    kernel is raised with the kernel's own line, not as an exception of the interpreter. A NotImplementedError becomes
+    UnsupportedConstruct.
     """
 
     @functools.wraps(interpret)
@@ -151,10 +153,10 @@ def _run(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dot(product: Callable[..., Any], interpreter: Any, language: Any) -> Callable[..., Any]:
-    """Returns the interpreter's matrix product with a GPU's number formats.
+    """Returns `product`, the interpreter's matrix product, with a GPU's number formats.
 
     A tensor core multiplies float32 numbers as TF32: it ignores the last 13 of their 23 fraction bits. TF32 is Triton's
-    default; `input_precision="ieee"` and `"tf32x3"` keep all bits, or nearly all.
+    default. With `input_precision="ieee"` or `"tf32x3"`, which keep all or nearly all bits, `product` is unchanged.
     """
     handle, formats = interpreter.TensorHandle, interpreter._ir.INPUT_PRECISION
 
@@ -179,8 +181,8 @@ def _target() -> Any:
 def _driver() -> Any:
     """Returns a driver for Triton that describes the emulated device.
 
-    A kernel that Triton tunes is run once with each configuration. Emulated times do not predict the times of a GPU, so
-    the first configuration that runs is taken.
+    If Triton tunes a kernel, the driver runs it once with each configuration and reports equal times, because emulated
+    times do not predict the times of a GPU. So Triton takes the first configuration that runs.
     """
     base = importlib.import_module("triton.backends.driver").GPUDriver
     properties = {"multiprocessor_count": 4, "max_shared_mem": 227 * 1024, "warpSize": 32, "max_num_regs": 65536}

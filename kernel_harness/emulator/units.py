@@ -51,18 +51,23 @@ _STOP = f'\n#line 1 "{_END}"\n' + "}\n".join([_ENDLESS + _ENDLESS, _ENDLESS, _EN
 
 
 class Headers(Enum):
-    """Which headers for torch a candidate's source is compiled with: torch's own, or faster, smaller ones."""
+    """Which headers for torch a candidate's source is compiled with.
 
-    LIGHT = auto()  # light headers, precompiled: tensors and operators. What else a source names is added to them
-    FULL = auto()  # torch's own torch/extension.h
+    LIGHT: precompiled light headers with tensors and operators, and more headers for other names in the source. FULL:
+    torch's own torch/extension.h.
+    """
+
+    LIGHT = auto()
+    FULL = auto()
 
 
 @dataclass(frozen=True)
 class Unit:
     """A translation unit of a candidate.
 
-    `flags` are compiler flags in addition to those that all candidates get. `includes_torch` says whether the unit
-    includes any header of torch, light or not.
+    `name` is the name of its file without the ending, and `text` the C++ to compile. `flags` are compiler flags in
+    addition to those that all candidates get. `includes_torch` says whether the unit includes any header of torch,
+    light or torch's own.
     """
 
     name: str
@@ -74,8 +79,8 @@ class Unit:
 def translation_units(sources: Sources, headers: Headers, instrumentation: Instrumentation) -> list[Unit]:
     """Returns all translation units of a candidate's library.
 
-    Raises BuildFailed if a kernel launch cannot be parsed or the precompiled header cannot be built, and NoCompiler if
-    this machine lacks a tool for the build.
+    Raises BuildFailed if a kernel launch cannot be parsed or the precompiled header cannot be built (FullHeadersMissing
+    if this process cannot store it), and NoCompiler if this machine lacks a tool for the build.
     """
     units = _source_units(sources, headers, reporting=instrumentation is not Instrumentation.NONE)
     if _CASTS_POINTERS.search(code_only(sources.cuda)):
@@ -112,7 +117,7 @@ def refuse_errors(unit: Unit, sources: Sources, folder: Path) -> None:
     """Raises BuildFailed if g++ finds an error in the text of `unit`, a unit with torch's own headers.
 
     g++ reads the text up to its last line. It does not instantiate templates that it would instantiate after this line,
-    so it may miss an error, and never finds a wrong one. `sources` gives the include paths.
+    so it may miss an error, but it reports no false one. `sources` gives the include paths.
     """
     (folder / f"{unit.name}.cpp").write_text(unit.text + _STOP, encoding="utf-8")
     words = [*_words(unit, sources, reporting=False), "-fsyntax-only", f"{unit.name}.cpp"]
@@ -125,7 +130,10 @@ def refuse_errors(unit: Unit, sources: Sources, folder: Path) -> None:
 
 
 def rewritten(sources: Sources) -> str:
-    """Returns the CUDA source as C++ for the emulator, line by line. Raises BuildFailed for a malformed launch."""
+    """Returns the CUDA source as C++ for the emulator. Its lines keep their numbers.
+
+    Raises BuildFailed for a malformed launch.
+    """
     try:
         return rewrite(sources.cuda)
     except MalformedLaunch as error:
@@ -139,11 +147,12 @@ def _words(unit: Unit, sources: Sources, *, reporting: bool) -> list[str | Path]
 
 
 def _source_units(sources: Sources, headers: Headers, *, reporting: bool) -> list[Unit]:
-    """Returns the translation units of a candidate: one for its C++ source, one for its CUDA source, or one for both.
+    """Returns the one or two translation units of a candidate.
 
-    If the C++ source only declares functions, one unit has both sources, which saves a compiler call. In this unit, the
-    C++ source and the code that exports its functions to Python come first, so that they do not see the CUDA source.
-    With two units, the CUDA source is compiled without torch's headers if it includes none of them.
+    Without CUDA code there is one unit, with the C++ source. If the C++ source only declares functions, and the flags
+    of both sources are equal, one unit has both sources, which saves a compiler call. In this unit, the C++ source and
+    the code that exports its functions to Python come first, so that they do not see the CUDA source. Otherwise each
+    source has a unit, and the CUDA source is compiled without torch's headers if it includes none of them.
     """
     start = _first_includes(headers, reporting)
     bound = headers is Headers.LIGHT and bindings.serve(code_only(sources.cpp) + code_only(sources.cuda))
@@ -182,7 +191,7 @@ def _first_includes(headers: Headers, reporting: bool) -> list[str | Path]:
 
 
 def _extra_includes(headers: Headers, *code: str) -> list[str | Path]:
-    """Returns the compiler flags that add to the light headers what `code` needs. torch's own headers have it all."""
+    """Returns the compiler flags that add to the light headers what `code` needs. Without light headers: none."""
     if headers is Headers.FULL:
         return []
     text = "".join(map(code_only, code))
@@ -197,7 +206,7 @@ def _full_prelude() -> Path:
 
 
 def _with_guards(assembly: str) -> str:
-    """Returns the text of an assembly file with unused bytes added behind each `__shared__` variable.
+    """Returns the text of an assembly file with 1024 unused bytes added behind each `__shared__` variable.
 
     The compiled `__shared__` variables are zeroed thread-local variables: `.zero` in section `.tbss`.
     """

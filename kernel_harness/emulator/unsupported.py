@@ -1,7 +1,8 @@
 """Recognizes CUDA constructs that the emulator lacks.
 
-`mark` makes them compile errors in the source, and `find_in_log` finds these errors in the compiler's log. Code that
-the preprocessor removes does not count. A name that CUDA does not have is the author's mistake and stays an error.
+`mark` changes such constructs in the source so that they are compile errors, and `find_in_log` finds these errors in
+the compiler's log. So code that the preprocessor removes does not count. A name that CUDA does not have is the author's
+mistake and stays an ordinary compile error.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ _REQUIRED_FROM = re.compile(r"^(?P<place>[^\s:][^:\n]*:\d+):\d+:\s+required from
 def mark(tokens: list[Token]) -> None:
     """Edits `tokens`, a CUDA source, in place, so that the compiler reports what the emulator cannot run.
 
-    That is inline PTX (`asm`) that has no translation, the headers of CUDA that the emulator does not have, and
-    captures in a source that sets torch's streams. Inline PTX that has a translation is translated.
+    That is inline PTX (`asm`) that has no translation, headers of CUDA that the emulator does not have, and calls of
+    cudaStreamBeginCapture in a source that sets torch's streams. Inline PTX that has a translation is translated.
     """
     for i in places_of(tokens, *_ASM):
         opening = next_code(tokens, i + 1)
@@ -91,7 +92,7 @@ def mark(tokens: list[Token]) -> None:
 
 
 def _translated(tokens: Sequence[Token]) -> str:
-    """Returns C++ for an `asm` statement with these tokens between its brackets: its translation, or an error."""
+    """Returns the C++ translation of an `asm` statement with these tokens in its brackets, else a failing assertion."""
     try:
         return ptx.translation(tokens)
     except ptx.UnknownPtx as error:
@@ -102,9 +103,9 @@ def _translated(tokens: Sequence[Token]) -> str:
 def find_in_log(log: str) -> tuple[str, str] | None:
     """Returns the place (`file:line`) and the name of a CUDA construct that the emulator lacks, as a pair.
 
-    `log` is the output of a compiler. The function looks for the first error about an unknown name, a missing header or
-    a construct that `mark` has marked. Returns None if there is no such error, or if CUDA does not have the name or
-    header either, which is a mistake of the author.
+    `log` is the output of a compiler. The function looks for the first error about an unknown name, a missing header,
+    an unknown member or unknown arguments of CUDA's C++ libraries, or a construct that `mark` has marked. Returns None
+    if there is no such error, or if CUDA does not have the name or header either, which is a mistake of the author.
     """
     found = [match for match in (p.search(log) for p in _PATTERNS) if match]
     if not found:
@@ -125,7 +126,10 @@ def find_in_log(log: str) -> tuple[str, str] | None:
 
 
 def _own_place(log: str, error: re.Match[str]) -> str:
-    """Returns the place (`file:line`) in the candidate's source that led to an error in a header of the emulator."""
+    """Returns the place (`file:line`) in the candidate's source where `error` is, or that led to it from a header.
+
+    Returns "source" if the log names only headers of the emulator.
+    """
     places = [m["place"] for m in _REQUIRED_FROM.finditer(log)] + [error["place"]]
     own = [place for place in places if str(_HERE) not in place]
     return own[-1] if own else "source"

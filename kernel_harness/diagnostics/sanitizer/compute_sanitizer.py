@@ -41,7 +41,8 @@ _KINDS = (
 def executable() -> str:
     """Returns the path of the program compute-sanitizer, found on the PATH or in the CUDA toolkit.
 
-    Raises EnvironmentLacking if it is in neither.
+    The toolkit is `$CUDA_HOME`, else `$CUDA_PATH`, else /usr/local/cuda. Raises EnvironmentLacking if the program is in
+    neither.
     """
     toolkit = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
     found = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=f"{toolkit}/bin")
@@ -57,7 +58,7 @@ class WatchedWorkers:
     """Starts workers for the judge: the first one under compute-sanitizer, all later ones without it.
 
     `tool` is the tool of compute-sanitizer, such as "memcheck". `builders` starts the later workers, which only compile
-    for the first one.
+    for the first one. The constructor raises EnvironmentLacking if compute-sanitizer is not installed.
     """
 
     def __init__(self, tool: str, builders: WorkerFactory) -> None:
@@ -101,7 +102,7 @@ class WatchedWorkers:
         return WorkerProcess(self, WorkerHandles(pid, pid, self._end, read, folder), limits)
 
     def file_bytes(self, pid: int, folder: Path) -> int:
-        """Returns 0, the amount of memory that files of the worker take: without a wall, its files are on disk."""
+        """Returns 0: the worker has no wall, so its files are on disk and take no memory."""
         return 0
 
     def exit_status(self, pid: int) -> int | None:
@@ -147,8 +148,8 @@ def _environment(folder: Path) -> dict[str, str]:
 def read(log: str, file: str, source: Sequence[str], case: str) -> list[Finding]:
     """Parses the log of compute-sanitizer. Returns one finding per kind of mistake and line of the candidate.
 
-    `file` is the candidate's file name, `source` its lines, and `case` the name of the case that ran. A report in the
-    log that names no line of the candidate is left out.
+    `file` is the candidate's file name, `source` its lines, and `case` the name of the case that ran. The count of a
+    finding is that of all its reports. A report of another kind, or that names no line of the candidate, is left out.
     """
     found: dict[tuple[Kind, int], Finding] = {}
     counts: dict[tuple[Kind, int], int] = {}

@@ -57,10 +57,11 @@ class Buffer:
 
     An access outside all tensors and shared arrays belongs to the nearest of them.
 
-    `offset` is where the access starts, in bytes from the start of the buffer. `name` is empty if it is unknown.
+    `place` is "device", "shared" or "dynamic shared". `bytes` is the size of the buffer, and `offset` is where the
+    access starts, in bytes from the start of the buffer. `name` is empty if it is unknown.
     """
 
-    place: str  # "device", "shared" or "dynamic shared"
+    place: str
     name: str
     bytes: int
     offset: int
@@ -70,10 +71,11 @@ class Buffer:
 class Finding:
     """One kind of mistake that a kernel makes at one line.
 
-    `here` is the line of the mistake with its thread, and `source` the text of the line. `there` is the other access of
-    two that conflict, such as in a race, or None. `bytes` is the size of the access. `count` is how often the kernel
-    made the mistake. `case` is the name of the case in which it was found. `order` is set only if outputs depend on the
-    order in which threads run: 1 if the reverse order shows it, else the seed of the random order that does.
+    `here` is the line of the mistake with its thread, and `source` the text of the line. `there` is the other access if
+    two conflict, such as in a race, or None. `buffer` is the memory that was accessed, or None if it is not known.
+    `bytes` is the size of the access. `detail` is further text for the sentence. `count` is how often the kernel made
+    the mistake. `case` is the name of the case in which it was found, or empty. `order` is set only if outputs depend
+    on the order in which threads run: 1 if the reverse order shows it, else the seed of the random order that does.
     """
 
     kind: Kind
@@ -140,7 +142,8 @@ def _read(each: Mapping[str, Any], case: str, source: Sequence[str]) -> Finding:
 def source_line(source: Sequence[str], line: int) -> str:
     """Returns one line of the candidate without indentation; empty if there is no such line.
 
-    `source` has the lines of the candidate, and `line` is a line number, counted from 1. A very long line is cut.
+    `source` has the lines of the candidate, and `line` is a line number, counted from 1. A line is cut after 300
+    characters.
     """
     return source[line - 1].strip()[:_LONGEST_TEXT] if 0 < line <= len(source) else ""
 

@@ -62,7 +62,8 @@ class Report:
     def text(self, name: str) -> str:
         """Returns the report as text for the user, one finding a line. `name` is the name of the kernel.
 
-        If nothing was found and no worker failed, the text is one line that says so.
+        If there are findings and a fault, the fault is the last line. If there is neither, the text is one line that
+        says so. If there is only a fault, the text is empty.
         """
         lines = [f.sentence for f in self.findings]
         if self.fault and self.findings:
@@ -77,11 +78,12 @@ class Report:
 class Request:
     """A request to sanitize a candidate on a device.
 
-    `device` is the name of the device, such as "cpu" or "cuda:0". `shape` has the values that the user gave for size
-    constants of the problem (`M`, `N`, ...). If it is empty, the candidate runs at all sizes that the problem lists;
-    if it is None, at the size in the problem file.
-    `seed` determines the values of the inputs and the random orders of threads. `tools` are the tools of
-    compute-sanitizer to run on a GPU; if empty, all of them run.
+    `device` is the name of the device, such as "cpu" or "cuda:0". `shape` has values for size constants of the problem
+    (`M`, `N`, ...), and the candidate runs at these sizes only. Constants that are missing in `shape` have their values
+    in the problem's CPU_SHAPE, else the usual ones of the device. If `shape` is empty, the candidate runs at all of
+    those usual values, and at the further shapes of the checks. If it is None, the candidate runs at the sizes that the
+    problem file sets. `seed` determines the values of the inputs and the random orders of threads. `tools` are the
+    tools of compute-sanitizer to run on a GPU; if empty, all of them run.
     """
 
     problem: Problem
@@ -104,9 +106,10 @@ class Job:
 def run(request: Request, fork_server: ForkServer, tell: Tell) -> Report:
     """Sanitizes a candidate as `request` says, and returns the report.
 
-    `tell` is called with a text for the progress display before each step. Raises UserError if the request is wrong.
-    Raises EnvironmentLacking if compute-sanitizer is missing, or if the candidate's worker failed before anything was
-    found.
+    `tell` is called with a text for the progress display before each step. Raises UserError for tools or a Triton
+    kernel on the emulated device, and for sizes that the problem does not allow. Raises EnvironmentLacking if
+    compute-sanitizer or a compiler is missing, or if the candidate's worker failed before anything was found. Raises
+    BuildFailed if the emulator cannot be built.
     """
     device, candidate = devices.named(f"{request.device}-sanitized"), request.candidate
     if device.emulated and request.tools:
@@ -170,9 +173,9 @@ def one_per_shape(cases: Sequence[Case], *, only: bool) -> list[Case]:
 def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell, limits: Limits = _LIMITS) -> Report:
     """Runs a candidate in every case of `job` under the emulator's sanitizer. Returns the report.
 
-    If the candidate's worker fails or exceeds `limits`, the run ends and the report says how. A case that the worker
-    refuses is left out. `seed` determines the random orders of threads, and `tell` is called with a text before each
-    case.
+    If the candidate's worker fails or exceeds `limits`, the run ends and the report says how. A case whose shape the
+    candidate declines is left out. `seed` determines the random orders of threads, and `tell` is called with a text
+    before each case.
     """
     report, candidate = Report(), job.candidate
     reference = Reference(job.problem, "cpu", None)
@@ -198,7 +201,9 @@ def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell, limits: L
 def sanitize_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell, tools: Sequence[str] = TOOLS) -> Report:
     """Runs a candidate in every case of `job` under each tool of compute-sanitizer. Returns the report.
 
-    `tell` is called with a text before each tool. Raises EnvironmentLacking if compute-sanitizer is not installed.
+    If the candidate's worker fails, the run of this tool ends, and the report says how. A case whose shape the
+    candidate declines is skipped. `tell` is called with a text before each tool. Raises EnvironmentLacking if
+    compute-sanitizer is not installed.
     """
     report = Report(cases=[case.name for case in job.cases])
     reference, candidate = Reference(job.problem, "cpu", None), job.candidate
@@ -241,8 +246,9 @@ class _Trial:
     def run(self, report: Report, seed: int) -> None:
         """Calls the candidate with every memory access checked, and adds the findings to `report`.
 
-        Then calls the candidate again with other orders of threads, unless the first call may have corrupted memory. It
-        is a finding, too, if the outputs of these calls differ. `seed` determines the random orders.
+        Then calls the candidate again with other orders of threads, the reverse one and two random ones, unless the
+        first call may have corrupted memory. It is a finding, too, if outputs differ from those of the first call by
+        more than the tolerance. `seed` determines the random orders. Raises Fault if the worker fails.
         """
         packed = self.reference.inputs(self.case)
         try:
