@@ -37,14 +37,15 @@ _FUNCTIONS = {
 
 
 def kinds(library: Path) -> dict[int, Counter[str]]:
-    """Returns the kinds of the instructions in each basic block of the file `library`, and how many there are of each.
+    """Returns a dict from each basic block of the file `library` to the number of its instructions of each kind.
 
-    The key of a basic block is the address behind the call that counts it. The kinds are `fma32`, `mul32`, `add32` and
-    `other32` for float32 operations, the same with 64 for float64, `special` for divisions, roots and functions such as
-    exp, `expanded32` for the float32 FMAs that nvcc makes of these, `convert`, `integer` and `control`. An operation on
-    a vector counts once for each value. If the file has no FMA at all, because the processor has none, a product and a
-    sum in one basic block are one FMA, because nvcc contracts a * b + c. Moves and accesses to memory are not counted.
-    Raises OSError if binutils are not installed.
+    The key of a basic block is the address behind the call that counts it. The kinds for float32 are `fma32`, `mul32`,
+    `add32` (sums and differences) and `other32` (comparisons, minima and maxima), with 64 for float64. `special` are
+    divisions, roots and functions such as exp, and `expanded32` the float32 FMAs that nvcc makes of these. Further
+    kinds are `convert`, `integer` and `control` (jumps). An operation on a vector counts once for each value. If the
+    file has no FMA at all, because the processor has none, a product and a sum in one basic block are one FMA, because
+    nvcc contracts a * b + c. Moves and accesses to memory are not counted. Raises OSError if binutils are not
+    installed.
     """
     command: list[str | Path] = ["objdump", "-d", "--no-show-raw-insn", library]
     text = subprocess.run(command, capture_output=True, text=True).stdout

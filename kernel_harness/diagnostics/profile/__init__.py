@@ -1,4 +1,4 @@
-"""The profiler: it reports what one warmed-up call of a kernel does. The profiler does not check the outputs."""
+"""The profiler: it reports what one call of a kernel does. The profiler does not check the outputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SAMPLED_CALL_S = 600.0
 
 
 class CannotProfile(UserError):
-    """The error raised if a kernel fails before or during the profiled call. There is no profile then."""
+    """The error raised if a kernel fails before or during the profiled call on the emulated device."""
 
     exit_code = 1
 
@@ -47,12 +47,16 @@ def profile(
     """Profiles one call of `candidate` at the problem's sizes. Returns the profile as text for the user.
 
     On the emulated device, the text has tables of the kernel launches, of the kernels' resources and of what each line
-    does to memory, and the largest causes of wasted memory traffic. On a GPU, it is the report of Nsight Compute and
-    the table of resources. `reports` is the folder where the report files of Nsight Compute are kept, and the profile
-    by line that `report` shows. `screen` gives the width to which text is wrapped. `tell` is called with a text before
-    each step. `target` is a GPU whose time is to be estimated, or None. With a `target`, the emulated device runs only
-    a few blocks of the first launch of each kernel and size, and the text contains the estimate. Raises UserError, or
-    its subclass CannotProfile if the candidate fails.
+    executes and does to memory, and the largest causes of lost time. The profile by line that the verb `report` shows
+    is stored in the folder `reports`. `target` is a GPU whose time is to be estimated, or None. With a `target`, the
+    emulated device runs only a few blocks of the first launch of each kernel and size, and the text contains the
+    estimate. Raises CannotProfile if the candidate fails, and UserError if it imports Triton.
+
+    On a GPU, the text is the report of Nsight Compute and the table of resources, or says how ncu or the kernel failed.
+    The report files of Nsight Compute are kept in `reports`, and `target` has no effect.
+
+    `screen` gives the width to which text is wrapped. `tell` is called with a text before each step. Raises Unwritable
+    if `reports` cannot be written.
     """
     problem.check_inputs()
     head = f"{problem.name}, {candidate.name}, {shape_text(problem.shape)}".rstrip(", ")
@@ -84,7 +88,8 @@ def estimates_of(
 ) -> list[Estimate]:
     """Returns, for each element of `recorded`, the estimated time of all launches of the same kernel and size.
 
-    The times are those on the GPU `target`, or on an H200 if `target` is None.
+    `assembled` has nvcc's reports about the kernels. The times are those on the GPU `target`, or on an H200 if `target`
+    is None.
     """
     kernels = [kernel for each in assembled for kernel in each.kernels]
     return [estimated(each, kernels, target or DEFAULT) for each in recorded]
@@ -96,12 +101,12 @@ def counted(
 ) -> tuple[list[Launched], list[Assembled], list[Recorded]]:  # fmt: skip
     """Calls the candidate twice on the emulated device and profiles the second call.
 
-    `target` is the GPU whose time is to be estimated, or None. If it is given, the candidate is called and profiled
-    only once, and only a few blocks of the first launch of each kernel and size run (all blocks of a cooperative
-    launch).
-    Returns the kernel launches of the profiled call, what nvcc reports about the kernels of each library that the
-    candidate built, and the recorded accesses of one launch of each kernel and size. Raises CannotProfile if the
-    candidate fails, and NoCompiler if this machine lacks a tool for the build.
+    `target` is the GPU whose time is to be estimated, or None. With a `target`, the first call is left out, and only a
+    few blocks of the first launch of each kernel and size run (all blocks of a cooperative launch).
+
+    Returns three lists: the kernel launches of the profiled call, nvcc's report about each library that the candidate
+    built, and what was recorded of the first launch of each kernel and size. Raises CannotProfile if the candidate
+    fails, and NoCompiler if this machine lacks a tool for the build.
     """
     device = devices.named("cpu-profiled")
     tell("preparing the device")
@@ -139,8 +144,8 @@ def counted(
 def _parsed(launches: Any) -> list[Launched]:
     """Returns the kernel launches that a worker reports. Raises Fault for a malformed report.
 
-    The counts of a launch of which only some blocks ran are in proportion to all blocks. A launch of which no block ran
-    has the counts of the first equal one.
+    If only some blocks of a launch ran, its counts are scaled to all blocks. A launch of which no block ran has the
+    counts of the launch of the same kernel and size that ran before it.
     """
     found: dict[tuple[Any, ...], Launched] = {}
     all_launches = []
@@ -156,7 +161,10 @@ def _parsed(launches: Any) -> list[Launched]:
 
 
 def _recorded(messages: Any, launched: Sequence[Launched], file: CandidateFile) -> list[Recorded]:
-    """Returns the recorded accesses of the launches that a worker reports. Raises Fault for a malformed report."""
+    """Returns what was recorded of launches, from `messages`, a worker's report. Raises Fault for a malformed report.
+
+    `launched` has the launches of the same report, in the same order. Launches that were not recorded are left out.
+    """
     times = Counter(one.configuration for one in launched)
     try:
         found = [

@@ -28,16 +28,19 @@ _AS_ON_A_GPU = {("ptx.h", "copy")}
 class Traffic:
     """Sums over requests. A request is one memory access of a warp: the accesses of the warp's threads together.
 
-    `asked_bytes` is the number of bytes that the threads access. In global memory, `sectors` counts the pieces of 32
-    bytes that are moved. A sector counts again for each atomic update that waits for another update of the same
-    address. `least_sectors` is the number of sectors that could hold the different bytes of each request.
-    `aligned_sectors` would be moved if each contiguous run of addresses began at a multiple of 32 bytes. In shared
-    memory, `wavefronts` counts the accesses to the 32 banks, `least_wavefronts` those without a bank conflict, and
-    `ways` is the degree of the worst conflict. `repeated` counts atomic updates in global memory that wait for another
-    update of the same request and address. `l1_sectors` are sectors of loads that a model of the L1 cache has.
-    `delayed` counts loads of a sector that this cache lacks, or that is on its way to it. `after_read` counts atomic
-    updates by threads that read the address just before. `threads` counts the accesses of threads, and `left_out` those
-    that were not recorded.
+    `threads` counts the accesses of single threads in the requests, and `asked_bytes` the bytes that they access.
+    `left_out` counts accesses of threads that were not recorded.
+
+    In global memory, `sectors` counts the pieces of 32 bytes that are moved. A sector counts again for each atomic
+    update that waits for another update of the same address. `least_sectors` is the number of sectors that could hold
+    the different bytes of each request. `aligned_sectors` is the number of sectors if each contiguous run of addresses
+    began at a multiple of 32 bytes. `repeated` counts the updates of the address that most threads of an atomic request
+    update, without the first. `after_read` counts atomic updates by threads that loaded the address just before. A
+    model of the L1 cache gives two numbers: `l1_sectors` counts the sectors of loads that are in the cache or on their
+    way to it, and `delayed` counts the loads (requests) of which a sector is not yet in the cache.
+
+    In shared memory, `wavefronts` counts the accesses to the 32 banks, `least_wavefronts` those without a bank
+    conflict, and `ways` is the degree of the worst conflict.
     """
 
     requests: int
@@ -81,8 +84,8 @@ class Traffic:
 class Access:
     """The accesses of one kind at one place of the candidate's file.
 
-    `line` is the line, counted from 1, and `text` the accessed expression, or the whole line if that is not known.
-    `shared` is true for shared memory and false for global memory.
+    `line` is the line, counted from 1, and `text` the accessed expression, or the whole line if the expression is not
+    known. `shared` is true for shared memory and false for global memory.
     """
 
     line: int
@@ -98,15 +101,16 @@ class Recorded:
 
     `launches` is how often the call launched this kernel with these sizes. Only the first such launch is recorded.
 
-    `accesses` are in the order of the lines. `left_out` counts accesses of threads that were not recorded because too
-    many came before. `elsewhere` counts requests that belong to no line of the candidate's file, or to functions that a
-    GPU runs in another way. `work` is what the lines execute.
+    `accesses` are in the order of the lines. `left_out` counts accesses of threads that were not recorded: those after
+    the first 1024 of a thread at one instruction between two barriers. `elsewhere` counts requests that belong to no
+    line of the candidate's file, or to functions that a GPU runs in another way. `work` is what the lines execute.
 
-    `waited` of `waitable` basic blocks are those that warps could have executed while they waited at a barrier, or at
-    the end of their block, for the slowest recorded warp of the block. `touched_bytes` is the size of the device memory
-    (whole allocations) that the launch accesses. `unique_sectors` counts the different sectors in all recorded
-    requests, and `block_sectors` the sum of those of each block. `launched_at` is the line that launches the kernel,
-    and its text, or None if it is not clear.
+    Barriers divide the work of a block into parts. The slowest warp of a part is the one that executes the most basic
+    blocks in it. `waitable` is the number of basic blocks if each warp executed as many as the slowest one, and
+    `waited` is how many of these the warps did not execute. `touched_bytes` is the size of the device memory (whole
+    allocations) that the recorded blocks access. `unique_sectors` counts the different sectors of global memory in all
+    recorded requests. `block_sectors` counts the different sectors of each block, summed over the blocks. `launched_at`
+    is the line that launches the kernel, and its text, or None if that line is not found.
     """
 
     launch: Launched
@@ -150,9 +154,9 @@ class Recorded:
 def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Recorded | None:
     """Returns the recorded accesses of the launch that `message`, a mapping from a worker, describes.
 
-    Returns None if the launch was not recorded, as with a second launch of the same kernel and size. `launches` is how
-    often the call made such a launch, and `file` is the candidate's file. Raises KeyError, TypeError or ValueError if
-    the message is malformed.
+    Returns None if the launch was not recorded, such as a second launch of the same kernel and size. `launches` is how
+    often the profiled call launched this kernel and size, and `file` is the candidate's file. Raises KeyError,
+    TypeError or ValueError if the message is malformed.
     """
     blocks = number(message["sampled_blocks"])
     if not blocks:
@@ -188,8 +192,9 @@ def _launched_at(kernel: str, file: CandidateFile) -> tuple[int, str] | None:
 def _place(frames: Sequence[Any], column: Any, kind: Kind, file: CandidateFile) -> tuple[int, str] | None:
     """Returns the line in the candidate's file that an instruction comes from, and the accessed expression.
 
-    `frames` have a file, a line and a function: those of the instruction, then of the calls around it that were
-    inlined. Returns None if none of them is in the candidate's file, or if a GPU does something else there.
+    If the expression is not clear, the second value is the text of the line. Each of `frames` has a file, a line and a
+    function: first those of the instruction, then those of each inlined call around it. Returns None if no frame is in
+    the candidate's file, or if an inner frame is in a function of the emulator that a GPU runs in another way.
     """
     for depth, (source, at, function) in enumerate(frames):
         name = str(source)

@@ -27,8 +27,9 @@ NOTHING_WRONG = (
 class Cause:
     """What makes a kernel slower than it needs to be: a line, its text or expression, and what is wrong there.
 
-    `cost_s` is the time that it takes at published rates, in all equal launches. `share` is its part of the estimated
-    time of the whole call if the GPU's parts worked one after the other, from 0 to 1.
+    `cost_s` is the time in seconds that this costs at published rates, in all launches of the same kernel and size.
+    `share` is `cost_s` divided by the estimated time of the whole call if the GPU's parts worked one after the other,
+    but at most 1.
     """
 
     kernel: str
@@ -47,8 +48,9 @@ class Cause:
 def largest(estimates: Sequence[Estimate], target: Target) -> list[Cause]:
     """Returns up to three causes in the launches of one call, those that cost most time first.
 
-    `estimates` are those for `target`. An access within 10% of the least possible is no cause, nor is anything that
-    costs less than 1% of the time.
+    `estimates` are those for `target`. An access that moves at most 10% more than the least possible is no cause, nor
+    is anything that costs less than 1% of the time of the whole call, or a line with few active threads that costs less
+    than 5% of the time of its kernel.
     """
     whole_s = sum(each.in_turn_s for each in estimates)
     causes = [
@@ -86,8 +88,9 @@ def _wastes(traffic: Traffic) -> bool:
 def _cost_s(access: Access, target: Target, per_s: float) -> float:
     """Returns the seconds that the excess of one access costs, summed over its recorded requests.
 
-    The excess is: more wavefronts of shared memory than needed, repeated atomic updates of one address, or more sectors
-    of global memory than needed. `per_s` is the clocks per second of all multiprocessors in use together.
+    In shared memory, the excess is the wavefronts beyond the least. In global memory, it is the repeated atomic updates
+    of one address if these are most of it (`_repeats`), else the sectors beyond the least. `per_s` is the number of
+    clocks per second of all multiprocessors in use together.
     """
     traffic = access.traffic
     if access.shared:
@@ -100,7 +103,7 @@ def _cost_s(access: Access, target: Target, per_s: float) -> float:
 
 
 def _repeats(access: Access) -> bool:
-    """Returns whether most of the excess are sectors of updates that wait for another of the same address."""
+    """Returns whether the access is an atomic update, and threads that update one address cause most excess sectors."""
     traffic = access.traffic
     return access.kind is Kind.ATOMIC and 2 * traffic.repeated > traffic.sectors - traffic.least_sectors
 
@@ -144,7 +147,10 @@ def _divergence(work: Work) -> str:
 
 
 def _small_blocks(estimate: Estimate, target: Target, per_s: float) -> tuple[int, str, str, float] | None:
-    """Returns the launch, the problem and its cost, if blocks are so small that threads or multiprocessors idle."""
+    """Returns a cause if blocks are so small that threads or multiprocessors idle, else None.
+
+    The values are the line that launches the kernel, its text, what is wrong, and the cost in seconds.
+    """
     recorded, fits = estimate.recorded, estimate.placed.occupancy
     threads, warps = recorded.launch.threads_per_block, recorded.warps_per_block
     idle = 1 - threads / (LANES * warps)
@@ -165,5 +171,5 @@ def _small_blocks(estimate: Estimate, target: Target, per_s: float) -> tuple[int
 
 
 def _number(value: float) -> str:
-    """Returns a number with at most one decimal place, without one if it is whole."""
+    """Returns `value` as text with one decimal place, or with none if that place is 0."""
     return f"{value:.1f}".removesuffix(".0")

@@ -1,8 +1,9 @@
 """Estimates the time of a profiled call on a GPU, as a range, from the counts of the emulated device.
 
 The lower end assumes that the GPU's parts work at their published rates and all at the same time: it is the longest of
-their times (the roofline model: Williams, Waterman and Patterson, CACM 52(4), 2009). The upper end assumes that they
-work one after the other, or that each warp waits for every load. docs/profile.md lists the formulas.
+their times (the roofline model: Williams, Waterman and Patterson, CACM 52(4), 2009). The upper end is the longer of two
+times: that of the parts one after the other, and that of warps which wait for every load. docs/profile.md lists the
+formulas.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ _UNKNOWN_REGISTERS = 32  # without nvcc: the most with which any block size can 
 class Counts:
     """What all launches of one kernel and size do, in proportion to the recorded warps.
 
-    Sectors and wavefronts are of all blocks. `l2_sectors` are those that the L1 cache does not have. `delayed` are the
-    global requests that wait for L2 or DRAM. `dram_bytes` is the least and the most that the L2 cache leaves to DRAM.
-    `wave_bytes` are those that each block of the first wave reads for the first time. `updates` are atomic updates of
-    one address: by warps, and by threads. `swaps` are those of them by a loop around a compare-and-swap, by threads.
+    A request is one memory access of a warp. `l2_sectors` are the sectors of global memory that the L1 cache does not
+    have. `delayed` are the requests to global memory that wait for L2 or DRAM. `dram_bytes` are the least and the
+    most bytes that move between DRAM and the L2 cache. `wave_bytes` is the number of bytes that the blocks of one wave
+    access, each byte once for each block. `updates` counts atomic updates of one address by all warps: their requests,
+    and the updates of their threads. `swaps` are the updates of threads among them in loops around an atomicCAS.
     """
 
     executed: Executed
@@ -96,8 +98,8 @@ class Placed:
 class Estimate:
     """The estimated time of all launches of one kernel and size.
 
-    `parts` are the times of the GPU's parts at the lower end, such as "DRAM", in seconds. `in_turn_s` is the time if
-    the parts worked one after the other, of which each cause has a share.
+    `parts` are the times of the GPU's parts at the lower end, such as "DRAM", in seconds. `in_turn_s` is the time in
+    seconds if the parts worked one after the other, at the rates of the upper end. The shares of causes refer to it.
     """
 
     recorded: Recorded
@@ -114,10 +116,10 @@ class Estimate:
 
 
 def estimated(recorded: Recorded, kernels: Sequence[Resources], target: Target) -> Estimate:
-    """Returns the estimated time on `target` of all launches that are equal to a recorded one.
+    """Returns the estimated time on `target` of all launches of the kernel and size of `recorded`.
 
-    `kernels` are the resources that nvcc reports. A kernel without one is taken to need 32 registers and no static
-    shared memory.
+    `kernels` are the resources that nvcc reports. If the kernel is not among them, it is taken to need 32 registers for
+    each thread and no static shared memory.
     """
     placed = place(recorded, kernels, target)
     counts = counted(recorded, placed, target)
@@ -137,7 +139,7 @@ def place(recorded: Recorded, kernels: Sequence[Resources], target: Target) -> P
 
 
 def counted(recorded: Recorded, placed: Placed, target: Target) -> Counts:
-    """Returns what all equal launches do, in proportion to the recorded warps and accesses."""
+    """Returns what all launches of the kernel and size of `recorded` do, in proportion to what was recorded."""
     weight = recorded.weight
     in_global = [(each, weight * each.traffic.unrecorded) for each in recorded.accesses if not each.shared]
     shared = [(each, weight * each.traffic.unrecorded) for each in recorded.accesses if each.shared]
@@ -175,10 +177,12 @@ def _times(executed: Executed, weight: float) -> Executed:
 def _dram_bytes(
     recorded: Recorded, placed: Placed, target: Target, accesses: Sequence[tuple[Access, float]]
 ) -> tuple[float, float]:
-    """Returns the least and the most bytes that equal launches move between DRAM and the L2 cache.
+    """Returns the least and the most bytes that all launches of this kernel and size move between DRAM and L2.
 
-    The least is each byte once: the different sectors of the recorded blocks, in proportion to all blocks, but at most
-    the size of the memory. If that fits into L2, it is also the most. Otherwise each wave of blocks moves its bytes.
+    `accesses` are those to global memory, each with the factor from recorded to all requests. The least is that each
+    launch moves each byte once: the different sectors if all blocks were recorded, else those of each recorded block in
+    proportion to all blocks, but at most `touched_bytes`. If that fits into L2, it is also the most. Otherwise each
+    wave of blocks moves its bytes again, but no more than the sectors that L1 does not have.
     """
     blocks, beyond = (
         recorded.launch.blocks,
@@ -239,7 +243,7 @@ def _beside(executed: Executed, accesses: float) -> float:
     """Returns the integer and control instructions at the upper end, for `accesses` accesses of warps to memory.
 
     In a kernel whose work is floating-point arithmetic they compute addresses and count loops. nvcc then leaves at most
-    INTEGERS_PER_ACCESS of them for each access.
+    INTEGERS_PER_ACCESS of them for each access. In any other kernel, all instructions in g++'s code count.
     """
     of_gcc = executed.integer + executed.control
     computes = executed.float32 + executed.float64 >= accesses or executed.tensor32_flops or executed.tensor64_flops
@@ -247,7 +251,11 @@ def _beside(executed: Executed, accesses: float) -> float:
 
 
 def _tensor_s(executed: Executed, target: Target) -> float:
-    """Returns the time of the tensor cores. Those of half precision are twice as fast as TF32, which is the bound."""
+    """Returns the least time of the tensor cores in seconds. The type of products below float64 is not known.
+
+    So they count at the rate of half precision, which is twice that of TF32. If `target` has no tensor cores for
+    float64, these products count at 1/64 of the float32 peak.
+    """
     slow = executed.tensor64_flops / (target.tensor64_flops_per_s or target.float32_flops_per_s / 64)
     return executed.tensor32_flops / (2 * target.tensor32_flops_per_s) + slow
 

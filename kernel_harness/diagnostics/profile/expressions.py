@@ -24,9 +24,10 @@ class Kind(StrEnum):
 def expression(text: str, column: int, kind: Kind) -> str | None:
     """Returns the subscript expression at a column of a line, such as `B[n * K + k]`, or None if it is not clear.
 
-    `column` counts bytes from 1. g++ gives a load the column of the last `]` of its expression (in a template that of
-    the `[`), and a store that of its assignment operator. A load has the column of an assignment that copies a
-    structure, of the `?` of a condition, or of the `(` of a call. Then its expression is clear only if one follows.
+    `column` counts bytes from 1, and `kind` says what the access does. g++ gives a load the column of the last `]` of
+    its expression (in a template that of the `[`), and a store that of its assignment operator. But if an assignment
+    copies a structure, or a condition or a call reads the value, the load has the column of the `=`, the `?` or the
+    `(`. Then the expression is clear only if exactly one subscript expression follows in the line.
     """
     head = text.encode()[:column].decode(errors="ignore")
     if head.endswith("["):

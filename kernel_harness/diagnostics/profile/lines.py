@@ -29,8 +29,8 @@ _MOST_WORK = 12  # lines of the table of instructions
 def paragraphs(estimates: Sequence[Estimate], target: Target, screen: Terminal) -> list[str]:
     """Returns the paragraphs of a profile about lines: tables for each recorded launch, then the largest causes.
 
-    `estimates` are those of the recorded launches for `target`. Returns no paragraph if nothing was recorded. `screen`
-    gives the width to which text is wrapped.
+    `estimates` are those of the recorded launches for `target`. The list is empty if nothing was recorded. The causes
+    are left out if no access belongs to a line. `screen` gives the width to which text is wrapped.
     """
     parts = []
     recorded = [each.recorded for each in estimates]
@@ -50,7 +50,7 @@ def paragraphs(estimates: Sequence[Estimate], target: Target, screen: Terminal) 
 
 
 def _instructions(recorded: Recorded, screen: Terminal) -> list[str]:
-    """Returns a table of what the lines execute, and a sentence about waits and branches."""
+    """Returns a table of what the 12 busiest lines execute, and a text about waits and branches. May be empty."""
     busiest = sorted((each for each in recorded.work if each.line), key=lambda each: -each.executed.instructions)
     chosen = sorted(busiest[:_MOST_WORK], key=lambda each: each.line or 0)
     if not chosen:

@@ -57,7 +57,7 @@ def profiled(call: Call, folder: Path, name: str) -> tuple[str, list[Assembled]]
 
     If ncu is missing, fails or may not read the GPU's counters, the returned text is advice or an error message
     instead. ncu's report is kept as `folder/<name>.ncu-rep`, and its text as `folder/<name>.txt`. Raises
-    `results.journal.Unwritable` if the folder cannot be written.
+    `results.journal.Unwritable` if the folder cannot be created.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -53,8 +53,8 @@ def main(call: Call, assembled_file: Path) -> None:
 def loaded(candidate: Candidate, device: Device) -> tuple[Any, list[dict[str, str]]]:
     """Runs the kernel file as a module. Returns the module, and nvcc's report about each library that it built.
 
-    A report is the output of nvcc about registers and memory of each kernel, or the reason why there is none. The file
-    builds its libraries by calls of `load_inline`.
+    A report is a dict with one key: `ptxas`, the output of nvcc about registers and memory of each kernel, or
+    `missing`, the reason why there is none. The file builds its libraries by calls of `load_inline`.
     """
     sys.path[:0] = map(str, kernel_folders())
     reports: list[dict[str, str]] = []

@@ -43,9 +43,10 @@ def number(value: Any, least: int = 0) -> int:
 class Launched:
     """One kernel launch on the emulated device: its sizes, and sums over all blocks of what the kernel did.
 
-    `global_*` and `shared_*` are the numbers of bytes that loads and stores request from global and shared memory; no
-    cache is modelled. `barriers` is how often blocks passed a barrier. `warp_operations` is the number of operations
-    between the threads of a warp, such as shuffles.
+    `grid` and `block` are the sizes in x, y and z, and `dynamic_shared_bytes` is the dynamic shared memory of a block.
+    `global_*` and `shared_*` are the numbers of bytes that threads read or write in global and shared memory; no cache
+    is modelled, and an atomic operation does both. `barriers` is how often blocks passed a barrier. `warp_operations`
+    is the number of operations between the threads of a warp, such as shuffles.
     """
 
     kernel: str
@@ -80,7 +81,7 @@ class Launched:
 
     @property
     def configuration(self) -> tuple[Any, ...]:
-        """Returns the kernel and the sizes of the launch, which are equal for equal launches."""
+        """Returns the kernel and its size: grid, block and dynamic shared memory. Equal launches have equal ones."""
         return (self.kernel, self.grid, self.block, self.dynamic_shared_bytes)
 
     @property
@@ -98,8 +99,8 @@ class Launched:
 class Resources:
     """The resources that ptxas, the assembler of nvcc, reports for one kernel.
 
-    `shared_bytes` is the static shared memory of a block. `registers` and all other numbers of bytes are for one
-    thread.
+    `shared_bytes` is the static shared memory of a block. `registers`, and the bytes of the stack and of spilled
+    registers, are those of one thread.
     """
 
     kernel: str

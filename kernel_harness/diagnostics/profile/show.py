@@ -82,10 +82,8 @@ def launches(launched: Sequence[Launched]) -> str:
 def resources(kernels: Sequence[Resources], launched: Sequence[Launched], target: Target = DEFAULT) -> str:
     """Returns a table of the kernels' resources for sm_90 and their occupancy on `target`.
 
-    It has one row per kernel and block size.
-
-    The block sizes are those of the kernel's launches in `launched`. A kernel without a launch there gets one row for
-    each of some usual block sizes, such as 256 threads.
+    It has one row for each kernel, number of threads in a block and amount of dynamic shared memory that occur together
+    in `launched`. A kernel without a launch there gets one row each for blocks of 128, 256, 512 and 1024 threads.
     """
     rows = []
     for kernel in kernels:

@@ -1,4 +1,4 @@
-"""Makes the profile that is stored for the report from the estimates of a call."""
+"""Makes the profile by line, which is stored for the verb `report`, from the estimates of a profiled call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from kernel_harness.results.line_profile import LineCosts, StoredProfile
 def of(
     kernel: str, source_sha256: str, shape: Mapping[str, int], estimates: Sequence[Estimate], target: Target
 ) -> StoredProfile:
-    """Returns the profile to store. `estimates` are those of the recorded launches for `target`."""
+    """Returns the profile to store. `estimates` are those of the recorded launches for `target`.
+
+    `kernel` is the candidate's name, `source_sha256` the hash of its file, and `shape` the problem's size constants.
+    """
     causes = tuple(f"{each.sentence[:-1]} ({100 * each.share:.0f}%)." for each in largest(estimates, target))
     sampled = not all(each.recorded.complete for each in estimates)
     return StoredProfile(kernel, source_sha256, dict(shape), target.name, sampled, causes, _lines(estimates))

@@ -11,9 +11,10 @@ from kernel_harness.core.errors import UserError
 class Target:
     """The figures of one GPU. `sm` in a name means: of one multiprocessor.
 
-    `float32_flops_per_s` is the published peak, from which the clock follows. `*_lanes` are results per clock of a
-    multiprocessor. `tensor32_flops_per_s` and `tensor64_flops_per_s` are peaks of the tensor cores without sparsity,
-    for TF32 and float64; 0 for none.
+    `float32_flops_per_s` is the published peak, from which the clock follows. `dram_bytes_per_s` is the bandwidth of
+    device memory. `l1_sm_bytes` is the size of L1 and shared memory together. `warps_sm` and `blocks_sm` are the most
+    that run at the same time. `*_lanes` are results per clock of a multiprocessor. `tensor32_flops_per_s` and
+    `tensor64_flops_per_s` are peaks of the tensor cores without sparsity, for TF32 and float64; 0 for none.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Target:
 
     @property
     def l2_bytes_per_s(self) -> float:
-        """Returns the bandwidth between the L2 cache and all multiprocessors, at 64 bytes for each clock and each."""
+        """Returns the bandwidth between L2 and all multiprocessors, if each multiprocessor gets 64 bytes per clock."""
         return L2_BYTES_PER_CLOCK_SM * self.multiprocessors * self.clock_hz
 
 

@@ -17,9 +17,9 @@ _HEADERS = (
 
 
 def paragraphs(estimates: Sequence[Estimate], target: Target, screen: Terminal, *, timed: bool) -> list[str]:
-    """Returns the paragraphs about where the time goes on `target`. If not `timed`, they leave out the times.
+    """Returns the paragraphs about where the time goes on `target`. If `timed` is false, they contain no times.
 
-    Returns none without estimates. `screen` gives the width to which text is wrapped.
+    The list is empty if `estimates` is. `screen` gives the width to which text is wrapped.
     """
     if not estimates:
         return []

@@ -71,14 +71,14 @@ class Executed:
 
     @property
     def efficiency(self) -> float:
-        """Returns the mean share of a warp's threads that take part in an instruction, from 0 to 1."""
+        """Returns the mean share of a warp's threads in an instruction, from 0 to 1; 1 if there is no instruction."""
         return self.active / self.instructions if self.instructions else 1.0
 
     @property
     def flops(self) -> float:
-        """Returns the float additions, multiplications and FMAs of the active threads, tensor cores included.
+        """Returns the number of float32 and float64 operations of the active threads, tensor cores included.
 
-        An FMA counts as two.
+        These are additions and multiplications; an FMA counts as two.
         """
         counted = 2 * (self.fma32 + self.fma64) + self.add32 + self.add64
         return LANES * self.efficiency * counted + self.tensor32_flops + self.tensor64_flops
@@ -88,7 +88,7 @@ class Executed:
 class Work:
     """What one line of the candidate's file executes. `line` counts from 1; it is None for code of other files.
 
-    `text` is the line without the spaces around it.
+    `text` is the line without the spaces around it, or empty for code of other files.
     """
 
     line: int | None
