@@ -385,6 +385,14 @@ class Reference:
             if model.nbytes > most_bytes:
                 model.clear()
 
+    def forget(self) -> None:
+        """Frees the cached inputs, answers and models. They are drawn, computed and built again on their next use.
+
+        Answers refer to this object, so without this method Python frees them only when it looks for cycles.
+        """
+        for kept in (self._inputs, self._expectations, self._float32, self._float64):
+            kept.clear()
+
     @phase("inputs")
     def _drawn(self, problem: Problem, seed: int, distribution: str = OWN) -> Packed:
         packed = pack(problem.inputs(seed, distribution, self.device), device=self.device)

@@ -177,7 +177,8 @@ class Examination:
             if ready_for_timing:
                 self._make(self.subject, self._reference.problem)
         except Fault as raised:
-            fault = raised
+            # The frames in the traceback of `raised` hold the inputs, until Python looks for cycles.
+            fault = Fault(raised.status, raised.reason, raised.log)
         except torch.OutOfMemoryError as error:
             fault = self._out_of_memory(error)
         return self._outcome(fault, time.perf_counter() - began)

@@ -85,10 +85,18 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.companions.close()
+        self.free_memory()
         if self._owns_fork_server:
             self.fork_server.close()
         self._ahead.close()
+
+    def free_memory(self) -> None:
+        """Ends the kept worker processes of the baselines, and frees the reference's cached inputs and answers.
+
+        The next run starts the processes and computes the answers again.
+        """
+        self.companions.close()
+        self.reference.forget()
 
     @cached_property
     def problem_remark(self) -> str:
@@ -114,13 +122,13 @@ class Session:
         """Builds, checks and times one candidate beside the kept baselines. Returns its result and the baselines'.
 
         The candidate's result comes first. If the candidate lacked memory of the device, it is judged a second time
-        without the kept baselines, which may hold that memory.
+        without the kept baselines and cached answers, which may hold that memory.
         Raises EnvironmentLacking if the device has too little memory to compute the right answer.
         """
         results = self.judge([candidate], lambda result: None)
         own = _own_result(results)
         if not own.passed and any(word in own.reason for word in _MEMORY):
-            self.companions.close()
+            self.free_memory()
             results = self.judge([candidate], lambda result: None)
             own = _own_result(results)
         return [own, *(result for result in results if result.is_baseline)]

@@ -159,7 +159,7 @@ class Station:
             _return_free_memory()
         for other, session in self._sessions.items():
             if other != name:
-                session.companions.close()
+                session.free_memory()
 
 
 def _return_free_memory() -> None:

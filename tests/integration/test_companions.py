@@ -1,8 +1,10 @@
-"""The worker processes of the baselines and the sentinel, which start while the first candidate is checked."""
+"""What a session keeps between candidates: worker processes of the baselines and the sentinel, and answers."""
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,3 +84,23 @@ def test_no_baseline_starts_before_its_cohort_if_none_is_kept(
     wrong = Candidate("c", Path("c.py"), CANDIDATE.format(number=0, factor=7))
 
     assert session.judge_one(wrong)[0].status is Status.WRONG_VALUES
+
+
+def test_the_end_of_a_session_frees_inputs_and_answers_at_once(session: Session) -> None:
+    """A suite judges many problems in one process, and Python rarely looks for cycles: GPUs would fill up."""
+    case = next(case for case in session.cases if case.timed_shape)
+    fails = Candidate("fails", Path("fails.py"), RIGHT.source.replace("return", "raise ValueError #"))
+    gc.collect()
+    gc.disable()
+    try:
+        outcome = session.judge_one(fails)[0]
+        inputs = [weakref.ref(tensor) for tensor in session.reference.inputs(case).tensors]
+        answers = [weakref.ref(tensor) for tensor in session.reference.expectation(case)[1].expected]
+        assert all(each() is not None for each in (*inputs, *answers))
+
+        session.__exit__(None, None, None)
+
+        assert outcome.status is Status.RUNTIME_ERROR
+        assert not any(each() is not None for each in (*inputs, *answers))
+    finally:
+        gc.enable()
