@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock
 
-# The emulator's precompiled headers take 0.3 GB (light) and 0.8 GB (torch's own), the library of a kernel 1 MB.
+# The emulator's precompiled headers take 0.2 GB (light) and 0.8 GB (torch's own), the library of a kernel 1 MB.
 DEFAULT_LIMIT_BYTES = 4 << 30
 # An entry is not evicted within this time after its last use, so that the process that uses it can load it.
 _GRACE_S = 600

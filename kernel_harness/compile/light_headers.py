@@ -10,10 +10,9 @@ error is reported.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -52,10 +51,11 @@ _BINDING = ("torch/csrc/utils/pybind.h", "torch/csrc/Exceptions.h")
 _REPLACED = ("torch/extension.h", "torch/all.h", "torch/torch.h", "torch/types.h")
 
 
-@functools.cache
-def _operators() -> frozenset[str]:
-    folder = Path(torch.__file__).parent / "include" / "ATen" / "ops"
-    return frozenset(p.stem for p in folder.glob("*.h") if not p.stem.endswith(("_native", "_ops", "_dispatch")))
+def headers_of_operators(words: Iterable[str]) -> list[str]:
+    """Returns the header of each operator of torch among `words`, such as `ATen/ops/relu.h`, in alphabetical order."""
+    folder = Path(torch.__file__).parent / "include"
+    names = sorted(word for word in set(words) if not word.endswith(("_native", "_ops", "_dispatch")))
+    return [header for header in (f"ATen/ops/{name}.h" for name in names) if (folder / header).exists()]
 
 
 def unwanted() -> bool:
@@ -110,9 +110,9 @@ def write_headers(folder: Path, source: str, *, binds_itself: bool) -> Path:
     The compiler must search this folder before torch's own headers. `binds_itself` says whether `source` defines its
     own Python bindings. If not, torch's headers for bindings, which include pybind11, are replaced by empty headers.
     """
-    words = set(re.findall(r"\b(?:at|torch)::(\w+)\s*\(", source))
+    words = re.findall(r"\b(?:at|torch)::(\w+)\s*\(", source)
     includes = [header for pattern, header in _PARTS.items() if re.search(pattern, source)]
-    includes += [f"ATen/ops/{word}.h" for word in sorted(words & _operators())]
+    includes += headers_of_operators(words)
     text = "\n".join(
         [
             "#pragma once",

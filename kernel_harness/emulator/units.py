@@ -33,6 +33,10 @@ _EXTRA_HEADERS: dict[str | Path, re.Pattern[str]] = {
     ),
     "torch/library.h": re.compile(r"\bTORCH_LIBRARY"),
 }
+# A name that may be that of an operator, such as `relu` in `at::relu(x)`. A method of a tensor needs no header.
+_NAME = re.compile(r"(?<![\w.])(?<!->)[A-Za-z_]\w*")
+# An #include of a header that is not torch's nor CUDA's: it may name any operator.
+_OWN_HEADER = re.compile(r'#\s*include\s*"(?!(?:torch|ATen|c10)/|cuda)')
 # nvcc compiles torch's headers with parts of CUDA's C++ library, which include this header: a CUDA source may name
 # FLT_MAX without an #include. A C++ source may not.
 _NVCC_INCLUDES = ("-include", "cfloat")
@@ -195,7 +199,12 @@ def _extra_includes(headers: Headers, *code: str) -> list[str | Path]:
     if headers is Headers.FULL:
         return []
     text = "".join(map(code_only, code))
-    return [word for header, names in _EXTRA_HEADERS.items() if names.search(text) for word in ("-include", header)]
+    extra = [header for header, names in _EXTRA_HEADERS.items() if names.search(text)]
+    if any(map(_OWN_HEADER.search, code)):
+        extra.append("ATen/Functions.h")
+    else:
+        extra += light_headers.headers_of_operators(_NAME.findall(text))
+    return [word for header in extra for word in ("-include", header)]
 
 
 def _full_prelude() -> Path:

@@ -25,6 +25,7 @@ from kernel_harness.compile.compiler_log import first_error, undefined_symbol
 from kernel_harness.compile.errors import BuildFailed, CompilerFailed
 from kernel_harness.compile.sources import from_arguments, options
 from kernel_harness.emulator import units
+from kernel_harness.emulator.units import Headers
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on the PATH")
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
@@ -617,6 +618,42 @@ def test_tensor_arithmetic_in_cpp_builds_on_the_emulated_device():
 
     built = load_inline_of(cpp_sources=ADDED, functions=["forward"])
     assert built.forward(torch.full((3,), 2.0, device="cuda"), 1.0).tolist() == pytest.approx([0.2] * 3)
+
+
+OPERATORS = """
+#include <torch/extension.h>
+using namespace at;
+#define CALL(name, x) torch::name(x)
+
+at::Tensor apply(at::Tensor (*operation)(const at::Tensor&), at::Tensor x) { return operation(x); }
+at::Tensor forward(at::Tensor x) { return cumsum(CALL(relu, x), 0) + apply(at::neg, x) + zeros_like(x).sigmoid(); }
+"""
+
+
+@pytest.mark.slow
+@emulated
+def test_operators_that_a_source_names_in_any_way_are_built_with_light_headers():
+    import torch
+
+    from kernel_harness.emulator import extension
+
+    extension._build_with_full_headers = lambda *arguments: pytest.fail("built with torch's own headers")
+    built = load_inline_of(cpp_sources=OPERATORS, functions=["forward"])
+    assert built.forward(torch.tensor([1.0, 2.0], device="cuda")).tolist() == [0.5, 1.5]
+
+
+@pytest.mark.parametrize(
+    ("include", "operators"),
+    [
+        ('#include "mine.h"', ["ATen/Functions.h"]),
+        ("#include <torch/extension.h>", ["ATen/ops/relu.h"]),
+        ('#include "torch/extension.h"', ["ATen/ops/relu.h"]),
+        ('#include "cuda_runtime.h"', ["ATen/ops/relu.h"]),
+    ],
+)
+def test_a_source_with_headers_of_its_own_gets_all_operators(include, operators):
+    code = f"{include}\nat::Tensor forward(at::Tensor x) {{ return at::relu(x.neg()); }}"
+    assert units._extra_includes(Headers.LIGHT, code)[1::2] == operators
 
 
 # TORCH_MODULE is a macro of torch/nn, which the light headers lack. The source fails with both kinds of headers: a
