@@ -109,11 +109,11 @@ def skip_kernels(skip: bool) -> None:
 def profile_begin(only_sample: bool, l1_bytes: int) -> None:
     """Starts a profile: counts the accessed bytes, the barriers and the warp operations of each kernel launch.
 
-    Some blocks of the first launch of each kernel and size are recorded: their memory accesses by machine instruction,
-    and their basic blocks. At most 32 launches are recorded. If `only_sample`, only recorded blocks run, at most three
-    of a launch, so the outputs are wrong; a launch that is not recorded runs no block. But all blocks of a recorded
-    cooperative launch run, because they wait for each other. `l1_bytes` is the size of the L1 cache of a multiprocessor
-    in the model, in bytes.
+    Some blocks of the first launches of each kernel and size are recorded: their memory accesses by machine
+    instruction, and their basic blocks. Launches of at most 32 kernels and sizes are recorded. If `only_sample`, only
+    blocks of the first launch of each kernel and size are recorded, at most three of a launch, and no other block runs,
+    so the outputs are wrong. But all blocks of a recorded cooperative launch run, because they wait for each other.
+    `l1_bytes` is the size of the L1 cache of a multiprocessor in the model, in bytes.
     """
     assert _runtime is not None
     _runtime.emulator_profile_begin(only_sample, l1_bytes)

@@ -198,6 +198,8 @@ __global__ void half_a_warp(float* y) {
 struct Four { float a, b, c, d; };  // may begin at any float
 __global__ void structures(const Four* x, Four* y) { y[threadIdx.x] = x[threadIdx.x]; }
 
+__global__ void repeated(const float* x, float* y, int stride) { y[threadIdx.x] = x[threadIdx.x * stride]; }
+
 __global__ void known(const __half2* x, float* y) {
     __shared__ float sums[4], filter[4];
     const __half2& both = x[threadIdx.x];
@@ -243,6 +245,7 @@ torch::Tensor run(torch::Tensor input, int64_t blocks, int64_t threads) {
     by_chance<<<1, 32>>>(y);
     half_a_warp<<<1, 16>>>(y);
     structures<<<1, 32>>>(reinterpret_cast<const Four*>(x), reinterpret_cast<Four*>(y));
+    for (int stride = 1; stride < 9; stride *= 2) repeated<<<1, 32>>>(x, y, stride);
     known<<<1, 32>>>(reinterpret_cast<const __half2*>(x), y);
     converted<<<1, 32>>>(reinterpret_cast<const c10::Half*>(x), reinterpret_cast<c10::Half*>(y));
     copy<<<blocks, threads>>>(x, y);
@@ -271,10 +274,10 @@ def fork_server() -> Iterator[ForkServer]:
 
 @pytest.fixture(scope="module")
 def planted(fork_server: ForkServer) -> dict[str, Recorded]:
-    """The recorded launches of PLANTED by kernel. Only one of two equal launches is recorded."""
+    """The recorded launches of PLANTED by kernel."""
     candidate = Candidate("planted", Path("planted.py"), PLANTED)
     found = profile.counted(lookup.problem(str(PROBLEM), ROOT), candidate, fork_server, lambda text: None)[2]
-    assert len(found) == len({each.launch.kernel for each in found}) == 24
+    assert len(found) == len({each.launch.kernel for each in found}) == 25
     return {each.launch.kernel: each for each in found}
 
 
@@ -613,6 +616,17 @@ def test_a_large_launch_is_sampled_and_says_so(planted: dict[str, Recorded]) -> 
 
 
 @pytest.mark.slow
+def test_small_equal_launches_are_all_recorded(planted: dict[str, Recorded]) -> None:
+    """They read every, every second, fourth and eighth float."""
+    repeated = planted["repeated"]
+    assert (repeated.launches, repeated.recorded_launches, repeated.weight) == (4, 4, 1)
+    assert sums(repeated, "x[threadIdx.x * stride]", Kind.LOAD).sectors == 4 + 8 + 16 + 32
+    assert "all accesses of 4 launches were recorded" in paragraphs(repeated)[0]
+    assert estimated(repeated, [], DEFAULT).counts.dram_bytes[0] == (4 + 8 + 16 + 32 + 4 * 4) * 32
+    assert (planted["copy"].launches, planted["copy"].recorded_launches) == (2, 1)
+
+
+@pytest.mark.slow
 def test_the_command_prints_the_lines_and_the_causes(harness: Harness, tmp_path: Path) -> None:
     path = tmp_path / "planted.py"
     path.write_text(PLANTED.replace("ops.run(x, 100, 1024)", "ops.run(x, 1, 32)"))
@@ -664,7 +678,7 @@ def described(**changes: object) -> dict[str, object]:
     return {
         "kernel": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "dynamic_shared_bytes": 0, "barriers": 0,
         "warp_operations": 0, "global_read": 0, "global_written": 0, "shared_read": 0, "shared_written": 0,
-        "sampled_blocks": 1, "left_out": 0, "instructions": [],
+        "recorded_launches": 1, "sampled_blocks": 1, "left_out": 0, "instructions": [],
         "steps": [], "ran_blocks": 1, "waited": 0, "waitable": 0, "touched_bytes": 0, "unique_sectors": 0,
         "block_sectors": 0, **changes,
     }  # fmt: skip
@@ -696,7 +710,14 @@ def test_an_access_belongs_to_the_innermost_line_of_the_candidate(frames: list[o
 
 @pytest.mark.parametrize(
     "forged",
-    [{"sampled_blocks": -1}, {"instructions": 3}, {"instructions": [{}]}, {"sampled_blocks": "x"}, {"left_out": None}],
+    [
+        {"sampled_blocks": -1},
+        {"recorded_launches": 0},
+        {"instructions": 3},
+        {"instructions": [{}]},
+        {"sampled_blocks": "x"},
+        {"left_out": None},
+    ],
     ids=str,
 )
 def test_a_forged_record_is_malformed(forged: dict[str, object]) -> None:

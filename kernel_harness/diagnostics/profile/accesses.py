@@ -16,7 +16,7 @@ from kernel_harness.diagnostics.profile.work import parse as parse_work
 
 SECTOR_BYTES, WAVEFRONT_BYTES = 32, 128
 _LONGEST_TEXT = 300
-_TOTALS = ("left_out", "waited", "waitable", "touched_bytes", "unique_sectors", "block_sectors")
+_TOTALS = ("recorded_launches", "left_out", "waited", "waitable", "touched_bytes", "unique_sectors", "block_sectors")
 # Headers of the emulator whose accesses are not those of a GPU, which has instructions for a whole warp or other
 # algorithms there.
 _NOT_AS_ON_A_GPU = re.compile(r"wmma\.h|ptx\.h|cub_\w+\.h|thrust_\w+\.h")
@@ -97,9 +97,10 @@ class Access:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The recorded accesses and instructions of a launch, of all warps of `blocks` of its blocks.
+    """The recorded accesses and instructions of the launches of one kernel and size, of all warps of `blocks` blocks.
 
-    `launches` is how often the call launched this kernel with these sizes. Only the first such launch is recorded.
+    `launches` is how often the call launched this kernel with these sizes. The first `recorded_launches` of them were
+    recorded.
 
     `accesses` are in the order of the lines. `left_out` counts accesses of threads that were not recorded: those after
     the first 1024 of a thread at one instruction between two barriers. `elsewhere` counts requests that belong to no
@@ -108,14 +109,16 @@ class Recorded:
     Barriers divide the work of a block into parts. The slowest warp of a part is the one that executes the most basic
     blocks in it. `waitable` is the number of basic blocks if each warp executed as many as the slowest one, and
     `waited` is how many of these the warps did not execute. `touched_bytes` is the size of the device memory (whole
-    allocations) that the recorded blocks access. `unique_sectors` counts the different sectors of global memory in all
-    recorded requests. `block_sectors` counts the different sectors of each block, summed over the blocks. `launched_at`
-    is the line that launches the kernel, and its text, or None if that line is not found.
+    allocations) that the recorded blocks access, and `unique_sectors` counts the different sectors of global memory in
+    the recorded requests; both are counted for each recorded launch and added up. `block_sectors` counts the different
+    sectors of each block, summed over the blocks. `launched_at` is the line that launches the kernel, and its text, or
+    None if that line is not found.
     """
 
     launch: Launched
     launches: int
     blocks: int
+    recorded_launches: int
     left_out: int
     elsewhere: int
     accesses: tuple[Access, ...]
@@ -134,8 +137,8 @@ class Recorded:
 
     @property
     def complete(self) -> bool:
-        """Returns whether all accesses of the launch were recorded."""
-        return (self.blocks, self.left_out) == (self.launch.blocks, 0)
+        """Returns whether all accesses of the recorded launches were recorded."""
+        return (self.blocks, self.left_out) == (self.recorded_launches * self.launch.blocks, 0)
 
     @property
     def weight(self) -> float:
@@ -154,9 +157,9 @@ class Recorded:
 def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Recorded | None:
     """Returns the recorded accesses of the launch that `message`, a mapping from a worker, describes.
 
-    Returns None if the launch was not recorded, such as a second launch of the same kernel and size. `launches` is how
-    often the profiled call launched this kernel and size, and `file` is the candidate's file. Raises KeyError,
-    TypeError or ValueError if the message is malformed.
+    They include those of later recorded launches of the same kernel and size. Returns None for such a later launch, and
+    for a launch that was not recorded. `launches` is how often the profiled call launched this kernel and size, and
+    `file` is the candidate's file. Raises KeyError, TypeError or ValueError if the message is malformed.
     """
     blocks = number(message["sampled_blocks"])
     if not blocks:
@@ -176,6 +179,8 @@ def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Rec
         sums[key] = sums[key] + traffic if key in sums else traffic
     accesses = tuple(Access(*key, traffic) for key, traffic in sorted(sums.items()))
     totals = {name: number(message[name]) for name in _TOTALS}
+    if not totals["recorded_launches"]:
+        raise ValueError("blocks of no launch were recorded")
     work = parse_work(message["steps"], file)
     launch = Launched.parse(message)
     return Recorded(

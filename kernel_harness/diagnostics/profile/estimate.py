@@ -189,9 +189,10 @@ def _dram_bytes(
         sum(times for _, times in accesses) / max(len(accesses), 1) / recorded.weight,
     )
     of_block = SECTOR_BYTES * recorded.block_sectors / recorded.blocks * max(beyond, 1)
-    unique = (
-        SECTOR_BYTES * recorded.unique_sectors if recorded.complete else min(of_block * blocks, recorded.touched_bytes)
+    of_sectors, of_memory = (
+        count / recorded.recorded_launches for count in (SECTOR_BYTES * recorded.unique_sectors, recorded.touched_bytes)
     )
+    unique = of_sectors if recorded.complete else min(of_block * blocks, of_memory)
     passed = sum(SECTOR_BYTES * times * (each.traffic.sectors - each.traffic.l1_sectors) for each, times in accesses)
     of_wave = min(unique, of_block * blocks / max(placed.waves, 1))
     most = (

@@ -81,12 +81,14 @@ def _short(line: int | None, text: str) -> str:
 
 def _sampling(recorded: Recorded) -> str:
     launch = recorded.launch
+    several = recorded.recorded_launches
     text = f"{launch.kernel}, by line: "
     if recorded.complete:
-        text += "all accesses were recorded."
+        text += f"all accesses {f'of {several} launches ' if several > 1 else ''}were recorded."
     else:
         text += (
-            f"sampled, {recorded.blocks} of {launch.blocks} blocks were recorded. The numbers are those of the sample."
+            f"sampled, {recorded.blocks} of {several * launch.blocks} blocks were recorded. The numbers are those of "
+            "the sample."
         )
     if recorded.left_out:
         text += f" {recorded.left_out} accesses of threads are left out: more than 1024 by a thread at one place."

@@ -30,7 +30,7 @@ namespace {
 
 // Recorded are all warps of some blocks of a launch: so many that they have at least kMostWarps warps, and no fewer than
 // kLeastBlocks. If no other blocks run, it is only kOnlyRun blocks. Of a profile, kMostLaunches different launches are
-// recorded.
+// recorded. Equal ones are recorded, too, as long as fewer than kMostWarps warps of them are.
 constexpr std::uint64_t kMostWarps = 512, kLeastBlocks = 8, kOnlyRun = 3;
 constexpr std::uint64_t kMostLaunches = 32;
 // The instructions of one launch that are reported: those that move the most bytes.
@@ -49,7 +49,7 @@ struct Counts {
   Count barriers{0}, warp_operations{0}, global_read{0}, global_written{0}, shared_read{0}, shared_written{0};
   Records records;
   Instructions instructions;
-  std::uint64_t sampled_blocks = 0, left_out = 0, ran_blocks = 0;
+  std::uint64_t recorded_launches = 0, sampled_blocks = 0, left_out = 0, ran_blocks = 0;
   std::uint64_t waited = 0, waitable = 0, touched_bytes = 0, sectors = 0, block_sectors = 0;
   std::vector<std::uint64_t> only;  // the numbers of the blocks that run, if only a sample runs
   std::map<const void*, Executed> steps;
@@ -66,16 +66,21 @@ std::uint64_t volume(const dim3& v) { return static_cast<std::uint64_t>(v.x) * v
 bool same(const dim3& a, const dim3& b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
 bool same(const uint3& a, const uint3& b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
 
-// Returns whether the accesses of the newest launch are recorded: it is unlike each launch that has been recorded.
-bool wants_records() {
+std::uint64_t warps_of(const dim3& block) { return (volume(block) + kWarpSize - 1) / kWarpSize; }
+
+// Returns the first launch of the kernel and sizes of the newest one, to which the counts of equal launches are added.
+Counts& first_equal() {
   const Counts& now = counted.back();
-  std::uint64_t recorded = 0;
-  for (const Counts& each : counted) {
-    if (!each.sampled_blocks) continue;
-    if (each.kernel == now.kernel && same(each.grid, now.grid) && same(each.block, now.block) && each.dynamic_bytes == now.dynamic_bytes) return false;
-    ++recorded;
-  }
-  return recorded < kMostLaunches;
+  return *std::find_if(counted.begin(), counted.end(), [&](const Counts& each) {
+    return each.kernel == now.kernel && same(each.grid, now.grid) && same(each.block, now.block) && each.dynamic_bytes == now.dynamic_bytes;
+  });
+}
+
+// Returns whether the accesses of the newest launch are recorded.
+bool wants_records() {
+  const Counts& first = first_equal();
+  if (&first != &counted.back()) return !only_sample && first.sampled_blocks && first.sampled_blocks * warps_of(first.block) < kMostWarps;
+  return static_cast<std::uint64_t>(std::count_if(counted.begin(), counted.end(), [](const Counts& each) { return each.sampled_blocks; })) < kMostLaunches;
 }
 
 // Returns the record of the running block, or null if it is not recorded.
@@ -99,11 +104,14 @@ unsigned running_thread() { return threadIdx.x + blockDim.x * (threadIdx.y + blo
 
 // Ends the recording of the newest launch, whose blocks have all ended.
 void settle() {
-  if (counted.empty()) return;
-  Counts& last = counted.back();
+  if (counted.empty() || counted.back().records.empty()) return;
+  const Records records = std::move(counted.back().records);
+  Counts& last = first_equal();
+  ++last.recorded_launches;
+  last.sampled_blocks += records.size();
   Sectors sectors;
   std::map<const void*, std::size_t> allocations;
-  for (const auto& block : last.records) {
+  for (const auto& block : records) {
     block->settle();
     last.left_out += block->left_out;
     last.waited += block->waited;
@@ -117,7 +125,6 @@ void settle() {
     }
     for (const auto& [instruction, traffic] : block->sums) last.instructions[instruction].add(traffic);
   }
-  last.records.clear();
   last.sectors += sectors.size();
   for (const auto& [start, bytes] : allocations) last.touched_bytes += bytes;
 }
@@ -207,13 +214,12 @@ void launched(const Launch& launch) {
   now.ran_blocks = only_sample ? 0 : volume(launch.grid);
   if (!wants_records()) return;
   const bool alone = only_sample && !launch.cooperative;  // the blocks of a cooperative launch wait for each other
-  const std::uint64_t threads = volume(launch.block), warps = (threads + kWarpSize - 1) / kWarpSize;
-  const std::uint64_t most = alone ? kOnlyRun : std::max(kLeastBlocks, kMostWarps / std::max<std::uint64_t>(warps, 1));
+  const std::uint64_t threads = volume(launch.block);
+  const std::uint64_t most = alone ? kOnlyRun : std::max(kLeastBlocks, kMostWarps / std::max<std::uint64_t>(warps_of(launch.block), 1));
   const std::vector<std::uint64_t> blocks = spread(volume(launch.grid), most);
   for (const std::uint64_t number : blocks) now.records.push_back(std::make_unique<BlockRecord>(number, threads, l1_of_block(threads)));
   now.only = alone ? blocks : spread(volume(launch.grid), volume(launch.grid));
   now.ran_blocks = now.only.size();
-  now.sampled_blocks = now.records.size();
 }
 
 void met_at_barrier() {
@@ -290,6 +296,7 @@ extern "C" const char* emulator_profile_end() {
     put(text, "global_written", each.global_written);
     put(text, "shared_read", each.shared_read);
     put(text, "shared_written", each.shared_written);
+    put(text, "recorded_launches", each.recorded_launches);
     put(text, "sampled_blocks", each.sampled_blocks);
     put(text, "left_out", each.left_out);
     put(text, "ran_blocks", each.ran_blocks);
