@@ -21,6 +21,7 @@ _BUILDERS = [
             "extension",
             "flags",
             "launches",
+            "narrow_accesses",
             "ptx",
             "ptx_instructions",
             "rewrite",

@@ -12,7 +12,7 @@ from kernel_harness.compile import bindings, host_compiler, light_headers
 from kernel_harness.compile.compiler_log import errors
 from kernel_harness.compile.errors import BuildFailed, CompilerFailed, FullHeadersMissing
 from kernel_harness.compile.sources import Sources, named, options
-from kernel_harness.emulator import flags, shared_parts
+from kernel_harness.emulator import flags, narrow_accesses, shared_parts
 from kernel_harness.emulator.flags import Instrumentation
 from kernel_harness.emulator.launches import MalformedLaunch
 from kernel_harness.emulator.rewrite import rewrite
@@ -101,18 +101,19 @@ def compile_unit(unit: Unit, sources: Sources, folder: Path, instrumentation: In
     """Compiles one translation unit of a candidate to the object file `<name of the unit>.o` in `folder`.
 
     `sources` gives the include paths. For the sanitizer, unused bytes are put behind each `__shared__` variable, so
-    that an access behind its end does not reach the next variable. Raises BuildFailed, or NoCompiler if this machine
-    lacks a tool for the build.
+    that an access behind its end does not reach the next variable. For a profile, accesses of 16 bytes to objects with
+    an alignment of 8 are marked. Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.
     """
     (folder / f"{unit.name}.cpp").write_text(unit.text, encoding="utf-8")
     reporting = instrumentation is not Instrumentation.NONE
     words = [*_words(unit, sources, reporting=reporting), "-MD", "-MF", f"{unit.name}.d"]
-    if instrumentation is not Instrumentation.SANITIZED:
+    if instrumentation is Instrumentation.NONE:
         host_compiler.run([*words, "-c", f"{unit.name}.cpp", "-o", f"{unit.name}.o"], folder)
         return
+    edited = _with_guards if instrumentation is Instrumentation.SANITIZED else narrow_accesses.mark
     assembly = folder / f"{unit.name}.s"
     host_compiler.run([*words, "-S", f"{unit.name}.cpp", "-o", assembly], folder)
-    assembly.write_text(_with_guards(assembly.read_text(encoding="utf-8")), encoding="utf-8")
+    assembly.write_text(edited(assembly.read_text(encoding="utf-8")), encoding="utf-8")
     host_compiler.run(["-c", assembly, "-o", f"{unit.name}.o"], folder)
     assembly.unlink()
 

@@ -198,6 +198,9 @@ __global__ void half_a_warp(float* y) {
 struct Four { float a, b, c, d; };  // may begin at any float
 __global__ void structures(const Four* x, Four* y) { y[threadIdx.x] = x[threadIdx.x]; }
 
+struct Two { double a, b; };  // may begin at any double
+__global__ void halves(const Two* x, Two* y) { y[threadIdx.x] = x[threadIdx.x]; }
+
 __global__ void repeated(const float* x, float* y, int stride) { y[threadIdx.x] = x[threadIdx.x * stride]; }
 
 __global__ void known(const __half2* x, float* y) {
@@ -245,6 +248,7 @@ torch::Tensor run(torch::Tensor input, int64_t blocks, int64_t threads) {
     by_chance<<<1, 32>>>(y);
     half_a_warp<<<1, 16>>>(y);
     structures<<<1, 32>>>(reinterpret_cast<const Four*>(x), reinterpret_cast<Four*>(y));
+    halves<<<1, 32>>>(reinterpret_cast<const Two*>(x), reinterpret_cast<Two*>(y));
     for (int stride = 1; stride < 9; stride *= 2) repeated<<<1, 32>>>(x, y, stride);
     known<<<1, 32>>>(reinterpret_cast<const __half2*>(x), y);
     converted<<<1, 32>>>(reinterpret_cast<const c10::Half*>(x), reinterpret_cast<c10::Half*>(y));
@@ -277,7 +281,7 @@ def planted(fork_server: ForkServer) -> dict[str, Recorded]:
     """The recorded launches of PLANTED by kernel."""
     candidate = Candidate("planted", Path("planted.py"), PLANTED)
     found = profile.counted(lookup.problem(str(PROBLEM), ROOT), candidate, fork_server, lambda text: None)[2]
-    assert len(found) == len({each.launch.kernel for each in found}) == 25
+    assert len(found) == len({each.launch.kernel for each in found}) == 26
     return {each.launch.kernel: each for each in found}
 
 
@@ -551,6 +555,8 @@ def test_a_structure_is_accessed_in_parts_of_its_alignment(planted: dict[str, Re
     for kind in (Kind.LOAD, Kind.STORE):
         whole = [each.traffic for each in planted["structures"].accesses if each.kind is kind]
         assert [(each.requests, each.asked_bytes) for each in whole] == [(4, 32 * 16)]
+        whole = [each.traffic for each in planted["halves"].accesses if each.kind is kind]
+        assert [(each.requests, each.asked_bytes) for each in whole] == [(2, 32 * 16)]
 
 
 @pytest.mark.slow

@@ -234,7 +234,7 @@ void met_in_warp(unsigned first, std::uint32_t lanes) {
 
 // Counts one access. An access to a kernel's local variable is in neither device nor shared memory and is not counted.
 // A compare-and-swap counts as a write only, because the atomic load before it counts as the read.
-void touched(const void* address, std::size_t bytes, Access access, const void* site, bool parts) {
+void touched(const void* address, std::size_t bytes, Access access, const void* site, std::uint32_t widest) {
   if (counted.empty() || !in_kernel()) return;
   const bool shared = is_shared(address);
   const Allocation held = shared ? Allocation{} : allocation_of(address);
@@ -246,7 +246,7 @@ void touched(const void* address, std::size_t bytes, Access access, const void* 
   BlockRecord* record = running_record();
   if (!record) return;
   if (!shared) record->touch(held);
-  record->record(running_thread(), reinterpret_cast<std::uintptr_t>(address), bytes, shared ? Space::kShared : Space::kGlobal, access, site, parts);
+  record->record(running_thread(), reinterpret_cast<std::uintptr_t>(address), bytes, shared ? Space::kShared : Space::kGlobal, access, site, widest);
 }
 
 void stepped(const void* site) {

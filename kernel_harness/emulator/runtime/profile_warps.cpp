@@ -8,7 +8,6 @@
 namespace emulator::profile {
 namespace {
 
-constexpr std::uint32_t kWidest = 16;     // the most bytes that one instruction reads or writes for a thread
 constexpr std::uint32_t kMost = 1024;     // events of a thread at one place between two barriers
 constexpr std::uint32_t kStep = 0;        // the bytes of an event that begins a basic block
 constexpr std::uint32_t kNothing = ~0u;   // the bytes of an access that turned out to be a part of another
@@ -82,7 +81,7 @@ void BlockRecord::note(Lane& lane, const Read& load) {
 
 // The emulator makes an atomic operation such as atomicAdd of an atomic load and a compare-and-swap that it may repeat. A
 // GPU makes one update.
-void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site, bool parts) {
+void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site, std::uint32_t widest) {
   Warp& warp = warps_[thread / kWarpSize];
   const unsigned number = thread % kWarpSize;
   Lane& lane = warp.lanes[number];
@@ -104,8 +103,7 @@ void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t by
   const bool again = access == Access::kStore && space == Space::kShared && before.address == address;
   if (!only_reads(access) && !again) lane.see_write(address);
   // A GPU splits an access to a larger object into instructions of equal size.
-  auto piece = static_cast<std::uint32_t>(std::min<std::size_t>(bytes & -bytes, kWidest));
-  if (parts && piece == bytes) piece = std::min(piece, 8u) / 2;  // its alignment is no larger
+  const auto piece = static_cast<std::uint32_t>(std::min<std::size_t>(bytes & -bytes, widest));
   const std::uint64_t order = order_of(lane, site);
   for (std::size_t at = 0; at < bytes; at += piece) {
     lane.recorded = warp.accessed[index][number]++ < kMost;

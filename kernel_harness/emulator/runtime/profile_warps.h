@@ -35,8 +35,8 @@ class BlockRecord {
   // The block has `threads` threads and `l1_bytes` of the L1 cache.
   BlockRecord(std::uint64_t number, std::uint64_t threads, std::size_t l1_bytes) : number(number), threads_(threads), warps_((threads + kWarpSize - 1) / kWarpSize), l1_(l1_bytes) {}
 
-  // Records an access of a thread, whose number in the block is `thread`. `parts` is explained in emulator/profile.h.
-  void record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site, bool parts);
+  // Records an access of a thread, whose number in the block is `thread`. `widest` is explained in emulator/profile.h.
+  void record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site, std::uint32_t widest);
   // Records that a thread begins a basic block.
   void step(unsigned thread, const void* site);
   // Records that a thread calls a function (1) or returns from one (-1).

@@ -7,10 +7,10 @@
 #include <map>
 #include <utility>
 
+#include "emulator/profile.h"
+
 namespace emulator::profile {
 namespace {
-
-constexpr std::uint32_t kWidest = 16;
 
 // Returns the first lane that takes part.
 unsigned first_lane(const Request& request) { return static_cast<unsigned>(std::countr_zero(request.lanes)); }

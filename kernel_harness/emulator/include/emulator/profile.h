@@ -17,9 +17,10 @@ std::uint64_t blocks_to_run(std::uint64_t blocks);         // how many of the ne
 std::uint64_t nth_block(std::uint64_t n);                  // the number of the n-th block that runs
 void met_at_barrier();                                     // all threads of the running block met at a barrier
 void met_in_warp(unsigned first, std::uint32_t lanes);     // lanes of the warp whose first thread is `first` met in a warp operation
-// The running thread accesses memory. `site` is the return address of the call that reports the access. An access in
-// `parts` is to an object whose size is no power of two up to 16, or whose alignment is smaller than its size and 8.
-void touched(const void* address, std::size_t bytes, Access access, const void* site, bool parts = false);
+constexpr std::uint32_t kWidest = 16;  // the most bytes that one instruction of a GPU reads or writes for a thread
+// The running thread accesses memory. `site` is the return address of the call that reports the access. Its instructions
+// access at most `widest` bytes each.
+void touched(const void* address, std::size_t bytes, Access access, const void* site, std::uint32_t widest = kWidest);
 // The running thread begins a basic block. `site` is the return address of the call that reports it.
 void stepped(const void* site);
 // The running thread has called a function, or is about to return from one.
