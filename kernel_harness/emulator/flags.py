@@ -51,6 +51,7 @@ REPORTING = (
 COUNTED = (
     "-fno-tree-sra", "-fsanitize-coverage=trace-pc", "-fno-reorder-blocks", "-fexpensive-optimizations",
     "--param", "avoid-fma-max-bits=0", "--param", "tsan-instrument-func-entry-exit=1",
+    "-include", str(EMULATOR_HEADERS / "loops.h"),
 )  # fmt: skip
 # The function that counted code calls before each access is compiled into the candidate's library, and must not call
 # itself.

@@ -27,6 +27,7 @@ _BUILDERS = [
             "rewrite",
             "tokens",
             "units",
+            "unrolled_loops",
             "unsupported",
         )
     ),

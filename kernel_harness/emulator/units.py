@@ -12,7 +12,7 @@ from kernel_harness.compile import bindings, host_compiler, light_headers
 from kernel_harness.compile.compiler_log import errors
 from kernel_harness.compile.errors import BuildFailed, CompilerFailed, FullHeadersMissing
 from kernel_harness.compile.sources import Sources, named, options
-from kernel_harness.emulator import flags, narrow_accesses, shared_parts
+from kernel_harness.emulator import flags, narrow_accesses, shared_parts, unrolled_loops
 from kernel_harness.emulator.flags import Instrumentation
 from kernel_harness.emulator.launches import MalformedLaunch
 from kernel_harness.emulator.rewrite import rewrite
@@ -86,7 +86,7 @@ def translation_units(sources: Sources, headers: Headers, instrumentation: Instr
     Raises BuildFailed if a kernel launch cannot be parsed or the precompiled header cannot be built (FullHeadersMissing
     if this process cannot store it), and NoCompiler if this machine lacks a tool for the build.
     """
-    units = _source_units(sources, headers, reporting=instrumentation is not Instrumentation.NONE)
+    units = _source_units(sources, headers, instrumentation)
     if _CASTS_POINTERS.search(code_only(sources.cuda)):
         units = [replace(unit, flags=[*unit.flags, *flags.CHECKS_ALIGNMENT]) for unit in units]
     if instrumentation is not Instrumentation.COUNTED:
@@ -151,7 +151,7 @@ def _words(unit: Unit, sources: Sources, *, reporting: bool) -> list[str | Path]
     return [*general, *flags.for_candidates(reporting=reporting), *unit.flags, *paths]
 
 
-def _source_units(sources: Sources, headers: Headers, *, reporting: bool) -> list[Unit]:
+def _source_units(sources: Sources, headers: Headers, instrumentation: Instrumentation) -> list[Unit]:
     """Returns the one or two translation units of a candidate.
 
     Without CUDA code there is one unit, with the C++ source. If the C++ source only declares functions, and the flags
@@ -159,14 +159,16 @@ def _source_units(sources: Sources, headers: Headers, *, reporting: bool) -> lis
     the code that exports its functions to Python come first, so that they do not see the CUDA source. Otherwise each
     source has a unit, and the CUDA source is compiled without torch's headers if it includes none of them.
     """
-    start = _first_includes(headers, reporting)
+    start = _first_includes(headers, instrumentation is not Instrumentation.NONE)
     bound = headers is Headers.LIGHT and bindings.serve(code_only(sources.cpp) + code_only(sources.cuda))
     module = bindings.definition(sources) if bound else sources.bindings
     # A #define instead of a flag: torch's headers test the name, so with the flag g++ would reject the precompiled
     # header, which is built without it.
     name = f"#define TORCH_EXTENSION_NAME {sources.name}\n"
     cpp = f"{name}{named(sources.cpp, sources.cpp_file)}\n{bindings.PLACE}\n{module}\n"
-    cuda = named(rewritten(sources), sources.cuda_file)
+    text = rewritten(sources)
+    counted = instrumentation is Instrumentation.COUNTED
+    cuda = named(unrolled_loops.mark(text) if counted else text, sources.cuda_file)
     cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O") and not _CPP17.fullmatch(flag)]
     cuda_options = [option for option in options(sources.cuda_cflags) if _SHARED_FLAG.match(option[0])]
     cuda_flags = [word for option in cuda_options if not _CPP17.fullmatch(option[0]) for word in option]

@@ -201,6 +201,18 @@ __global__ void structures(const Four* x, Four* y) { y[threadIdx.x] = x[threadId
 struct Two { double a, b; };  // may begin at any double
 __global__ void halves(const Two* x, Two* y) { y[threadIdx.x] = x[threadIdx.x]; }
 
+// Lane l has 36 - l steps, or 8 or 7. The last loop is not unrolled by nvcc.
+__global__ void lengths(const float* x, float* y, int n, int m) {
+    float sum = 0.f;
+    int positive = 0;
+    const int lane = threadIdx.x;
+    for (int i = lane; i < n; ++i) sum += x[i] * x[lane + 1024];
+    for (int i = lane; i < n; ++i) positive += x[i + 2048] > 0;
+    for (int i = lane; i < m; i += 32) sum += x[i + 4096];
+    for (int i = lane; i < m; i += blockDim.x) sum += x[i + 8192];
+    y[lane] = sum + positive;
+}
+
 __global__ void repeated(const float* x, float* y, int stride) { y[threadIdx.x] = x[threadIdx.x * stride]; }
 
 __global__ void known(const __half2* x, float* y) {
@@ -249,6 +261,7 @@ torch::Tensor run(torch::Tensor input, int64_t blocks, int64_t threads) {
     half_a_warp<<<1, 16>>>(y);
     structures<<<1, 32>>>(reinterpret_cast<const Four*>(x), reinterpret_cast<Four*>(y));
     halves<<<1, 32>>>(reinterpret_cast<const Two*>(x), reinterpret_cast<Two*>(y));
+    lengths<<<1, 32>>>(x, y, 36, 7 * 32 + 16);
     for (int stride = 1; stride < 9; stride *= 2) repeated<<<1, 32>>>(x, y, stride);
     known<<<1, 32>>>(reinterpret_cast<const __half2*>(x), y);
     converted<<<1, 32>>>(reinterpret_cast<const c10::Half*>(x), reinterpret_cast<c10::Half*>(y));
@@ -281,7 +294,7 @@ def planted(fork_server: ForkServer) -> dict[str, Recorded]:
     """The recorded launches of PLANTED by kernel."""
     candidate = Candidate("planted", Path("planted.py"), PLANTED)
     found = profile.counted(lookup.problem(str(PROBLEM), ROOT), candidate, fork_server, lambda text: None)[2]
-    assert len(found) == len({each.launch.kernel for each in found}) == 26
+    assert len(found) == len({each.launch.kernel for each in found}) == 27
     return {each.launch.kernel: each for each in found}
 
 
@@ -622,6 +635,33 @@ def test_a_large_launch_is_sampled_and_says_so(planted: dict[str, Recorded]) -> 
 
 
 @pytest.mark.slow
+def test_threads_with_fewer_steps_of_an_unrolled_loop_take_the_remaining_ones_alone(
+    planted: dict[str, Recorded],
+) -> None:
+    """Four steps are done at a time, and up to three in another loop, which comes first except if it counts integers.
+
+    Lanes 16 to 31 have 3 + 4 steps and the others 4 + 4: 3 + 8 requests. In the loops up to 36, lane 0 has nine times
+    four steps, and lane 1 has three that remain.
+    """
+    lengths = planted["lengths"]
+    assert sums(lengths, "x[i + 4096]", Kind.LOAD).requests == 3 + 8
+    assert sums(lengths, "x[i + 8192]", Kind.LOAD).requests == 8
+    for text, remaining_last in (("x[i]", False), ("x[i + 2048]", True)):
+        requests: dict[tuple[bool, int], set[int]] = {}
+        for lane in range(32):
+            steps, remaining = 36 - lane, (36 - lane) % 4
+            alone, by_four = range(remaining), range(remaining, steps)
+            if remaining_last:
+                alone, by_four = range(steps - remaining, steps), range(steps - remaining)
+            for which in (alone, by_four):
+                for at, step in enumerate(which):
+                    requests.setdefault((which is alone, at), set()).add((lane + step) // 8)
+        counted = sums(lengths, text, Kind.LOAD)
+        assert (counted.requests, counted.sectors) == (3 + 36, sum(map(len, requests.values())))
+    assert sums(lengths, "x[lane + 1024]", Kind.LOAD).requests == 1  # loaded before the loop
+
+
+@pytest.mark.slow
 def test_small_equal_launches_are_all_recorded(planted: dict[str, Recorded]) -> None:
     """They read every, every second, fourth and eighth float."""
     repeated = planted["repeated"]
@@ -635,7 +675,7 @@ def test_small_equal_launches_are_all_recorded(planted: dict[str, Recorded]) -> 
 @pytest.mark.slow
 def test_the_command_prints_the_lines_and_the_causes(harness: Harness, tmp_path: Path) -> None:
     path = tmp_path / "planted.py"
-    path.write_text(PLANTED.replace("ops.run(x, 100, 1024)", "ops.run(x, 1, 32)"))
+    path.write_text(re.sub(r"lengths<<<.*", "", PLANTED).replace("ops.run(x, 100, 1024)", "ops.run(x, 1, 32)"))
     finished = harness.run("profile", PROBLEM, path, "--device", "cpu")
 
     assert finished.code == 0, finished.stderr

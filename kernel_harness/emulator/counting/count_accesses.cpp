@@ -55,6 +55,20 @@ extern "C" void emulator_write16_by_8(const void* p) {
   if (emulator::profile::on) emulator::profile::touched(p, 16, emulator::profile::Access::kStore, __builtin_return_address(0), 8);
 }
 
+// Loops that nvcc unrolls by four: see emulator/loops.h.
+extern "C" int emulator_begins_loop(bool remainder_last) {
+  if (emulator::profile::on) emulator::profile::begins_loop(__builtin_return_address(0), remainder_last);
+  return 0;
+}
+extern "C" bool emulator_begins_step(int, unsigned long) noexcept {
+  if (emulator::profile::on) emulator::profile::begins_step();
+  return true;
+}
+extern "C" int emulator_ends_loop() {
+  if (emulator::profile::on) emulator::profile::ends_loop();
+  return -1;
+}
+
 // Code compiled with -fsanitize-coverage=trace-pc calls this function at the start of each basic block.
 extern "C" void __sanitizer_cov_trace_pc() {
   if (emulator::profile::on) emulator::profile::stepped(__builtin_return_address(0));

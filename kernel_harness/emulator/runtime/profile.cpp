@@ -254,6 +254,21 @@ void stepped(const void* site) {
   if (BlockRecord* record = running_record()) record->step(running_thread(), site);
 }
 
+void begins_loop(const void* site, bool remainder_last) {
+  if (counted.empty() || !in_kernel()) return;
+  if (BlockRecord* record = running_record()) record->begin_loop(running_thread(), site, remainder_last);
+}
+
+void begins_step() {
+  if (counted.empty() || !in_kernel()) return;
+  if (BlockRecord* record = running_record()) record->begin_step(running_thread());
+}
+
+void ends_loop() {
+  if (counted.empty() || !in_kernel()) return;
+  if (BlockRecord* record = running_record()) record->end_loop(running_thread());
+}
+
 void called() {
   if (counted.empty() || !in_kernel()) return;
   if (BlockRecord* record = running_record()) record->change_depth(running_thread(), 1);

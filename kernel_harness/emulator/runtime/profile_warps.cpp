@@ -12,7 +12,8 @@ constexpr std::uint32_t kMost = 1024;     // events of a thread at one place bet
 constexpr std::uint32_t kStep = 0;        // the bytes of an event that begins a basic block
 constexpr std::uint32_t kNothing = ~0u;   // the bytes of an access that turned out to be a part of another
 constexpr std::uint64_t kMeeting = std::numeric_limits<std::uint64_t>::max();  // the order of a meeting: behind all else
-constexpr unsigned kSiteBits = 40;
+constexpr unsigned kSiteBits = 40, kOrderBits = 57;
+constexpr std::size_t kUnrolled = 4;  // the steps of a loop that nvcc does at a time
 constexpr unsigned kUnknown = ~0u, kNone = ~0u - 1;  // no instructions
 
 bool only_reads(Access access) { return access == Access::kLoad || access == Access::kVolatileLoad || access == Access::kAtomicLoad; }
@@ -28,7 +29,7 @@ Kind kind_of(Access access) {
 // Instructions of a called function come before those of its caller, because a GPU returns from the call before it goes
 // on.
 std::uint64_t BlockRecord::order_of(const Lane& lane, const void* site) {
-  constexpr int deepest = 1 << 20;
+  constexpr int deepest = 1 << 16;
   const auto height = static_cast<std::uint64_t>(std::clamp(deepest - lane.depth, 0, deepest));
   return height << kSiteBits | (reinterpret_cast<std::uintptr_t>(site) & ((std::uint64_t{1} << kSiteBits) - 1));
 }
@@ -41,6 +42,7 @@ unsigned BlockRecord::instruction_of(const Instruction& instruction) {
     instructions_.push_back(instruction);
     alone_.push_back(false);
     copy_of_.push_back(kUnknown);
+    invariance_.push_back(Invariance::kUnknown);
     for (Warp& warp : warps_) {
       warp.accessed.emplace_back();
       warp.last.emplace_back();
@@ -97,17 +99,22 @@ void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t by
   if (access == Access::kAtomicCompare && lane.reread) ++sums[instructions_[index]].after_read;
   alone_[index] = access != Access::kLoad && access != Access::kStore;
   const Last before = std::exchange(warp.last[index][number], {address, lane.writes});
-  if (access == Access::kLoad && repeats(lane, before, address)) return;
+  const bool again = access == Access::kLoad && repeats(lane, before, address);
+  if (access == Access::kLoad && lane.loop && lane.steps.size() > 1 && invariance_[index] != Invariance::kVaries) {
+    const bool same = before.address == address && before.writes == lane.writes;
+    invariance_[index] = same ? Invariance::kInvariant : Invariance::kVaries;
+  }
+  if (again) return;
   if (access == Access::kLoad) note(lane, {address, bytes, index});
   // A store in a loop that is always to one place of shared memory leaves the other places as they are. nvcc knows that.
-  const bool again = access == Access::kStore && space == Space::kShared && before.address == address;
-  if (!only_reads(access) && !again) lane.see_write(address);
+  const bool one_place = access == Access::kStore && space == Space::kShared && before.address == address;
+  if (!only_reads(access) && !one_place) lane.see_write(address);
   // A GPU splits an access to a larger object into instructions of equal size.
   const auto piece = static_cast<std::uint32_t>(std::min<std::size_t>(bytes & -bytes, widest));
   const std::uint64_t order = order_of(lane, site);
   for (std::size_t at = 0; at < bytes; at += piece) {
     lane.recorded = warp.accessed[index][number]++ < kMost;
-    if (lane.recorded) lane.events.push_back({order, address + at, index, piece});
+    if (lane.recorded) lane.events.push_back({order, 0, address + at, index, piece});
     else ++left_out;
   }
   lane.last_address = address;
@@ -120,17 +127,60 @@ void BlockRecord::step(unsigned thread, const void* site) {
   Lane& lane = warp.lanes[number];
   const std::uint64_t order = order_of(lane, site);
   lane.read.clear();
-  if (warp.stepped[index][number]++ < kMost) lane.events.push_back({order, 0, index, kStep});
+  if (warp.stepped[index][number]++ < kMost) lane.events.push_back({order, 0, 0, index, kStep});
 }
 
-void BlockRecord::change_depth(unsigned thread, int change) { warps_[thread / kWarpSize].lanes[thread % kWarpSize].depth += change; }
+void BlockRecord::change_depth(unsigned thread, int change) { lane_of(thread).depth += change; }
+
+// A loop in another one takes its place: nvcc unrolls only the inner one.
+void BlockRecord::begin_loop(unsigned thread, const void* site, bool remainder_last) {
+  Lane& lane = lane_of(thread);
+  lane.loop = order_of(lane, site);
+  lane.remainder_last = remainder_last;
+  lane.loop_start = lane.events.size();
+  lane.steps.clear();
+}
+
+void BlockRecord::begin_step(unsigned thread) {
+  Lane& lane = lane_of(thread);
+  if (lane.loop) lane.steps.push_back(lane.events.size());
+}
+
+// Gives the events of the loop the order of nvcc's code: what comes before the first step, with the loads that read the
+// same in each step, then a loop around four copies of the body, and one copy for the steps that remain.
+void BlockRecord::end_loop(unsigned thread) {
+  Lane& lane = lane_of(thread);
+  std::vector<std::size_t>& steps = lane.steps;
+  if (!lane.loop) return;
+  const std::uint64_t loop = std::exchange(lane.loop, 0);
+  if (!steps.empty()) {
+    const auto at = [&](std::size_t i) { return lane.events.begin() + static_cast<std::ptrdiff_t>(i); };
+    const auto invariant = [&](const Event& each) { return each.bytes != kStep && each.bytes != kNothing && invariance_[each.index] == Invariance::kInvariant; };
+    steps.push_back(lane.events.size());
+    steps.front() = static_cast<std::size_t>(std::stable_partition(at(steps[0]), at(steps[1]), invariant) - lane.events.begin());
+    steps.pop_back();
+  }
+  const std::size_t remainder = steps.size() % kUnrolled, first = lane.remainder_last ? 0 : remainder;
+  std::uint64_t copy = 0;
+  std::size_t step = 0;
+  for (std::size_t i = lane.loop_start; i < lane.events.size(); ++i) {
+    for (; step < steps.size() && steps[step] <= i; ++step) {
+      const bool remains = lane.remainder_last ? step >= steps.size() - remainder : step < remainder;
+      copy = !remains ? 2 + (step - first) % kUnrolled : lane.remainder_last ? 2 + kUnrolled : 1;
+    }
+    Event& event = lane.events[i];
+    event.inner = copy << kOrderBits | event.order;
+    event.order = loop;
+  }
+}
 
 void BlockRecord::meet(unsigned first, std::uint32_t lanes) {
   const std::uint64_t in_warp = std::min<std::uint64_t>(threads_ - first, kWarpSize);
   if (static_cast<std::uint64_t>(std::popcount(lanes)) != in_warp) return;  // threads that meet without others are together at this place anyway
   for (Lane& lane : warps_[first / kWarpSize].lanes) {
-    lane.events.push_back({kMeeting, 0, 0, kNothing});
+    lane.events.push_back({kMeeting, 0, 0, 0, kNothing});
     lane.see_write();  // of other threads
+    lane.loop = 0;
   }
 }
 
@@ -142,12 +192,12 @@ void BlockRecord::touch(const Allocation& held) {
 // Runs the warp again up to its next request. Returns whether there is one.
 bool BlockRecord::run_to_request(Warp& warp, Request& request, unsigned& instruction) {
   for (;;) {
-    std::uint64_t first = kMeeting;
+    std::pair<std::uint64_t, std::uint64_t> first{kMeeting, 0};
     std::uint32_t lanes = 0;
     for (unsigned i = 0; i < kWarpSize; ++i) {
       const Lane& lane = warp.lanes[i];
       if (lane.next >= lane.events.size()) continue;
-      const std::uint64_t order = lane.events[lane.next].order;
+      const std::pair order(lane.events[lane.next].order, lane.events[lane.next].inner);
       if (order < first) lanes = 0;
       first = std::min(first, order);
       if (order == first) lanes |= 1u << i;
@@ -252,6 +302,7 @@ void BlockRecord::settle() {
       lane.next = 0;
       lane.last = Access::kLoad;
       lane.see_write();
+      lane.loop = 0;
     }
     most = std::max(most, warp.executed);
   }

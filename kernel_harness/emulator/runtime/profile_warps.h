@@ -39,6 +39,10 @@ class BlockRecord {
   void record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site, std::uint32_t widest);
   // Records that a thread begins a basic block.
   void step(unsigned thread, const void* site);
+  // Records that a thread begins a loop that nvcc unrolls by four, one of its steps, or has ended it.
+  void begin_loop(unsigned thread, const void* site, bool remainder_last);
+  void begin_step(unsigned thread);
+  void end_loop(unsigned thread);
   // Records that a thread calls a function (1) or returns from one (-1).
   void change_depth(unsigned thread, int change);
   // The threads in `lanes` of the warp whose first thread is `first` met in a warp operation.
@@ -62,6 +66,7 @@ class BlockRecord {
  private:
   struct Event {  // an access, the begin of a basic block or a meeting of the warp
     std::uint64_t order;
+    std::uint64_t inner;  // the order in a loop that nvcc unrolls, whose events have the order of its begin
     std::uintptr_t address;
     std::uint32_t index;  // of the instruction or basic block
     std::uint32_t bytes;
@@ -84,6 +89,10 @@ class BlockRecord {
     std::vector<Read> read;           // since then, in the basic block
     std::uintptr_t last_address = 0;  // of its last access
     Access last = Access::kLoad;
+    std::uint64_t loop = 0;           // the order of the loop in which it is, or 0
+    bool remainder_last = false;      // of that loop
+    std::size_t loop_start = 0;       // the event at which that loop begins
+    std::vector<std::size_t> steps;   // those at which its steps begin
     bool recorded = false;  // whether its last access is an event
     bool reread = false;    // whether its last atomic load was of the address that it had loaded just before
 
@@ -93,6 +102,7 @@ class BlockRecord {
       read.clear();
     }
   };
+  enum class Invariance : std::uint8_t { kUnknown, kInvariant, kVaries };  // whether a load reads the same in each step
   using ByLane = std::array<std::uint32_t, kWarpSize>;
   struct Warp {
     std::array<Lane, kWarpSize> lanes;
@@ -103,6 +113,7 @@ class BlockRecord {
   };
 
   static std::uint64_t order_of(const Lane& lane, const void* site);
+  Lane& lane_of(unsigned thread) { return warps_[thread / kWarpSize].lanes[thread % kWarpSize]; }
   unsigned instruction_of(const Instruction& instruction);
   unsigned step_of(const void* site);
   static bool repeats(const Lane& lane, const Last& before, std::uintptr_t address);
@@ -118,6 +129,7 @@ class BlockRecord {
   std::map<Instruction, unsigned> instruction_of_;
   std::vector<Instruction> instructions_;
   std::vector<bool> alone_;  // by instruction: volatile and atomic accesses are not merged
+  std::vector<Invariance> invariance_;  // by instruction: of loads in loops that nvcc unrolls
   std::vector<unsigned> copy_of_;  // by instruction: another one, whose loads it repeats
   std::map<const void*, unsigned> step_of_;
   std::vector<const void*> sites_;  // of the basic blocks

@@ -23,6 +23,11 @@ constexpr std::uint32_t kWidest = 16;  // the most bytes that one instruction of
 void touched(const void* address, std::size_t bytes, Access access, const void* site, std::uint32_t widest = kWidest);
 // The running thread begins a basic block. `site` is the return address of the call that reports it.
 void stepped(const void* site);
+// The running thread begins a loop that nvcc unrolls by four, one of its steps, or has ended it. `site` is the return
+// address of the call that reports it. nvcc puts the steps that remain before the others, or last.
+void begins_loop(const void* site, bool remainder_last);
+void begins_step();
+void ends_loop();
 // The running thread has called a function, or is about to return from one.
 void called();
 void returned();

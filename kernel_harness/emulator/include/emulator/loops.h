@@ -1,0 +1,19 @@
+// What the loops report that nvcc unrolls by four: see unrolled_loops.py. Counted code includes this header.
+#pragma once
+#include <type_traits>
+
+extern "C" int emulator_begins_loop(bool remainder_last);  // returns 0, which g++ does not know
+extern "C" int emulator_ends_loop();                         // returns -1
+// g++ may take it for a function of the loop and its counter, so that it optimises the loop as without this call.
+extern "C" bool emulator_begins_step(int loop, unsigned long counter) noexcept __attribute__((const));
+
+namespace emulator {
+template <class T>
+inline bool begins_step(int loop, T counter) {
+  if constexpr (std::is_scalar_v<T>) return emulator_begins_step(loop, (unsigned long)counter);
+  else return true;
+}
+}  // namespace emulator
+
+// A loop of one step around the loop. `remainder_last` says that nvcc puts the steps that remain behind the others.
+#define EMULATOR_UNROLLED(remainder_last) for (int emulator_loop = emulator_begins_loop(remainder_last); emulator_loop >= 0; emulator_loop = emulator_ends_loop())
