@@ -17,7 +17,7 @@ import torch
 CANARY_BYTES = 512
 MAX_LEAVES = 8192  # tensors for a worker: the state of a deep network has about 1,200
 MAX_OUTPUTS = 256  # tensors that a call returns
-MAX_RANK = 16
+MAX_RANK = 64  # dimensions; some functions of torch refuse tensors with more
 MAX_DEPTH = 64
 
 _DTYPES = {
@@ -96,7 +96,9 @@ class Leaf:
             shape, stride, offset = tuple(described["shape"]), tuple(described["stride"]), described["offset"]
         except (KeyError, TypeError):
             raise Unreadable("a tensor's dtype, shape, stride or offset is missing or unknown") from None
-        if len(shape) != len(stride) or len(shape) > MAX_RANK:
+        if len(shape) > MAX_RANK:
+            raise Unreadable(f"a tensor has {len(shape)} dimensions; at most {MAX_RANK} are possible")
+        if len(shape) != len(stride):
             raise Unreadable("a tensor's shape and strides contradict each other")
         if not all(type(n) is int and 0 <= n < 1 << 48 for n in (*shape, *stride, offset)):
             raise Unreadable("a tensor's shape, stride or offset is out of range")

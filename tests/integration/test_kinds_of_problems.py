@@ -28,6 +28,7 @@ KINDS = {
         "return [x[0] + x[1][0], (x[1][1].sum(), {'n': x[0].argmax(1)})], None",
         "(torch.rand(64, 8), [torch.rand(64, 8), torch.rand(3)])",
     ),
+    "seventeen dimensions": ("pass", "return (2 * x).reshape((2,) * 17)", "torch.rand(1 << 17)"),
     "a model that changes its input": ("pass", "return x.mul_(2) + 1", "torch.rand(64, 8)"),
     "an LSTM with states that it draws": (
         "self.cell = nn.LSTM(8, 4, batch_first=True)",

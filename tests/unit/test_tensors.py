@@ -352,6 +352,13 @@ def test_a_description_that_is_no_leaf_is_malformed(described):
             leaf.view(bytearray(SIZE))
 
 
+def test_a_leaf_has_as_many_dimensions_as_torch_supports_or_is_refused_with_their_number():
+    (leaf,) = read_leaves([leaf_of(shape=[1] * 62 + [2, 3], stride=[6] * 62 + [3, 1])], SIZE)
+    assert leaf.view(torch.zeros(SIZE, dtype=torch.uint8)).max(-1).values.shape == (*[1] * 62, 2)
+    with pytest.raises(Malformed, match="a tensor has 65 dimensions; at most 64 are possible"):
+        read_leaves([leaf_of(shape=[1] * 65, stride=[1] * 65)], SIZE)
+
+
 @pytest.mark.parametrize("described", [None, {}, "x", 3, [leaf_of()] * (MAX_LEAVES + 1)])
 def test_what_is_no_list_of_leaves_is_malformed(described):
     with pytest.raises(Malformed):
