@@ -113,7 +113,8 @@ class Problem:
         """
         if not shape:
             return self
-        return _execute(self.name, self.path, self.source, {**self.shape, **shape}, emulated=self.emulated)
+        there = _execute(self.name, self.path, self.source, {**self.shape, **shape}, emulated=self.emulated)
+        return replace(there, parameter_seed=self.parameter_seed)
 
     def on(self, *, emulated: bool) -> Problem:
         """Returns the problem for a device: at sizes for a CPU if the device is emulated, else unchanged.

@@ -579,6 +579,18 @@ def test_random_parameters_are_other_weights_and_are_not_one_number_everywhere(t
     assert torch.equal(after["lower"], again["lower"]) and not torch.equal(after["lower"], other["lower"])
 
 
+def test_random_parameters_stay_random_at_another_shape(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(
+        "import torch\nN = 4\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.layer = torch.nn.Linear(N, N)\ndef get_inputs():\n    return [torch.rand(N, N)]\n"
+    )
+    of = load("p", tmp_path / "p.py")
+
+    one, other = of.with_random_parameters(7).at({"N": 6}), of.at({"N": 6}).with_random_parameters(7)
+    assert one.parameter_seed == 7
+    assert torch.equal(one.state()["layer.weight"], other.state()["layer.weight"])
+
+
 def test_annotations_of_a_problem_file_are_values_unless_the_file_says_otherwise(tmp_path: Path) -> None:
     (tmp_path / "p.py").write_text(
         "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x: torch.Tensor):\n        return x\n"
