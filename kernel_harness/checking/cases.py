@@ -283,7 +283,7 @@ class Reference:
         A shape that was drawn at random may be invalid for the problem, and so may a variation of its inputs. The
         function uses inputs of another seed than the case's. It also returns False if the reference raises an exception
         or an output has no elements, and for a variation that changes no input. For sparse inputs it returns False
-        unless an earlier trial at this shape has shown that the reference sums up many numbers (`_MANY`). Raises
+        unless a trial at this shape has shown that the reference sums up many numbers (`_MANY`). Raises
         torch.OutOfMemoryError if the device has too little memory, EnvironmentLacking if the host has.
         """
         key = (case.shape, case.distribution)
@@ -298,8 +298,12 @@ class Reference:
 
     def _gives_finite_answer(self, case: Case) -> bool:
         problem, seed = self.at(case), _derived_seed(case.seed, "a trial")
-        if case.inputs_from == SPARSE and not self._sums_up.get(shape_text(problem.shape)):
-            return False
+        if case.inputs_from == SPARSE:
+            shape = shape_text(problem.shape)
+            if shape not in self._sums_up:
+                self._tried(problem, seed)
+            if not self._sums_up[shape]:
+                return False
         if case.inputs_from != OWN and not problem.states_stress:
             own, varied = (self._drawn(problem, seed, each).tensors for each in (OWN, case.inputs_from))
             if all(map(unchanged, own, varied)):

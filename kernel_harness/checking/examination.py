@@ -228,12 +228,12 @@ class Examination:
             if failed:
                 advice = _parameter_advice(self.candidate, case, problem, failed.status)
                 raise Fault(failed.status, "\n".join(filter(None, [f"{failed.case}: {failed.detail}", advice])))
+        self._case = None
         if not self._checks and not self._refused:
             raise Fault(
                 Status.UNSUPPORTED,
                 "No case could be checked: none suits both the reference and the candidate. Choose another --case.",
             )
-        self._case = None
 
     @phase("models")
     def _make(self, subject: Subject, problem: Problem) -> bool:

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from kernel_harness.api import Evaluator
+from kernel_harness.checking.cases import plan
 from kernel_harness.core.status import Status
+from kernel_harness.device import named
+from kernel_harness.problem.candidate import Candidate
+from kernel_harness.problem.problem import Problem, load
+from kernel_harness.results.record import Result
+from kernel_harness.session.run import SilentObserver
+from kernel_harness.session.session import Session
+from kernel_harness.session.settings import Settings
 
 pytestmark = pytest.mark.slow
 
@@ -116,6 +124,38 @@ def test_a_mean_of_very_many_numbers_leaves_none_out(numbers: str, tmp_path: Pat
 
     assert result.status is (Status.PASSED if numbers == "none" else Status.WRONG_VALUES), result.reason
     assert [case.rpartition(":")[2] for case in result.settings.cases].count("sparse") == 1
+
+
+def checked_alone(source: str, case: str, problem: Problem, folder: Path) -> Result:
+    """The result of a candidate that is checked only on the case `case`."""
+    file = folder / "kernel.py"
+    file.write_text(source.replace("Model", "ModelNew", 1))
+    with Session(problem, named("cpu"), Settings(seed=1, case=case), SilentObserver()) as session:
+        (result,) = session.judge_one(Candidate("kernel", file, file.read_text()))
+    return result
+
+
+def test_a_sparse_case_finds_a_number_left_out_if_it_is_checked_alone(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(MEAN.format(answer="((x - y) ** 2).mean()"))
+    problem = load("p", tmp_path / "p.py").on(emulated=True)
+    (sparse,) = [case.name for case in plan(problem, 1) if case.distribution == "sparse"]
+    wrong = MEAN.format(answer=f"(lambda d: {LEFT_OUT['the first']} / d.numel())(((x - y) ** 2).flatten())")
+    result = checked_alone(wrong, sparse, problem, tmp_path)
+
+    assert result.status is Status.WRONG_VALUES, result.reason
+
+
+def test_a_candidate_for_which_no_case_could_be_checked_failed_in_no_case(tmp_path: Path) -> None:
+    """The variations change no whole number."""
+    source = SOURCE.format(init="pass", more="", inputs="torch.arange(64).view(8, 8)", forward="return x * 2")
+    (tmp_path / "p.py").write_text(source)
+    problem = load("p", tmp_path / "p.py").on(emulated=True)
+    (small,) = [case.name for case in plan(problem, 1) if case.distribution == "small"]
+    result = checked_alone(source, small, problem, tmp_path)
+
+    assert result.status is Status.UNSUPPORTED
+    assert result.reason.endswith("Choose another --case.")
+    assert result.reproduce and "--case" not in result.reproduce
 
 
 STEPS = SOURCE.format(
