@@ -234,7 +234,7 @@ class Reference:
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept()
         self._float32, self._float64 = UnchangedModel(), UnchangedModel()
         self._not_in_slices: set[tuple[str, int | None]] = set()
-        self._call_changes_model: bool | None = None  # None before the first trial
+        self._call_may_change_model: bool | None = None  # None before the first trial
 
     def note_free_memory(self) -> None:
         """Stores how much memory of the GPU is free. Does nothing without a GPU. The device must have been prepared.
@@ -315,14 +315,14 @@ class Reference:
     def _tried(self, problem: Problem, seed: int, distribution: str = OWN) -> Sequence[torch.Tensor]:
         """Returns the outputs of the reference for newly drawn inputs, and stores facts about the call.
 
-        The facts are the size of the outputs in bytes, whether the call changed the model, whether the reference sums
-        up many numbers (`_MANY`), and whether the device is short of memory for this shape (`_AMPLE`).
+        The facts are the size of the outputs in bytes, whether the call may have changed the model, whether the
+        reference sums up many numbers (`_MANY`), and whether the device is short of memory for this shape (`_AMPLE`).
         """
         self.make_room()
         inputs = self._placed(self._drawn(problem, seed, distribution), self.device)
         input_bytes = sum(tensor.nbytes for tensor in tensors.flatten(inputs)[1])
         outputs = self._run(problem, inputs)[1]
-        self._call_changes_model = self._float32.was_changed
+        self._call_may_change_model = self._float32.was_changed is not False
         output_bytes = sum(output.nbytes for output in outputs)
         self._output_bytes[shape_text(problem.shape)] = output_bytes
         few = sum(output.numel() for output in outputs) <= _FEW and all(o.is_floating_point() for o in outputs)
@@ -431,9 +431,9 @@ class Reference:
         running statistics, but in training no call reads them.
         """
         problem, seed = self.problem, _derived_seed(0, "two calls")
-        if self._call_changes_model is None:
+        if self._call_may_change_model is None:
             self._tried(problem, seed)
-        if not self._call_changes_model:
+        if not self._call_may_change_model:
             return False
         model, packed = problem.model(self.device), self._drawn(problem, seed)
         first, second = (_run(problem, model, self._placed(packed, self.device))[1] for _ in range(2))

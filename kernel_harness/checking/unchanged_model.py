@@ -23,14 +23,14 @@ class UnchangedModel:
 
     A constructor draws each weight anew, which takes 0.5 s for 100 million weights, and a check needs several calls. A
     model of more than MOST_BYTES is not kept, nor one that holds a value that cannot be compared. `was_changed` says
-    whether the last call changed the model; it is False if that cannot be compared.
+    whether the last call changed the model; it is None if such a model cannot be compared with its earlier state.
     """
 
     def __init__(self) -> None:
         self._key: Hashable = None
         self._model: Any = None
         self._state: list[Any] | None = None
-        self.was_changed = False  # whether the last call has changed the model
+        self.was_changed: bool | None = None
 
     def call(self, key: Hashable, make: Callable[[], Any], call: Callable[[Any], T]) -> T:
         """Returns `call(model)`. The model is the kept one if it was made for an equal `key`, else a new `make()`."""
@@ -42,8 +42,8 @@ class UnchangedModel:
             model, state = self._model, self._state
             self.clear()  # the call may raise an exception
         result = call(model)
-        self.was_changed = state is not None and state != _state(model)
-        if state is not None and not self.was_changed:
+        self.was_changed = None if state is None else state != _state(model)
+        if self.was_changed is False:
             self._key, self._model, self._state = key, model, state
         return result
 
