@@ -58,7 +58,7 @@ class Channel:
     def send(self, message: dict[str, Any], descriptors: Sequence[int] = (), timeout_s: float | None = None) -> None:
         """Sends the JSON object `message`, and copies of the file descriptors in `descriptors` with it.
 
-        Raises Closed if the other end is closed, TimeoutError after `timeout_s` seconds (None: no limit), and
+        Raises Closed if one of the ends is closed, TimeoutError after `timeout_s` seconds (None: no limit), and
         ValueError if the message is longer than MAX_MESSAGE_BYTES or contains a number that is not finite. After a
         TimeoutError the channel is unusable, because a part of the message may have been sent.
         """
@@ -66,8 +66,8 @@ class Channel:
         if len(body) > MAX_MESSAGE_BYTES:
             raise ValueError(f"a message of {len(body)} bytes; the limit is {MAX_MESSAGE_BYTES}")
         data = _LENGTH.pack(len(body)) + body
-        self._socket.settimeout(timeout_s)
         try:
+            self._socket.settimeout(timeout_s)
             sent = socket.send_fds(self._socket, [data], list(descriptors)) if descriptors else 0
             self._socket.sendall(data[sent:])
         except TimeoutError:

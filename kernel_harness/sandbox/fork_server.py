@@ -155,11 +155,19 @@ class ForkServer:
         return self._ask(GetExitStatus(pid), ExitStatus).status
 
     def _ask(self, request: Message, expected: type[R], descriptors: Sequence[int] = (), timeout_s: float = 60) -> R:
+        """Sends `request` to the fork server and returns the reply, which is of the class `expected`.
+
+        Raises ForkServerGone if the fork server has ended or does not reply within `timeout_s` seconds. After any
+        exception, every later request raises ForkServerGone.
+        """
         with self._lock:
             try:
                 messages.send(self._channel, request, descriptors=descriptors)
                 received = messages.receive(self._channel, [expected], timeout_s=timeout_s)
-            except (channel.Closed, TimeoutError):
+            except BaseException as error:
+                self._channel.close()  # the next request would get the late reply to this one
+                if not isinstance(error, (channel.Closed, TimeoutError)):
+                    raise
                 raise ForkServerGone(
                     "The fork server, which starts all workers, does not reply or was ended from outside, perhaps by a "
                     "candidate. Results so far are kept. Run the candidates one by one with --kernel to find this one."

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from support.command import ROOT, stopped_by_the_machine
 from kernel_harness.core import process_tree
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.ipc.messages import Done, Ping
+from kernel_harness.ipc.messages import Done, Ping, PrepareDevice, SetWall
 from kernel_harness.isolation import Kind, best, bubblewrap, landlock, namespaces, privileges, system
 from kernel_harness.sandbox.faults import Fault
 from kernel_harness.sandbox.fork_server import ForkServer, ForkServerGone
@@ -719,6 +720,43 @@ def test_a_killed_fork_server_is_a_clear_error() -> None:
         os.kill(fork_server._process.pid, signal.SIGKILL)
         with pytest.raises(ForkServerGone, match="ended from outside"):
             fork_server.prepare("cpu")
+
+
+def test_a_late_reply_of_the_fork_server_is_not_taken_for_that_to_the_next_request() -> None:
+    with ForkServer() as fork_server:
+        fork_server.prepare("cpu")
+        with stopped(fork_server), pytest.raises(ForkServerGone):
+            fork_server._ask(PrepareDevice("cpu", {}), Done, timeout_s=0.1)
+        with pytest.raises(ForkServerGone):
+            fork_server._ask(SetWall(Kind.NONE, ()), Done)
+        with pytest.raises(ForkServerGone):
+            fork_server.spawn(Limits())
+
+
+def test_a_reply_that_an_interruption_left_unread_is_not_taken_for_that_to_the_next_request() -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with ForkServer() as fork_server:
+        fork_server.prepare("cpu")
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            with stopped(fork_server), pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.1)
+                fork_server._ask(PrepareDevice("cpu", {}), Done)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        with pytest.raises(ForkServerGone):
+            fork_server._ask(SetWall(Kind.NONE, ()), Done)
+
+
+@contextmanager
+def stopped(fork_server: ForkServer) -> Iterator[None]:
+    os.kill(fork_server._process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(fork_server._process.pid, signal.SIGCONT)
 
 
 # ------------------------------------------------------------------------------------------- network
