@@ -200,14 +200,14 @@ class Cuda:
         persisting become normal in any case, because persisting lines stay in the cache when it is filled with other
         data. Raises RuntimeError if a kernel has failed.
         """
-        before = device_memory.allocated_bytes(self.torch_device)
-        torch.cuda.reset_peak_memory_stats()
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         # This waits for all work of this process. During the hold, it would keep the device busy: the judge's copy of
         # the inputs then took 2 ms on an H200, the time after which a GPU switches to another process.
         self._release_persisting_l2()
         if cold:
             self._prepare_flush()
+        before = device_memory.allocated_bytes(self.torch_device)
+        torch.cuda.reset_peak_memory_stats()
         if hold is not None:
             hold.begin()
         if cold:

@@ -12,6 +12,7 @@ from support.product import PROBLEM_FILE, RIGHT
 
 import kernel_harness
 from kernel_harness.core.status import Status
+from kernel_harness.device.cuda import Cuda
 from kernel_harness.session.cohorts import COHORT
 
 pytestmark = [
@@ -167,3 +168,12 @@ def test_a_cache_that_was_asked_to_keep_the_inputs_is_cold_all_the_same():
 
     assert ms["kept"] > 0.97 * ms["plain"], ms
     assert ms["kept and not given back"] < 0.95 * ms["plain"], ms
+
+
+def test_the_first_cold_call_counts_no_memory_but_its_own():
+    """The buffer that empties the cache, twice as large as the cache, is allocated in that call."""
+    device = Cuda("cuda")
+    device.open()
+    _, clocked = device.timed(lambda: torch.empty(1 << 20, dtype=torch.uint8, device="cuda"), hold=None, cold=True)
+
+    assert 1 << 20 <= clocked.peak_bytes < 1 << 21
