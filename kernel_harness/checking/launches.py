@@ -8,6 +8,7 @@ could forge them. They therefore lead only to remarks.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from kernel_harness.checking.examination import CheckOutcome
 from kernel_harness.core.phases import phase
 from kernel_harness.ipc.messages import KernelTimes
 from kernel_harness.problem.candidate import Candidate
+from kernel_harness.problem.problem import OWN
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.subject import Subject
 
@@ -35,8 +37,7 @@ def count_launches(
     unchanged if the call fails or the profiler reports no kernel at all. At the end, the worker process is paused.
     """
     try:
-        timed = next(case for case in cases if case.timed_shape)
-        kernels = _kernels(subject, reference, timed)
+        kernels = _kernels(subject, reference, _timed(cases))
         if kernels.names:
             names = own(kernels.names, candidate.source, subject.libraries)
             outcome = replace(outcome, launches=len(names), own_share=share_of_time(kernels, set(names)))
@@ -53,15 +54,16 @@ def compare_without_kernels(
 ) -> CheckOutcome:
     """Returns the outcome with the share of the output that the candidate's kernels make, on the emulated device.
 
-    One call skips the kernels, and the next call, with the same inputs, runs them. The inputs are those of a case and
-    not of the latest timed calls: an old result that the candidate has kept in a buffer is therefore not the result of
-    these calls. The outcome is returned unchanged if it has no launches, if a call fails, or if the outputs have wrong
-    shapes. The device must be one that skips kernels. At the end, the worker process is paused.
+    One call skips the kernels, and the next call, with the same inputs, runs them. The inputs are new: an old result
+    that the candidate has kept in a buffer is therefore not the result of these calls. The outcome is returned
+    unchanged if it has no launches, if a call fails, or if the outputs have other shapes than the right answer of the
+    case with the problem's own inputs. The device must be one that skips kernels. At the end, the worker process is
+    paused.
     """
     if not outcome.launches:
         return outcome
     try:
-        packed = reference.inputs(next(case for case in cases if case.timed_shape))
+        packed = reference.drawn(secrets.randbits(48), OWN)
         subject.skip_kernels(True)
         try:
             # Code that polls memory until a kernel has written to it waits without end.
@@ -69,7 +71,7 @@ def compare_without_kernels(
         finally:
             subject.skip_kernels(False)
         full = subject.call(packed).outputs
-        _, right = reference.expectation(next(case for case in cases if case.timed_shape))
+        _, right = reference.expectation(_timed(cases))
         if [output.shape for output in full] == [expected.shape for expected in right.expected]:
             outcome = replace(outcome, own_share=share_of_output(without, full))
     except (Fault, Refused):
@@ -112,6 +114,11 @@ def _elements(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the bytes of a tensor, one row for each element. Not every dtype can be compared directly."""
     flat = tensor.reshape(-1).contiguous().view(torch.uint8)
     return flat.view(tensor.numel(), tensor.element_size())
+
+
+def _timed(cases: Sequence[Case]) -> Case:
+    """Returns the case whose inputs are like those of timed calls. Another distribution may be invalid."""
+    return next(case for case in cases if case.timed_shape and case.distribution == OWN)
 
 
 def _kernels(subject: Subject, reference: Reference, case: Case) -> KernelTimes:
