@@ -144,7 +144,7 @@ class Driver:
             if (task.problem.name, baseline.kernel) not in self._with_baselines:
                 self._with_baselines.add((task.problem.name, baseline.kernel))
                 details.append(baseline)
-        details.append(own)  # last, see plan
+        details.append(own)
         judged = entry.of_result(task, self._keys[task.id], own, verdict.seconds)
         self._finish(task, replace(judged, phases_s=verdict.phases_s))
 

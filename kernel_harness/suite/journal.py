@@ -19,12 +19,8 @@ from kernel_harness.core.atomic_file import replace_text
 from kernel_harness.core.errors import UserError
 from kernel_harness.results import codec, record
 from kernel_harness.results.journal import Journal, append_line, writing
-from kernel_harness.results.record import Result
 from kernel_harness.suite import entry
 from kernel_harness.suite.entry import Entry
-
-# The end of a file of results that must contain its last line. A line has at most some hundred kilobytes.
-_TAIL_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -111,17 +107,3 @@ class SuiteJournal:
                     one = entry.from_line(line)
                     found[one.id] = one
         return list(found.values())
-
-    def last_detail(self, problem: str, label: str) -> Result | None:
-        """Returns the last full result of a problem on the device with the label `label` if it is of a candidate.
-
-        Returns None if it is of a baseline, if the last line is cut short, or if there is no result. The driver stores
-        a candidate's full result before the candidate's entry. If it is killed in between, this result has no entry.
-        """
-        with suppress(FileNotFoundError, record.NotARecord), self.details(problem, label).path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read().decode(errors="replace").split("\n")
-            result = record.from_line(next((line for line in reversed(lines) if line.strip()), ""))
-            return None if result.is_baseline else result
-        return None

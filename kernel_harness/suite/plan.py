@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_harness.core.errors import UserError
-from kernel_harness.results.record import Result
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite import entry
 from kernel_harness.suite.collection import Task
@@ -46,17 +45,18 @@ def check_settings(facts: Facts, settings: Settings, journal: SuiteJournal) -> N
 def plan(tasks: Sequence[Task], facts: Facts, journal: SuiteJournal) -> Plan:
     """Returns what is done and what is left of `tasks`. Stores the verdicts that follow from stored ones.
 
-    A task has the verdict of a stored entry with its key. A full result without an entry counts as well: a driver
-    leaves one if it is killed after it has stored the full result and before it has stored the entry.
+    A task has the verdict of a stored entry with its key. A full result without an entry does not count, because it
+    does not say of which problem file it is.
     """
     keys = {task.id: entry.key(task, facts.label, facts.settings) for task in tasks}
     stored = {one.id: one for one in journal.read()}
     done = {task.id: stored[task.id] for task in tasks if task.id in stored and stored[task.id].key == keys[task.id]}
-    new = _without_entry([task for task in tasks if task.id not in done], keys, facts, journal)
-    judged = {one.key: one for one in [*done.values(), *new.values()] if one.same_as is None}
-    for task in tasks:
-        if task.id not in done and task.id not in new and keys[task.id] in judged:
-            new[task.id] = shared(task, judged[keys[task.id]])
+    judged = {one.key: one for one in done.values() if one.same_as is None}
+    new = {
+        task.id: shared(task, judged[keys[task.id]])
+        for task in tasks
+        if task.id not in done and keys[task.id] in judged
+    }
     journal.append(list(new.values()))
     done |= new
     return Plan(tuple(done.values()), tuple(task for task in tasks if task.id not in done), keys)
@@ -72,26 +72,3 @@ def shared(task: Task, judged: Entry) -> Entry:
         seconds=0.0,
         phases_s={},
     )
-
-
-def _without_entry(
-    tasks: Sequence[Task], keys: Mapping[TaskId, str], facts: Facts, journal: SuiteJournal
-) -> dict[TaskId, Entry]:
-    """Returns, by id, the entry of each task of which a full result is stored. No task in `tasks` has a stored entry.
-
-    The driver stores the full results of baselines, then that of the candidate, then the entry. So only the last full
-    result of a problem can lack its entry.
-    """
-    last = {name: journal.last_detail(name, facts.label) for name in {task.problem.name for task in tasks}}
-    found = {}
-    for task in tasks:
-        result = last[task.problem.name]
-        if result is not None and _is_of(task, result, facts):
-            found[task.id] = entry.of_result(task, keys[task.id], result, sum(result.phases_s.values()))
-    return found
-
-
-def _is_of(task: Task, result: Result, facts: Facts) -> bool:
-    """Returns whether a result is of the task's candidate as it is now, and was judged with the suite's seed."""
-    same = result.kernel == task.candidate.name and result.source_sha256 == task.candidate.sha256
-    return same and result.settings.seed == facts.seed

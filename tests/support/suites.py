@@ -85,10 +85,19 @@ def write(folder: Path, sources: dict[str, str]) -> None:
 
 
 def driver(
-    folder: Path, candidates: dict[str, str], *, evaluators: int = 1, ahead: int = 1, settings: Settings | None = None
+    folder: Path,
+    candidates: dict[str, str],
+    *,
+    evaluators: int = 1,
+    ahead: int = 1,
+    settings: Settings | None = None,
+    problem: str = "",
 ) -> tuple[Driver, Heard, SuiteJournal]:
-    """A driver of a suite of `candidates` (`<problem>/<name>.py` to source), which stores in `folder`/out."""
-    problems = {f"problems/{name.split('/')[0]}.py": "" for name in candidates}
+    """A driver of a suite of `candidates` (`<problem>/<name>.py` to source), which stores in `folder`/out.
+
+    `problem` is the text of every problem file.
+    """
+    problems = {f"problems/{name.split('/')[0]}.py": problem for name in candidates}
     write(folder, {**problems, **{f"kernels/{name}": text for name, text in candidates.items()}})
     found = collection.collect([str(folder / "problems")], folder / "kernels", folder)
     heard, journal = Heard(), SuiteJournal(folder / "out")

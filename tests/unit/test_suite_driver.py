@@ -102,18 +102,26 @@ def test_two_drivers_cannot_judge_one_suite(tmp_path: Path) -> None:
         suite.run()
 
 
-def test_a_result_without_an_entry_is_not_judged_again(tmp_path: Path) -> None:
-    """A driver that is killed between its two writes leaves this."""
+def test_a_candidate_of_a_changed_problem_is_judged_again(tmp_path: Path) -> None:
+    driver(tmp_path, {"p/a.py": "pass 2"})[0].run()
+    again, _, _ = driver(tmp_path, {"p/a.py": "pass 2"}, problem="# changed")
+    again.run()
+
+    assert judged(tmp_path) == ["p/a", "p/a"]
+
+
+def test_a_result_without_an_entry_is_judged_again(tmp_path: Path) -> None:
+    """A driver that is killed between its two writes leaves this. The result does not say of which problem file."""
     candidates = {"p/a.py": "pass 2", "p/b.py": "wrong"}
     first, _, journal = driver(tmp_path, candidates)
     first.run()
     lines = journal.path.read_text().splitlines(keepends=True)
     journal.path.write_text(lines[0])
-    again, heard, _ = driver(tmp_path, candidates)
+    again, _, _ = driver(tmp_path, candidates)
     again.run()
 
-    assert judged(tmp_path) == ["p/a", "p/b"]
-    assert [one.status for one in heard.done] == [Status.PASSED, Status.WRONG_VALUES]
+    assert judged(tmp_path) == ["p/a", "p/b", "p/b"]
+    assert [one.status for one in journal.read()] == [Status.PASSED, Status.WRONG_VALUES]
 
 
 def test_a_line_that_is_cut_short_is_judged_again(tmp_path: Path) -> None:
