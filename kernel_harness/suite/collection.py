@@ -162,11 +162,15 @@ def _kernel_files(kernels: Path) -> Iterable[Path]:
     """Returns the kernel files in the folder `kernels` and at any depth below it.
 
     They are sorted by folder, and in a folder in natural order (`sample_2` before `sample_10`). A file is left out if
-    its name or the name of the folder that contains it begins with `_` or a dot.
+    its name or the name of a folder between `kernels` and the file begins with `_` or a dot.
     """
     folders = [
         kernels,
-        *(path for path in kernels.rglob("*") if path.is_dir() and not path.name.startswith(("_", "."))),
+        *(
+            path
+            for path in kernels.rglob("*")
+            if path.is_dir() and not any(name.startswith(("_", ".")) for name in path.relative_to(kernels).parts)
+        ),
     ]
     return sorted((file for folder in folders for file in candidates.files(folder)), key=_by_folder)
 

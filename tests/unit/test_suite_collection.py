@@ -29,6 +29,13 @@ def test_candidates_are_files_in_a_folder_named_after_their_problem(tmp_path: Pa
     assert ids(found) == [("p", "a"), ("p", "b"), ("q", "a")]
 
 
+@pytest.mark.parametrize("hidden", [".venv", "_old"])
+def test_no_file_below_a_hidden_folder_is_a_candidate(hidden: str, tmp_path: Path) -> None:
+    found = suite(tmp_path, ["p.py"], ["p/a.py", f"{hidden}/p/b.py", f"{hidden}/lib/q/x.py"])
+
+    assert ids(found) == [("p", "a")] and not found.unmatched
+
+
 def test_files_that_kernelbench_generates_belong_to_the_problem_of_their_number(tmp_path: Path) -> None:
     names = [f"level_{level}_problem_{n}_sample_{s}_kernel.py" for level in (1, 2) for n in (2, 10) for s in (0, 1)]
     found = suite(tmp_path, ["level1/2_Softmax.py", "level1/10_Conv.py", "level2/2_Gemm.py"], names)
