@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from kernel_harness.core.atomic_file import replace_bytes
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.paths import python_path
 from kernel_harness.problem.candidate import Candidate
@@ -92,7 +93,7 @@ def require() -> Any:
 class Actor:
     """The Ray actor: it keeps one evaluator process for its device. Its calls run in several threads at the same time.
 
-    The problem's text travels with each call, because the machines need not share files.
+    The problem file travels with each call, because the machines need not share files.
     """
 
     def __init__(self, staff: Staff, parameters: str) -> None:
@@ -104,14 +105,14 @@ class Actor:
         known = self._desk.device.result()
         return known.label, known.device
 
-    def judge(self, problem: str, text: str, candidate: Candidate) -> Outcome:
-        """Judges one candidate of the problem named `problem`, whose file contains `text`, and returns the outcome.
+    def judge(self, problem: str, content: bytes, candidate: Candidate) -> Outcome:
+        """Judges one candidate of the problem named `problem`, whose file contains `content`, and returns the outcome.
 
         The outcome's `task` names a copy of the problem file on this machine. The caller replaces it by its own task.
         """
         path = self._desk.folder / f"{problem}.py"
-        if not path.exists() or path.read_text() != text:
-            path.write_text(text)
+        if not path.exists():  # a problem keeps its content; the evaluator may load the file at any moment
+            replace_bytes(path, content)
         return self._desk.submit(Task(SuiteProblem(problem, path, ""), candidate)).result()
 
     def close(self) -> None:
@@ -132,7 +133,7 @@ class RayDispatcher:
         self._actors: dict[int, Any] = {}
         self._calls: dict[Any, tuple[int, Task]] = {}
         self._asked: list[Any] = []
-        self._texts: dict[Path, str] = {}
+        self._contents: dict[Path, bytes] = {}
         self._connected = False
 
     def __enter__(self) -> RayDispatcher:
@@ -185,8 +186,8 @@ class RayDispatcher:
         for number, actor in self._actors.items():
             mine = sum(each == number for each, _ in self._calls.values())
             while backlog and mine <= self._cluster.ahead and (task := backlog.take(number)) is not None:
-                text = self._texts.setdefault(task.problem.path, task.problem.path.read_text(encoding="utf-8"))
-                self._calls[actor.judge.remote(task.problem.name, text, task.candidate)] = number, task
+                content = self._contents.setdefault(task.problem.path, task.problem.path.read_bytes())
+                self._calls[actor.judge.remote(task.problem.name, content, task.candidate)] = number, task
                 mine += 1
         waited = [*self._asked, *self._calls]
         done, _ = self._ray.wait(waited, num_returns=len(waited), timeout=_TICK_S) if waited else ([], [])

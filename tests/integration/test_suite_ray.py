@@ -74,6 +74,16 @@ def test_an_interrupted_suite_ends_its_actors(harness: Harness, words: list[str]
     until(lambda: {process.pid for process in actors()} <= before, "the actors have ended")
 
 
+def test_a_problem_file_that_is_not_text_is_unusable_as_on_this_machine(harness: Harness, tmp_path: Path) -> None:
+    write(tmp_path, {"kernels/p/a.py": CANDIDATE.format(number=0, factor=1), "problems/p.py": ""})
+    (tmp_path / "problems" / "p.py").write_bytes(b"\xff")
+    suite = ["suite", str(tmp_path / "problems"), "--kernels", str(tmp_path / "kernels"), "--device", "cpu"]
+    for words in (["--ray", "local", "--name", "ray"], ["--name", "alone"]):
+        ended = harness.run(*suite, "--jobs", "1", *words, environment=SHORT)
+
+        assert ended.code == 1 and "p.py is not UTF-8 text" in ended.stderr, words
+
+
 def test_without_ray_the_option_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
 
