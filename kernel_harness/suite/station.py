@@ -66,7 +66,7 @@ class Station:
         self.close()
 
     def close(self) -> None:
-        """Ends all processes of the station, also those of builds. A later call of `add` starts new processes."""
+        """Ends all processes of the station, also those of builds. A later `add` or `judge` starts new processes."""
         if self._fork_server is not None:
             self._fork_server.close()
             self._fork_server = None
@@ -93,7 +93,7 @@ class Station:
         """
         end = time.monotonic() + patience_s
         while True:
-            built = [each for each in self._waiting if self._sessions[each.name].is_built(each.candidate)]
+            built = [each for each in self._waiting if self._is_built(each)]
             if built:
                 chosen = next((each for each in built if each.name == self._current), built[0])
                 self._waiting.remove(chosen)
@@ -109,6 +109,8 @@ class Station:
         Raises ForkServerGone if the fork server has ended, and ProblemUnusable if the problem cannot be used. Before
         ProblemUnusable, all processes are ended, and the builds of the assignments that wait are started again.
         """
+        if assignment.name not in self._sessions:
+            self._begin_builds(assignment.name, assignment)
         self._leave_other_problems(assignment.name)
         try:
             return self._sessions[assignment.name].judge_one(assignment.candidate)
@@ -116,8 +118,9 @@ class Station:
             raise
         except UserError as error:
             self.close()
-            for each in self._waiting:
-                self._begin_build(each)
+            for name in {each.name for each in self._waiting}:
+                with suppress(ProblemUnusable):  # `judge` raises it again
+                    self._begin_builds(name)
             raise ProblemUnusable(str(error)) from None
 
     def drop(self, name: str) -> list[Assignment]:
@@ -125,6 +128,16 @@ class Station:
         dropped = [each for each in self._waiting if each.name == name]
         self._waiting = [each for each in self._waiting if each.name != name]
         return dropped
+
+    def _is_built(self, assignment: Assignment) -> bool:
+        """Returns whether the build of an assignment has ended, or its problem has no session that could build it."""
+        session = self._sessions.get(assignment.name)
+        return session is None or session.is_built(assignment.candidate)
+
+    def _begin_builds(self, name: str, *more: Assignment) -> None:
+        """Begins the builds of `more` and of all assignments of the problem `name` that wait."""
+        for each in (*more, *(each for each in self._waiting if each.name == name)):
+            self._begin_build(each)
 
     def _begin_build(self, assignment: Assignment) -> None:
         try:
