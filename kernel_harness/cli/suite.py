@@ -147,7 +147,7 @@ def main(parsed: argparse.Namespace) -> int:
         _report(journal, options)
         tally = progress.tally
         raise KeyboardInterrupt(
-            f"{tally.done} of {tally.total} candidates have a verdict, which is stored; --resume goes on."
+            f"{tally.judged} of {tally.total} candidates have a verdict, which is stored; --resume goes on."
         ) from None
     _report(journal, options)
     every = progress.tally.by_status.total() == progress.tally.by_status["PASSED"]

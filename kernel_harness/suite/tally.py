@@ -47,6 +47,11 @@ class Tally:
         return self.total - sum(self._left.values())
 
     @property
+    def judged(self) -> int:
+        """The number of candidates that have a verdict."""
+        return self.by_status.total() - self.by_status["problem unusable"]
+
+    @property
     def problems_done(self) -> int:
         """The number of problems of which every candidate has a verdict or cannot have one."""
         return sum(1 for left in self._left.values() if not left)

@@ -131,6 +131,7 @@ def test_the_rate_counts_the_verdicts_of_this_run_only(tmp_path: Path) -> None:
     assert tally.text(110.0) == "3 of 4 candidates, 1 of 2 problems done, PASSED 3, 360 per hour, 10 s left"
     tally.unusable("q")
     assert (tally.done, tally.problems_done, tally.by_status["problem unusable"]) == (4, 2, 1)
+    assert tally.judged == 3
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "5 s"), (89, "89 s"), (120, "2 min"), (9000, "2.5 h")])
