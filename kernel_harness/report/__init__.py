@@ -50,7 +50,8 @@ def rewrite_readme(path: Path, results: Path, root: Path) -> list[str]:
 
     A leaderboard is between two marker lines, HTML comments of which the first names problem and device. `results` is
     the folder of stored results, `root` the folder with `problems/` and `kernels/`. Raises UserError if a marker is
-    wrong, or if there are no results of its problem and device at the problem's usual shape.
+    wrong, if there are no results of its problem and device at the problem's usual shape, or if the file cannot be
+    written.
     """
     return readme.rewrite(path, lambda name, device: _table(results, name, device, root))
 

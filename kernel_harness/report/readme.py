@@ -27,6 +27,7 @@ def rewrite(path: Path, table: Callable[[str, str], str]) -> list[str]:
     The first marker of a pair names a problem and a device, and `table(problem, device)` is the new text. Returns the
     name of each pair, as `problem/device`. The file is replaced atomically, and only if its text changes. Raises
     MarkerError if the file has no marker, a marker has no end, `table` raises UserError or the file is unreadable.
+    Raises UserError if the file cannot be written; it is then unchanged.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -53,5 +54,8 @@ def rewrite(path: Path, table: Callable[[str, str], str]) -> list[str]:
         raise MarkerError(f"{path} has no marker like {marker}; add one, and {END} on a line below it")
     changed = "".join([*parts, text[done:]])
     if changed != text:
-        replace_text(path, changed)
+        try:
+            replace_text(path, changed)
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror or error}; name another --readme") from None
     return names

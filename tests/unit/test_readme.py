@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from support.command import ROOT
 
 from kernel_harness import cli
+from kernel_harness.core.errors import UserError
 from kernel_harness.report import readme
 
 TEXT = """# Title
@@ -37,6 +39,19 @@ def test_only_the_text_between_the_markers_is_replaced(tmp_path):
     assert path.read_text() == expected
     readme.rewrite(path, table)
     assert path.read_text() == expected
+
+
+def test_a_readme_that_cannot_be_written_is_named_and_unchanged(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text(TEXT)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # as at a full disk
+    try:
+        with pytest.raises(UserError, match=r"README\.md cannot be written: File too large"):
+            readme.rewrite(path, table)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_text() == TEXT
 
 
 @pytest.mark.parametrize(
