@@ -113,21 +113,24 @@ class Evaluator:
 
     def close(self, patience_s: float = _ENDING_S) -> None:
         """Waits until the evaluator has ended, for at most `patience_s` seconds, and kills it if it has not."""
-        try:
-            self._process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            self._process.wait()
+        self._ended(patience_s)
         self.socket.close()
         self._errors.close()
 
     def last_words(self) -> str:
-        """Waits until the process has ended. Returns how it ended, and the end of its output, such as a traceback."""
-        code = self._process.wait()
+        """Waits for the end of the process as `close` does. Returns how it ended, and the end of its output."""
+        code = self._ended(_ENDING_S)
         self._errors.seek(0)
         text = self._errors.read().decode(errors="replace").strip()[-_LONGEST_ERROR:]
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return f"The evaluator process on {self.device} ended with {how}. {text}".strip()
+
+    def _ended(self, patience_s: float) -> int:
+        try:
+            return self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self._process.wait()
 
     def _send(self, message: Message) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):

@@ -163,3 +163,15 @@ def test_the_secret_seed_is_in_no_command_line(monkeypatch: pytest.MonkeyPatch) 
 
     assert "seed 1234" in given
     assert "1234" not in words
+
+
+def test_an_evaluator_that_hangs_after_its_last_message_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handle, "PROGRAM", ("-c", "import os, signal, sys; os.close(int(sys.argv[1])); signal.pause()"))
+    monkeypatch.setattr(handle, "_ENDING_S", 0.1)
+    with Workplace() as workplace:
+        started = handle.Evaluator(0, "cpu", "", workplace, None)
+        assert started.receive() is None
+        words = started.last_words()
+        started.close()
+
+    assert "ended with signal 9" in words
