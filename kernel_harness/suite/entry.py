@@ -72,12 +72,12 @@ def key(task: Task, label: str, settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def of_result(task: Task, key: str, result: Result, seconds: float, same_as: str | None = None) -> Entry:
-    """Returns the entry of a task from the result of its candidate, or of `same_as`, a candidate of equal source."""
+def of_result(task: Task, key: str, result: Result, seconds: float) -> Entry:
+    """Returns the entry of a task from the result of its candidate."""
     timing = result.timing
     return Entry(
         task.problem.name, task.candidate.name, key, task.candidate.sha256, result.status,
-        result.reason[:_LONGEST_REASON], same_as, timing.time_ms if timing else None,
+        result.reason[:_LONGEST_REASON], None, timing.time_ms if timing else None,
         timing.speedup if timing and not result.emulated else None, result.settings.baseline, result.emulated,
         result.run, result.measured_at, seconds,
     )  # fmt: skip
