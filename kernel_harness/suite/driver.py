@@ -129,8 +129,8 @@ class Driver:
             self._plan(self._facts)
         elif self._facts.label != label:
             raise UserError(
-                f"the suite in {self._journal.folder} was judged on {self._facts.device}; the device is now {device}. "
-                "Choose another --name"
+                f"the suite in {self._journal.folder} is for {self._facts.device}, but an evaluator has {device}; "
+                "choose another --name, or GPUs of one type with --gpus or --gpu-type"
             )
 
     def _store(self, verdict: Verdict) -> None:

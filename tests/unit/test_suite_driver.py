@@ -14,6 +14,8 @@ from kernel_harness.core.status import Status
 from kernel_harness.results.journal import Journal
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite import handle, summary
+from kernel_harness.suite.journal import Facts, SuiteJournal
+from kernel_harness.suite.plan import recorded_settings
 
 
 @pytest.fixture(autouse=True)
@@ -93,6 +95,17 @@ def test_other_settings_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="quick was False and is True"):
         driver(tmp_path, {"p/a.py": "pass 2"}, settings=Settings(quick=True))
+
+
+def test_a_second_type_of_gpu_is_refused(tmp_path: Path) -> None:
+    """Also in a new suite, whose device is that of the first evaluator: nothing has been judged then."""
+    journal = SuiteJournal(tmp_path / "out")
+    with journal.exclusive():
+        journal.begin(Facts("other", "Another device", 1, "now", recorded_settings(Settings(seed=1))))
+    suite, _, _ = driver(tmp_path, {"p/a.py": "pass 2"})
+
+    with pytest.raises(UserError, match="is for Another device, but an evaluator has Simulated device; choose"):
+        suite.run()
 
 
 def test_two_drivers_cannot_judge_one_suite(tmp_path: Path) -> None:
