@@ -219,4 +219,8 @@ def both_suites(a: str, b: str | None, results: Path) -> tuple[StoredSuite, Stor
         return found[0], found[1]
     if found == [None, None]:
         return None
-    raise UserError(f"{(a if found[0] else b)!r} names a suite and the other word does not; name two suites")
+    if b is None:
+        raise UserError(f"{a!r} names a suite; name a second suite to compare it with")
+    raise UserError(
+        f"{(a if found[0] else b)!r} names a suite and {(b if found[0] else a)!r} does not; name two suites"
+    )

@@ -153,4 +153,12 @@ def test_a_suite_is_not_compared_with_something_else(typed: Callable[..., Finish
     ended = typed("compare", "mine", "latest", "--results", tmp_path)
 
     assert ended.code == 2
-    assert "'mine' names a suite and the other word does not" in ended.stderr
+    assert "'mine' names a suite and 'latest' does not; name two suites" in ended.stderr
+
+
+def test_one_suite_alone_is_not_compared(typed: Callable[..., Finished], tmp_path: Path) -> None:
+    store(tmp_path, "mine", [entry("p", "x", 2.0)])
+    ended = typed("compare", "mine", "--results", tmp_path)
+
+    assert ended.code == 2
+    assert "'mine' names a suite; name a second suite to compare it with" in ended.stderr
