@@ -12,8 +12,8 @@ def environment() -> dict[str, Any]:
     """Returns the Python version, the platform and the state of the git checkout that holds the harness.
 
     The keys are `python`, `platform`, `commit` and `dirty`. `commit` is the hash of the checked-out commit. `dirty`
-    says whether files outside the folder `results`, new files included, differ from that commit. `commit` and `dirty`
-    are absent if the harness does not run from a git checkout or git is not installed.
+    says whether files outside the checkout's folder `results`, new files included, differ from that commit. `commit`
+    and `dirty` are absent if the harness does not run from a git checkout or git is not installed.
     """
     import platform
 
@@ -27,7 +27,7 @@ def _git() -> dict[str, Any]:
         if commit.returncode:
             return {}
         changes = subprocess.run(
-            ["git", "status", "--porcelain", "--", ":!results"], cwd=folder, capture_output=True, text=True
+            ["git", "status", "--porcelain", "--", ":(top,exclude)results"], cwd=folder, capture_output=True, text=True
         )
     except OSError:
         return {}

@@ -27,6 +27,7 @@ from kernel_harness.core.precision import Precision, Tolerance
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.problem.candidate import Candidate
+from kernel_harness.results import environment
 from kernel_harness.results.journal import Journal, Unwritable
 from kernel_harness.results.record import (
     Build,
@@ -317,3 +318,22 @@ def test_a_line_that_does_not_fit_on_the_disk_is_removed_and_the_rest_stays(tmp_
     assert journal.path.read_bytes() == before
     journal.append(result("c"))
     assert [record.kernel for record in journal.read()] == ["a", "c"]
+
+
+def test_a_checkout_with_new_results_is_not_dirty(tmp_path, monkeypatch):
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "kernel_harness" / "results" / "environment.py"))
+    for folder in ("kernel_harness/results", "results"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "tracked").touch()
+
+    def git(*words: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "one")
+    (tmp_path / "results" / "tracked").write_text("changed")
+    (tmp_path / "results" / "new").touch()
+    assert environment.environment()["dirty"] is False
+    (tmp_path / "kernel_harness" / "new").touch()
+    assert environment.environment()["dirty"] is True
