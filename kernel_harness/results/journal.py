@@ -13,6 +13,7 @@ from functools import cache
 from io import FileIO
 from pathlib import Path
 
+from kernel_harness.core.atomic_file import replace_bytes
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.results.record import NotARecord, Result, from_line, to_line
 
@@ -71,7 +72,7 @@ class Journal:
         path = self.path.parent / "logs" / f"{result.kernel}.log"
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(result.log, encoding="utf-8", errors="replace")
+            replace_bytes(path, result.log.encode(errors="replace"))
         return path
 
     def read(self) -> list[Result]:

@@ -295,6 +295,20 @@ def test_a_folder_that_cannot_be_made_is_an_error_before_the_run(tmp_path):
         Journal(tmp_path / "file" / "folder").check_writable()
 
 
+def test_a_log_that_does_not_fit_on_the_disk_leaves_the_old_one(tmp_path):
+    journal = Journal(tmp_path)
+    path = journal.keep_log(result(log="old"))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(Unwritable, match=r"k\.log cannot be written"):
+            journal.keep_log(result(log="new" * 100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path is not None and path.read_text() == "old"
+    assert list(path.parent.iterdir()) == [path]
+
+
 def test_check_writable_changes_nothing(tmp_path):
     journal = Journal(tmp_path)
     journal.append(result())
