@@ -92,7 +92,8 @@ class Outcome:
     """The outcome of comparing side `a` with side `b`.
 
     `rows` has a row for each kernel and shape of which both sides have a result. `only_a` has the names of the other
-    kernels and baselines of side A, which have no shape in common with side B, and `only_b` those of side B.
+    kernels and baselines of side A, which have no shape in common with side B, and `only_b` those of side B. A name
+    that the other side has at other shapes is followed by the shape, such as `tiled at M=4`.
     """
 
     a: Side
@@ -160,7 +161,7 @@ def compare(a: Side, b: Side, *, force: bool = False, interleaved: bool = False)
         _check_devices(a, b, both)
     rows = (_row(key, a.results[key], b.results[key], interleaved) for key in both if not a.results[key].is_baseline)
     in_order = tuple(sorted(rows, key=lambda row: (row.shape, row.kernel)))
-    return Outcome(a, b, in_order, _names(a, both), _names(b, both))
+    return Outcome(a, b, in_order, _names(a, b, both), _names(b, a, both))
 
 
 def _check_alike(a: Side, b: Side) -> None:
@@ -195,10 +196,14 @@ def _by_kernel_alone(side: Side) -> Side:
     return replace(side, results={(kernel, ()): result for (kernel, _), result in side.results.items()})
 
 
-def _names(side: Side, both: Iterable[tuple[str, Shape]]) -> tuple[str, ...]:
-    """Returns the names of the side's kernels that do not occur in `both`, the (kernel, shape) pairs on both sides."""
-    shared = {kernel for kernel, _ in both}
-    return tuple(sorted({kernel for kernel, _ in side.results} - shared))
+def _names(side: Side, other: Side, both: Iterable[tuple[str, Shape]]) -> tuple[str, ...]:
+    """Returns the names of the side's kernels that do not occur in `both`, the (kernel, shape) pairs on both sides.
+
+    A kernel that the other side has, at other shapes, is named with each of its shapes, such as `tiled at M=4`.
+    """
+    shared, theirs = ({kernel for kernel, _ in pairs} for pairs in (both, other.results))
+    apart = [pair for pair in side.results if pair[0] not in shared]
+    return tuple(sorted({f"{kernel} at {_text(shape)}" if kernel in theirs else kernel for kernel, shape in apart}))
 
 
 def _row(key: tuple[str, Shape], a: Result, b: Result, interleaved: bool) -> Row:

@@ -153,6 +153,14 @@ def test_kernels_of_one_side_only_are_named_and_not_compared():
     assert (outcome.only_a, outcome.only_b) == (("old", "torch"), ("new",))
 
 
+def test_a_kernel_of_both_sides_at_different_shapes_is_named_with_its_shape():
+    a = side("A", record("both", 1.0), record("k", 1.0, shape={"M": 5}))
+    b = side("B", record("both", 1.0, run="b"), record("k", 1.0, run="b", shape={"M": 6}))
+    outcome = comparison.compare(a, b)
+    assert (outcome.only_a, outcome.only_b) == (("k at M=5",), ("k at M=6",))
+    assert "Only in A: k at M=5." in comparison.render(outcome)
+
+
 def test_a_kernel_is_compared_at_each_shape_that_both_have():
     small, large = {"M": 1}, {"M": 2}
     a = side("A", record("k", 1.0, shape=small), record("k", 1.0, shape=large))
