@@ -290,7 +290,7 @@ def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
     if len(failed):
         cells = (map(markdown, row) for row in failed[["kernel", "status", "reason"]].itertuples(index=False))
         text += "\n" + "\n".join(f"- **{kernel}**: {status}. {reason}" for kernel, status, reason in cells) + "\n"
-    with writing(folder / f"{stem}.csv"):
-        replace_text(folder / f"{stem}.md", text)
-        replace_text(folder / f"{stem}.csv", csv(table))
+    for name, content in ((f"{stem}.md", text), (f"{stem}.csv", csv(table))):
+        with writing(folder / name):
+            replace_text(folder / name, content)
     return folder / f"{stem}.csv"

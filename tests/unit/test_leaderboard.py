@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv as csv_module
 import io
 import itertools
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -364,6 +365,13 @@ def test_a_write_that_fails_leaves_the_old_files_and_no_other(tmp_path, monkeypa
     with pytest.raises(Unwritable, match=r"No space left.* Free some space, or name another folder"):
         leaderboard.save(tmp_path, "leaderboard", "title", leaderboard.rank([record("new", 1.0)], SHAPE))
     assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["leaderboard.md", "leaderboard.csv"])
+def test_the_file_that_cannot_be_written_is_named(name, tmp_path):
+    (tmp_path / name).mkdir()
+    with pytest.raises(Unwritable, match=f"{re.escape(name)} cannot be written"):
+        leaderboard.save(tmp_path, "leaderboard", "title", leaderboard.rank([], SHAPE))
 
 
 def test_a_folder_that_does_not_exist_is_said_to_be_unwritable(tmp_path):
