@@ -202,6 +202,14 @@ def test_a_kernel_that_does_not_compile_cannot_be_sanitized(tmp_path, typed):
     assert "BUILD_ERROR" in done.stderr and "broken.cu:1" in done.stderr
 
 
+def test_a_kernel_that_declines_every_shape_cannot_be_sanitized(tmp_path, typed):
+    (tmp_path / "picky.py").write_text(planted_bugs.DECLINES.format(condition="True"))
+    done = typed("sanitize", PLANTED / "problems" / "elements.py", tmp_path / "picky.py", "--device", "cpu")
+    assert (done.code, done.stdout) == (4, "")
+    assert "the kernel declines every shape that was tried" in done.stderr
+    assert "this length is not supported" in done.stderr
+
+
 @needs_binutils
 def test_a_wrong_answer_under_emulation_comes_with_the_first_finding(harness):
     kernel = PLANTED / "elements" / "grid_too_small.cu"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -273,6 +274,18 @@ def test_each_requested_tool_runs_and_its_reports_become_findings(fork_server, s
     )
     assert told == ["mine: racecheck", "mine: memcheck"]
     assert ([(f.kind, f.here.line) for f in report.findings], report.fault) == ([(Kind.OUT_OF_BOUNDS_WRITE, 34)], "")
+
+
+@pytest.mark.slow
+def test_a_shape_that_the_candidate_declines_is_not_counted_under_compute_sanitizer(fork_server, stand_in, tmp_path):
+    stand_in(EMULATED)
+    solved = problem.load("elements", planted_bugs.PLANTED / "problems" / "elements.py")
+    kernel = tmp_path / "mine.py"
+    kernel.write_text(planted_bugs.DECLINES.format(condition="len(x) != 1000"))
+    (own,) = one_per_shape(plan(solved, 5), only=True)
+    job = Job(solved, candidate.read(kernel), [own, replace(own, shape=(("N", 999),), timed_shape=False)])
+    report = sanitize_on_gpu(fork_server, "cpu", job, lambda text: None, ["racecheck", "synccheck"])
+    assert report.text("mine") == "mine: nothing found at 1 shape."
 
 
 @pytest.mark.slow

@@ -62,6 +62,18 @@ class Bug:
         return self.path.read_text().split("\n")
 
 
+# A kernel file without a mistake that declines shapes. `condition` says which, in Python.
+DECLINES = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x, y):
+        if {condition}:
+            raise NotImplementedError("this length is not supported")
+        return x + 2 * y
+"""
+
 ALL = [Bug(path) for path in sorted(PLANTED.glob("*/*.cu"))]
 
 # The kernels of one problem are built together, because most of a build's time does not depend on the source's length.

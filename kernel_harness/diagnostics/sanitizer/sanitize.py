@@ -31,16 +31,17 @@ _LIMITS = Limits(call_s=300.0)
 _REMARK_S = 20.0  # a remark is part of a run that judges other candidates, too
 # After a finding of these kinds, further findings are unreliable: threads were ended early, or memory is corrupt.
 _DAMAGE = {Kind.OUT_OF_BOUNDS_READ, Kind.OUT_OF_BOUNDS_WRITE, Kind.USE_AFTER_FREE, Kind.DIVERGENT_WARP, Kind.MISALIGNED}
+_DECLINES = "the kernel declines every shape that was tried ({}). Choose a shape that it accepts with --shape"
 
 
 @dataclass
 class Report:
     """The result of sanitizing a candidate.
 
-    `findings` has at most one finding for each kind of mistake and line. `fault` says how the candidate's worker
-    failed; it is empty if no worker failed. On the emulated device, a failure ends the run, and `cases` has the names
-    of the cases that ran to their end. On a GPU, a failure ends the run of one tool, `fault` describes the last
-    failure, and `cases` has the names of all cases, whether they ran or not.
+    `findings` has at most one finding for each kind of mistake and line. `cases` has the names of the cases that ran to
+    their end, on a GPU under at least one tool. `fault` says how the candidate's worker failed, or that the candidate
+    declined every shape; otherwise it is empty. On the emulated device, a failure of the worker ends the run. On a GPU,
+    it ends the run of one tool, and `fault` describes the last failure.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -108,8 +109,8 @@ def run(request: Request, fork_server: ForkServer, tell: Tell) -> Report:
 
     `tell` is called with a text for the progress display before each step. Raises UserError for tools or a Triton
     kernel on the emulated device, and for sizes that the problem does not allow. Raises EnvironmentLacking if
-    compute-sanitizer or a compiler is missing, or if the candidate's worker failed before anything was found. Raises
-    BuildFailed if the emulator cannot be built.
+    compute-sanitizer or a compiler is missing. If nothing was found, also raises EnvironmentLacking if the candidate's
+    worker failed or the candidate declined every shape. Raises BuildFailed if the emulator cannot be built.
     """
     device, candidate = devices.named(f"{request.device}-sanitized"), request.candidate
     if device.emulated and request.tools:
@@ -177,7 +178,7 @@ def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell, limits: L
     candidate declines is left out. `seed` determines the random orders of threads, and `tell` is called with a text
     before each case.
     """
-    report, candidate = Report(), job.candidate
+    report, candidate, declined = Report(), job.candidate, ""
     reference = Reference(job.problem, "cpu", None)
     subject = Subject(fork_server, "cpu-sanitized", limits)
     try:
@@ -189,8 +190,10 @@ def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell, limits: L
                 subject.make(reference.at(case))
                 _Trial(subject, reference, case, candidate).run(report, seed)
                 report.cases.append(case.name)
-            except Refused:
-                continue
+            except Refused as refusal:
+                declined = str(refusal)
+        if not report.cases:
+            report.fault = _DECLINES.format(declined)
     except Fault as fault:
         report.fault = f"{fault.status}: {fault.reason}"
     finally:
@@ -205,14 +208,14 @@ def sanitize_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell, 
     candidate declines is skipped. `tell` is called with a text before each tool. Raises EnvironmentLacking if
     compute-sanitizer is not installed.
     """
-    report = Report(cases=[case.name for case in job.cases])
+    report, declined = Report(), ""
     reference, candidate = Reference(job.problem, "cpu", None), job.candidate
     for tool in tools:
         tell(f"{candidate.name}: {tool}")
         with compute_sanitizer.WatchedWorkers(tool, fork_server) as watched:
             subject = Subject(watched, device, _LIMITS)
             try:
-                _call_each(subject, reference, job)
+                declined = _call_each(subject, reference, job, report) or declined
             except Fault as fault:
                 report.fault = f"{fault.status}: {fault.reason}"
             finally:
@@ -221,17 +224,27 @@ def sanitize_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell, 
             _LOG.info("output of %s:\n%s", tool, log)
             log = subject.file.translated(log)
             report.add(compute_sanitizer.read(log, file_name(candidate), candidate.source.split("\n"), ""))
+    if not report.cases and not report.fault:
+        report.fault = _DECLINES.format(declined)
     return report
 
 
-def _call_each(subject: Subject, reference: Reference, job: Job) -> None:
+def _call_each(subject: Subject, reference: Reference, job: Job, report: Report) -> str:
+    """Calls the candidate in each case, and adds the case to the report's if the candidate does not decline its shape.
+
+    Returns the reason that the candidate gave for the last shape that it declined, or an empty text.
+    """
+    declined = ""
     subject.load(file_name(job.candidate), job.candidate.source, "ModelNew")
     for case in job.cases:
         try:
             subject.make(reference.at(case))
             subject.call(reference.inputs(case))
-        except Refused:
-            continue
+            if case.name not in report.cases:
+                report.cases.append(case.name)
+        except Refused as refusal:
+            declined = str(refusal)
+    return declined
 
 
 @dataclass
