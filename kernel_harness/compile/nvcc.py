@@ -224,8 +224,8 @@ def use_toolkit() -> None:
     release = re.search(r"release (\d+)\.", version())
     if release and release[1] != major:
         raise NoCompiler(
-            f"{_nvcc()} is CUDA {release[1]}, but torch was built for CUDA {wanted}. Set $CUDA_HOME to a toolkit of "
-            f"CUDA {major}."
+            f"{home}/bin/nvcc is CUDA {release[1]}, but torch was built for CUDA {wanted}. Set $CUDA_HOME to a "
+            f"toolkit of CUDA {major}."
         )
 
 
@@ -282,11 +282,8 @@ def _wanted() -> str:
 
 
 def version() -> str:
-    """Returns the output of `nvcc --version`, or an empty string if torch has found no CUDA toolkit."""
-    if cpp_extension.CUDA_HOME is None:
+    """Returns what nvcc of `toolkit()` prints for `--version`, or an empty string if there is no toolkit."""
+    home = toolkit()
+    if home is None:
         return ""
-    return subprocess.run([_nvcc(), "--version"], capture_output=True, text=True).stdout.strip()
-
-
-def _nvcc() -> str:
-    return str(Path(cpp_extension.CUDA_HOME) / "bin" / "nvcc")
+    return subprocess.run([home / "bin" / "nvcc", "--version"], capture_output=True, text=True).stdout.strip()

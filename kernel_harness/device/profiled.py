@@ -38,8 +38,9 @@ class Profiled(Emulated):
         shared_parts.prepare(reporting=True, tell=tell)
 
     def build_key(self, sources: Sources, /) -> str:
-        """Returns the build cache's key of the candidate's library with counters. nvcc's path is a part of the key."""
-        return cache.key(counted=extension_key(sources, Instrumentation.COUNTED), nvcc=str(nvcc.toolkit()))
+        """Returns the build cache's key of the candidate's library with counters, with nvcc's version."""
+        counted = extension_key(sources, Instrumentation.COUNTED)
+        return cache.key(counted=counted, toolkit=str(nvcc.toolkit()), nvcc=nvcc.version())
 
     def build(self, sources: Sources, folder: Path, /) -> None:
         """Compiles the library with a counting call before each memory access, and appends ptxas's report to the file.

@@ -15,7 +15,8 @@ from torch.utils import cpp_extension
 from kernel_harness.compile import load_inline, nvcc
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.sources import Sources, from_arguments
-from kernel_harness.emulator import units
+from kernel_harness.device.profiled import Profiled
+from kernel_harness.emulator import strict, units
 from kernel_harness.emulator.flags import Instrumentation
 from kernel_harness.emulator.keys import extension_key
 from kernel_harness.emulator.units import Headers
@@ -54,6 +55,23 @@ def test_each_argument_of_load_inline_changes_the_key(changed):
 
 def test_each_instrumentation_has_its_own_key():
     assert len({extension_key(sources(), instrumentation) for instrumentation in Instrumentation}) == 3
+
+
+@pytest.mark.parametrize(
+    "key", [lambda: strict.key("base"), lambda: Profiled().build_key(sources())], ids=["strict", "profiled"]
+)
+def test_an_upgrade_of_the_toolkit_in_the_same_folder_changes_the_keys_of_what_nvcc_checks(key, tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "cuda_runtime.h").touch()
+    program = tmp_path / "bin" / "nvcc"
+    program.touch(mode=0o755)
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path))
+    keys = set()
+    for release in ("13.0", "13.1"):
+        program.write_text(f"#!/bin/sh\necho 'release {release}'\n")
+        keys.add(key())
+    assert len(keys) == 2
 
 
 def test_full_headers_on_request_change_the_key(monkeypatch):

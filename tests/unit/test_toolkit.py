@@ -76,6 +76,12 @@ def test_strict_needs_the_real_header_of_a_library_that_a_source_calls(nowhere, 
     assert (strict._write_stand_ins(nowhere) / needed).exists()
 
 
+def test_the_version_is_that_of_the_toolkit_that_builds_use(nowhere):
+    assert nvcc.version() == ""
+    toolkit_at(nowhere / "packages" / "nvidia" / "cu13", "13.0")
+    assert "release 13.0" in nvcc.version()
+
+
 def test_a_folder_without_headers_is_no_toolkit(nowhere):
     home = toolkit_at(nowhere / "packages" / "nvidia" / "cu13", "13.0")
     (home / "include" / "cuda_runtime.h").unlink()
