@@ -754,6 +754,16 @@ def test_an_access_belongs_to_the_innermost_line_of_the_candidate(frames: list[o
         assert (each.text, each.traffic.requests, each.traffic.ways) == (["first", "second"][each.line - 1], 8, 1)
 
 
+@pytest.mark.parametrize("missing", ["sectors", "least_sectors"])
+def test_a_request_to_global_memory_without_a_sector_is_malformed(missing: str) -> None:
+    traffic = {**dict.fromkeys(Traffic.__dataclass_fields__, 4), "ways": 1, missing: 0}
+    one = {"kind": "load", "shared": False, "frames": [["k.cu", 1, "k"]], "column": None, **traffic}
+    file = CandidateFile("k.cu", "first")
+    assert accesses.parse(described(instructions=[{**one, "shared": True}]), 1, file) is not None
+    with pytest.raises(ValueError, match="sector"):
+        accesses.parse(described(instructions=[one]), 1, file)
+
+
 @pytest.mark.parametrize(
     "forged",
     [

@@ -171,11 +171,14 @@ def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Rec
         kind = Kind(each["kind"])
         if not traffic.requests:  # an atomic load that became a part of an atomic update
             continue
+        shared = bool(each["shared"])
+        if not shared and not (traffic.sectors and traffic.least_sectors):
+            raise ValueError("a request to global memory accesses no sector")
         place = _place(each["frames"], each["column"], kind, file)
         if place is None:
             elsewhere += traffic.requests
             continue
-        key = (*place, kind, bool(each["shared"]))
+        key = (*place, kind, shared)
         sums[key] = sums[key] + traffic if key in sums else traffic
     accesses = tuple(Access(*key, traffic) for key, traffic in sorted(sums.items()))
     totals = {name: number(message[name]) for name in _TOTALS}
