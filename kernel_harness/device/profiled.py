@@ -115,10 +115,14 @@ def _add_places(instructions: Sequence[dict[str, Any]]) -> None:
 def note_of(library: Path) -> dict[str, str]:
     """Returns the report of ptxas that `Profiled.build` appended to the file `library`.
 
-    The report is a dict in the form that `assembled` returns: ptxas's text, or the reason why there is none.
+    The report is a dict in the form that `assembled` returns: ptxas's text, or the reason why there is none. A library
+    without a readable report counts as one without ptxas's text: the candidate's flags may have changed the file.
     """
-    said = json.loads(library.read_bytes().rpartition(_NOTE)[2])
-    return said if isinstance(said, dict) else {}
+    try:
+        said = json.loads(library.read_bytes().rpartition(_NOTE)[2])
+        return {key: str(text) for key, text in said.items()}
+    except (ValueError, AttributeError, RecursionError):
+        return {"missing": "the built library has no report of ptxas"}
 
 
 def assembled(sources: Sources, arch: str = "sm_90") -> dict[str, str]:

@@ -18,6 +18,7 @@ from support.command import ROOT, Harness
 
 from kernel_harness.compile import cache
 from kernel_harness.core.terminal import Terminal
+from kernel_harness.device.profiled import note_of
 from kernel_harness.diagnostics import profile
 from kernel_harness.diagnostics.profile import ncu
 from kernel_harness.diagnostics.profile.resources import Assembled, Launched, Resources, base_name, occupancy, ptxas
@@ -98,6 +99,17 @@ def test_every_launch_of_the_one_call_is_there(counted: list[Launched]) -> None:
         ("stir", 3, 32),
         ("sum", 1, 32),
     ]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [b"", b"\0kernel_harness.assembled\0{", b"\0kernel_harness.assembled\0" + b"[" * 100_000],
+    ids=["absent", "cut", "nested"],
+)
+def test_a_library_without_a_readable_report_of_ptxas_has_none(tmp_path: Path, end: bytes) -> None:
+    library = tmp_path / "k.so"
+    library.write_bytes(b"\x7fELF\xff" + end)
+    assert note_of(library) == {"missing": "the built library has no report of ptxas"}
 
 
 @pytest.mark.parametrize(
