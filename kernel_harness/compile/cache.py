@@ -22,6 +22,8 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock
 
+from kernel_harness.core.errors import UserError
+
 # The emulator's precompiled headers take 0.2 GB (light) and 0.8 GB (torch's own), the library of a kernel 1 MB.
 DEFAULT_LIMIT_BYTES = 4 << 30
 # An entry is not evicted within this time after its last use, so that the process that uses it can load it.
@@ -49,9 +51,16 @@ def root() -> Path:
 def limit_bytes() -> int:
     """Returns the size limit of the cache in bytes: `$KERNEL_HARNESS_CACHE_BYTES`, else 4 GiB.
 
-    Raises ValueError if the variable's value is not an integer.
+    Raises UserError if the variable's value is not an integer.
     """
-    return int(os.environ.get("KERNEL_HARNESS_CACHE_BYTES") or DEFAULT_LIMIT_BYTES)
+    chosen = os.environ.get("KERNEL_HARNESS_CACHE_BYTES") or DEFAULT_LIMIT_BYTES
+    try:
+        return int(chosen)
+    except ValueError:
+        raise UserError(
+            f"$KERNEL_HARNESS_CACHE_BYTES is {chosen!r}, which is no whole number of bytes. Set it to one, such as "
+            f"{DEFAULT_LIMIT_BYTES}, or unset it."
+        ) from None
 
 
 def key(**parts: Any) -> str:

@@ -89,6 +89,15 @@ def test_a_build_over_the_limit_evicts_an_old_entry(own_cache, monkeypatch):
     assert new.exists() and not old.exists()
 
 
+@pytest.mark.parametrize("limit", ["4GB", "1e9"])
+def test_a_limit_that_is_no_number_of_bytes_is_a_usage_error(own_cache, monkeypatch, typed, limit):
+    monkeypatch.setenv("KERNEL_HARNESS_CACHE_BYTES", limit)
+    done = typed("cache")
+    assert done.code == 2
+    assert f"$KERNEL_HARNESS_CACHE_BYTES is '{limit}'" in done.stderr
+    assert not done.stdout
+
+
 def test_a_cache_that_passes_a_gigabyte_is_told_once(own_cache, monkeypatch, capsys):
     monkeypatch.setattr(verb_module, "_TOLD_BYTES", 1500)
     for name, told in (("a", False), ("b", True), ("c", False)):
