@@ -1,11 +1,13 @@
 """Finds the files of the user that a build has read, such as a local header that a source includes.
 
 The keys of the build cache hold only the paths of folders. So the cache records these files, and each time an entry is
-used, it checks whether they have changed (`cache.get_or_build`). Three changes are not seen:
+used, it checks whether they have changed (`cache.get_or_build`). Four changes are not seen:
 - a new file that would now be found first, in an earlier folder of the search path or by `__has_include`;
 - a file that the C++ source of a build for a GPU includes from a folder of the flag `-isystem`, because torch makes the
   C++ compiler leave such folders out of its list;
 - a static library that a flag `-l` names. (A shared one is loaded as it is at the time of the run.)
+- an upgrade of a library with headers in the system's header folders, such as glibc. (Distributions upgrade libstdc++
+  together with g++, whose full version the keys contain.)
 """
 
 from __future__ import annotations
