@@ -53,17 +53,17 @@ def evaluate(
         problem: the name of a problem, or the path of a problem file. A name is looked up in `./problems` first, and
             then among the problems that the package ships.
         source: the text of a kernel file, or the path of a kernel file. A path is a `Path`, or a string of
-            one line that ends in .py or .cu. Python code defines the class `ModelNew`. A text that begins with a C++
-            comment or a preprocessor line is read as a .cu file.
+            one line that ends in .py or .cu. Any other string is the text of a kernel file. It is read as a .cu file if
+            it begins with a C++ comment or a preprocessor line, otherwise as Python code that defines `ModelNew`.
         device: "cpu" (CUDA is emulated), "cuda" or "cuda:N"; None selects the GPU if there is one, else "cpu".
         shape: values for the problem's size constants, such as `{"M": 64}`. A constant that `shape` does not name keeps
-            the problem's usual value for the device. If `shape` is None, all constants do.
+            the problem's usual value for the device. If `shape` is None, all constants have their usual values.
         precision: the coarsest number format that the kernel may compute in: "tf32", "float16" or "bfloat16". None
             allows only the format of the outputs.
         timeout_s: the time limit of each call of the kernel, in seconds.
         budget_s: the time to spend on timing, in seconds; None uses the device's default.
         baseline: what speedups are relative to: "torch" (the reference, run eagerly), or on a GPU "torch.compile" or
-            "torch.compile:max-autotune". The speedup is None under emulation.
+            "torch.compile:max-autotune". Under emulation only "torch" is allowed, and the speedup is None.
         seed: the seed of the inputs that the kernel is checked on; None draws a secret seed. The inputs of timed calls
             do not depend on `seed`.
 

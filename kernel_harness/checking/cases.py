@@ -247,7 +247,7 @@ class Reference:
     def at(self, case: Case) -> Problem:
         """Returns the problem with its size constants (`M`, `N`, ...) set to the values of the case.
 
-        If the case has random parameters, the model has them too.
+        If the case has random parameters, the model of the returned problem draws its parameters from the case's seed.
         """
         key = case.shape, case.seed if case.random_parameters else None
         if key not in self._problems:

@@ -1,4 +1,7 @@
-"""The reference of one case in float64, run again after its inputs or its parameters were changed."""
+"""Runs the reference of one case again, in float64, with a change that the caller asks for.
+
+The change replaces inputs, parameters or an operation of the reference, for one run.
+"""
 
 from __future__ import annotations
 

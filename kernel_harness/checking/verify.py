@@ -651,7 +651,12 @@ def _wrong(i: int, mask: torch.Tensor) -> _Failure:
 
 
 def _described(answer: _Answer, failure: _Failure) -> _Failure:
-    """Returns the failure with a description of its wrong elements, if it has any."""
+    """Returns a new failure with a text that describes the mask of wrong elements in `failure.wrong`.
+
+    If the mask is True nowhere, the text has the relative error of the output. Otherwise it has the number of wrong
+    elements, the first of them and their pattern, and the new failure also has the error map. Returns `failure` itself
+    if it has no mask.
+    """
     if failure.wrong is None:
         return failure
     i, mask = failure.wrong

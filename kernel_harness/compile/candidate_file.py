@@ -22,7 +22,10 @@ _MOST_PLACES, _MOST_LINES, _MOST_CHARACTERS = 8, 20_000, 1 << 20
 
 
 class CandidateFile:
-    """A candidate's file: its content `text`, and `name`, the path that messages show."""
+    """A candidate's file. Maps lines of the sources that it gives to load_inline to lines of the file.
+
+    `text` is the content of the file. `name` is the path that messages show for it.
+    """
 
     def __init__(self, name: str, text: str) -> None:
         self.name, self.text = name, text

@@ -159,7 +159,10 @@ def not_bindable(name: str) -> Hint:
 
 
 def missing_symbol(symbol: str) -> Hint:
-    """Returns the hint for `symbol`, a C++ function that is declared and called, but not defined."""
+    """Returns the hint for `symbol`, a function that is declared and called, but not defined.
+
+    `symbol` is the demangled name, with parameter types if it is a C++ function: `run(at::Tensor)`.
+    """
     name = symbol.split("(")[0]
     if re.match(r"(?:c10|at|torch)::", symbol):
         return Hint(

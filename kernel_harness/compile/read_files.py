@@ -1,7 +1,8 @@
 """Finds the files of the user that a build has read, such as a local header that a source includes.
 
-The keys of the build cache hold only the paths of folders. So the cache records these files, and each time an entry is
-used, it checks whether they have changed (`cache.get_or_build`). Four changes are not seen:
+The key of an entry in the build cache depends on the sources and the flags of a build, such as `-I<folder>`. It does
+not depend on the content of these files. So the entry records the files. Each time the entry is used, the cache checks
+whether one of them has changed, and then builds the entry again (`cache.get_or_build`). Four changes are not seen:
 - a new file that would now be found first, in an earlier folder of the search path or by `__has_include`;
 - a file that the C++ source of a build for a GPU includes from a folder of the flag `-isystem`, because torch makes the
   C++ compiler leave such folders out of its list;

@@ -123,7 +123,10 @@ def from_json(data: Any) -> Sources:
         texts += [*functions, *functions.values()] if isinstance(functions, dict) else [None]
     flags = (data["error_handling"], data["implicit_headers"], data["with_cuda"] or False)
     if not all(isinstance(t, str) for t in texts) or not all(isinstance(f, bool) for f in flags):
-        raise Unreadable("names, sources, flags and functions must be strings, and switches must be booleans")
+        raise Unreadable(
+            f"{', '.join(_TEXTS)} must be strings; {', '.join(_LISTS)} lists of strings; functions null or an object "
+            "of strings; and the other fields booleans (with_cuda may be null)"
+        )
     return Sources(**{**data, **{name: tuple(data[name]) for name in _LISTS}})
 
 

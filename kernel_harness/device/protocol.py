@@ -119,7 +119,11 @@ class JudgeDevice(Protocol):
         """Returns whether `size` bytes of the memory in which the judge computes are free."""
 
     def empty_cache(self) -> None:
-        """Enqueues the work that removes the inputs of a timed call from the device's cache."""
+        """Enqueues work that removes the inputs of a timed call from the device's L2 cache, and does not wait for it.
+
+        The judge calls it after it has written the inputs to the device's memory, and before the worker's timed call.
+        Does nothing for an emulated device.
+        """
 
     def cannot_share(self, reason: str) -> None:
         """Stores why a worker could not map memory of the device. Later calls of `share` return memory of the host."""

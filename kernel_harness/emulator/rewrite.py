@@ -240,8 +240,8 @@ def _rewrite_calls(tokens: list[Token], kernels: set[str]) -> None:
 def _without_void_cast(argument: list[Token]) -> tuple[int, int]:
     """Returns where the kernel is in an argument: the index of its first token, and the index behind its last one.
 
-    If the argument is `(void*)kernel` or `reinterpret_cast<void*>(kernel)`, the cast is left out. Else the whole
-    argument is the kernel.
+    A cast to `void*` or `const void*` around the kernel is left out: `(void*)kernel`, `reinterpret_cast<void*>(kernel)`
+    or `static_cast<void*>(kernel)`. Without such a cast, the whole argument is the kernel.
     """
     code = [i for i, token in enumerate(argument) if token.is_code]
     texts = [argument[i].text for i in code]

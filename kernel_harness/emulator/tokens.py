@@ -27,8 +27,9 @@ class Kind(Enum):
 class Token(NamedTuple):
     """A piece of a C++ source: a word, a number, a comment, a run of spaces, and so on.
 
-    `is_code` is true unless the kind is SPACE or COMMENT. `plain` is `text`; but if the kind is SPACE, COMMENT or
-    LITERAL, each character that is no white space is a space in it.
+    `is_code` is true unless the kind is SPACE or COMMENT. If the kind is SPACE, COMMENT or LITERAL, `plain` is `text`
+    with a space in place of each character that is no white space. In a SPACE, such a character is a backslash that
+    continues a line. For other kinds, `plain` is `text`.
     """
 
     kind: Kind

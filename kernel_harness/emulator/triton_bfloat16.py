@@ -18,9 +18,11 @@ _OPERATIONS = (
 
 
 def install(interpreter: Any, language: Any) -> None:
-    """Replaces the interpreter's operations by operations that are right for bfloat16.
+    """Replaces arithmetic, casts, reductions and scans of the interpreter by functions that are right for bfloat16.
 
-    Operands become float32 before an operation, and a result is rounded to the nearest bfloat16 number, as on a GPU.
+    They convert bfloat16 operands to float32 before the operation. A result of the type bfloat16 is rounded to the
+    nearest bfloat16 number, as on a GPU, unless a conversion asks for truncation. Operations on other types give the
+    same results as before.
     `interpreter` and `language` are the modules `triton.runtime.interpreter` and `triton.language`.
     """
     correction, builder = _Correction(interpreter, language), interpreter.InterpreterBuilder

@@ -36,8 +36,8 @@ _state = SimpleNamespace(launches=0, skip=False)
 def install() -> None:
     """Prepares this process for candidates that import Triton. The first import of Triton then sets up its interpreter.
 
-    An import of another module that compiles kernels for a real GPU, such as CuPy, raises NotEmulated. A second call
-    does nothing, because each further import hook would double the time of an import of Triton.
+    An import of a module in `_NOT_EMULATED`, such as CuPy, raises NotEmulated. A second call does nothing, because each
+    further import hook would double the time of an import of Triton.
     """
     os.environ["TRITON_INTERPRET"] = "1"
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):

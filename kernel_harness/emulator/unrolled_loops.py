@@ -76,7 +76,12 @@ def _is_unrolled(bound: str, step: str, body: str, known: set[str]) -> bool:
 
 
 def _comes_last(counter: str, begin: str, before: str, body: str) -> bool:
-    """Returns whether the remaining steps come last. `begin` is the first statement of the loop's head."""
+    """Returns whether nvcc's code runs the steps that remain after groups of four behind these groups, not before them.
+
+    `counter` is the name of the loop's variable, `begin` the first statement of the loop's head, `before` the code
+    before the loop and `body` the body of the loop. The result is true if `begin` declares `counter` with a constant
+    value, or if `before` declares an integer with a constant value and `body` changes it.
+    """
     changed = {name for names in _CHANGED.findall(body) for name in names if name}
     texts = [(counter, f"{begin};"), *((name, before) for name in changed)]
     return any(re.search(_INTEGER.format(name=name), text) for name, text in texts)
@@ -115,7 +120,10 @@ def _body(code: str, at: int) -> str:
 
 
 def _closing(code: str, at: int) -> int:
-    """Returns where the bracket at `at` is closed, or the end of the code."""
+    """Returns the index in `code` of the bracket that closes the `(` or `{` at index `at`.
+
+    Returns the length of `code` if no bracket closes it.
+    """
     opening, depth = code[at], 0
     for bracket in re.compile(r"[()]" if opening == "(" else r"[{}]").finditer(code, at):
         depth += 1 if bracket[0] == opening else -1

@@ -92,7 +92,10 @@ def mark(tokens: list[Token]) -> None:
 
 
 def _translated(tokens: Sequence[Token]) -> str:
-    """Returns the C++ translation of an `asm` statement with these tokens in its brackets, else a failing assertion."""
+    """Returns the C++ translation of an `asm` statement. `tokens` are the tokens between its parentheses.
+
+    If the emulator has no translation, returns a `static_assert` that makes the compilation fail.
+    """
     try:
         return ptx.translation(tokens)
     except ptx.UnknownPtx as error:

@@ -594,7 +594,7 @@ def receive(
 
 def _opened(data: dict[str, Any], kinds: Sequence[type[M]], number: str | None) -> M:
     if data.keys() != {"kind", "number", "body"} or not isinstance(data["number"], str):
-        raise Malformed("the fields are not exactly `kind`, `number` (a text) and `body`")
+        raise Malformed("its fields are not `kind`, `number` and `body`, or `number` is not a string")
     if number is not None and data["number"] != number:
         raise Malformed("a reply to another request")
     for kind in kinds:

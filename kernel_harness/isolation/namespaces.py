@@ -53,8 +53,10 @@ def _threads() -> int:
 def usable() -> bool:
     """Returns whether this machine allows this user to create namespaces and to mount file systems in them.
 
-    A grandchild of this process tries both. Its parent, an ordinary fork of this process, has only one thread. This
-    process may have other threads, one of which may hold a lock of the C library at the moment of the bare system call.
+    A grandchild of this process tries both. This process makes its child with os.fork(), and the child makes the
+    grandchild with a bare system call (`fork`). The child has only one thread. In a process with several threads,
+    another thread may hold a lock of the C library at the moment of the bare system call, and the new process could
+    then never acquire this lock.
     """
     return _holds_in_child(lambda: os.waitstatus_to_exitcode(os.waitpid(fork() or _try(), 0)[1]) == 0, os.fork())
 

@@ -47,7 +47,8 @@ class Candidate:
         """Returns the author's description of the kernel, as one line of at most 300 printable characters.
 
         For a Python file, it is the first line of the file's docstring. For a `.cu` file, it is the first line that is
-        not empty, if this line begins a comment. Otherwise the description is empty.
+        not empty, if this line begins a comment; `//` or `/*` at its start is removed. Otherwise the description is
+        empty.
         """
         return printable(self._first_line)[:_LONGEST_TITLE]
 

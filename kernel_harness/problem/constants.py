@@ -31,7 +31,10 @@ class Constant:
 
 
 def find(tree: ast.Module) -> list[Constant]:
-    """Returns the constants of the tree, in order. Splits `a = b = 1` in the tree, so that `a` and `b` can differ."""
+    """Returns the size constants that assignments at module level define, in the order of the file.
+
+    Replaces `a = b = 1` in the tree by one assignment for each name, so that `a` and `b` can get different values.
+    """
     tree.body = [part for node in tree.body for part in _separate(node)]
     assigned = [each for node in tree.body if isinstance(node, ast.Assign) for each in _assigned(node)]
     return [each for constant in assigned for each in (constant, *_elements(constant)) if _is_numeric(each.value)]

@@ -166,14 +166,17 @@ def _reduced(problem: Problem, fixed: Collection[str] = ()) -> tuple[dict[str, i
 
 
 def stretched(problem: Problem) -> list[Shape]:
-    """Returns shapes in which one constant has its value in the file, where `problem` is smaller than its file.
+    """Returns shapes that each set one constant, which is smaller in `problem` than in the file, to its file's value.
 
-    Equal constants that change together (`_groups`) count as one. A kernel may be right for small sizes only. Examples
-    are one thread for each column, where a block has at most 1024 threads, and one block for each image, where some
-    dimensions of a grid have at most 65535 blocks. The other constants become as small as the cost requires (`fitted`).
-    At most _MOST_STRETCHED shapes are returned: those of the constants that `problem` has made smallest, compared with
-    the file, and at least _LEAST_STRETCH times smaller. There are none for a large network, whose model would have to
-    run on the device `meta` too often.
+    The checks at these shapes find kernels that are right for small sizes only. Such a kernel may use one thread for
+    each column, although a block has at most 1024 threads. Or it may use one block for each image, although some
+    dimensions of a grid have at most 65535 blocks.
+    Equal constants that change together (`_groups`) count as one. The other constants begin at their values in
+    `problem`, and become smaller until the cost of a call is within the limits of `fitted`. The constants with the
+    largest ratio of the file's value to the value in `problem` come first. At most _MOST_STRETCHED shapes are returned,
+    and none for a ratio below _LEAST_STRETCH. A shape is left out if a call at it still costs too much. Returns an
+    empty list for a large network, whose model would have to run on the device `meta` too often, and for a model that
+    cannot run there.
     """
     own, usual = problem.in_file.shape, cost(problem)
     if usual is None or not _is_stretchable(usual):

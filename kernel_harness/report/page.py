@@ -188,7 +188,7 @@ def profile_of(result: Result, profiles: Mapping[str, StoredProfile]) -> StoredP
 
 
 def failures(page: Page) -> list[Result]:
-    """Returns the results on the leaderboard of the page that failed, one per kernel."""
+    """Returns the results of the kernels that failed. The page's leaderboard has one result for each kernel."""
     return [result for result in page.latest.values() if not result.passed]
 
 

@@ -136,10 +136,11 @@ def phases(page: Page) -> Picture | None:
 
 
 def history(page: Page) -> Picture | None:
-    """Builds the chart of how the speedups (emulated: the times) of the table's first kernels changed from run to run.
+    """Builds the chart of how the speedups (emulated: the times) of kernels changed from run to run.
 
-    It has the timed runs on the processor model of the last one: times on different processors do not compare. Returns
-    None if there are fewer than two such runs.
+    It shows the first `charts.SERIES` timed kernels of the table. Only results with the processor (CPU) model of the
+    newest timed result count, because times with different processors are not comparable. Returns None if these results
+    come from fewer than two runs, or if they have no value to show.
     """
     timed = [r for r in page.results if r.timing]
     timed = [r for r in timed if r.environment.get("processor") == timed[-1].environment.get("processor")]

@@ -1,4 +1,7 @@
-"""Compares two sets of results, side A and side B. Gives each kernel on both sides a verdict, such as `faster`."""
+"""Compares two sets of results, side A and side B.
+
+Each kernel with results on both sides gets a verdict on side B: `faster` means that it is faster there than on side A.
+"""
 
 from __future__ import annotations
 

@@ -170,9 +170,10 @@ def heading(problem: str, results: Sequence[Result], shape: Mapping[str, int]) -
 
 
 def csv(table: pd.DataFrame) -> str:
-    """Returns the leaderboard `table` as CSV. Numbers have six significant digits.
+    """Returns `table`, a leaderboard or a table of a suite, as CSV text.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe before it.
+    A floating-point number has at most six significant digits, an integer all of its digits. A text that a spreadsheet
+    would take for a formula gets an apostrophe before it.
     """
     texts = table.select_dtypes(exclude="number").map(_inert)
     return str(table.assign(**texts).to_csv(index=False, float_format="%.6g"))

@@ -36,9 +36,9 @@ class LineCosts:
 class StoredProfile:
     """The profile of `kernel`, line by line, at the size constants in `shape`.
 
-    `source_sha256` is the hash of the kernel's file. `causes` are sentences about the largest causes of lost time, each
-    with its share of the time that is estimated for the GPU `target`. `sampled` says whether only a part of the
-    accesses was recorded.
+    `source_sha256` is the hash of the kernel's file. `causes` are sentences about the largest causes of lost time. Each
+    ends with the lost time in percent of the whole time that is estimated for a call on the GPU `target`. `sampled`
+    says whether only a part of the accesses was recorded.
     """
 
     kernel: str

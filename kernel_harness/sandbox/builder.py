@@ -87,8 +87,8 @@ class BuildService:
             return BuildResult(error.failure)
         except OSError as error:
             raise EnvironmentLacking(
-                f"The build cache in {cache.root()} cannot be used: {error}. Make room there, or set "
-                "$KERNEL_HARNESS_CACHE to another folder."
+                f"The build cache in {cache.root()} cannot be used: {error}. Free disk space or correct the "
+                "permissions there, or set $KERNEL_HARNESS_CACHE to another folder."
             ) from None
         return BuildResult(Built(str(next(folder.glob("*.so")))), cached)
 

@@ -171,7 +171,8 @@ class WorkerProcess:
         The reply is of the class `expected`, a Failure or a BuildWanted. A paused worker is resumed first. Raises
         WorkerTimedOut after `timeout_s` seconds, WorkerCrashed if the worker ends before it replies, and
         WorkerMisbehaved if it sends a malformed message or exceeds a limit. The worker is dead then, and every later
-        request raises the same exception. `meanwhile` is called between the request and the reply.
+        request raises the same exception. If `meanwhile` is not None, it is called between the request and the reply,
+        and `timeout_s` includes its time.
         """
         received = self.request(request, expected, descriptors, timeout_s=timeout_s, meanwhile=meanwhile)
         received.close()

@@ -127,10 +127,10 @@ def launch(element: str) -> str:
 
 
 def _element(described: Signature) -> str:
-    """Returns the C++ type of the elements of the reference's output.
+    """Returns the C++ type of the elements that the kernel in the new file copies: those of the reference's output.
 
-    Returns `char` if the outputs are unknown, or have several dtypes or one without a C++ type: the new kernel then
-    copies bytes.
+    Returns `char` if the outputs are unknown, have several dtypes, or have a dtype that _ELEMENTS lacks. The kernel
+    then copies bytes.
     """
     found = {leaf.dtype for leaf in _leaves(described.output)}
     return _ELEMENTS.get(found.pop(), "char") if len(found) == 1 else "char"

@@ -32,9 +32,10 @@ baseline must therefore not serve an unlimited number of cohorts.
 
 
 class CompanionMissing(Exception):
-    """The error raised if a baseline or the sentinel cannot be started, for example for lack of device memory.
+    """The error raised if the worker process of a baseline or of the sentinel cannot be started.
 
-    `name` is the name of the arm, and `fault` says what happened.
+    An example of a cause is a lack of device memory. `name` is the name of the arm. `fault` is a Fault, which has the
+    status, the reason and the log.
     """
 
     def __init__(self, name: str, fault: Fault) -> None:

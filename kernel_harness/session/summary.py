@@ -127,7 +127,7 @@ class RunFacts:
 
 
 def of_candidate(facts: RunFacts, candidate: Candidate, outcome: CheckOutcome) -> Result:
-    """Builds the Result of a candidate that was checked and not timed."""
+    """Builds the Result, without a time, of a candidate that passed or failed its checks."""
     shapes = dict.fromkeys(shape_text(check.shape) for check in outcome.checks)
     return facts.result(
         candidate.name,

@@ -221,11 +221,13 @@ class Dispatcher:
         return task
 
     def _buried(self, dead: Evaluator, backlog: Backlog) -> list[Event]:
-        """Puts the tasks of an evaluator that has ended back into the backlog. `step` then starts another evaluator.
+        """Puts the tasks of `dead`, an evaluator that has ended, back into the backlog. Returns the events of its end.
 
-        If the checks of a candidate had begun, this candidate may be the cause: its task is put back last the first
-        time, and the second time the event Broken is returned. Raises EnvironmentLacking if _MOST_FAILED_STARTS
-        evaluators have ended without such a candidate since an evaluator last judged one.
+        They become the first of their problems. `step` then starts another evaluator. If the checks of a candidate
+        had begun, this candidate may be the cause. The first time, its task becomes the last of its problem. The second
+        time (_MOST_ATTEMPTS), its task is not put back, and the list has the event Broken. Otherwise the list is empty.
+        Raises EnvironmentLacking if, since the last verdict of any evaluator, _MOST_FAILED_STARTS evaluators have ended
+        while they checked no candidate.
         """
         words = dead.last_words()
         _LOG.warning("%s", words)

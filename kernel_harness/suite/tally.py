@@ -53,7 +53,7 @@ class Tally:
 
     @property
     def problems_done(self) -> int:
-        """The number of problems of which every candidate has a verdict or cannot have one."""
+        """The number of problems that cannot be used, or of which every candidate has a verdict."""
         return sum(1 for left in self._left.values() if not left)
 
     def per_hour(self, now_s: float) -> float | None:

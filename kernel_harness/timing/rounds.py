@@ -161,9 +161,10 @@ class Cohort:
         return [arm for arm in self.arms if not arm.trusted]
 
     def clock_s(self) -> float:
-        """Returns the time of a clock, in seconds, that stands still while a worker is slow to stop (`SLOW_PAUSE_S`).
+        """Returns the time in seconds of a clock that does not count the slow pauses of the arms (`Arm.pause`).
 
-        The budget is measured with this clock, so a candidate cannot use up the time of the other arms.
+        The budget is measured with this clock, so a candidate whose process cannot be stopped quickly does not use up
+        the time of the other arms.
         """
         return time.monotonic() - sum(sum(arm.slow_pauses_s) for arm in self.arms)
 

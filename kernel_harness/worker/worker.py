@@ -164,9 +164,11 @@ class Worker:
     def _build_in_judge(self, sources: Sources) -> tuple[Path, bool]:
         """Asks the judge for a library built from `sources`, while this worker carries out a request from the judge.
 
-        Returns the library's path, and False in place of "the build cache held it", which only the judge knows. Raises
-        BuildFailed if the build fails, with the neutral names of the sources in its message; CompilerFailed if a
-        compiler failed; or UnsupportedConstruct if the emulator cannot run a construct in the sources.
+        Returns the library's path and False. In place of False, other builders return whether the build cache held the
+        library, but here only the judge knows that. Raises CompilerFailed if a compiler or a linker reports an error,
+        UnsupportedConstruct if the emulator cannot run a construct in the sources, and BuildFailed, the base class of
+        both, if the build fails otherwise. Messages call the sources by neutral names (`Sources.cpp_file`,
+        `Sources.cuda_file`), not by the name of the candidate's file.
         """
         with self._asking:
             kinds: tuple[type[Built | Failure], ...] = (Built, Failure)

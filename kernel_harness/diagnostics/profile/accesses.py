@@ -157,9 +157,10 @@ class Recorded:
 def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Recorded | None:
     """Returns the recorded accesses of the launch that `message`, a mapping from a worker, describes.
 
-    They include those of later recorded launches of the same kernel and size. Returns None for such a later launch, and
-    for a launch that was not recorded. `launches` is how often the profiled call launched this kernel and size, and
-    `file` is the candidate's file. Raises KeyError, TypeError or ValueError if the message is malformed.
+    They include those of later recorded launches of the same kernel and size: grid, block and dynamic shared memory.
+    Returns None for such a later launch, and for a launch that was not recorded. `launches` is how often the profiled
+    call launched this kernel and size, and `file` is the candidate's file. Raises KeyError, TypeError or ValueError if
+    the message is malformed.
     """
     blocks = number(message["sampled_blocks"])
     if not blocks:

@@ -88,9 +88,12 @@ def _wastes(traffic: Traffic) -> bool:
 def _cost_s(access: Access, target: Target, per_s: float) -> float:
     """Returns the seconds that the excess of one access costs, summed over its recorded requests.
 
-    In shared memory, the excess is the wavefronts beyond the least. In global memory, it is the repeated atomic updates
-    of one address if these are most of it (`_repeats`), else the sectors beyond the least. `per_s` is the number of
-    clocks per second of all multiprocessors in use together.
+    In shared memory, the excess is the wavefronts beyond the least. Each takes one clock of a multiprocessor. In global
+    memory, the excess is the sectors beyond the least. If repeated atomic updates of one address cause most of these
+    sectors (`_repeats`), only these updates count: they run one after the other, one in each clock of the GPU.
+    Otherwise the cost is the longer of two times: the time in which the L1 caches move all these sectors, and the time
+    in which the L2 cache moves those that miss the L1 caches. `per_s` is the number of clocks per second of all
+    multiprocessors in use together.
     """
     traffic = access.traffic
     if access.shared:

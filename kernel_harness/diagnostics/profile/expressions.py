@@ -52,7 +52,11 @@ def _before(head: str) -> str | None:
 
 
 def _subscripts(text: str) -> list[str]:
-    """Returns the subscript expressions in `text` that are not a part of another."""
+    """Returns the subscript expressions in `text`, such as `B[n * K + k]`, in order.
+
+    A subscript expression inside another one is not in the list: for `a[i[0]]`, the list has `a[i[0]]` only. Returns an
+    empty list if a bracket of a subscript is not closed.
+    """
     found, end = [], 0
     for match in re.finditer(rf"{_OBJECT}\s*(?=\[)", text):
         if match.start() < end:

@@ -123,10 +123,11 @@ class Assembled:
 
     @staticmethod
     def parse(message: Mapping[str, Any]) -> Assembled:
-        """Returns the report that `message`, a mapping from a worker, contains.
+        """Returns the report in `message`, a mapping in the form that `device.profiled.assembled` returns.
 
-        The value of the key `ptxas` is the text that nvcc printed. If there is no such text, the value of the key
-        `missing` is the reason.
+        Under the key `ptxas`, `message` has the text that nvcc printed. The report has the resources of the kernels in
+        this text. If the key `ptxas` is absent, the report has no kernels, and its `missing` is the text under the key
+        `missing` (empty if this key is absent too).
         """
         if "ptxas" not in message:
             return Assembled(missing=str(message.get("missing", "")))

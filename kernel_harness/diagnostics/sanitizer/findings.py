@@ -160,9 +160,10 @@ def _index(value: Any) -> tuple[int, int, int]:
 
 
 def _int(value: Any) -> int:
-    """Returns `value` as an integer of at most 64 bits. Python cannot write an integer of thousands of digits as text.
+    """Returns `value` as an integer with a magnitude below 2^63.
 
-    Raises TypeError or ValueError if Python cannot convert `value`, and ValueError if the integer is too large.
+    Raises ValueError for any other integer, and TypeError or ValueError if Python cannot convert `value`. The limit is
+    needed because Python raises ValueError when it writes an integer of thousands of digits as text.
     """
     number = int(value)
     if abs(number) >= 1 << 63:
