@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import random
+import secrets
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -364,14 +365,14 @@ class Reference:
             self._inputs.keep(case, packed, packed.tensors)
         return self._inputs[case]
 
-    def drawn(self, seed: int, distribution: str) -> Packed:
-        """Draws inputs at the problem's size on the device. Equal arguments give equal inputs; nothing is cached.
+    def new_inputs(self, distribution: str = OWN) -> Packed:
+        """Draws inputs at the problem's size that no process has seen before. They are not cached.
 
-        If the first call of the reference has shown that the device is short of memory for this size, the inputs are
-        then moved to the host's memory.
+        They are on the device. If the first call of the reference has shown that the device is short of memory for this
+        size, they are in the host's memory.
         """
         self.make_room()
-        return self._drawn(self.problem, seed, distribution)
+        return self._drawn(self.problem, secrets.randbits(48), distribution)
 
     def make_room(self) -> None:
         """Frees memory of a GPU for another call. Does nothing on the CPU, because problems are small there.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -42,4 +41,4 @@ def draw(reference: Reference, distribution: str = OWN) -> DrawnInputs:
 
     A worker gets them at the address of earlier inputs, so an address does not tell which inputs they are.
     """
-    return DrawnInputs(reference.drawn(secrets.randbits(48), distribution), distribution)
+    return DrawnInputs(reference.new_inputs(distribution), distribution)
