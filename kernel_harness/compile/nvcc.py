@@ -281,6 +281,11 @@ def _wanted() -> str:
     return torch.version.cuda or "13.0"
 
 
+def identity() -> str:
+    """Returns the folder of the toolkit and the version of its nvcc, as a part of keys; "None" without a toolkit."""
+    return f"{toolkit()} {version()}".strip()
+
+
 def version() -> str:
     """Returns what nvcc of `toolkit()` prints for `--version`, or an empty string if there is no toolkit."""
     home = toolkit()

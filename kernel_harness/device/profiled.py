@@ -40,7 +40,7 @@ class Profiled(Emulated):
     def build_key(self, sources: Sources, /) -> str:
         """Returns the build cache's key of the candidate's library with counters, with nvcc's version."""
         counted = extension_key(sources, Instrumentation.COUNTED)
-        return cache.key(counted=counted, toolkit=str(nvcc.toolkit()), nvcc=nvcc.version())
+        return cache.key(counted=counted, nvcc=nvcc.identity())
 
     def build(self, sources: Sources, folder: Path, /) -> None:
         """Compiles the library with a counting call before each memory access, and appends ptxas's report to the file.

@@ -57,9 +57,8 @@ def key(base: str) -> str:
     `base` is the cache key of the same library without `--strict`.
     """
     return cache.key(
-        base=base, toolkit=str(nvcc.toolkit()), nvcc=nvcc.version(),
-        code=cache.digest_of(Path(__file__), Path(light_headers.__file__)),
-    )  # fmt: skip
+        base=base, nvcc=nvcc.identity(), code=cache.digest_of(Path(__file__), Path(light_headers.__file__))
+    )
 
 
 def check(sources: Sources, folder: Path) -> None:
