@@ -186,8 +186,11 @@ class RayDispatcher:
         for number, actor in self._actors.items():
             mine = sum(each == number for each, _ in self._calls.values())
             while backlog and mine <= self._cluster.ahead and (task := backlog.take(number)) is not None:
-                content = self._contents.setdefault(task.problem.path, task.problem.path.read_bytes())
-                self._calls[actor.judge.remote(task.problem.name, content, task.candidate)] = number, task
+                path = task.problem.path
+                if path not in self._contents:
+                    self._contents[path] = path.read_bytes()
+                call = actor.judge.remote(task.problem.name, self._contents[path], task.candidate)
+                self._calls[call] = number, task
                 mine += 1
         waited = [*self._asked, *self._calls]
         done, _ = self._ray.wait(waited, num_returns=len(waited), timeout=_TICK_S) if waited else ([], [])
