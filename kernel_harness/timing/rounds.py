@@ -436,9 +436,6 @@ def _replace_processes(cohort: Cohort, reference: Reference, start: Start) -> No
     An arm gets a fault if its new process cannot be started or if the call fails.
     """
     arms = [arm for arm in cohort.arms if arm.fault is None and (not arm.trusted or arm.name == BASELINE)]
-    with ThreadPoolExecutor(len(arms)) as pool:  # a process that used a GPU takes a while to end
-        list(pool.map(lambda arm: arm.subject.close(), arms))
-    drawn = draw(reference)
 
     def started(arm: Arm) -> Subject:
         subject = start(arm.name)
@@ -454,6 +451,8 @@ def _replace_processes(cohort: Cohort, reference: Reference, start: Start) -> No
     arms.sort(key=lambda arm: not arm.trusted)
     pool = ThreadPoolExecutor(len(arms))
     try:
+        list(pool.map(lambda arm: arm.subject.close(), arms))  # a process that used a GPU takes a while to end
+        drawn = draw(reference)
         # The baseline "torch" starts first, before candidates can take the device memory that it needs.
         for side_by_side in (arms[:1], arms[1:]):
             for arm, subject in [(arm, pool.submit(started, arm)) for arm in side_by_side]:
