@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -128,7 +129,7 @@ def moving_below(pid: int) -> int:
 
 
 def same_inputs(patch: Patch) -> None:
-    patch.setattr(inputs.secrets, "randbits", lambda bits: 1)
+    patch.setattr(secrets, "randbits", lambda bits: 1)
     patch.setattr(rounds, "distributions", lambda problem, rng: itertools.repeat("own"))
 
 
@@ -171,7 +172,7 @@ def errors_limited_in_size_only(patch: Patch) -> None:
     patch.setattr(input_rounding, "find", lambda *arguments: None)
     # With 3 random seeds of 1000, one of 1,536 elements that TF32 rounds exceeds the tolerance. With these none does.
     seeds = itertools.cycle(range(8))
-    patch.setattr(inputs.secrets, "randbits", lambda bits: next(seeds))
+    patch.setattr(secrets, "randbits", lambda bits: next(seeds))
 
 
 def own_inputs_in_all_rounds(patch: Patch) -> None:
