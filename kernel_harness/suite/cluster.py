@@ -24,7 +24,7 @@ from kernel_harness.suite import evaluator
 from kernel_harness.suite.backlog import Backlog
 from kernel_harness.suite.collection import SuiteProblem, Task
 from kernel_harness.suite.desk import Desk, Outcome
-from kernel_harness.suite.dispatcher import Broken, DeviceKnown, Event, Staff
+from kernel_harness.suite.dispatcher import Broken, DeviceKnown, Event, NoVerdict, Staff
 
 LOCAL = "local"
 """The address that stands for a new cluster of this machine alone."""
@@ -186,10 +186,11 @@ class RayDispatcher:
         for number, actor in self._actors.items():
             mine = sum(each == number for each, _ in self._calls.values())
             while backlog and mine <= self._cluster.ahead and (task := backlog.take(number)) is not None:
-                path = task.problem.path
-                if path not in self._contents:
-                    self._contents[path] = path.read_bytes()
-                call = actor.judge.remote(task.problem.name, self._contents[path], task.candidate)
+                try:
+                    content = self._content(task.problem.path)
+                except OSError as error:
+                    return [NoVerdict(task, f"{task.problem.path}: {error.strerror}")]
+                call = actor.judge.remote(task.problem.name, content, task.candidate)
                 self._calls[call] = number, task
                 mine += 1
         waited = [*self._asked, *self._calls]
@@ -198,6 +199,12 @@ class RayDispatcher:
 
     def finish(self) -> None:
         """Does nothing: the end of the context ends the evaluators."""
+
+    def _content(self, path: Path) -> bytes:
+        """Returns the content of a problem file, which is read once. Raises OSError if it cannot be read."""
+        if path not in self._contents:
+            self._contents[path] = path.read_bytes()
+        return self._contents[path]
 
     def _start(self) -> Any:
         cluster = self._cluster

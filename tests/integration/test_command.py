@@ -239,7 +239,7 @@ def test_a_terminal_gets_progress(shown: str) -> None:
 
 @pytest.mark.slow
 def test_a_terminal_shows_the_preparation_too(shown: str) -> None:
-    """In a first run it takes half a minute or more."""
+    """In a first run it takes up to a minute."""
     assert "preparing the device" in shown
 
 

@@ -216,6 +216,13 @@ def test_the_output_of_ptxas_is_parsed() -> None:
     assert (copy.registers, copy.shared_bytes, copy.spill_store_bytes) == (10, 0, 0)
 
 
+def test_a_forged_number_of_any_length_raises_nothing() -> None:
+    digits = "9" * 5000
+    assert ptxas(PTXAS.replace("255", digits))[0].kernel == "copy(float const*, float*)"
+    tile, _ = ptxas(PTXAS.replace("24 bytes stack", f"{digits} bytes stack").replace("4096", digits))
+    assert (tile.registers, tile.stack_bytes, tile.shared_bytes) == (255, 0, 0)
+
+
 def test_a_call_without_a_kernel_of_its_own_says_so() -> None:
     """For example a call of cuBLAS only. On a GPU, where launches are not counted, nothing is said of them."""
     assert tables([], [Assembled(())], Terminal()) == [

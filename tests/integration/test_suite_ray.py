@@ -84,6 +84,19 @@ def test_a_problem_file_that_is_not_text_is_unusable_as_on_this_machine(harness:
         assert ended.code == 1 and "p.py is not UTF-8 text" in ended.stderr, words
 
 
+def test_a_problem_file_that_is_removed_in_between_is_unusable(
+    harness: Harness, words: list[str], tmp_path: Path
+) -> None:
+    suite = harness.start(*words, "--ray", "local", "--jobs", "1", environment=SHORT)
+    until(lambda: verdicts(harness, "kernels") or suite.poll() is not None, "a verdict", 150)
+    (tmp_path / "problems" / "q.py").unlink()
+    ended = finished(suite)
+
+    assert ended.code == 1 and "q.py: No such file or directory" in ended.stderr
+    assert {problem for problem, _ in verdicts(harness, "kernels")} == {"p"}
+    assert len(verdicts(harness, "kernels")) == COUNT
+
+
 def test_without_ray_the_option_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
 

@@ -16,9 +16,11 @@ _FUNCTION = re.compile(
     r"(?P<body>.*?)(?=Compiling entry function|\Z)",
     re.DOTALL,
 )
-_SPILLS = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_REGISTERS = re.compile(r"Used (\d+) registers")
-_SHARED = re.compile(r"(\d+) bytes smem")
+# The text comes from a worker process, so a candidate may have changed it. Python cannot read a number of any length.
+_NUMBER = r"\b(\d{1,18})"
+_SPILLS = re.compile(rf"{_NUMBER} bytes stack frame, {_NUMBER} bytes spill stores, {_NUMBER} bytes spill loads")
+_REGISTERS = re.compile(rf"Used {_NUMBER} registers")
+_SHARED = re.compile(rf"{_NUMBER} bytes smem")
 _LONGEST_NAME = 1000
 
 
