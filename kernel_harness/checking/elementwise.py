@@ -267,7 +267,7 @@ def finite(*tensors: torch.Tensor) -> list[torch.Tensor]:
 
 
 def chunks(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yields the slices that `pieces` yields, converted to float64, or to complex128 if a tensor is complex."""
+    """Yields the slices that `pieces` yields: all as float64, or all as complex128 if any of the tensors is complex."""
     wide = torch.complex128 if any(t.is_complex() for t in tensors) else torch.float64
     for parts in pieces(*tensors):
         yield tuple(part.to(wide) for part in parts)

@@ -238,7 +238,10 @@ _ARRANGEMENTS: Recognisers = {
 
 
 def _lines(wrong: Wrong) -> str | None:
-    """Recognises that whole rows or columns, or slices along any axis, are wrong and all others are right."""
+    """Recognises that rows or columns, or slices along any axis, are wrong (`_filled`) and all others are right.
+
+    A wrong row may have a few right elements. An example of the returned text: `the wrong elements fill row 3 of 48`.
+    """
     for axis, size in enumerate(wrong.mask.shape):
         if wrong.mask.numel() < MIN_WRONG * size:
             continue

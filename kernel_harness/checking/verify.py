@@ -598,8 +598,8 @@ def _scaled_limit(answer: _Answer, i: int, precision: Precision) -> Limit:
 def _elements(answer: _Answer, limits: _Limits) -> _Failure | None:
     """Checks every element of every output. Returns a _Failure for the first output with a wrong element, or None.
 
-    An element is wrong if it exceeds every limit that `limits` yields for its output, and the reference has no errors
-    like it (`_is_tail`).
+    An element is wrong if its error exceeds every limit that `limits` yields for its output. The wrong elements of an
+    output are all ignored if the reference has errors like theirs (`_is_tail`).
     """
     for i in range(len(answer.outputs)):
         wrong = _beyond(answer, i, limits)

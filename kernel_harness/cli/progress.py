@@ -1,7 +1,8 @@
 """Shows the progress of a run on stderr.
 
 A terminal shows one line for each candidate that is being judged, and erases the line when the candidate's result is
-final. Without a terminal, a plain line is printed when a step begins, and again after each 30 s without a line.
+final. Without a terminal, a plain line is printed when a step begins. After each 30 s in which no line was printed, the
+step that has taken longest is printed again.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def _folders(arguments: Mapping[str, Any], name: str) -> tuple[str, ...]:
 def _texts(arguments: Mapping[str, Any], name: str) -> list[str]:
     texts = _strings(arguments[name])
     if not all(isinstance(text, str) for text in texts):
-        raise TypeError(f"load_inline() takes strings in {name}, but got {texts!r}")
+        raise TypeError(f"load_inline() takes a string or a list of strings in {name}, but got {texts!r}")
     return texts
 
 

@@ -12,7 +12,8 @@ def selected(name: str, *, strict: bool = False) -> Device:
     """Returns the device for `--device name`, and with `strict` for `--device name --strict`.
 
     The names are `auto`, `cpu`, `cuda` and `cuda:N`; `auto` is CUDA if torch finds a CUDA device, else the CPU. Raises
-    UserError for any other name, for a CUDA device that does not exist, and for `strict` with CUDA.
+    UserError for any other name, for a CUDA device that does not exist, and for `strict` with a CUDA device, also one
+    that `auto` finds.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"

@@ -108,7 +108,8 @@ def find_in_log(log: str) -> tuple[str, str] | None:
 
     `log` is the output of a compiler. The function looks for the first error about an unknown name, a missing header,
     an unknown member or unknown arguments of CUDA's C++ libraries, or a construct that `mark` has marked. Returns None
-    if there is no such error, or if CUDA does not have the name or header either, which is a mistake of the author.
+    if there is no such error. Also returns None if the first one is a mistake of the author: a name or a header that
+    CUDA does not have either.
     """
     found = [match for match in (p.search(log) for p in _PATTERNS) if match]
     if not found:

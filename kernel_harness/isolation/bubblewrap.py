@@ -1,4 +1,7 @@
-"""Runs the fork server inside bwrap, for machines where only bwrap may create namespaces (some Ubuntu releases)."""
+"""Builds the command line that runs the fork server inside bwrap.
+
+It is for machines where only bwrap may create namespaces (some Ubuntu releases).
+"""
 
 from __future__ import annotations
 

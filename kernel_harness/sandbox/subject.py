@@ -68,9 +68,10 @@ class Answer:
     if they are far larger than right outputs or too large for the device. `structure` is the nesting of the output from
     `tensors.flatten_output`, and refers to `outputs` by index. `clocked` is the time and memory that the worker
     reports. `bracket_ms` is the time by the judge's clock, in milliseconds. For a call that begins at a gate, `fill_ms`
-    is the time in which the judge wrote the inputs, and the bracket begins at the end of this writing. `done_ms` is the
-    time from the beginning of the bracket until the worker or its device reported the outputs. For any other call, the
-    bracket contains the writing, and `fill_ms` and `done_ms` are 0.
+    is the time in which the judge wrote the inputs and, if they are in memory of a GPU, emptied its L2 cache. The
+    bracket begins at the end of this time. `done_ms` is the time from the beginning of the bracket until the worker or
+    its device reported the outputs. For any other call, the bracket contains the writing, and `fill_ms` and `done_ms`
+    are 0.
     `launches` is the number of kernels launched by the worker's count, or None if the device does not count.
     `exposed` says that the call was not enqueued, or the worker not ready, when the hold ended, so that the call's time
     may contain launch latency.

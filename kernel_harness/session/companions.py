@@ -122,8 +122,8 @@ class Companions:
     def _awake(self, name: str) -> _Idle | None:
         """Removes the kept process of the arm `name`, wakes it up and returns it. Returns None if it does not answer.
 
-        Also returns None if no process is kept. A process that `start_ahead` has begun to start counts as kept; this
-        method waits until it has started.
+        Also returns None if no process is kept. A process that `start_ahead` has begun to start counts as kept: this
+        method waits until it has started, and returns None if it cannot be started.
         """
         idle = self._idle.pop(name, None)
         if name in self._starting:

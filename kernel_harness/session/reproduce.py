@@ -45,6 +45,6 @@ def command(problem: Problem, device: Device, settings: Settings, candidate: Can
 
 
 def _problem_word(problem: Problem) -> str:
-    """Returns the problem's name if the problem is shipped with the harness, otherwise the path of its file."""
+    """Returns the problem's name if the problem is shipped with the harness, otherwise its file's absolute path."""
     found = lookup.problem_path(problem.name, paths.SHIPPED)
     return problem.name if found and found.samefile(problem.path) else str(problem.path.absolute())

@@ -121,8 +121,9 @@ class Session:
     def judge_one(self, candidate: Candidate) -> list[Result]:
         """Builds, checks and times one candidate beside the kept baselines. Returns its result and the baselines'.
 
-        The candidate's result comes first. If the candidate lacked memory of the device, it is judged a second time
-        without the kept baselines and cached answers, which may hold that memory.
+        The candidate's result comes first. If the candidate fails its checks, the baselines have no results. If the
+        candidate lacked memory of the device, it is judged a second time without the kept baselines and cached answers,
+        which may hold that memory.
         Raises EnvironmentLacking if the device has too little memory to compute the right answer.
         """
         results = self.judge([candidate], lambda result: None)

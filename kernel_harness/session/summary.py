@@ -76,7 +76,10 @@ class RunFacts:
         return {name: number for name, number in found.items() if number}
 
     def terms(self, scale_ms: float | None) -> Terms:
-        """Returns the Terms of a cohort. `scale_ms` is the time of "torch" in the first cohort in ms, or None."""
+        """Returns the Terms of a cohort: `scale_ms`, and the floors of the problem on this device.
+
+        `scale_ms` is the time of "torch" in the first cohort, in ms; None before it is known.
+        """
         peaks = self.device.peaks()
         least = (
             ("bytes", self.problem.number("min_bytes"), peaks and peaks.bytes_per_s),

@@ -1,4 +1,7 @@
-"""Times one cohort in rounds. Each round times all arms in a new random order on inputs that no arm has seen before.
+"""Times one cohort in rounds. Each round times its arms in a new random order on inputs that no arm has seen before.
+
+In a round, an arm is called once, or several times on different inputs if its calls on a GPU are short. An arm takes
+part in a round unless it has failed or its speedup is known precisely enough.
 
 `time_rounds` schedules the rounds and `_round` runs one. `Subject.call` (sandbox.subject) sends one call to a worker
 process. In the worker process, `Worker` (worker.worker) handles the call, and the method `timed` of the device measures

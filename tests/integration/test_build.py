@@ -514,7 +514,7 @@ def test_functions_in_the_place_of_sycl_sources_are_recognised():
 
 
 def test_flags_that_are_no_strings_are_refused():
-    with pytest.raises(TypeError, match=r"takes strings in extra_cflags, but got \[3\]"):
+    with pytest.raises(TypeError, match=r"takes a string or a list of strings in extra_cflags, but got \[3\]"):
         from_arguments("x", "", extra_cflags=[3])
 
 
