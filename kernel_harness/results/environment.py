@@ -13,7 +13,7 @@ def environment() -> dict[str, Any]:
 
     The keys are `python`, `platform`, `commit` and `dirty`. `commit` is the hash of the checked-out commit. `dirty`
     says whether files outside the checkout's folder `results`, new files included, differ from that commit. `commit`
-    and `dirty` are absent if the harness does not run from a git checkout or git is not installed.
+    and `dirty` are absent if git does not track the harness's files where it runs, or if git is not installed.
     """
     import platform
 
@@ -21,14 +21,16 @@ def environment() -> dict[str, Any]:
 
 
 def _git() -> dict[str, Any]:
-    folder = Path(__file__).parent
+    # The checkout around the file may be another project's, in whose virtual environment the harness is installed.
+    file = Path(__file__)
+
+    def git(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", *words], cwd=file.parent, capture_output=True, text=True)
+
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True)
-        if commit.returncode:
+        if git("ls-files", "--error-unmatch", file.name).returncode:
             return {}
-        changes = subprocess.run(
-            ["git", "status", "--porcelain", "--", ":(top,exclude)results"], cwd=folder, capture_output=True, text=True
-        )
+        commit, changes = git("rev-parse", "HEAD"), git("status", "--porcelain", "--", ":(top,exclude)results")
     except OSError:
         return {}
-    return {"commit": commit.stdout.strip(), "dirty": bool(changes.stdout.strip())}
+    return {"commit": commit.stdout.strip(), "dirty": bool(changes.stdout.strip())} if not commit.returncode else {}

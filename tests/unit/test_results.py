@@ -334,20 +334,35 @@ def test_a_line_that_does_not_fit_on_the_disk_is_removed_and_the_rest_stays(tmp_
     assert [record.kernel for record in journal.read()] == ["a", "c"]
 
 
-def test_a_checkout_with_new_results_is_not_dirty(tmp_path, monkeypatch):
-    monkeypatch.setattr(environment, "__file__", str(tmp_path / "kernel_harness" / "results" / "environment.py"))
-    for folder in ("kernel_harness/results", "results"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "tracked").touch()
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git checkout of a harness whose one module is the module under test, which runs from there."""
+    file = tmp_path / "kernel_harness" / "results" / "environment.py"
+    monkeypatch.setattr(environment, "__file__", str(file))
+    for each in (file, tmp_path / "results" / "tracked"):
+        each.parent.mkdir(parents=True)
+        each.touch()
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
+    return tmp_path
 
-    def git(*words: str) -> None:
-        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=tmp_path, check=True)
 
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "one")
-    (tmp_path / "results" / "tracked").write_text("changed")
-    (tmp_path / "results" / "new").touch()
+def git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=folder, check=True)
+
+
+def test_a_checkout_with_new_results_is_not_dirty(checkout: Path) -> None:
+    (checkout / "results" / "tracked").write_text("changed")
+    (checkout / "results" / "new").touch()
     assert environment.environment()["dirty"] is False
-    (tmp_path / "kernel_harness" / "new").touch()
+    (checkout / "kernel_harness" / "new").touch()
     assert environment.environment()["dirty"] is True
+
+
+def test_the_checkout_of_another_project_is_not_stored(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = checkout / ".venv" / "environment.py"
+    installed.parent.mkdir()
+    installed.touch()
+    monkeypatch.setattr(environment, "__file__", str(installed))
+    assert {"commit", "dirty"}.isdisjoint(environment.environment())
