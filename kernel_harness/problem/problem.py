@@ -459,9 +459,9 @@ def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], genera
     "normal": the numbers are shifted to mean _MEAN and scaled to standard deviation one, both computed without zeros.
     "scaled" and "small": these numbers are then multiplied by 2^n, where n is `parameters["log2"]` (4 or -4). Zeros
     stay zeros and equal numbers stay equal, so a triangular or symmetric matrix remains one: a kernel may rely on that.
-    A tensor without a finite variance above zero is returned as it is. "sparse": most numbers of `value` are replaced
-    by zero (`_sparse`). For each distribution, a tensor of choices (signs, classes, whole numbers) or of few different
-    numbers is returned as it is, and so is any other value.
+    These three return a tensor without a finite variance above zero as it is. "sparse": most numbers of `value` are
+    replaced by zero (`_sparse`). For each distribution, a tensor of choices (signs, classes, whole numbers) or of few
+    different numbers is returned as it is, and so is any other value.
     """
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not _is_measured(value):
         return value

@@ -64,7 +64,7 @@ R = TypeVar("R", bound=Message)
 class Answer:
     """The output and the times of one call.
 
-    `outputs` are copies in memory that the worker cannot reach, or tensors without values on torch's "meta" device
+    `outputs` are copies in memory that the worker cannot reach. All are tensors without values on torch's "meta" device
     if they are far larger than right outputs or too large for the device. `structure` is the nesting of the output from
     `tensors.flatten_output`, and refers to `outputs` by index. `clocked` is the time and memory that the worker
     reports. `bracket_ms` is the time by the judge's clock, in milliseconds. For a call that begins at a gate, `fill_ms`
