@@ -308,7 +308,7 @@ def figures(recorded: Sequence[Recorded]) -> dict[str, float]:
                 sums["global sectors"] += times * traffic.sectors
             elif access.kind is not Kind.COPY:
                 sums["shared wavefronts"] += times * traffic.wavefronts
-                sums["shared conflicts"] += times * (traffic.wavefronts - traffic.least_wavefronts)
+                sums["shared conflicts"] += times * traffic.conflicts
         for work in each.work:
             sums["float32 FMA"] += each.weight * work.executed.thread_fma32
     return sums

@@ -20,8 +20,9 @@ class LineCosts:
 
     `line` counts from 1, and `text` is the line. `sectors` counts the sectors of 32 bytes of global memory that the
     line accesses, and `extra_sectors` those beyond the least possible number. `extra_wavefronts` counts the accesses to
-    the banks of shared memory that bank conflicts add. `idle` counts the instructions of warps, each times the share of
-    the warp's threads that do not take part. If only some blocks were recorded, these are estimates for all blocks.
+    the banks of shared memory that bank conflicts add, and atomic updates of one address. `idle` counts the
+    instructions of warps, each times the share of the warp's threads that do not take part. If only some blocks were
+    recorded, these are estimates for all blocks.
     """
 
     line: int

@@ -15,7 +15,7 @@ from support.command import ROOT, Harness
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.core.errors import UserError
 from kernel_harness.diagnostics import profile
-from kernel_harness.diagnostics.profile import targets, work
+from kernel_harness.diagnostics.profile import limits, targets, work
 from kernel_harness.diagnostics.profile.accesses import Recorded
 from kernel_harness.diagnostics.profile.causes import largest
 from kernel_harness.diagnostics.profile.estimate import Estimate, estimated
@@ -68,6 +68,16 @@ __global__ void divergent(const float* x, float* y) {
     y[i] = sum;
 }
 
+__global__ void narrow(const float* x, float* y) {
+    __shared__ float row[THREADS];
+    const int i = blockIdx.x * THREADS + threadIdx.x;
+    row[threadIdx.x] = x[i];
+    __syncthreads();
+    float sum = 0;
+    for (int n = 0; n < 128; ++n) sum += row[(threadIdx.x + 2 * n) % THREADS] * 1.5f;  // here
+    y[i] = sum;
+}
+
 __global__ void tiny(const float* x, float* y) {
     const int i = blockIdx.x * 4 + threadIdx.x;
     y[i] = x[i];
@@ -104,6 +114,7 @@ torch::Tensor run(torch::Tensor input) {
     strided<<<BLOCKS, THREADS>>>(x, y);
     conflicting<<<BLOCKS, THREADS>>>(x, y);
     divergent<<<BLOCKS, THREADS>>>(x, y);
+    narrow<<<BLOCKS, THREADS>>>(x, y);
     tiny<<<BLOCKS * THREADS / 4, 4>>>(x, y);  // small blocks
     counting<<<BLOCKS, THREADS>>>(x, y);
     together<<<BLOCKS, THREADS>>>(x, y);
@@ -145,6 +156,7 @@ def estimate(recorded: Recorded, target: str = "h200") -> Estimate:
     [
         ("strided", "// here", "let neighbouring threads read neighbouring addresses"),
         ("conflicting", "// here", "32-way bank conflicts"),
+        ("narrow", "// here", "a thread loads 4 bytes at a time; let each thread use neighbouring elements"),
         ("divergent", "// here", "only 1 of the 32 threads of a warp take part"),
         ("tiny", "// small blocks", "each block has 4 threads"),
         ("counting", "// here", "32 threads of each warp update the same address"),
@@ -161,6 +173,30 @@ def test_the_first_sentence_names_the_planted_cause(
 
 def test_a_kernel_without_a_planted_cause_gets_none(planted: dict[str, Recorded]) -> None:
     assert largest([estimate(planted["plain"])], H200) == []
+
+
+def test_a_narrow_load_is_a_cause_only_where_loads_take_long(planted: dict[str, Recorded]) -> None:
+    narrow = estimate(planted["narrow"])
+    assert narrow.limit == "L1 and shared memory"
+    assert largest([replace(narrow, parts={"DRAM": 1.0})], H200) == []
+
+
+def test_the_longest_part_is_named_with_its_time_and_those_that_come_near_it(planted: dict[str, Recorded]) -> None:
+    parts = {"issue": 2e-3, "float32": 1.5e-3, "L2": 0.5e-3, "DRAM": 0.3e-3}
+    narrow = estimate(planted["narrow"])
+    (said,) = limits.sentences([replace(narrow, parts={**dict.fromkeys(narrow.parts, 0.0), **parts})], H200)
+    assert "the issue of instructions takes longest, 2 ms. 49% of the instructions are arithmetic, 50% accesses" in said
+    assert "1 FMAs for each 4 bytes that it loads from shared memory" in said
+    assert "Other parts: float32 1.5 ms, L2 0.5 ms." in said and "DRAM" not in said
+    assert "float32 operations alone take 1.5 ms, so only fewer of them are faster than that, or tensor cores." in said
+
+
+def test_every_part_has_a_sentence(planted: dict[str, Recorded]) -> None:
+    plain = estimate(planted["plain"])
+    for part in plain.parts:
+        (said,) = limits.sentences([replace(plain, parts={**dict.fromkeys(plain.parts, 0.0), part: 1e-3})], H200)
+        assert "takes longest, 1 ms. " in said and "Other parts" not in said
+    assert len(limits.sentences([plain] * 5, H200)) == 3
 
 
 def test_fused_operations_of_the_recorded_warps_are_counted(planted: dict[str, Recorded]) -> None:
@@ -302,7 +338,9 @@ def test_the_command_estimates_and_calls_it_an_estimate(harness: Harness, tmp_pa
     path.write_text(PLANTED)
     finished = harness.run("profile", PROBLEM, path, "--target", "a100")
     assert finished.code == 0, finished.stderr
-    assert re.search(r"^Estimated time on a100: [\d.e-]+ to [\d.e-]+ ms\. This is an estimate", finished.stdout, re.M)
+    ends = r"^Estimated time on a100: [\d.e-]+ to [\d.e-]+ ms, [\d.e-]+ ms in the middle\. This is an estimate"
+    assert re.search(ends, finished.stdout, re.M)
+    assert re.search(r"^\w+: at published rates, .* takes longest", finished.stdout, re.M)
     assert "% of the estimated time)" in finished.stdout
 
 

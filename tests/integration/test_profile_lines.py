@@ -451,8 +451,15 @@ def test_strided_loads_come_first_with_their_expression(planted: dict[str, Recor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ways", [2, 8, 32])
-def test_bank_conflicts_are_counted_in_ways(planted: dict[str, Recorded], ways: int) -> None:
+@pytest.mark.parametrize(
+    ("ways", "why"),
+    [
+        (2, "the addresses of neighbouring threads are 8 bytes apart"),
+        (8, "the addresses of neighbouring threads are 32 bytes apart"),
+        (32, "its threads access rows that begin in the same banks"),
+    ],
+)
+def test_bank_conflicts_are_counted_in_ways(planted: dict[str, Recorded], ways: int, why: str) -> None:
     """With a stride of 2, 8 or 32 words, 32 words lie in 16, 4 or 1 banks."""
     conflict = planted[f"conflict<{ways}>"]
     assert wavefronts(conflict, "tile[threadIdx.x * STRIDE]", Kind.STORE) == (ways, 1)
@@ -460,6 +467,7 @@ def test_bank_conflicts_are_counted_in_ways(planted: dict[str, Recorded], ways: 
     (cause,) = causes(conflict)
     assert cause.line == line_of("tile[threadIdx.x * STRIDE] =")
     assert f"{ways}-way bank conflicts" in cause.sentence and f"{ways} wavefronts instead of 1" in cause.sentence
+    assert why in cause.sentence
 
 
 @pytest.mark.slow
@@ -494,6 +502,8 @@ def test_atomics_on_one_address_wait_for_each_other(planted: dict[str, Recorded]
     assert (updates.requests, updates.sectors, updates.least_sectors, updates.repeated) == (1, 4 + 7, 3, 7)
     assert wavefronts(planted["histogram"], "atomicAdd(&bins", Kind.ATOMIC) == (32, 1)
     assert first_cause(planted["histogram"]).line == line_of("atomicAdd(&bins")
+    assert "32 threads of each warp update the same address" in first_cause(planted["histogram"]).sentence
+    assert sums(planted["histogram"], "atomicAdd(&bins", Kind.ATOMIC).conflicts == 0
 
 
 @pytest.mark.slow
@@ -680,7 +690,7 @@ def test_the_command_prints_the_lines_and_the_causes(harness: Harness, tmp_path:
 
     assert finished.code == 0, finished.stderr
     line = line_of("x[threadIdx.x * 32]")
-    row = rf"^line {line}: x\[threadIdx.x \* 32\] +load +1 +32 +4 +128 +1024 +12%"
+    row = rf"^line {line}: x\[threadIdx.x \* 32\] +load +1 +4 +32 +4 +128 +1024 +12%"
     assert re.search(row, finished.stdout, re.MULTILINE), finished.stdout
     assert f"1. line {line_of('tile[threadIdx.x * STRIDE] =')}" in finished.stdout
     assert "(conflict<32>; about " in finished.stdout

@@ -34,13 +34,16 @@ class Traffic:
     In global memory, `sectors` counts the pieces of 32 bytes that are moved. A sector counts again for each atomic
     update that waits for another update of the same address. `least_sectors` is the number of sectors that could hold
     the different bytes of each request. `aligned_sectors` is the number of sectors if each contiguous run of addresses
-    began at a multiple of 32 bytes. `repeated` counts the updates of the address that most threads of an atomic request
-    update, without the first. `after_read` counts atomic updates by threads that loaded the address just before. A
-    model of the L1 cache gives two numbers: `l1_sectors` counts the sectors of loads that are in the cache or on their
-    way to it, and `delayed` counts the loads (requests) of which a sector is not yet in the cache.
+    began at a multiple of 32 bytes. `after_read` counts atomic updates by threads that loaded the address just before.
+    A model of the L1 cache gives two numbers: `l1_sectors` counts the sectors of loads that are in the cache or on
+    their way to it, and `delayed` counts the loads (requests) of which a sector is not yet in the cache.
 
-    In shared memory, `wavefronts` counts the accesses to the 32 banks, `least_wavefronts` those without a bank
-    conflict, and `ways` is the degree of the worst conflict.
+    In shared memory, `wavefronts` counts the accesses to the 32 banks, and `least_wavefronts` those if no thread had to
+    wait for another one: one for each part of a request. `ways` is the most wavefronts of a part. `distance` is the
+    least distance in bytes between different addresses of neighbouring threads in the request with that part, or 0.
+
+    `repeated` counts the updates of the address that most threads of an atomic request update, without the first. In
+    shared memory it counts them for each part of a request.
     """
 
     requests: int
@@ -57,15 +60,27 @@ class Traffic:
     threads: int
     left_out: int
     ways: int
+    distance: int
 
     def __add__(self, other: Traffic) -> Traffic:
         summed = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        return Traffic(**{**summed, "ways": max(self.ways, other.ways)})
+        worst = max(self, other, key=lambda each: each.ways)
+        return Traffic(**{**summed, "ways": worst.ways, "distance": worst.distance})
 
     @property
     def unrecorded(self) -> float:
         """Returns the number of all accesses, recorded or not, divided by the number of recorded accesses."""
         return 1 + self.left_out / max(self.threads, 1)
+
+    @property
+    def conflicts(self) -> int:
+        """Returns the wavefronts beyond the least that bank conflicts cause, and not updates of one address."""
+        return self.wavefronts - self.least_wavefronts - (self.repeated if self.wavefronts else 0)
+
+    @property
+    def bytes_per_thread(self) -> float:
+        """Returns the mean number of bytes that a thread accesses in a request."""
+        return self.asked_bytes / max(self.threads, 1)
 
     @property
     def moved_bytes(self) -> int:

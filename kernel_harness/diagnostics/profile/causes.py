@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, WAVEFRONT_BYTES, Access, Traffic
-from kernel_harness.diagnostics.profile.estimate import LOADS_TOGETHER, SCHEDULERS, Estimate, waiting_s
+from kernel_harness.diagnostics.profile.estimate import LOADS_TOGETHER, SCHEDULERS, Estimate, beside, waiting_s
 from kernel_harness.diagnostics.profile.expressions import Kind
 from kernel_harness.diagnostics.profile.targets import L2_BYTES_PER_CLOCK_SM, Target
 from kernel_harness.diagnostics.profile.work import LANES, Work
@@ -17,9 +17,12 @@ _LEAST_RATIO, _LEAST_SHARE = 1.1, 0.01
 # A line is divergent if fewer threads take part, and it costs this much of the time. A guard such as `if (i < n)` is
 # not.
 _FEW_THREADS, _LEAST_DIVERGENT_SHARE = 0.75, 0.05
+# A thread can access at most this many bytes at once. A line whose threads access fewer is a cause only if each thread
+# executes it at least so often that it could access as many, and if accesses are what takes long.
+_WIDEST_BYTES, _NARROW_LIMITS = 16, ("issue", "L1 and shared memory")
 NOTHING_WRONG = (
-    "No line wastes much memory traffic: the accesses of the warps take about as few sectors of global memory and "
-    "wavefronts of shared memory as their bytes need."
+    "No line wastes much memory traffic: each request takes about as few sectors of global memory or wavefronts of "
+    "shared memory as the bytes of its threads need. Other shares of the work among threads may need fewer."
 )
 
 
@@ -69,6 +72,8 @@ def _found(estimate: Estimate, target: Target) -> Iterator[tuple[int, str, str, 
         if _wastes(access.traffic):
             cost_s = _cost_s(access, target, per_s)
             yield access.line, access.text, _problem(access), recorded.weight * access.traffic.unrecorded * cost_s
+        elif _is_narrow(access, estimate):
+            yield access.line, access.text, _narrow(access), _narrow_cost_s(access, estimate, per_s)
     small = _small_blocks(estimate, target, per_s)
     if small:
         yield small
@@ -106,21 +111,26 @@ def _cost_s(access: Access, target: Target, per_s: float) -> float:
 
 
 def _repeats(access: Access) -> bool:
-    """Returns whether the access is an atomic update, and threads that update one address cause most excess sectors."""
+    """Returns whether the access is an atomic update, and updates of one address cause most of its excess.
+
+    The excess is that of sectors in global memory, and of wavefronts in shared memory.
+    """
     traffic = access.traffic
-    return access.kind is Kind.ATOMIC and 2 * traffic.repeated > traffic.sectors - traffic.least_sectors
+    of_sectors, of_wavefronts = traffic.sectors - traffic.least_sectors, traffic.wavefronts - traffic.least_wavefronts
+    return access.kind is Kind.ATOMIC and 2 * traffic.repeated > (of_wavefronts if access.shared else of_sectors)
 
 
 def _problem(access: Access) -> str:
     traffic = access.traffic
-    if access.shared:
-        return _bank_conflict(access)
     if _repeats(access):
-        threads = _number(1 + traffic.repeated / traffic.requests)
+        parts = traffic.least_wavefronts if access.shared else traffic.requests
+        threads = _number((parts + traffic.repeated) / traffic.requests)
         return (
             f"{threads} threads of each warp update the same address, one after the other; combine the values of the "
             "warp first and let one thread update"
         )
+    if access.shared:
+        return _bank_conflict(access)
     verb = {Kind.LOAD: "read", Kind.STORE: "write", Kind.ATOMIC: "update", Kind.COPY: "write"}[access.kind]
     moved, asked = _number(traffic.sectors / traffic.requests), _number(traffic.asked_bytes / traffic.requests)
     what = f"each warp {verb}s {moved} sectors of 32 bytes for {asked} bytes"
@@ -139,7 +149,42 @@ def _bank_conflict(access: Access) -> str:
     )
     if access.kind is Kind.ATOMIC:
         return f"{what}; let the threads of a warp update different addresses, in different banks"
-    return f"{what}; let the threads of a warp access different banks, for example by one more column in each row"
+    if traffic.bytes_per_thread < traffic.distance < WAVEFRONT_BYTES:
+        return (
+            f"{what}, because the addresses of neighbouring threads are {traffic.distance} bytes apart; let "
+            "neighbouring threads access neighbouring elements"
+        )
+    return (
+        f"{what}, because its threads access rows that begin in the same banks; lengthen the rows by one column, or, "
+        "if threads also access them 16 bytes at a time, change which elements the threads of a warp access here"
+    )
+
+
+def _is_narrow(access: Access, estimate: Estimate) -> bool:
+    """Returns whether a thread could load more bytes at once, and that would shorten what takes long."""
+    traffic, recorded = access.traffic, estimate.recorded
+    width = traffic.bytes_per_thread
+    times = traffic.requests * traffic.unrecorded / (recorded.blocks * recorded.warps_per_block)
+    often = times * width >= _WIDEST_BYTES
+    return access.kind is Kind.LOAD and width < _WIDEST_BYTES and often and estimate.limit in _NARROW_LIMITS
+
+
+def _narrow(access: Access) -> str:
+    width = access.traffic.bytes_per_thread
+    fewer = f"up to {_number(_WIDEST_BYTES / width)} times fewer loads"
+    return (
+        f"a thread loads {_number(width)} bytes at a time; let each thread use neighbouring elements and load "
+        f"{_WIDEST_BYTES} bytes at once, for example as float4 ({fewer})"
+    )
+
+
+def _narrow_cost_s(access: Access, estimate: Estimate, per_s: float) -> float:
+    """Returns the seconds that the instructions of avoidable loads take, with the integers and branches beside them."""
+    counts = estimate.counts
+    accesses = counts.global_requests + counts.shared_requests
+    avoidable = estimate.recorded.weight * access.traffic.unrecorded * access.traffic.requests
+    avoidable *= 1 - access.traffic.bytes_per_thread / _WIDEST_BYTES
+    return avoidable * (1 + beside(counts.executed, accesses) / accesses) / SCHEDULERS / per_s
 
 
 def _divergence(work: Work) -> str:

@@ -228,7 +228,7 @@ def timed(recorded: Recorded, counts: Counts, placed: Placed, target: Target) ->
     issue = {"issue": (executed.arithmetic + accesses) / SCHEDULERS / per_s}
     alone_s = waiting_s(recorded, counts, placed, target)
     parts = {**memory, **pipes, **issue, "latency": alone_s / LOADS_TOGETHER}
-    full_issue = (executed.arithmetic + accesses + _beside(executed, accesses)) / SCHEDULERS / per_s
+    full_issue = (executed.arithmetic + accesses + beside(executed, accesses)) / SCHEDULERS / per_s
     slowest = max(full_issue, *pipes.values())
     slow_memory = {**memory, "DRAM": counts.dram_bytes[1] / DRAM_SHARE / target.dram_bytes_per_s}
     slow_memory["L1 and shared memory"] = (counts.wavefronts + max(counts.global_requests, counts.sectors)) / per_s
@@ -240,7 +240,7 @@ def timed(recorded: Recorded, counts: Counts, placed: Placed, target: Target) ->
     return Estimate(recorded, counts, placed, {**parts, "launch": launched.low_s}, in_turn, time)
 
 
-def _beside(executed: Executed, accesses: float) -> float:
+def beside(executed: Executed, accesses: float) -> float:
     """Returns the integer and control instructions at the upper end, for `accesses` accesses of warps to memory.
 
     In a kernel whose work is floating-point arithmetic they compute addresses and count loops. nvcc then leaves at most

@@ -15,14 +15,13 @@ from kernel_harness.diagnostics.profile.work import LANES, Work
 
 _LONGEST_TEXT = 48
 _GLOBAL = (
-    "global memory", "", "requests", "sectors/request", "least", "bytes asked", "bytes moved", "efficiency",
+    "global memory", "", "requests", "bytes/thread", "sectors/request", "least", "bytes asked", "bytes moved",
+    "efficiency",
 )  # fmt: skip
 _SHARED = (
-    "shared memory", "", "requests", "wavefronts/request", "least", "ways", "extra wavefronts",
+    "shared memory", "", "requests", "bytes/thread", "wavefronts/request", "least", "ways", "extra wavefronts",
 )  # fmt: skip
-
-
-_WORK = ("executed", "instructions", "FMA", "other float", "special", "convert", "integer", "control", "active threads")
+_WORK = ("executed", "FMA", "other float", "special", "convert", "active threads", "g++ integer", "g++ control")
 _MOST_WORK = 12  # lines of the table of instructions
 
 
@@ -70,9 +69,10 @@ def _work_row(work: Work) -> list[str]:
     did = work.executed
     floats = did.add32 + did.other32 + did.add64 + did.other64
     numbers = (
-        did.instructions, did.fma32 + did.fma64, floats, did.special, did.convert, did.integer, did.control,
+        did.fma32 + did.fma64, floats, did.special, did.convert, f"{LANES * did.efficiency:.1f}", did.integer,
+        did.control,
     )  # fmt: skip
-    return [_short(work.line, work.text), *map(str, numbers), f"{LANES * did.efficiency:.1f}"]
+    return [_short(work.line, work.text), *map(str, numbers)]
 
 
 def _short(line: int | None, text: str) -> str:
@@ -116,7 +116,8 @@ def _place(access: Access) -> list[str]:
 def _global_row(access: Access) -> list[str]:
     traffic = access.traffic
     return [
-        *_place(access), str(traffic.requests), _ratio(traffic.sectors, traffic.requests),
+        *_place(access), str(traffic.requests), f"{traffic.bytes_per_thread:.3g}",
+        _ratio(traffic.sectors, traffic.requests),
         _ratio(traffic.least_sectors, traffic.requests), str(traffic.asked_bytes), str(SECTOR_BYTES * traffic.sectors),
         f"{100 * traffic.least_sectors / traffic.sectors:.0f}%",
     ]  # fmt: skip
@@ -125,7 +126,8 @@ def _global_row(access: Access) -> list[str]:
 def _shared_row(access: Access) -> list[str]:
     traffic = access.traffic
     return [
-        *_place(access), str(traffic.requests), _ratio(traffic.wavefronts, traffic.requests),
+        *_place(access), str(traffic.requests), f"{traffic.bytes_per_thread:.3g}",
+        _ratio(traffic.wavefronts, traffic.requests),
         _ratio(traffic.least_wavefronts, traffic.requests), str(traffic.ways),
         str(traffic.wavefronts - traffic.least_wavefronts),
     ]  # fmt: skip

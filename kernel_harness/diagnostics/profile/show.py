@@ -106,7 +106,10 @@ def _advice(kernels: Sequence[Resources]) -> str:
     spilling = [base_name(k.kernel) for k in kernels if k.spill_store_bytes or k.spill_load_bytes]
     if not spilling:
         return ""
-    return f"{', '.join(spilling)}: registers spill to memory. Use a smaller tile per thread, or __launch_bounds__."
+    return (
+        f"{', '.join(spilling)}: registers spill to memory. Let each thread keep fewer values. If the kernel has "
+        "__launch_bounds__, let them demand fewer threads or blocks, which allows a thread more registers."
+    )
 
 
 def _size(size: Sequence[int]) -> str:

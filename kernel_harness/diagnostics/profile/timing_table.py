@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from kernel_harness.core.terminal import Terminal
+from kernel_harness.diagnostics.profile import limits
 from kernel_harness.diagnostics.profile.estimate import Estimate, Range
 from kernel_harness.diagnostics.profile.targets import Target
 
@@ -32,7 +33,7 @@ def paragraphs(estimates: Sequence[Estimate], target: Target, screen: Terminal, 
         said = "The registers of {} are not known, so the occupancy is that of a kernel with 32 registers per thread."
         parts.append(screen.wrapped(said.format(", ".join(unknown))))
     if timed:
-        parts.append(screen.wrapped(_total(estimates, target)))
+        parts += map(screen.wrapped, [*limits.sentences(estimates, target), _total(estimates, target)])
     return parts
 
 
@@ -62,9 +63,10 @@ def _row(estimate: Estimate, target: Target) -> list[str]:
 def _total(estimates: Sequence[Estimate], target: Target) -> str:
     time = total(estimates)
     return (
-        f"Estimated time on {target.name}: {milliseconds(time)}. This is an estimate from counts and published "
-        "figures, not a measurement. The lower end assumes that all parts of the GPU work at once at their published "
-        "rates, the upper end that they work in turn. Work of libraries, such as cuBLAS, is not included."
+        f"Estimated time on {target.name}: {milliseconds(time)}, {1e3 * time.middle_s:.2g} ms in the middle. This is "
+        "an estimate from counts and published figures, not a measurement. The lower end assumes that all parts of the "
+        "GPU work at once at their published rates, the upper end that they work in turn. The shares of the causes "
+        "refer to the upper end. Work of libraries, such as cuBLAS, is not included."
     )
 
 

@@ -164,6 +164,7 @@ void put(std::string& text, const Instruction& instruction, const Traffic& traff
   put(text, "threads", traffic.threads);
   put(text, "left_out", traffic.left_out);
   put(text, "ways", traffic.ways);
+  put(text, "distance", traffic.distance);
   text += "}";
 }
 

@@ -11,6 +11,15 @@ namespace {
 
 constexpr std::uintptr_t kWordBytes = 4, kBanks = 32;
 
+// Returns the sorted addresses of the threads in `lanes`.
+std::vector<std::uintptr_t> sorted_addresses(const Request& request, std::uint32_t lanes) {
+  std::vector<std::uintptr_t> all;
+  all.reserve(kWarpSize);
+  for_lanes(lanes, [&](unsigned lane) { all.push_back(request.address[lane]); });
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
 // Returns how many threads of the request have the address that most of them have.
 std::uint64_t most_on_one_address(const std::vector<std::uintptr_t>& addresses) {
   std::uint64_t most = 0, run = 0;
@@ -90,6 +99,18 @@ bool equal_pairs(const Request& request, unsigned bit) {
   return equal;
 }
 
+// Returns the least distance in bytes between different addresses of neighbouring threads that take part, or 0.
+std::uint64_t least_distance(const Request& request) {
+  std::uint64_t least = 0;
+  for (unsigned lane = 0; lane + 1 < kWarpSize; ++lane) {
+    if ((request.lanes >> lane & 3) != 3) continue;
+    const std::uintptr_t a = request.address[lane], b = request.address[lane + 1];
+    const std::uint64_t apart = a < b ? b - a : a - b;
+    if (apart && (!least || apart < least)) least = apart;
+  }
+  return least;
+}
+
 // A request of 8 bytes for each thread is served in two half warps, one of 16 bytes in four quarters. A load of which
 // neighbours, or threads two lanes apart, have equal addresses returns half as much, and takes half as many parts:
 // https://forums.developer.nvidia.com/t/unexpected-shared-memory-bank-conflict/77228/2
@@ -99,23 +120,21 @@ void count_wavefronts(const Request& request, Kind kind, Traffic& sums) {
   const unsigned width = kWarpSize / parts;
   for (unsigned part = 0; part < parts; ++part) {
     const std::uint32_t all = parts == 1 ? ~0u : ((1u << width) - 1) << part * width;
-    if (!(request.lanes & all)) continue;
-    const std::uint64_t needed = wavefronts(request, request.lanes & all, kind == Kind::kAtomic);
+    const std::uint32_t lanes = request.lanes & all;
+    if (!lanes) continue;
+    const std::uint64_t needed = wavefronts(request, lanes, kind == Kind::kAtomic);
     sums.wavefronts += needed;
     sums.least_wavefronts += 1;
-    sums.ways = std::max(sums.ways, needed);
+    if (kind == Kind::kAtomic) sums.repeated += most_on_one_address(sorted_addresses(request, lanes)) - 1;
+    if (needed <= sums.ways) continue;
+    sums.ways = needed;
+    sums.distance = least_distance(request);
   }
 }
 
 }  // namespace
 
-std::vector<std::uintptr_t> sorted(const Request& request) {
-  std::vector<std::uintptr_t> all;
-  all.reserve(kWarpSize);
-  for_lanes(request.lanes, [&](unsigned lane) { all.push_back(request.address[lane]); });
-  std::sort(all.begin(), all.end());
-  return all;
-}
+std::vector<std::uintptr_t> sorted(const Request& request) { return sorted_addresses(request, request.lanes); }
 
 void Traffic::add(const Request& request, Space space, Kind kind) {
   ++requests;
@@ -143,7 +162,9 @@ void Traffic::add(const Traffic& other) {
   after_read += other.after_read;
   threads += other.threads;
   left_out += other.left_out;
-  ways = std::max(ways, other.ways);
+  if (other.ways <= ways) return;
+  ways = other.ways;
+  distance = other.distance;
 }
 
 std::vector<std::uint64_t> spread(std::uint64_t count, std::uint64_t most) {
