@@ -64,6 +64,7 @@ class BuildsAhead:
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._started: dict[Candidate, Building] = {}
+        self._ended: set[Candidate] = set()
 
     def start(self, run: RunContext, candidate: Candidate) -> None:
         """Queues the candidate's build, which begins as soon as a thread is free, and returns at once.
@@ -82,11 +83,22 @@ class BuildsAhead:
         return candidate in self._started and self._started[candidate].done.done()
 
     def take(self, candidate: Candidate) -> Building | None:
-        """Removes the candidate's build from this object and returns it. Returns None if `start` was not called for it.
+        """Removes the candidate's build from this object and returns it. The caller must close its worker process.
 
-        The caller must close the worker process of the build.
+        Returns None if `start` was not called for the candidate, or if `end_processes` ends the process.
         """
-        return self._started.pop(candidate, None)
+        building = self._started.pop(candidate, None)
+        if candidate in self._ended:
+            self._ended.remove(candidate)
+            return None
+        return building
+
+    def end_processes(self) -> None:
+        """Ends the worker process of each build that was queued, as soon as the build has ended. Returns at once."""
+        for candidate, building in self._started.items():
+            if candidate not in self._ended:
+                self._ended.add(candidate)
+                building.done.add_done_callback(partial(_end, building.examination))
 
     def close(self) -> None:
         """Cancels the builds that wait, and ends the worker process of each other build as soon as the build has ended.
@@ -96,6 +108,7 @@ class BuildsAhead:
         if self._pool:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
+        self._ended.clear()
         while self._started:
             building = self._started.popitem()[1]
             building.done.add_done_callback(partial(_end, building.examination))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -34,8 +34,8 @@ from kernel_harness.session.summary import RunFacts, of_candidate
 # The largest number of candidates in a batch. A checked candidate holds a worker process until it is timed, so a
 # thousand candidates cannot be checked at once.
 MOST_AT_ONCE = 32
-# Texts in the reason of a failed result. They show that the device had too little free memory, which the baselines'
-# kept worker processes may hold.
+# Texts in the reason of a failed result. They show that the device had too little free memory, which other processes
+# of the harness may hold.
 _MEMORY = ("out of memory", "device's memory")
 
 
@@ -46,7 +46,8 @@ class Session:
     cannot read the paths in `hidden`. If `companions.kept` is set to True, the worker processes of the baselines and
     the sentinel are kept between cohorts and runs. Several Sessions can use one `fork_server`, one after the other or
     with builds of the one during checks of the other; they must then be given the same paths in `hidden`, and their
-    caller closes the fork server. Without `fork_server`, a Session has its own.
+    caller closes the fork server. `others` must then return these Sessions. Without `fork_server`, a Session has its
+    own.
     Creating a Session raises UserError for a problem that cannot be used or a case that does not exist. Entering the
     context raises EnvironmentLacking if this machine lacks something for the device, such as a compiler.
     """
@@ -66,6 +67,7 @@ class Session:
         self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
         self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
         self.companions = Companions()
+        self.others: Callable[[], Collection[Session]] = tuple
         self._ahead = BuildsAhead()
         # Workers must not read the problem file and its history, nor the results of other candidates, which contain
         # facts about the inputs.
@@ -90,13 +92,16 @@ class Session:
             self.fork_server.close()
         self._ahead.close()
 
-    def free_memory(self) -> None:
+    def free_memory(self, *, builds: bool = False) -> None:
         """Ends the kept worker processes of the baselines, and frees the reference's cached inputs and answers.
 
-        The next run starts the processes and computes the answers again.
+        With `builds`, also ends the processes of candidates that were built ahead. The next run starts the processes,
+        and computes the answers again; the built libraries are in the build cache.
         """
         self.companions.close()
         self.reference.forget()
+        if builds:
+            self._ahead.end_processes()
 
     @cached_property
     def problem_remark(self) -> str:
@@ -121,35 +126,52 @@ class Session:
     def judge_one(self, candidate: Candidate) -> list[Result]:
         """Builds, checks and times one candidate beside the kept baselines. Returns its result and the baselines'.
 
-        The candidate's result comes first. If the candidate fails its checks, the baselines have no results. If the
-        candidate lacked memory of the device, it is judged a second time without the kept baselines and cached answers,
-        which may hold that memory.
+        The candidate's result comes first. If the candidate fails its checks, the baselines have no results.
         Raises EnvironmentLacking if the device has too little memory to compute the right answer.
         """
         results = self.judge([candidate], lambda result: None)
-        own = _own_result(results)
-        if not own.passed and any(word in own.reason for word in _MEMORY):
-            self.free_memory()
-            results = self.judge([candidate], lambda result: None)
-            own = _own_result(results)
-        return [own, *(result for result in results if result.is_baseline)]
+        return sorted(results, key=lambda result: result.is_baseline)
 
     def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None]) -> list[Result]:
         """Builds, checks and times the candidates, and returns their final results and those of the baselines.
 
         `keep` is called with each result as soon as the result is final. It is also called with an interim result of
-        each candidate that has passed its checks and waits to be timed.
+        each candidate that has passed its checks and waits to be timed. A candidate that lacked memory of the device
+        is judged a second time, alone and without what this session and the `others` hold: baselines, candidates that
+        were built ahead, cached answers. Its first result is dropped.
         Raises EnvironmentLacking if the device has too little memory to compute the right answer.
         """
+
+        def finish(result: Result) -> None:
+            keep(result)
+            self.observer.settled(result)
+
+        def finish_unless_lacking(result: Result) -> None:
+            if not _lacked_memory(result):
+                finish(result)
+
+        results = self._judge(candidates, keep, finish_unless_lacking)
+        lacking = {result.kernel for result in results if _lacked_memory(result)}
+        for candidate in candidates:
+            if candidate.name in lacking:
+                for each in (self, *self.others()):
+                    each.free_memory(builds=True)
+                results = [result for result in results if result.kernel != candidate.name]
+                results += self._judge([candidate], keep, finish)
+        return results
+
+    def _judge(
+        self, candidates: Sequence[Candidate], keep: Callable[[Result], None], finish: Callable[[Result], None]
+    ) -> list[Result]:
+        """Judges the candidates once. `keep` gets the interim results, and `finish` those that are also returned."""
         own = replace(self.context.facts, run=record.new_run_id(), kernels=len(candidates))
         run = replace(self.context, facts=own)
         series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0)
         settled: list[Result] = []
 
         def settle(result: Result) -> None:
-            keep(result)
             settled.append(result)
-            self.observer.settled(result)
+            finish(result)
 
         passed: dict[str, Checked] = {}
         turn = _DeviceTurn(run)
@@ -196,8 +218,9 @@ def _add(passed: dict[str, Checked], checked: Checked) -> None:
     passed[checked.candidate.name] = checked
 
 
-def _own_result(results: Sequence[Result]) -> Result:
-    return next(result for result in results if not result.is_baseline)
+def _lacked_memory(result: Result) -> bool:
+    """Returns whether a candidate failed and the device may have had too little memory for it."""
+    return not (result.passed or result.is_baseline) and any(word in result.reason for word in _MEMORY)
 
 
 def _batches(candidates: Sequence[Candidate], baseline: str) -> Iterator[Sequence[Candidate]]:

@@ -159,6 +159,7 @@ class Station:
                 problem, self.device, self._settings, SilentObserver(), self._fork_server, self._hidden
             )  # fmt: skip
             session.companions.kept = True
+            session.others = self._sessions.values
             self._sessions[assignment.name] = session.__enter__()
         return self._sessions[assignment.name]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from support.command import until
 from support.suites import PROBLEM, write
@@ -123,3 +125,57 @@ def test_a_process_that_fails_ahead_is_not_part_of_the_verdict(
     result, _ = judged(session, source, compiled)
 
     assert result.status is Status.PASSED and next(count) > 2
+
+
+RIGHT = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return 2 * torch.relu(x)\n"
+
+
+def lacking_memory_beside(monkeypatch: pytest.MonkeyPatch, name: str, other: Callable[[], set[int]]) -> None:
+    """Lets the calls of one candidate fail as long as one of the processes `other` lives, which holds the memory."""
+    call = Subject.call
+
+    def failing(subject: Subject, *arguments: Any, **options: Any) -> Any:
+        if subject.file.name.startswith(name) and any(map(psutil.pid_exists, other())):
+            raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
+        return call(subject, *arguments, **options)
+
+    monkeypatch.setattr(Subject, "call", failing)
+
+
+def test_a_candidate_that_lacks_memory_is_judged_again_without_the_processes_built_ahead(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large, ahead = (Candidate(name, Path(f"{name}.py"), RIGHT) for name in ("large", "ahead"))
+    session.build_ahead(ahead)
+    until(lambda: session.is_built(ahead), "the build has ended", 300)
+    subject = session._ahead._started[ahead].examination.subject
+    assert subject is not None
+    lacking_memory_beside(monkeypatch, "large", lambda: {subject.worker.pid})
+
+    assert session.judge_one(large)[0].status is Status.PASSED
+    assert session.is_built(ahead)
+    assert session.judge_one(ahead)[0].status is Status.PASSED
+
+
+def test_a_candidate_that_lacks_memory_beside_others_of_its_run_is_judged_again_alone(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait for their timing meanwhile, in processes of their own."""
+    first, large, never = (Candidate(name, Path(f"{name}.py"), RIGHT) for name in ("first", "large", "never"))
+    started: dict[str, set[int]] = {"first": set(), "never": set()}
+    load = Subject.load
+
+    def noting(subject: Subject, file: str, *arguments: Any, **options: Any) -> None:
+        load(subject, file, *arguments, **options)
+        started.setdefault(Path(file).stem, set()).add(subject.worker.pid)
+
+    monkeypatch.setattr(Subject, "load", noting)
+    lacking_memory_beside(monkeypatch, "large", lambda: started["first"])
+    lacking_memory_beside(monkeypatch, "never", lambda: {os.getpid()})
+    kept: list[Result] = []
+    results = session.judge([first, large, never], kept.append)
+
+    own = {result.kernel: result.status for result in results if not result.is_baseline}
+    assert own == {"first": Status.PASSED, "large": Status.PASSED, "never": Status.RUNTIME_ERROR}
+    assert [result.status for result in kept if result.kernel == "never"] == [Status.RUNTIME_ERROR]
+    assert {result.status for result in kept if result.kernel == "large"} == {Status.PASSED}

@@ -19,6 +19,7 @@ from support.command import CANDIDATES, Harness
 from support.product import PROBLEM, RIGHT
 
 from kernel_harness.checking.cases import Reference
+from kernel_harness.checking.examination import Examination
 from kernel_harness.core import process_tree
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.errors import EnvironmentLacking
@@ -209,20 +210,27 @@ def test_an_answer_that_does_not_fit_into_the_device_s_memory_ends_the_run_with_
 def test_a_candidate_that_leaves_no_memory_for_the_answer_fails_alone(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expect, greedy = Reference.expect, itertools.count()
+    """The answer can be computed once the candidate's process has ended."""
+    check, expect, greedy = Examination.check, Reference.expect, list[Examination]()
+
+    def noted(examination: Examination, *arguments: Any, **keywords: Any) -> Any:
+        greedy[:] = [examination] if examination.candidate.name == "greedy" else []
+        session.reference._expectations.clear()
+        return check(examination, *arguments, **keywords)
 
     def full(*arguments: Any, **keywords: Any) -> Any:
-        if not next(greedy):
+        if greedy:
+            greedy.clear()
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return expect(*arguments, **keywords)
 
+    monkeypatch.setattr(Examination, "check", noted)
     monkeypatch.setattr(Reference, "expect", full)
-    session.reference._expectations.clear()
     found = judged(session, "greedy", "modest")
-    failed, fine = sorted((found["greedy"], found["modest"]), key=lambda result: result.status is Status.PASSED)
+    failed = found["greedy"]
 
     assert failed.status is Status.RUNTIME_ERROR and "too little of the device's memory" in failed.reason
-    assert fine.timing
+    assert found["modest"].timing
 
 
 @pytest.mark.slow
@@ -238,20 +246,25 @@ def test_if_no_round_counts_the_reason_says_why(session: Session, monkeypatch: p
 def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = itertools.count()
+    build, in_this_thread = Examination.build, threading.local()
+
+    def noted(examination: Examination, **options: Any) -> None:
+        in_this_thread.name = examination.candidate.name
+        build(examination, **options)
 
     class NoneLeftForTheFirst(Subject):
         def __init__(self, *arguments: Any) -> None:
-            if not next(started):
+            if getattr(in_this_thread, "name", "") == "first":
                 raise CannotStart("The worker could not start: CUDA out of memory")
             super().__init__(*arguments)
 
+    monkeypatch.setattr(Examination, "build", noted)
     monkeypatch.setattr(run_module, "Subject", NoneLeftForTheFirst)
     found = judged(session, "first", "last")
-    failed, fine = sorted((found["first"], found["last"]), key=lambda result: result.status is Status.PASSED)
+    failed = found["first"]
 
     assert failed.status is Status.RUNTIME_ERROR and "could not start: CUDA out of memory" in failed.reason
-    assert fine.timing
+    assert found["last"].timing
 
 
 @pytest.mark.slow
