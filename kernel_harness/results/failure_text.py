@@ -46,7 +46,8 @@ _FRAME = {True: tuple("┌─┐│└┘"), False: tuple("+-+|++")}
 
 # A finding of the sanitizer, as `Result.remark` has it, of a kind that explains a failure: its kind and its place.
 _FOUND = re.compile(
-    r"(out-of-bounds \w+|use after free|uninitialised read|race|divergent \w+|write to an input|failed launch)"
+    r"(out-of-bounds \w+|misaligned access|use after free|uninitialised read|race|divergent \w+|write to an input|"
+    r"failed launch)"
     r": (.+?:\d+): "
 )
 # From a regular expression for a finding to how the mistake is usually fixed.
@@ -54,6 +55,8 @@ _FIXES = {
     r"out-of-bounds .* begin 0 bytes past": ". It is just past the end: look for an index that can equal the size, "
     "such as i <= n for i < n in a guard or a loop",
     r"out-of-bounds|use after free": ": guard the access with the sizes at this shape",
+    r"misaligned": ": a vector type such as float4 needs an address that is a multiple of its size. Check the start "
+    "and the row length",
     r"uninitialised": ": write the memory in every branch, with 0 where a tile reaches past the input",
     r"race: .* of (?:the shared array|static shared|dynamic shared)": ": put __syncthreads() between the two accesses, "
     "or, if no thread should touch the other's element, correct the index",

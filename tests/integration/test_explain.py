@@ -117,6 +117,7 @@ def test_further_lines_of_the_reason_are_shown() -> None:
 FIXES = {
     "out-of-bounds write": "guard the access with the sizes at this shape",
     "race": "order the two accesses",
+    "misaligned access": "a multiple of its size",
     "uninitialised read": "write the memory in every branch",
 }
 

@@ -182,12 +182,13 @@ def test_a_narrow_load_is_a_cause_only_where_loads_take_long(planted: dict[str, 
 
 
 def test_the_longest_part_is_named_with_its_time_and_those_that_come_near_it(planted: dict[str, Recorded]) -> None:
-    parts = {"issue": 2e-3, "float32": 1.5e-3, "L2": 0.5e-3, "DRAM": 0.3e-3}
+    parts = {"issue": 2e-3, "float32": 1.5e-3, "latency": 1e-3, "L2": 0.5e-3, "DRAM": 0.3e-3}
     narrow = estimate(planted["narrow"])
     (said,) = limits.sentences([replace(narrow, parts={**dict.fromkeys(narrow.parts, 0.0), **parts})], H200)
     assert "the issue of instructions takes longest, 2 ms. 49% of the instructions are arithmetic, 50% accesses" in said
-    assert "1 FMAs for each 4 bytes that it loads from shared memory" in said
-    assert "Other parts: float32 1.5 ms, L2 0.5 ms." in said and "DRAM" not in said
+    assert "1 FMAs for each 4 bytes that it loads from shared memory. If it computes several outputs" in said
+    assert said.endswith("At the upper end, warps wait for one load after the other, 8 ms.")
+    assert "Other parts: float32 1.5 ms, latency 1 ms, L2 0.5 ms." in said and "DRAM" not in said
     assert "float32 operations alone take 1.5 ms, so only fewer of them are faster than that, or tensor cores." in said
 
 
@@ -196,6 +197,8 @@ def test_every_part_has_a_sentence(planted: dict[str, Recorded]) -> None:
     for part in plain.parts:
         (said,) = limits.sentences([replace(plain, parts={**dict.fromkeys(plain.parts, 0.0), part: 1e-3})], H200)
         assert "takes longest, 1 ms. " in said and "Other parts" not in said
+        if part != "latency":
+            assert "At the upper end, the parts work in turn: " in said
     assert len(limits.sentences([plain] * 5, H200)) == 3
 
 

@@ -29,6 +29,7 @@ class Traffic:
     """Sums over requests. A request is one memory access of a warp: the accesses of the warp's threads together.
 
     `threads` counts the accesses of single threads in the requests, and `asked_bytes` the bytes that they access.
+    `merged` counts accesses of threads that became a part of a wider request, which another instruction may have begun.
     `left_out` counts accesses of threads that were not recorded.
 
     In global memory, `sectors` counts the pieces of 32 bytes that are moved. A sector counts again for each atomic
@@ -58,6 +59,7 @@ class Traffic:
     delayed: int
     after_read: int
     threads: int
+    merged: int
     left_out: int
     ways: int
     distance: int
@@ -70,7 +72,7 @@ class Traffic:
     @property
     def unrecorded(self) -> float:
         """Returns the number of all accesses, recorded or not, divided by the number of recorded accesses."""
-        return 1 + self.left_out / max(self.threads, 1)
+        return 1 + self.left_out / max(self.threads + self.merged, 1)
 
     @property
     def conflicts(self) -> int:

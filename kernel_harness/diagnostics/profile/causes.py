@@ -154,9 +154,12 @@ def _bank_conflict(access: Access) -> str:
             f"{what}, because the addresses of neighbouring threads are {traffic.distance} bytes apart; let "
             "neighbouring threads access neighbouring elements"
         )
+    what += ", because its threads access rows that begin in the same banks"
+    if traffic.bytes_per_thread > _WIDEST_BYTES / 2:
+        return f"{what}; lengthen the rows by {_WIDEST_BYTES} bytes, so that each still begins at a multiple of them"
     return (
-        f"{what}, because its threads access rows that begin in the same banks; lengthen the rows by one column, or, "
-        "if threads also access them 16 bytes at a time, change which elements the threads of a warp access here"
+        f"{what}; lengthen the rows by one element, but by {_WIDEST_BYTES} bytes if threads also access them "
+        f"{_WIDEST_BYTES} bytes at a time"
     )
 
 

@@ -98,21 +98,31 @@ class Placed:
 class Estimate:
     """The estimated time of all launches of one kernel and size.
 
-    `parts` are the times of the GPU's parts at the lower end, such as "DRAM", in seconds. `in_turn_s` is the time in
-    seconds if the parts worked one after the other, at the rates of the upper end. The shares of causes refer to it.
+    `parts` are the times of the GPU's parts at the lower end, such as "DRAM", in seconds. `in_turn` are the times of
+    the parts that work one after the other at the upper end, at its rates.
     """
 
     recorded: Recorded
     counts: Counts
     placed: Placed
     parts: Mapping[str, float]
-    in_turn_s: float
+    in_turn: Mapping[str, float]
     time: Range
 
     @property
     def limit(self) -> str:
         """Returns the part that takes longest at the lower end."""
         return max(self.parts, key=lambda name: self.parts[name])
+
+    @property
+    def in_turn_s(self) -> float:
+        """Returns the time in seconds if the parts work one after the other. The shares of causes refer to it."""
+        return sum(self.in_turn.values())
+
+    @property
+    def alone_s(self) -> float:
+        """Returns the time in seconds if each warp waits for one load after the other."""
+        return LOADS_TOGETHER * self.parts["latency"]
 
 
 def estimated(recorded: Recorded, kernels: Sequence[Resources], target: Target) -> Estimate:
@@ -229,14 +239,16 @@ def timed(recorded: Recorded, counts: Counts, placed: Placed, target: Target) ->
     alone_s = waiting_s(recorded, counts, placed, target)
     parts = {**memory, **pipes, **issue, "latency": alone_s / LOADS_TOGETHER}
     full_issue = (executed.arithmetic + accesses + beside(executed, accesses)) / SCHEDULERS / per_s
-    slowest = max(full_issue, *pipes.values())
+    computing = {"issue with integers": full_issue, **pipes}
+    slowest = max(computing, key=lambda part: computing[part])
     slow_memory = {**memory, "DRAM": counts.dram_bytes[1] / DRAM_SHARE / target.dram_bytes_per_s}
     slow_memory["L1 and shared memory"] = (counts.wavefronts + max(counts.global_requests, counts.sectors)) / per_s
     slow_memory["atomics"] = max(counts.updates[1] / clock, swaps_s)
-    in_turn = (sum(slow_memory.values()) + slowest) / (1 - placed.tail if placed.waves > 1 else 1)
+    filled = 1 - placed.tail if placed.waves > 1 else 1
+    in_turn = {part: s / filled for part, s in {**slow_memory, slowest: computing[slowest]}.items()}
     launched = Range(*(recorded.launches * each for each in _LAUNCH_S))
     low = max(parts.values())
-    time = Range(low, max(low, in_turn, alone_s)) + launched
+    time = Range(low, max(low, sum(in_turn.values()), alone_s)) + launched
     return Estimate(recorded, counts, placed, {**parts, "launch": launched.low_s}, in_turn, time)
 
 

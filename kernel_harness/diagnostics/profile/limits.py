@@ -9,8 +9,10 @@ from kernel_harness.diagnostics.profile.expressions import Kind
 from kernel_harness.diagnostics.profile.targets import Target
 
 _MOST_KERNELS = 3
-# A part that takes less than this share of the longest part's time is not named.
-_NEAR = 0.2
+# A part is named if it takes this share of the longest part's time, or of the sum at the upper end.
+_NEAR, _OF_SUM = 0.2, 0.1
+# With fewer FMAs for each loaded value, more outputs for each thread are worth a try.
+_FEW_FMAS = 4
 # Arithmetic that takes this share of the longest part's time is the limit that other changes come near.
 _FLOOR = 0.5
 _REMEDIES: Mapping[str, str] = {
@@ -51,7 +53,16 @@ def _sentence(estimate: Estimate, target: Target) -> str:
         text += f" {alone} operations alone take {_ms(parts[alone])}, so only fewer of them are faster than that"
         fast = target.tensor32_flops_per_s if alone == "float32" else target.tensor64_flops_per_s
         text += ", or tensor cores." if fast else "."
-    return text
+    return f"{text} {_upper_end(estimate)}"
+
+
+def _upper_end(estimate: Estimate) -> str:
+    whole = estimate.in_turn_s
+    if estimate.alone_s > whole:
+        return f"At the upper end, warps wait for one load after the other, {_ms(estimate.alone_s)}."
+    longest = sorted(estimate.in_turn.items(), key=lambda part: -part[1])
+    named = ", ".join(f"{part} {_ms(s)}" for part, s in longest if s >= _OF_SUM * whole)
+    return f"At the upper end, the parts work in turn: {named}."
 
 
 def _remedy(estimate: Estimate, limit: str) -> str:
@@ -66,7 +77,7 @@ def _remedy(estimate: Estimate, limit: str) -> str:
         return " ".join(filter(None, [shares, _reuse(estimate)]))
     if limit == "L1 and shared memory":
         whole = counts.wavefronts + max(counts.global_requests, counts.sectors / 4)
-        shares = f"{_percent(counts.wavefronts, whole)} of it are wavefronts of shared memory."
+        shares = f"{_percent(counts.wavefronts, whole)} of it is for accesses to shared memory (wavefronts)."
         return " ".join(filter(None, [shares, _reuse(estimate)]))
     if limit == "latency":
         fits = estimate.placed.occupancy
@@ -87,10 +98,14 @@ def _reuse(estimate: Estimate) -> str:
     )
     if not words or not _fmas(estimate.counts):
         return ""
-    return (
-        f"A thread executes {_fmas(estimate.counts) / words:.2g} FMAs for each 4 bytes that it loads from shared "
-        "memory. If each thread computes more outputs, it uses a loaded value more often."
-    )
+    of_each = _fmas(estimate.counts) / words
+    text = f"A thread executes {of_each:.2g} FMAs for each 4 bytes that it loads from shared memory."
+    if of_each < _FEW_FMAS:
+        text += (
+            " If it computes several outputs from the same values, for example four rows by four columns of a matrix, "
+            "it loads fewer."
+        )
+    return text
 
 
 def _fmas(counts: Counts) -> float:

@@ -162,6 +162,7 @@ void put(std::string& text, const Instruction& instruction, const Traffic& traff
   put(text, "delayed", traffic.delayed);
   put(text, "after_read", traffic.after_read);
   put(text, "threads", traffic.threads);
+  put(text, "merged", traffic.merged);
   put(text, "left_out", traffic.left_out);
   put(text, "ways", traffic.ways);
   put(text, "distance", traffic.distance);

@@ -161,6 +161,7 @@ void Traffic::add(const Traffic& other) {
   delayed += other.delayed;
   after_read += other.after_read;
   threads += other.threads;
+  merged += other.merged;
   left_out += other.left_out;
   if (other.ways <= ways) return;
   ways = other.ways;

@@ -35,7 +35,9 @@ struct Traffic {
   std::uint64_t l1_sectors = 0;                        // global loads: sectors that the model of the L1 cache has
   std::uint64_t delayed = 0;                           // global loads of a sector that L1 lacks, or that is on its way to it
   std::uint64_t after_read = 0;                        // atomic updates by threads that read the address just before
-  std::uint64_t threads = 0, left_out = 0;             // accesses of threads in the requests, and those not recorded
+  std::uint64_t threads = 0;                           // accesses of threads in the requests
+  std::uint64_t merged = 0;                            // accesses of threads that became a part of a wider request
+  std::uint64_t left_out = 0;                          // accesses of threads that were not recorded
   std::uint64_t ways = 0;                              // shared memory: the most wavefronts that one part of a request needs
   std::uint64_t distance = 0;                          // in that request: the least between addresses of neighbouring threads
 

@@ -293,7 +293,7 @@ void BlockRecord::settle() {
   for (Warp& warp : warps_) warp.wide.take(runs);
   widen(
     neighbours_.split(runs), [&](unsigned index, const Request& wide) { add_request(instructions_[index], wide); },
-    [&](unsigned index, std::uint64_t threads) { sums[instructions_[index]].threads += threads; });
+    [&](unsigned index, std::uint64_t threads) { sums[instructions_[index]].merged += threads; });
   std::uint64_t most = 0;
   for (Warp& warp : warps_) {
     add_unrecorded(warp);
