@@ -267,7 +267,8 @@ class Examination:
         first, second = answer.outputs, again.outputs
         if [o.shape for o in first] == [o.shape for o in second]:  # outputs of another size may not fit into the memory
             first, second = (tuple(o.to(self._reference.device) for o in each) for each in (first, second))
-        return [check, same(first, second, tolerance, f"{case.name} repeated")]
+        compared = same(first, second, tolerance, f"{case.name} repeated")
+        return [check, replace(compared, unchecked=check.unchecked)]
 
     @phase("explanations")
     def _explained(

@@ -269,12 +269,14 @@ class _Answer:
 
     @property
     def unchecked(self) -> str:
-        """Returns why the precision was not checked, if the float64 outputs are missing; otherwise an empty string.
+        """Returns why the precision was not checked: no float64 outputs, or too few elements in each rounded output.
 
-        The string is also empty if no output is rounded, because there is then no precision to check.
+        Returns an empty string if it was checked, or if no output is rounded, because there is then no precision.
         """
+        rounded = [output.numel() for i, output in enumerate(self.outputs) if self.is_inexact(i)]
         missing = self.expectation.oracle_missing
-        rounded = any(map(self.is_inexact, range(len(self.outputs))))
+        if not missing and 0 < max(rounded, default=0) < MIN_PRECISION_NUMEL:
+            missing = f"outputs of fewer than {MIN_PRECISION_NUMEL} elements do not show their number format"
         return f"precision was not checked: {missing}" if missing and rounded else ""
 
     @property

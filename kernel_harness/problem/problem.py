@@ -280,15 +280,16 @@ class Problem:
 
     @cached_property
     def neutral_state(self) -> dict[str, float]:
-        """Returns the parameters and buffers of the reference that are 0 or 1 everywhere, by name, with that value.
+        """Returns the parameters and buffers of the reference that have one value everywhere, by name, with that value.
 
-        A norm's weight and bias start like this. A kernel that ignores them gives the right answer.
+        A norm's weight and bias start like this. A kernel that ignores them gives the right answer. Of tensors with
+        values other than 0 and 1, only parameters of several elements count: one element may be drawn at random.
         """
         found = {}
         for name, value in self.state().items():
-            if value.is_floating_point() and value.numel():
+            if value.is_floating_point() and value.numel() and _is_constant(value):
                 first = value.flatten()[0].item()
-                if first in (0, 1) and _is_constant(value):
+                if first in (0, 1) or (value.numel() > 1 and name in self.parameters):
                     found[name] = first
         return found
 

@@ -159,6 +159,8 @@ def _remarks(facts: RunFacts, candidate: Candidate, outcome: CheckOutcome) -> st
             "Remark: Triton's interpreter ran the kernels, one program after the other, so it cannot find a race "
             "between programs or a kernel that Triton does not compile."
         )
+    if outcome.checks and all(check.unchecked for check in outcome.checks):
+        found.append(f"Remark: {outcome.checks[0].unchecked}.")
     checked = facts.problem.parameters if any(c.distribution == PARAMETERS for c in outcome.checks) else ()
     neutral = {name: value for name, value in facts.problem.neutral_state.items() if name not in checked}
     if neutral:

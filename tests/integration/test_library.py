@@ -286,7 +286,7 @@ def test_a_candidate_without_enough_memory_is_judged_again_without_the_baselines
     evaluator: kernel_harness.Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `evaluate` would judge it, which starts the baselines after the checks."""
-    judge, beside = Session.judge, []
+    judge, beside = Session._judge, []
 
     def judging(session: Session, *arguments: Any) -> Sequence[RecordedResult]:
         beside.append(len(session.companions._idle))
@@ -294,7 +294,7 @@ def test_a_candidate_without_enough_memory_is_judged_again_without_the_baselines
             return [RecordedResult("candidate", kernel_harness.Status.RUNTIME_ERROR, "CUDA out of memory", {}, "")]
         return judge(session, *arguments)
 
-    monkeypatch.setattr(Session, "judge", judging)
+    monkeypatch.setattr(Session, "_judge", judging)
 
     assert evaluator.evaluate(RIGHT).passed
     assert beside == [2, 0]

@@ -597,3 +597,18 @@ def test_annotations_of_a_problem_file_are_values_unless_the_file_says_otherwise
         "def get_inputs():\n    return [torch.rand(2)]\n"
     )
     assert load("p", tmp_path / "p.py").module.Model.forward.__annotations__ == {"x": torch.Tensor}
+
+
+def test_parameters_and_buffers_with_one_value_everywhere_are_neutral(tmp_path: Path) -> None:
+    parameters = {
+        "h": "torch.full((3,), 0.5)",
+        "one": "torch.ones(1)",
+        "drawn": "torch.randn(1)",
+        "w": "torch.randn(3)",
+    }
+    buffers = {"zeros": "torch.zeros(3)", "two": "torch.ones(3) * 2"}
+    made = "        self.linear = nn.Linear(in_features, out_features)\n"
+    more = "".join(f"        self.{name} = nn.Parameter({value})\n" for name, value in parameters.items())
+    more += "".join(f"        self.register_buffer({name!r}, {value})\n" for name, value in buffers.items())
+
+    assert problem(tmp_path, KERNEL_BENCH.replace(made, made + more)).neutral_state == {"h": 0.5, "one": 1, "zeros": 0}

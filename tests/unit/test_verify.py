@@ -94,7 +94,7 @@ def test_the_status_alone_is_that_of_the_whole_check(
 
 
 def test_the_reference_itself_passes() -> None:
-    x = torch.randn(5, 7)
+    x = torch.arange(35).reshape(5, 7)
     assert verify([x.clone()], plain(x)) == Check("a case", Status.PASSED, 0.0, 0.0)
 
 
@@ -597,6 +597,14 @@ def test_a_missing_oracle_is_told_with_its_reason() -> None:
     x = torch.ones(3)
     expectation = Expectation("x", "normal", (x,), None, None, FLOAT32, oracle_missing="no float64")
     assert verify([x], expectation).unchecked == "precision was not checked: no float64"
+
+
+@pytest.mark.parametrize(("sizes", "told"), [((1023, 3), True), ((1024, 3), False)])
+def test_outputs_that_are_all_too_small_to_show_a_precision_are_told(sizes: tuple[int, ...], told: bool) -> None:
+    outputs = tuple(torch.ones(size) for size in sizes)
+    expectation = Expectation("x", "normal", outputs, tuple(x.double() for x in outputs), None, FLOAT32)
+    said = "precision was not checked: outputs of fewer than 1024 elements do not show their number format"
+    assert verify(list(outputs), expectation).unchecked == (said if told else "")
 
 
 def test_integer_outputs_have_no_precision_to_check() -> None:
