@@ -512,6 +512,7 @@ class Reference:
             allowed_precision=self._allowed,
             oracle_missing=oracle.missing,
             rounded=changed if looked_for else None,
+            inputs=packed.tensors,
         )
 
     def _oracle(

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 
 import torch
 
-from kernel_harness.checking import input_rounding
+from kernel_harness.checking import input_rounding, ties
 from kernel_harness.checking.elementwise import (
     Errors,
     Limit,
@@ -96,9 +96,10 @@ class Expectation:
     must broadcast to the output. If `scale` is None, the magnitude is the sum of the element's absolute value and the
     RMS of the oracle. `zero_mean`: the inputs have zero mean. Terms of an output then cancel, so its relative error
     shows the precision, and an element near zero can fail a plain allclose. `allowed_precision`: the coarsest format in
-    which a candidate may compute; None allows only the output's own format. `rounded`: a function that computes the
-    oracle for inputs and weights after a Change, such as a rounding; it returns None if that is not possible. A None in
-    its place stands for a function that always returns None.
+    which a candidate may compute; None allows only the output's own format. `inputs`: the input tensors, of which
+    outputs may be indices (`ties`). `rounded`: a function that computes the oracle for inputs and weights after a
+    Change, such as a rounding; it returns None if that is not possible. A None in its place stands for a function that
+    always returns None.
 
     Raises ValueError if there is a reason `oracle_missing` although there is an oracle, if the oracle's shapes are not
     the reference's, if there are more or fewer scales than outputs, or if a scale does not broadcast to its output.
@@ -114,6 +115,7 @@ class Expectation:
     allowed_precision: Precision | None = None
     oracle_missing: str = ""
     rounded: Callable[[Change], tuple[torch.Tensor, ...] | None] | None = None
+    inputs: tuple[torch.Tensor, ...] = ()
 
     def __post_init__(self) -> None:
         if self.oracle is not None and self.oracle_missing:
@@ -525,13 +527,19 @@ def _other_limits(answer: _Answer, i: int) -> Iterator[Limit]:
 def _exact_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     """Yields the limits for an output of integers or booleans: each element must equal the reference's.
 
-    If the output follows from rounded numbers, as the index of a maximum does, the last bits decide a few elements. If
-    at most UNDECIDED_SHARE of the elements differ, each of them may instead equal the oracle's, or an oracle's for
-    slightly changed inputs. That needs the function `Expectation.rounded`.
+    The index of a number in a sort, a top-k or an extremum may instead be that of an equal number (`ties`). If the
+    output follows from rounded numbers, as the index of a maximum does, the last bits decide a few elements. If at most
+    UNDECIDED_SHARE of the elements differ, each of them may instead equal the oracle's, or an oracle's for slightly
+    changed inputs. That needs the function `Expectation.rounded`.
     """
     expected, rounded = answer.expectation.expected[i], answer.expectation.rounded
     yield Limit(expected)
     differing = count(exceeds(*answer.pair(i), Limit(expected)))
+    alike = ties.alike(*answer.pair(i), answer.expectation.inputs) if differing else None
+    if alike is not None:
+        expected = answer.outputs[i].where(alike, expected)
+        yield Limit(expected)
+        differing = count(exceeds(answer.outputs[i], expected, Limit(expected)))
     if rounded is None or differing > UNDECIDED_SHARE * expected.numel():
         return
     if answer.expectation.oracle is not None:
