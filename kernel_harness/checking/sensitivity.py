@@ -8,15 +8,19 @@ from dataclasses import replace
 import torch
 
 from kernel_harness.checking.cases import Case, Reference
-from kernel_harness.checking.elementwise import chunks, finite, measure
+from kernel_harness.checking.elementwise import chunks, finite, measure, typical
 from kernel_harness.checking.verify import WRONG_NORM, Expectation, status
 from kernel_harness.core.precision import is_inexact
 from kernel_harness.core.status import Status
+from kernel_harness.device import device_memory
 
 # A wrong answer counts as accepted if its error, divided by this number, is accepted. Answers to other inputs differ,
 # so a kernel may pass with one although the one that was tried has failed by little.
 _MARGIN = 4
 _PIECE = 1 << 26  # elements
+# The memory that one more wrong answer and its comparison take, as a multiple of the outputs.
+_FURTHER = 3
+_SAMPLE = 4096
 
 # Makes a wrong answer from the right one and from the answer to other inputs.
 _Guess = Callable[[Expectation, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
@@ -25,15 +29,18 @@ _Guess = Callable[[Expectation, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 def remark(reference: Reference, cases: Sequence[Case]) -> str:
     """Returns a remark on wrong answers that the checks of a problem accept; an empty text if there is none to make.
 
-    The function gives three wrong answers to the checks of each distribution at the timed shape: zeros, the answer to
-    other inputs, and a constant, the mean of the answer to other inputs. The remark names each wrong answer that passes
-    all of these checks after its errors were divided by _MARGIN. It also says if the reference's relative error against
-    float64 is above WRONG_NORM. Raises torch.OutOfMemoryError if the device has too little memory for the answers.
+    The function gives four wrong answers to the checks of each distribution at the timed shape: zeros, the answer to
+    other inputs, a constant, which is the mean of the answer to other inputs, and the right answer with zeros for the
+    smaller half of its elements. The remark names each wrong answer that passes all of these checks after its errors
+    were divided by _MARGIN. It also says if the reference's relative error against float64 is above WRONG_NORM. Raises
+    torch.OutOfMemoryError if the device has too little memory for the answers.
     """
     timed = [case for case in cases if case.timed_shape and not case.random_parameters]
     timed = [case for case in timed if not case.optional or reference.works(case)]
     timed = [case for case in timed if reference.decides(reference.expectation(case)[1])]
     passing = _passing(reference, timed) if timed else {}
+    if _ZEROS in passing:
+        passing.pop(_SOME_ZEROS, None)  # nothing else is to be expected
     found = []
     if passing:
         found.append(f"Remark: the checks of this problem cannot tell a right kernel from {' or '.join(passing)}.")
@@ -103,10 +110,37 @@ def _others(expectation: Expectation, others: Sequence[torch.Tensor]) -> Sequenc
     return others
 
 
+def _larger_half(expectation: Expectation, others: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Returns the right answer with zeros for those elements whose magnitude is at most the median one.
+
+    An output of whole numbers is all zeros. All outputs are if a GPU has too little memory for further answers.
+    """
+    expected = expectation.expected
+    gpu = next((str(each.device) for each in expected if each.is_cuda), None)
+    if gpu and device_memory.usable_bytes(gpu) < _FURTHER * sum(each.nbytes for each in expected):
+        return _zeros(expectation, others)
+    return [_without_small(each) if is_inexact(each.dtype) else torch.zeros_like(each) for each in expected]
+
+
+def _without_small(expected: torch.Tensor) -> torch.Tensor:
+    if not expected.numel():
+        return expected
+    # At random places: numbers at equal distances may all be in one column.
+    places = torch.randint(expected.numel(), (_SAMPLE,), generator=torch.Generator().manual_seed(1))
+    least = typical(expected.reshape(-1)[places.to(expected.device)])
+    result = torch.empty_like(expected, memory_format=torch.contiguous_format)
+    for into, right in zip(*(each.reshape(-1).split(_PIECE) for each in (result, expected)), strict=True):
+        into.copy_(right.masked_fill(right.abs() <= least, 0))
+    return result
+
+
+_ZEROS = "one that returns zeros"
+_SOME_ZEROS = "one that returns zeros for the smaller half of the numbers"
 _GUESSES: dict[str, _Guess] = {
-    "one that returns zeros": _zeros,
+    _ZEROS: _zeros,
     "one that returns a constant": _means,
     "one that returns the answer to other inputs": _others,
+    _SOME_ZEROS: _larger_half,
 }
 
 

@@ -50,6 +50,8 @@ OTHER = "one that returns the answer to other inputs."
     ("x.softmax(0)", ""),
     ("torch.relu(x - 1e4)", f"{CANNOT_TELL}zeros or one that returns a constant or {OTHER}"),
     ("x.mean()", ""),
+    ("x.cumprod(0)", f"{CANNOT_TELL}zeros for the smaller half of the numbers."),
+    ("(x.cumprod(0)[:, None] + 0 * x).T, x > 0.5", ""),
     ("torch.ones_like(x)", f"{CANNOT_TELL}a constant or {OTHER}"),
     ("torch.arange(N) + 0 * x", f"{CANNOT_TELL}the answer to other inputs."),
 ])  # fmt: skip
