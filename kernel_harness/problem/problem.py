@@ -119,23 +119,34 @@ class Problem:
     def on(self, *, emulated: bool) -> Problem:
         """Returns the problem for a device: at sizes for a CPU if the device is emulated, else unchanged.
 
-        The sizes for a CPU are the file's CPU_SHAPE. If the file has none, `sizing.fitted` chooses them.
+        The sizes for a CPU are the file's CPU_SHAPE. If the file has none, `sizing.fitted` chooses them. Raises
+        ProblemError if the device is emulated and the file uses torch.autocast.
         """
         if not emulated:
             return self
-        here = replace(self, emulated=True)
+        here = self._emulated()
         return here.at(self.cpu_shape if hasattr(self.module, "CPU_SHAPE") else sizing.fitted(here))
 
     def sized(self, shape: Mapping[str, Any] | None, *, emulated: bool) -> Problem:
         """Returns the problem for a device, with the size constants in `shape` replaced.
 
         Constants that are missing in `shape`, and all constants for `{}`, get the device's usual sizes (`on`). `shape`
-        None keeps the sizes of this problem. Raises ProblemError for an unknown constant.
+        None keeps the sizes of this problem. Raises ProblemError for an unknown constant, and if the device is emulated
+        and the file uses torch.autocast.
         """
-        here = replace(self, emulated=emulated)
+        here = self._emulated() if emulated else replace(self, emulated=False)
         if shape is None:
             return here
         return here.at(shape) if self.shape.keys() <= shape.keys() else self.on(emulated=emulated).at(shape)
+
+    def _emulated(self) -> Problem:
+        for node in ast.walk(ast.parse(self.source)):
+            if "autocast" in (getattr(node, "attr", ""), getattr(node, "id", "")):
+                raise ProblemError(
+                    f"{self.path}:{getattr(node, 'lineno', 1)}: torch.autocast has other rules for CUDA than for the "
+                    "CPU, so a reference that uses it can be judged on a GPU only"
+                )
+        return replace(self, emulated=True)
 
     @cached_property
     def in_file(self) -> Problem:

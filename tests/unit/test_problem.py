@@ -612,3 +612,17 @@ def test_parameters_and_buffers_with_one_value_everywhere_are_neutral(tmp_path: 
     more += "".join(f"        self.register_buffer({name!r}, {value})\n" for name, value in buffers.items())
 
     assert problem(tmp_path, KERNEL_BENCH.replace(made, made + more)).neutral_state == {"h": 0.5, "one": 1, "zeros": 0}
+
+
+@pytest.mark.parametrize("name", ["torch.autocast", "torch.cuda.amp.autocast", "autocast"])
+def test_a_reference_under_autocast_needs_a_gpu(name: str, tmp_path: Path) -> None:
+    """The judge's CPU would follow other rules than the candidate's CUDA."""
+    imported = "from torch import autocast\n" if name == "autocast" else ""
+    made = "        self.linear = nn.Linear(in_features, out_features)\n"
+    source = imported + KERNEL_BENCH.replace(made, f"{made}        self.cast = {name}\n")
+    found = problem(tmp_path, source)
+
+    assert found.sized(None, emulated=False).shape == found.shape
+    for emulated in (lambda: found.on(emulated=True), lambda: found.sized({}, emulated=True)):
+        with pytest.raises(ProblemError, match=r"p\.py:\d+: torch\.autocast has other rules for CUDA"):
+            emulated()
