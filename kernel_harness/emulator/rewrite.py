@@ -7,6 +7,7 @@ lines, so that a compiler's message names the author's own line.
 
 from __future__ import annotations
 
+from kernel_harness.emulator.launch_bounds import add_checks
 from kernel_harness.emulator.launches import rewrite_launches
 from kernel_harness.emulator.tokens import (
     Kind,
@@ -37,6 +38,7 @@ def rewrite(source: str) -> str:
     """
     tokens = list(tokenize(source))
     mark(tokens)
+    add_checks(tokens)
     _rewrite_dynamic_shared(tokens)
     _rewrite_qualifiers(tokens)
     kernels = _kernels(tokens)

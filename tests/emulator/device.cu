@@ -399,6 +399,37 @@ std::tuple<std::string, std::string> touch_host() {
     return {first, cudaGetErrorName(cudaGetLastError())};
 }
 
+constexpr int kFewThreads = 64;
+template <class T, int rows>
+struct Tile {
+    static constexpr unsigned kThreads = rows * 32;
+};
+#define BOUNDS 64, 2
+static __global__ void __launch_bounds__(kFewThreads) bounded_kernel(int* out) { *out = 1; }
+template <class T, int threads>
+__global__ __launch_bounds__(2 * threads, 2, 1) void bounded_template(T* out) { *out = 1; }
+template <class T, int rows>
+__launch_bounds__(Tile<T, rows>::kThreads) __global__ void bounded_by_a_type(T* out) {
+    __shared__ T one;
+    if (threadIdx.x == 0) one = 1;
+    __syncthreads();
+    *out = one;
+}
+static __global__ void __launch_bounds__(BOUNDS) bounded_by_a_macro(int* out) { *out = 1; }
+
+// The same for a kernel whose launch bounds allow 64 threads, written in one of four ways.
+std::tuple<torch::Tensor, std::string, std::string> touch_bounded(int64_t how, std::vector<int64_t> g, std::vector<int64_t> b) {
+    auto out = integers({1});
+    const dim3 grid(g[0], g[1], g[2]), block(b[0], b[1], b[2]);
+    int* to = out.data_ptr<int>();
+    if (how == 0) bounded_kernel<<<grid, block>>>(to);
+    if (how == 1) bounded_template<int, 32><<<grid, block>>>(to);
+    if (how == 2) bounded_by_a_type<int, 2><<<grid, block>>>(to);
+    if (how == 3) bounded_by_a_macro<<<grid, block>>>(to);
+    const std::string first = cudaGetErrorName(cudaGetLastError());
+    return {out, first, cudaGetErrorName(cudaGetLastError())};
+}
+
 static __global__ void fill_kernel(float* out, int64_t count, float value) {
     const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i < count) out[i] = value;

@@ -307,6 +307,16 @@ def test_a_launch_at_a_limit_runs(grid, block, shared):
 
 
 @emulated
+@pytest.mark.parametrize("how", range(4))
+def test_a_block_beyond_the_launch_bounds_of_its_kernel_runs_nothing_and_says_so_once(how):
+    touched, *errors = device().touch_bounded(how, [300, 1, 1], [64, 1, 1])
+    assert (touched.item(), errors) == (1, ["cudaSuccess", "cudaSuccess"])
+    untouched, *errors = device().touch_bounded(how, [300, 1, 1], [1, 65, 1])
+    assert (untouched.item(), errors) == (-1, ["cudaErrorInvalidValue", "cudaSuccess"])
+    torch.cuda.synchronize()
+
+
+@emulated
 def test_the_device_works_on_after_a_launch_that_was_refused():
     assert device().touch(ONE, [2000, 1, 1], 0)[1] != "cudaSuccess"
     assert device().touch(ONE, ONE, 0)[0].item() == 1

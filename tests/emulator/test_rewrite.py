@@ -279,6 +279,44 @@ def test_a_comment_about_dynamic_shared_memory_stays():
     assert rewrite(source) == source
 
 
+# -------------------------------------------------------------------------------------- launch bounds
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "__global__ void __launch_bounds__(64) k(int* n)",
+        "__global__ __launch_bounds__(64) void k(int* n)",
+        "__launch_bounds__(64) __global__ void k<float>(int n[3], float)",
+        'extern "C" __global__ void __launch_bounds__(64) k()',
+    ],
+)
+def test_a_kernel_checks_its_launch_bounds_first(head):
+    assert rewrite(f"int a;\n{head} {{ f(); }}") == f"int a;\n{head} {{EMULATOR_LAUNCH_BOUNDS(64) f(); }}"
+
+
+def test_launch_bounds_over_several_lines_are_checked_on_one():
+    source = "__global__ void __launch_bounds__(A<1, 2>::n, // many\n 2) k() {\n}"
+    assert rewrite(source) == source[:-2] + "EMULATOR_LAUNCH_BOUNDS(A<1, 2>::n, 2)\n}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "__global__ void __launch_bounds__(64) k(int* n);\nvoid f() {}",
+        "#define KERNEL __global__ \\\n __launch_bounds__(64)\nKERNEL void k() {}",
+        "__global__ void\n#if A\n__launch_bounds__(64)\n#else\n__launch_bounds__(96)\n#endif\nk() {}",
+        "__global__ void __launch_bounds__(n) k(int n) {}",  # some other n
+        "__global__ void __launch_bounds__() k() {}",
+        "__device__ int __launch_bounds__(64) f() { return 1; }",
+        # On a GPU, the block size is within the bounds.
+        "__global__ void __launch_bounds__(64) k() {}\nvoid f() { cudaOccupancyMaxPotentialBlockSize(&g, &b, k); }",
+    ],
+)
+def test_uncertain_launch_bounds_are_not_checked(source):
+    assert rewrite(source) == source
+
+
 # ------------------------------------------------------------------------------- what cannot be run
 
 
@@ -373,7 +411,7 @@ PIECES = st.sampled_from(
     ["k<<<1, 2>>>(x);", "k<T, 4><<<g,\n b>>>(\nx);", "extern __shared__ float\n s[];", "// <<<\n", '"<<<"', "/* \n */",
      "{", "}", "\n", "x = a << b;", "f<g<1>> y;", "'\\n'", "#define M \\\n k<<<1, 2>>>(x)\n", "int z;",
      "static __shared__", "__shared__\n alignas(16)",
-     "cudaFuncSetAttribute((void*)k,", "(const void*)\n k, 1)"]
+     "cudaFuncSetAttribute((void*)k,", "(const void*)\n k, 1)", "__global__ void __launch_bounds__(\n1)\n k()"]
 )  # fmt: skip
 # No '<<<', no 'extern' and no quote: nothing that starts a launch, a declaration or a literal.
 PLAIN = st.text(alphabet="abk12 \n\t(){}[];,.:=+-*<>&", max_size=80).filter(lambda text: "<<<" not in text)

@@ -29,6 +29,7 @@ constexpr std::size_t kAlignment = 1024;  // the alignment of shared memory: the
 
 void Core::begin_launch(const Launch& launch) {
   launch_ = &launch;
+  refused_ = false;
   const Library library = library_of(reinterpret_cast<const void*>(launch.body));
   code_low_ = library.low, code_high_ = library.high;
   static_ = library.shared.data;
@@ -258,6 +259,19 @@ void Core::run_threads(Fiber* fiber) {
   }
 }
 
+// Fails the launch, because the block is larger than the kernel's launch bounds. All blocks are, so the core runs no
+// further ones.
+void Core::refuse_block(long long most) {
+  end_ = number_ + 1;
+  if (refused_) return;
+  refused_ = true;
+  const dim3& b = launch_->block;
+  char text[160];
+  std::snprintf(text, sizeof text, "the block is %ux%ux%u, which are %zu threads: the __launch_bounds__ of this kernel allow at most %lld", b.x, b.y, b.z,
+                threads_.size(), most);
+  set_fault(text, cudaErrorInvalidValue);
+}
+
 void Core::finish(Thread& thread) {
   --alive_;
   const unsigned index = index_of(thread);
@@ -390,6 +404,8 @@ bool in_kernel() { return core && core->runs(); }
 // A device function can also run on the host: in an algorithm of cub or thrust.
 void fail_in_kernel(const char* what) { in_kernel() ? core->fail(what) : fail(cudaErrorLaunchFailure, what); }
 bool is_shared(const void* address) { return core && core->holds(address); }
+
+void refuse_block(long long most) { core->refuse_block(most); }
 
 void before_atomic() {
   thread_local unsigned attempts = 0;

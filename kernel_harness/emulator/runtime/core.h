@@ -81,6 +81,7 @@ class Core {
   bool advance();
   void leave();
   void release_grid();
+  void refuse_block(long long most);
   bool cooperative() const { return launch_->cooperative; }
 
   // Each of these functions lets the running thread wait. `here` is the saved state of the thread. The result is the
@@ -147,7 +148,7 @@ class Core {
   unsigned next_ = 0, alive_ = 0, waiting_ = 0, converging_ = 0;
   unsigned votes_ = 0, voters_ = 0, at_grid_ = 0;
   unsigned row_end_ = 0;  // in a cooperative launch, the block's value of `row_end` while another block runs
-  bool lockstep_ = false, abandoned_ = false;
+  bool lockstep_ = false, abandoned_ = false, refused_ = false;
   std::uint64_t outcome_ = 0;  // the Votes of the last barrier
   Thread* running_ = nullptr;
   State main_ = nullptr;

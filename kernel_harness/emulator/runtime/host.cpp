@@ -134,6 +134,14 @@ void fail(cudaError_t error, const char* text) {
   detail = text;
 }
 
+// A block beyond the kernel's launch bounds is a refused launch, not a broken context. cuLaunchKernel then returns
+// CUDA_ERROR_INVALID_VALUE: https://github.com/facebookresearch/TensorComprehensions/pull/526
+void end_with_fault(const Launch& launch) {
+  const auto error = static_cast<cudaError_t>(last_fault_error());
+  if (error == cudaErrorInvalidValue) refuse(launch, error, last_fault());
+  else fail(error, last_fault());
+}
+
 bool fail_host_pointer(const char* kernel, unsigned position) {
   char text[256];
   std::snprintf(text, sizeof text, "argument %u of %s is host memory, which a kernel cannot access", position + 1, kernel);

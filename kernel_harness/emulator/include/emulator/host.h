@@ -56,6 +56,7 @@ struct Launch;
 bool valid(const Launch& launch);
 cudaError_t give(cudaError_t error);  // returns the error of one call, and keeps it for cudaGetLastError
 bool fail_host_pointer(const char* kernel, unsigned position);
+void end_with_fault(const Launch& launch);          // sets the error of a launch that had a fault
 void fail(cudaError_t error, const char* detail);  // sets a sticky error; its text will include `detail`
 
 cudaError_t take_error();

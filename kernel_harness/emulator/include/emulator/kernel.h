@@ -9,6 +9,8 @@
 #define __constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
+// The rewritten source has this at the start of a kernel with launch bounds.
+#define EMULATOR_LAUNCH_BOUNDS(...) if (::emulator::exceeds_launch_bounds(__VA_ARGS__)) return;
 #define __align__(n) __attribute__((aligned(n)))
 #define __grid_constant__
 #define __managed__

@@ -57,7 +57,7 @@ class Configuration {
 
   static cudaError_t run_with(Launch& launch, void* arguments) {
     launch.arguments = arguments;
-    if (!run(launch)) fail(static_cast<cudaError_t>(last_fault_error()), last_fault());
+    if (!run(launch)) end_with_fault(launch);
     return synchronize();
   }
 

@@ -15,5 +15,9 @@ inline bool begins_step(int loop, T counter) {
 }
 }  // namespace emulator
 
+// A profile counts what the kernel does, without the emulator's check of its launch bounds.
+#undef EMULATOR_LAUNCH_BOUNDS
+#define EMULATOR_LAUNCH_BOUNDS(...)
+
 // A loop of one step around the loop. `remainder_last` says that nvcc puts the steps that remain behind the others.
 #define EMULATOR_UNROLLED(remainder_last) for (int emulator_loop = emulator_begins_loop(remainder_last); emulator_loop >= 0; emulator_loop = emulator_ends_loop())

@@ -110,6 +110,17 @@ EMULATOR_WAIT std::uint32_t converged_lanes() { return static_cast<std::uint32_t
 // Reports an error of the running thread, which makes the launch fail.
 void fail_in_kernel(const char* what);
 
+// Returns whether the running block has more threads than the launch bounds of its kernel allow: `most`. Then the launch
+// fails. All threads of the block call it first and then return, so none of them has an effect.
+void refuse_block(long long most);
+template <class Most, class... Others>
+bool exceeds_launch_bounds(Most most, Others...) {
+  const auto bound = static_cast<long long>(most), threads = static_cast<long long>(blockDim.x * blockDim.y * blockDim.z);
+  if (__builtin_expect(bound <= 0 || threads <= bound, true)) return false;
+  refuse_block(bound);
+  return true;
+}
+
 inline unsigned lane() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % kWarpSize; }
 
 }  // namespace emulator

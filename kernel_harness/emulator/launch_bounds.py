@@ -1,0 +1,85 @@
+"""Adds a check to kernels with `__launch_bounds__`: a launch with more threads in a block fails, as on a GPU."""
+
+from __future__ import annotations
+
+from kernel_harness.emulator.tokens import (
+    Kind,
+    Token,
+    closing_of,
+    next_code,
+    on_one_line,
+    places_of,
+    text_at,
+    tokenize,
+)
+
+# On a GPU, the results of these functions depend on the kernel's bounds. The emulator's do not, so a block size that a
+# source takes from them may be too large here only.
+_ASKS_FOR_BLOCK_SIZE = ("cudaOccupancy", "cudaFuncGetAttributes")
+
+
+def add_checks(tokens: list[Token]) -> None:
+    """Edits `tokens` in place: a kernel with `__launch_bounds__(...)` starts with `EMULATOR_LAUNCH_BOUNDS(...)`.
+
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#launch-bounds: "A kernel will fail to launch if executed with
+    more threads per block than its launch bound maxThreadsPerBlock." A kernel whose bounds are uncertain gets no check:
+    where the attribute is a part of a macro, a preprocessor directive is between the attribute and the body, or a
+    parameter of the kernel has a name that the bounds use.
+    """
+    if any(token.kind is Kind.WORD and token.text.startswith(_ASKS_FOR_BLOCK_SIZE) for token in tokens):
+        return
+    for at in places_of(tokens, "__launch_bounds__"):
+        opening = next_code(tokens, at + 1)
+        closing = closing_of(tokens, opening) if text_at(tokens, opening) == "(" else None
+        body = None if closing is None or _in_directive(tokens, at) else _body(tokens, closing + 1)
+        if closing is None or body is None or not _is_kernel(tokens, at, body):
+            continue
+        bounds = tokens[opening + 1 : closing]
+        names = {token.text for token in bounds if token.kind is Kind.WORD}
+        if any(token.is_code for token in bounds) and not names & _declared(tokens, closing + 1, body):
+            tokens[body : body + 1] = tokenize(f"{{EMULATOR_LAUNCH_BOUNDS({on_one_line(bounds)})")
+
+
+def _in_directive(tokens: list[Token], at: int) -> bool:
+    """Returns whether the token at index `at` is in a preprocessor directive, such as the definition of a macro."""
+    start = at
+    while start and not (tokens[start - 1].kind is Kind.SPACE and "\n" in tokens[start - 1].text.replace("\\\n", "")):
+        start -= 1
+    return text_at(tokens, next_code(tokens, start)) == "#"
+
+
+def _body(tokens: list[Token], at: int) -> int | None:
+    """Returns the index of the `{` that begins the body of the function whose declaration continues at index `at`.
+
+    Returns None if the function has no body, or if a directive or a `requires` makes it uncertain where it begins.
+    """
+    parameters = False
+    while at < len(tokens):
+        text = tokens[at].text
+        if text in ("{", "}", ";", "#", "requires"):
+            return at if text == "{" and parameters else None
+        if text in ("(", "["):
+            parameters = parameters or text == "("
+            closing = closing_of(tokens, at)
+            if closing is None:
+                return None
+            at = closing
+        at += 1
+    return None
+
+
+def _is_kernel(tokens: list[Token], at: int, body: int) -> bool:
+    """Returns whether the declaration around index `at`, whose body begins at index `body`, has `__global__`."""
+    start = at
+    while start and tokens[start - 1].text not in ("{", "}", ";"):
+        start -= 1
+    return any(token.text == "__global__" for token in tokens[start:body])
+
+
+def _declared(tokens: list[Token], start: int, end: int) -> set[str]:
+    """Returns the words between two indices that may be names of parameters: those before a `,`, `)`, `=` or `[`."""
+    return {
+        tokens[i].text
+        for i in range(start, end)
+        if tokens[i].kind is Kind.WORD and text_at(tokens, next_code(tokens, i + 1)) in (",", ")", "=", "[")
+    }
