@@ -22,7 +22,7 @@ from kernel_harness.emulator.units import (
     rewritten,
     translation_units,
 )
-from kernel_harness.emulator.unsupported import find_in_log
+from kernel_harness.emulator.unsupported import find_in_log, find_in_torch_headers
 
 # In the output of the linker, GNU ld.
 _MISSING_LIBRARY = re.compile(r"\bld(?:\.\w+)?: cannot find (-l[^\s:]\S*?)(?::? |$)", re.MULTILINE)
@@ -59,7 +59,7 @@ def build(sources: Sources, folder: Path, instrumentation: Instrumentation = Ins
         else:
             _build_with_full_headers(sources, folder, instrumentation)
     except BuildFailed as failure:
-        found = find_in_log(failure.log)
+        found = find_in_log(failure.log) or find_in_torch_headers(failure.log)
         if found:
             raise UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) from None
         raise

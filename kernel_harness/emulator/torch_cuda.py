@@ -26,6 +26,7 @@ _CYCLES_PER_S = 1e9
 _LACKING = re.compile(
     r"not compiled with CUDA|dummy base class|requires CUDA\. PyTorch splits|no attribute '_?cuda"
     r"|CUDA_HOME environment variable is not set|no CUDA-capable device|CUDA driver version is insufficient"
+    r"|Could not find any NVRTC library|Cannot access storage of Sparse|Backend doesn't support synchronizing"
 )
 _runtime: ctypes.CDLL | None = None
 _host_storage = torch._C.StorageBase.__new__

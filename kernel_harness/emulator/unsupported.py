@@ -35,6 +35,7 @@ _CUDA_HEADERS = re.compile(
 )
 _TORCH_STREAMS = ("getStreamFromPool", "CUDAStreamGuard", "setCurrentCUDAStream")
 _ASM, _VOLATILE = ("asm", "__asm__", "__asm"), ("volatile", "__volatile__")
+_KERNEL_ATTRIBUTES = ("__cluster_dims__", "__block_size__")  # of thread block clusters
 _QUOTED = r"[\u2018'](?P<name>[\w:~]+)(?:\(.*?\))?[\u2019']"
 _UNKNOWN_NAME = re.compile(
     rf"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: (?:fatal )?error: {_QUOTED} "
@@ -64,6 +65,9 @@ _ASSERTION = re.compile(
     r"emulator_unsupported: (?P<construct>[^\n]*)",
     re.MULTILINE,
 )
+_ANY_ERROR = re.compile(r"^(?P<file>[^\s:][^:\n]*):\d+(?::\d+)?: (?:fatal )?error: ", re.MULTILINE)
+_TORCH_CUDA_HEADER = re.compile(r"/torch/include/(?P<name>(?:ATen/(?:\w+/)*cuda|c10/cuda)/[\w/.]+)$")
+_INCLUDED_FROM = re.compile(r"^(?:In file included| +) from (?P<place>[^\s:][^:\n]*:\d+)[:,]", re.MULTILINE)
 _PATTERNS = (_UNKNOWN_NAME, _UNKNOWN_FORM, _MISSING_HEADER, _ASSERTION)
 _REQUIRED_FROM = re.compile(r"^(?P<place>[^\s:][^:\n]*:\d+):\d+:\s+required from", re.MULTILINE)
 
@@ -71,8 +75,9 @@ _REQUIRED_FROM = re.compile(r"^(?P<place>[^\s:][^:\n]*:\d+):\d+:\s+required from
 def mark(tokens: list[Token]) -> None:
     """Edits `tokens`, a CUDA source, in place, so that the compiler reports what the emulator cannot run.
 
-    That is inline PTX (`asm`) that has no translation, headers of CUDA that the emulator does not have, and calls of
-    cudaStreamBeginCapture in a source that sets torch's streams. Inline PTX that has a translation is translated.
+    That is inline PTX (`asm`) that has no translation, headers of CUDA that the emulator does not have, attributes for
+    clusters, and calls of cudaStreamBeginCapture in a source that sets torch's streams. Inline PTX that has a
+    translation is translated.
     """
     for i in places_of(tokens, *_ASM):
         opening = next_code(tokens, i + 1)
@@ -81,6 +86,12 @@ def mark(tokens: list[Token]) -> None:
         closing = closing_of(tokens, opening) if text_at(tokens, opening) == "(" else None
         if closing is not None:
             text = _translated(tokens[opening + 1 : closing])
+            tokens[i : closing + 1] = tokenize(text + line_breaks(tokens[i : closing + 1]))
+    for i in places_of(tokens, *_KERNEL_ATTRIBUTES):
+        opening = next_code(tokens, i + 1)
+        closing = closing_of(tokens, opening) if text_at(tokens, opening) == "(" else None
+        if closing is not None:  # g++ looks the name up, which is not there
+            text = f"__attribute__((aligned(::{tokens[i].text})))"
             tokens[i : closing + 1] = tokenize(text + line_breaks(tokens[i : closing + 1]))
     if places_of(tokens, *_TORCH_STREAMS):
         for i in places_of(tokens, "cudaStreamBeginCapture"):
@@ -127,6 +138,20 @@ def find_in_log(log: str) -> tuple[str, str] | None:
         header = first["header"]
         return (first["place"], f"the header {header}") if _CUDA_HEADERS.fullmatch(header) else None
     return _own_place(log, first), first["construct"]
+
+
+def find_in_torch_headers(log: str) -> tuple[str, str] | None:
+    """Returns the place (`file:line`) of an `#include` and the header of torch whose CUDA code g++ cannot compile.
+
+    `log` is the output of a compiler. Returns None if its first error is not in such a header.
+    """
+    error = _ANY_ERROR.search(log)
+    header = _TORCH_CUDA_HEADER.search(error["file"]) if error else None
+    if not error or not header:
+        return None
+    places = [m["place"] for m in _INCLUDED_FROM.finditer(log[: error.start()])] + ["source"]
+    own = (place for place in places if "/torch/include/" not in place and str(_HERE) not in place)
+    return next(own), f"the header {header['name']}"
 
 
 def _own_place(log: str, error: re.Match[str]) -> str:

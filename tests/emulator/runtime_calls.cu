@@ -79,6 +79,16 @@ std::vector<std::string> streams_and_events() {
     return out;
 }
 
+static void CUDART_CB count_up(void* counter) { ++*static_cast<int*>(counter); }
+
+// How often the host function ran.
+int64_t host_function() {
+    int calls = 0;
+    cudaLaunchHostFunc(nullptr, count_up, &calls);
+    cudaStreamSynchronize(nullptr);
+    return calls;
+}
+
 std::vector<double> device_attributes() {
     cudaDeviceProp p;
     cudaGetDeviceProperties(&p, 0);

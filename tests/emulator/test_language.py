@@ -97,6 +97,8 @@ def failure(cuda: str, kind: type[Exception] = ExtensionNotBuilt) -> str:
         ("cudaGraph_t graph; cudaGraphCreate(&graph, 0);", "cudaGraphCreate"),
         ("cudaMemAdvise(nullptr, 0, 0, 0);", "cudaMemAdvise"),
         ("CUtensorMap map;", "CUtensorMap"),
+        ("cudaTriggerProgrammaticLaunchCompletion();", "cudaTriggerProgrammaticLaunchCompletion"),
+        ("cudaGridDependencySynchronize();", "cudaGridDependencySynchronize"),
     ],
 )
 @pytest.mark.slow
@@ -118,6 +120,22 @@ def test_a_call_of_cuda_s_that_the_emulation_lacks_is_unsupported_and_named(line
 def test_a_device_function_that_the_emulation_lacks_is_unsupported_and_named(include, line, named):
     source = f"#include {include}\n__global__ void k(int* out) {{\n  {line}\n}}\nvoid run() {{}}\n"
     assert failure(source, UnsupportedConstruct) == f"kernel.cu:3: the emulation cannot run {named}."
+
+
+@emulated
+@pytest.mark.parametrize("head", ["__global__ void __cluster_dims__(2, 1, 1)", "__cluster_dims__(4) __global__ void"])
+@pytest.mark.slow
+def test_a_kernel_for_a_cluster_is_unsupported_and_named(head):
+    source = f"#include <cuda_runtime.h>\n{head}\nk(int* out) {{ *out = 1; }}\nvoid run() {{}}\n"
+    assert failure(source, UnsupportedConstruct) == "kernel.cu:2: the emulation cannot run __cluster_dims__."
+
+
+@emulated
+@pytest.mark.slow
+def test_a_header_of_torch_that_the_emulation_cannot_compile_is_unsupported_and_named():
+    source = "#include <ATen/ATen.h>\n#include <ATen/cuda/CUDAApplyUtils.cuh>\nvoid run() {}\n"
+    said = failure(source, UnsupportedConstruct)
+    assert said == "kernel.cu:2: the emulation cannot run the header ATen/cuda/CUDAApplyUtils.cuh."
 
 
 @emulated

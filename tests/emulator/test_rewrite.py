@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kernel_harness.emulator.rewrite import rewrite
 from kernel_harness.emulator.tokens import code_only
-from kernel_harness.emulator.unsupported import find_in_log
+from kernel_harness.emulator.unsupported import find_in_log, find_in_torch_headers
 
 
 def launch(source: str) -> tuple[str, str, str, str]:
@@ -402,6 +402,25 @@ UNKNOWN = "cuda.cu:9:3: error: 'unknown' was not declared in this scope\n"
 )  # fmt: skip
 def test_the_first_error_in_a_log_tells_what_the_emulation_lacks(log, found):
     assert find_in_log(log) == found
+
+
+TORCH = "/site-packages/torch/include"
+LOOPS = f"""In file included from {TORCH}/ATen/native/cuda/Loops.cuh:80,
+                 from cuda.cu:8:
+{TORCH}/ATen/native/cuda/CUDALoops.cuh:344:13: error: expected primary-expression before '<' token
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        (LOOPS, ("cuda.cu:8", "the header ATen/native/cuda/CUDALoops.cuh")),
+        (LOOPS.replace("ATen/native/cuda/CUDALoops.cuh", "ATen/core/Tensor.h"), None),
+        (UNKNOWN + LOOPS, None),
+    ],
+)
+def test_the_first_error_in_a_log_may_be_in_cuda_code_of_torch(log, found):
+    assert find_in_torch_headers(log) == found
 
 
 # ----------------------------------------------------------------------------------------- properties

@@ -31,6 +31,11 @@ def test_streams_and_events_answer_as_the_runtime_s():
 
 
 @emulated
+def test_a_host_function_runs_in_its_stream():
+    assert calls().host_function() == 1
+
+
+@emulated
 def test_the_device_describes_itself_alike_everywhere():
     major, warp, threads, optin, attribute, processors, torch_processors, wrong_device = calls().device_attributes()
     assert (major, warp, threads, optin) == (9, 32, 1024, 227 * 1024)

@@ -385,6 +385,9 @@ LACKING = {
     "a pool of memory": "torch.cuda.MemPool()",
     "an allocator": "torch.empty(3, pin_memory=True)",
     "an old name": "torch.cuda.FloatTensor(4)",
+    "a compiler at run time": "torch.cuda._compile_kernel('__global__ void k() {}', 'k')",
+    "a sparse product": "torch.sparse.mm(A.to_sparse_csr(), B)",
+    "a call for any accelerator": "torch.accelerator.synchronize()",
     "a build of two files": "open('a.cu', 'w'), open('b.cu', 'w'), cpp_extension.load('k', ['a.cu', 'b.cu'])",
 }
 

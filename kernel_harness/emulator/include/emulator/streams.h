@@ -7,6 +7,7 @@ enum : unsigned { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisa
 enum : unsigned { cudaEventWaitDefault = 0, cudaEventRecordDefault = 0 };
 #define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(1))
 #define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))
+#define CUDART_CB  // the calling convention of callbacks, which matters on Windows only
 typedef void (*cudaHostFn_t)(void* data);
 typedef void (*cudaStreamCallback_t)(cudaStream_t stream, cudaError_t status, void* data);
 
