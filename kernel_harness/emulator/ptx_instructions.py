@@ -24,7 +24,8 @@ _SPACES = {"global", "shared", "shared::cta", "const", "local"}
 _ROUNDS = {"rn": "rn", "rz": "rz", "rm": "rd", "rp": "ru"}
 _UNARY = {
     "neg": "-{0}", "abs": "fabsf({0})", "ex2": "exp2f({0})", "lg2": "log2f({0})", "rcp": "1.0f / {0}",
-    "sqrt": "sqrtf({0})", "rsqrt": "1.0f / sqrtf({0})", "sin": "sinf({0})", "cos": "cosf({0})", "tanh": "tanhf({0})",
+    "sqrt": "sqrtf({0})", "rsqrt": "1.0f / sqrtf({0})", "sin": "__sinf({0})", "cos": "__cosf({0})",
+    "tanh": "__tanhf({0})",
 }  # fmt: skip
 _FLOATS = {"add": "__fadd_{1}", "mul": "__fmul_{1}", "sub": "__fsub_{1}", "fma": "__fmaf_{1}", "div": "__fdiv_{1}"}
 _DOUBLES = {"add": "{0} + {1}", "sub": "{0} - {1}", "mul": "{0} * {1}", "div": "{0} / {1}", "min": "fmin({0}, {1})",

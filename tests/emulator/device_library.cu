@@ -28,9 +28,10 @@ static void for_each(int64_t n, F f) {
 // One kernel has all functions of a kind, because the compiler takes longer for a launch than for a function.
 static constexpr unsigned code_of(const char* name) { return *name ? code_of(name + 1) * 31 + *name : 0; }
 #define CASE(name, expression)    \
-    case code_of(name):           \
+    case code_of(name): {         \
         expression;               \
-        break;
+        break;                    \
+    }
 
 // ------------------------------------------------------------------------------------- 16-bit numbers, as bits
 
@@ -221,6 +222,13 @@ torch::Tensor floats(torch::Tensor a, torch::Tensor b, torch::Tensor c, std::str
             CASE("fdividef", r[i] = __fdividef(x[i], y[i]))
             CASE("rsqrtf", r[i] = rsqrtf(fabsf(x[i])))
             CASE("sinf", r[i] = __sinf(x[i]))
+            CASE("cosf", r[i] = __cosf(x[i]))
+            CASE("sincosf", float cosine; __sincosf(x[i], &r[i], &cosine); r[i] /= cosine)
+            CASE("tanf", r[i] = __tanf(x[i]))
+            CASE("tanhf", r[i] = __tanhf(x[i]))
+            CASE("sin.approx", asm("sin.approx.f32 %0, %1;" : "=f"(r[i]) : "f"(x[i])))
+            CASE("cos.approx", asm("cos.approx.f32 %0, %1;" : "=f"(r[i]) : "f"(x[i])))
+            CASE("tanh.approx", asm("tanh.approx.f32 %0, %1;" : "=f"(r[i]) : "f"(x[i])))
             CASE("powf", r[i] = __powf(fabsf(x[i]), y[i]))
             CASE("max", r[i] = max(x[i], y[i]))
             CASE("pi", r[i] = CUDART_PI_F)

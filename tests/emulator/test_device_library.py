@@ -277,7 +277,7 @@ FLOATS = {
     "float2int_rn": lambda x, y: np.rint(x), "float2int_rz": lambda x, y: np.trunc(x),
     "float2int_rd": lambda x, y: np.floor(x), "float2uint_ru": lambda x, y: np.maximum(np.ceil(x), 0),
     "saturate": lambda x, y: np.clip(x, 0, 1), "expf": lambda x, y: np.exp(x), "logf": lambda x, y: np.log(abs(x)),
-    "fdividef": lambda x, y: x / y, "rsqrtf": lambda x, y: 1 / np.sqrt(abs(x)), "sinf": lambda x, y: np.sin(x),
+    "fdividef": lambda x, y: x / y, "rsqrtf": lambda x, y: 1 / np.sqrt(abs(x)),
     "powf": lambda x, y: abs(x) ** y, "max": np.maximum, "pi": lambda x, y: np.full_like(x, np.pi),
     "fsqrt_ru": lambda x, y: np.sqrt(abs(x)),
 }  # fmt: skip
@@ -289,6 +289,41 @@ def test_float_functions_do_what_their_names_say():
     for op, exact in FLOATS.items():
         got = library().floats(*(torch.from_numpy(v).cuda() for v in (x, y, y)), op).cpu().numpy()
         np.testing.assert_allclose(got, exact(x, y), rtol=2e-6, err_msg=op)
+
+
+def approximate(x: np.ndarray, op: str) -> np.ndarray:
+    """The results of a device function that approximates sine, cosine, tangent or tanh, for a float32 array."""
+    y = torch.from_numpy(x).cuda()
+    return library().floats(y, y, y, op).cpu().numpy().astype(np.float64)
+
+
+@emulated
+@pytest.mark.parametrize("op", ["sinf", "cosf", "sin.approx", "cos.approx"])
+def test_the_error_of_a_fast_sine_or_cosine_is_small_in_one_turn_and_grows_with_the_angle(op):
+    exact = np.sin if "sin" in op else np.cos
+    # The CUDA programming guide, "Intrinsic Functions": 2^-21 in [-pi, pi], and larger elsewhere.
+    turn = np.random.default_rng(1).uniform(-np.pi, np.pi, 10_000).astype(np.float32)
+    assert abs(approximate(turn, op) - exact(turn.astype(np.float64))).max() < 2**-21
+    far = turn * 10_000
+    assert 2**-11 < abs(approximate(far, op) - exact(far.astype(np.float64))).max() < 0.02
+
+
+@emulated
+def test_other_fast_functions_of_angles_use_the_fast_sine_and_cosine():
+    x = np.random.default_rng(2).uniform(-1, 1, 1000).astype(np.float32) * 10_000
+    ratio = approximate(x, "sinf") / approximate(x, "cosf")
+    for op in ("tanf", "sincosf"):
+        np.testing.assert_allclose(approximate(x, op), ratio, rtol=1e-6)
+
+
+@emulated
+@pytest.mark.parametrize("op", ["tanhf", "tanh.approx"])
+def test_a_fast_tanh_has_11_bits(op):
+    x = np.random.default_rng(3).standard_normal(1000).astype(np.float32)
+    error = abs(approximate(x, op) / np.tanh(x.astype(np.float64)) - 1).max()
+    assert 2**-12 < error < 2**-11 * 1.001
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan], dtype=np.float32)
+    np.testing.assert_array_equal(approximate(special, op), np.tanh(special))
 
 
 @emulated

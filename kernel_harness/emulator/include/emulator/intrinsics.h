@@ -1,5 +1,5 @@
 // Device functions of one thread: directed rounding, integer bits, casts, cached access, clocks. A fast approximation,
-// such as __expf, is here as accurate as the function that it approximates.
+// such as __expf, is here as accurate as the function that it approximates, unless its error may be large.
 #pragma once
 #include <math.h>
 #include <stdio.h>
@@ -128,7 +128,29 @@ inline float __frsqrt_rn(float a) { return static_cast<float>(1 / sqrt(static_ca
 
 // ------------------------------------------------------------------------------------------ approximations
 
-// A GPU has an instruction for these. They are calls, so that a profile can tell them from the exact functions.
+// A part of an approximation, which a profile does not count.
+#define EMULATOR_PART __attribute__((always_inline, no_sanitize_coverage)) inline
+namespace emulator {
+// The largest error of tanh.approx.f32 is 2^-11 of the result, as that of a number rounded to 11 bits:
+// https://docs.nvidia.com/cuda/parallel-thread-execution/#floating-point-instructions-tanh
+EMULATOR_PART float rounded_to_11_bits(float x) {
+  if (std::isnan(x)) return x;
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return std::bit_cast<float>((bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFu);
+}
+// The angle in turns, from -0.5 to 0.5, by one multiplication in float32. So the error of __sinf(x) and __cosf(x) is at
+// most 2^-21 for x in [-pi, pi] and grows with x, as the CUDA programming guide says ("Intrinsic Functions").
+EMULATOR_PART double turns(float x) {
+  const float turns = x * 0.15915494f;
+  return static_cast<double>(turns) - std::rint(static_cast<double>(turns));
+}
+EMULATOR_PART float sine_of_turns(float x) { return static_cast<float>(sin(2 * M_PI * turns(x))); }
+EMULATOR_PART float cosine_of_turns(float x) { return static_cast<float>(cos(2 * M_PI * turns(x))); }
+}  // namespace emulator
+#undef EMULATOR_PART
+
+// A GPU has an instruction for these. They are calls, so that a profile can tell them from the exact functions. The same
+// guide says how __powf and __tanf are computed.
 #define EMULATOR_APPROXIMATE(NAME, PARAMETERS, VALUE) \
   extern "C" __attribute__((noinline, no_sanitize_coverage)) inline float emulator_approximate_##NAME PARAMETERS { return VALUE; }
 EMULATOR_APPROXIMATE(quotient, (float a, float b), a / b)
@@ -137,11 +159,11 @@ EMULATOR_APPROXIMATE(exp10, (float x), static_cast<float>(pow(10.0, x)))
 EMULATOR_APPROXIMATE(log, (float x), logf(x))
 EMULATOR_APPROXIMATE(log2, (float x), log2f(x))
 EMULATOR_APPROXIMATE(log10, (float x), log10f(x))
-EMULATOR_APPROXIMATE(pow, (float x, float y), powf(x, y))
-EMULATOR_APPROXIMATE(sin, (float x), sinf(x))
-EMULATOR_APPROXIMATE(cos, (float x), cosf(x))
-EMULATOR_APPROXIMATE(tan, (float x), tanf(x))
-EMULATOR_APPROXIMATE(tanh, (float x), tanhf(x))
+EMULATOR_APPROXIMATE(pow, (float x, float y), exp2f(y * log2f(x)))
+EMULATOR_APPROXIMATE(sin, (float x), emulator::sine_of_turns(x))
+EMULATOR_APPROXIMATE(cos, (float x), emulator::cosine_of_turns(x))
+EMULATOR_APPROXIMATE(tan, (float x), emulator::sine_of_turns(x) * (1.0f / emulator::cosine_of_turns(x)))
+EMULATOR_APPROXIMATE(tanh, (float x), emulator::rounded_to_11_bits(tanhf(x)))
 EMULATOR_APPROXIMATE(inverse_root, (float x), 1.0f / sqrtf(x))
 #undef EMULATOR_APPROXIMATE
 inline float __fdividef(float a, float b) { return emulator_approximate_quotient(a, b); }
