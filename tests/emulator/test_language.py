@@ -178,6 +178,25 @@ def test_what_nvcc_refuses_is_refused():
 
 
 @emulated
+@pytest.mark.parametrize("size", [32764, 32765])
+@pytest.mark.slow
+def test_more_parameters_of_a_kernel_than_nvcc_allows_are_refused_at_the_launch(size):
+    source = f"""
+struct Big {{ char a[{size}]; }};
+__global__ void k(Big big, char* out) {{ if (out) *out = big.a[3]; }}
+void run() {{
+  k<<<1, 32>>>(Big(), nullptr);
+}}
+"""
+    if size == 32764:
+        build(source).run()
+    else:
+        said = failure(source)
+        assert said.startswith("kernel.cu:5: ")
+        assert "the parameters of a kernel can have 32764 bytes at most" in said
+
+
+@emulated
 @pytest.mark.slow
 def test_half_s_operators_come_back_with_the_flags_that_others_use():
     source = "#include <cuda_fp16.h>\n__global__ void k(__half* h) { *h = *h + __half(1.0f); }\nvoid run() {}\n"

@@ -11,6 +11,10 @@
 
 namespace emulator {
 
+// The bytes that an argument surely takes among the parameters of a kernel. A number may convert to a smaller one.
+template <class T>
+constexpr std::size_t kParameterBytes = std::is_class_v<T> || std::is_union_v<T> ? sizeof(T) : 0;
+
 class Configuration {
  public:
   Configuration(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE())
@@ -25,6 +29,8 @@ class Configuration {
   // expression, so that templates and overloads resolve as in the original launch.
   template <class Call, class... Arguments>
   void operator()(const char* kernel, Call call, Arguments... arguments) {
+    static_assert((std::size_t{0} + ... + kParameterBytes<Arguments>) <= limits::kParameterBytes,
+                  "the parameters of a kernel can have 32764 bytes at most");
     launch_.kernel = kernel;
     unsigned position = 0;
     if (!valid(launch_) || !(... && reachable(kernel, position++, arguments))) return;

@@ -14,6 +14,7 @@ constexpr int kMultiprocessors = 4;  // few, so that a grid with enough blocks t
 constexpr std::size_t kSharedBytes = 48 * 1024;  // a launch with more needs cudaFuncSetAttribute
 constexpr std::size_t kSharedBytesAsked = 227 * 1024, kSharedBytesPerMultiprocessor = 228 * 1024, kSharedBytesReserved = 1024;
 constexpr std::size_t kGlobalBytes = std::size_t(8) << 30, kConstantBytes = 64 * 1024;
+constexpr std::size_t kParameterBytes = 32764;  // ptxas 13.0 for sm_90: "Formal parameter space overflowed"
 constexpr int kL2Bytes = 32 << 20, kMajor = 9, kMinor = 0, kVersion = 13000;
 }  // namespace emulator::limits
 
