@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,6 +13,8 @@ from kernel_harness.checking.verify import WRONG_NORM, Expectation, status
 from kernel_harness.core.precision import is_inexact
 from kernel_harness.core.status import Status
 from kernel_harness.device import device_memory
+from kernel_harness.ipc import tensors
+from kernel_harness.ipc.packed import Packed
 
 # A wrong answer counts as accepted if its error, divided by this number, is accepted. Answers to other inputs differ,
 # so a kernel may pass with one although the one that was tried has failed by little.
@@ -32,8 +34,9 @@ def remark(reference: Reference, cases: Sequence[Case]) -> str:
     The function gives four wrong answers to the checks of each distribution at the timed shape: zeros, the answer to
     other inputs, a constant, which is the mean of the answer to other inputs, and the right answer with zeros for the
     smaller half of its elements. The remark names each wrong answer that passes all of these checks after its errors
-    were divided by _MARGIN. It also says if the reference's relative error against float64 is above WRONG_NORM. Raises
-    torch.OutOfMemoryError if the device has too little memory for the answers.
+    were divided by _MARGIN. It also names inputs that are equal in all of these checks, and says if the reference's
+    relative error against float64 is above WRONG_NORM. Raises torch.OutOfMemoryError if the device has too little
+    memory for the answers.
     """
     timed = [case for case in cases if case.timed_shape and not case.random_parameters]
     timed = [case for case in timed if not case.optional or reference.works(case)]
@@ -44,10 +47,33 @@ def remark(reference: Reference, cases: Sequence[Case]) -> str:
     found = []
     if passing:
         found.append(f"Remark: the checks of this problem cannot tell a right kernel from {' or '.join(passing)}.")
+    found += _on_constant_inputs(reference, timed)
     error = max((_error_of_reference(reference.expectation(case)[1]) for case in timed), default=0.0)
     if error > WRONG_NORM:
         found.append(f"Remark: the reference itself has a relative error of {error:.2g} against float64.")
     return " ".join(found)
+
+
+def _on_constant_inputs(reference: Reference, cases: Sequence[Case]) -> list[str]:
+    """Returns a remark, if any, on the inputs that are equal in all of the cases, which have one shape."""
+    first = _marks(reference.inputs(cases[0])) if len(cases) > 1 else []
+    if len(first) < 2:  # a single input that is always equal is told by the answer to other inputs
+        return []
+    seen = [first, *(_marks(reference.inputs(case)) for case in cases[1:])]
+    constant = [i for i, marks in enumerate(zip(*seen, strict=True), 1) if len(set(marks)) == 1]
+    if not constant or len(constant) == len(first):
+        return []
+    named = " and ".join(f"input {i}" for i in constant)
+    return [f"Remark: {named} had one value in all checks at this size, so a kernel that does not read it would pass."]
+
+
+def _marks(packed: Packed) -> list[Hashable]:
+    """Returns a value for each input that is equal for equal inputs."""
+    found: list[Hashable] = []
+    for value in tensors.unflatten(packed.structure, packed.tensors):
+        structure, held = tensors.flatten(value)
+        found.append((repr(structure), *((each.shape, each.dtype, int(tensors.checksum(each))) for each in held)))
+    return found
 
 
 def _passing(reference: Reference, cases: Sequence[Case]) -> dict[str, _Guess]:

@@ -128,6 +128,20 @@ def test_sparse_inputs_are_the_first_the_last_and_some_other_numbers(tmp_path: P
     assert torch.equal(sparse.flatten()[-4:], own.flatten()[-4:])
 
 
+@pytest.mark.parametrize(("inputs", "told"), [
+    ("torch.rand(N), torch.arange(N) > 9, 3.5", "input 2 and input 3"),
+    ("torch.rand(N), torch.rand(N) > 0.5, 3.5", "input 3"),
+    ("torch.rand(N), torch.randint(0, 9, (N,)), float(torch.rand(()))", ""),
+])  # fmt: skip
+def test_inputs_with_one_value_in_all_checks_are_named(inputs: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(
+        SOURCE.format(answer="x * y * z", inputs=inputs).replace("forward(self, x)", "forward(self, x, y, z)")
+    )
+    remark = f"Remark: {told} had one value in all checks at this size, so a kernel that does not read it would pass."
+    assert said(load("p", path)) == (remark if told else "")
+
+
 def test_an_output_may_be_a_parameter(tmp_path: Path) -> None:
     assert said(problem(tmp_path, "self.weight, x * 2")) == ""
 
