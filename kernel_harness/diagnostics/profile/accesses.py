@@ -75,9 +75,19 @@ class Traffic:
         return 1 + self.left_out / max(self.threads + self.merged, 1)
 
     @property
+    def extra_sectors(self) -> int:
+        """Returns the sectors beyond the least."""
+        return self.sectors - self.least_sectors
+
+    @property
+    def extra_wavefronts(self) -> int:
+        """Returns the wavefronts beyond the least."""
+        return self.wavefronts - self.least_wavefronts
+
+    @property
     def conflicts(self) -> int:
-        """Returns the wavefronts beyond the least that bank conflicts cause, and not updates of one address."""
-        return self.wavefronts - self.least_wavefronts - (self.repeated if self.wavefronts else 0)
+        """Returns the extra wavefronts that bank conflicts cause, and not updates of one address."""
+        return self.extra_wavefronts - (self.repeated if self.wavefronts else 0)
 
     @property
     def bytes_per_thread(self) -> float:
@@ -92,9 +102,7 @@ class Traffic:
     @property
     def excess_bytes(self) -> int:
         """Returns the bytes moved beyond the least possible."""
-        return SECTOR_BYTES * (self.sectors - self.least_sectors) + WAVEFRONT_BYTES * (
-            self.wavefronts - self.least_wavefronts
-        )
+        return SECTOR_BYTES * self.extra_sectors + WAVEFRONT_BYTES * self.extra_wavefronts
 
 
 @dataclass(frozen=True)

@@ -102,11 +102,11 @@ def _cost_s(access: Access, target: Target, per_s: float) -> float:
     """
     traffic = access.traffic
     if access.shared:
-        return (traffic.wavefronts - traffic.least_wavefronts) / per_s
+        return traffic.extra_wavefronts / per_s
     if _repeats(access):
         return traffic.repeated / target.clock_hz
     missed = 1 - traffic.l1_sectors / max(traffic.sectors, 1)
-    excess = SECTOR_BYTES * (traffic.sectors - traffic.least_sectors)
+    excess = SECTOR_BYTES * traffic.extra_sectors
     return max(missed * excess / L2_BYTES_PER_CLOCK_SM, excess / WAVEFRONT_BYTES) / per_s
 
 
@@ -116,8 +116,8 @@ def _repeats(access: Access) -> bool:
     The excess is that of sectors in global memory, and of wavefronts in shared memory.
     """
     traffic = access.traffic
-    of_sectors, of_wavefronts = traffic.sectors - traffic.least_sectors, traffic.wavefronts - traffic.least_wavefronts
-    return access.kind is Kind.ATOMIC and 2 * traffic.repeated > (of_wavefronts if access.shared else of_sectors)
+    excess = traffic.extra_wavefronts if access.shared else traffic.extra_sectors
+    return access.kind is Kind.ATOMIC and 2 * traffic.repeated > excess
 
 
 def _problem(access: Access) -> str:
@@ -184,10 +184,9 @@ def _narrow(access: Access) -> str:
 def _narrow_cost_s(access: Access, estimate: Estimate, per_s: float) -> float:
     """Returns the seconds that the instructions of avoidable loads take, with the integers and branches beside them."""
     counts = estimate.counts
-    accesses = counts.global_requests + counts.shared_requests
     avoidable = estimate.recorded.weight * access.traffic.unrecorded * access.traffic.requests
     avoidable *= 1 - access.traffic.bytes_per_thread / _WIDEST_BYTES
-    return avoidable * (1 + beside(counts.executed, accesses) / accesses) / SCHEDULERS / per_s
+    return avoidable * (1 + beside(counts.executed, counts.requests) / counts.requests) / SCHEDULERS / per_s
 
 
 def _divergence(work: Work) -> str:

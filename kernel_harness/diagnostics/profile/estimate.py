@@ -62,6 +62,16 @@ class Counts:
     updates: tuple[float, float]
     swaps: float
 
+    @property
+    def requests(self) -> float:
+        """Returns the requests to global and shared memory."""
+        return self.global_requests + self.shared_requests
+
+    @property
+    def through_l1(self) -> float:
+        """Returns the least clocks of a multiprocessor in which the sectors of global memory pass through L1."""
+        return max(self.global_requests, SECTOR_BYTES * self.sectors / WAVEFRONT_BYTES)
+
 
 @dataclass(frozen=True)
 class Range:
@@ -219,7 +229,7 @@ def timed(recorded: Recorded, counts: Counts, placed: Placed, target: Target) ->
     used = min(target.multiprocessors, launch.blocks)  # fewer blocks than multiprocessors leave some idle
     per_s = used * clock
     executed = counts.executed
-    accesses = counts.global_requests + counts.shared_requests
+    accesses = counts.requests
     pipes = {
         "float32": executed.float32 * 32 / target.float32_lanes / per_s,
         "float64": executed.float64 * 32 / target.float64_lanes / per_s,
@@ -227,12 +237,11 @@ def timed(recorded: Recorded, counts: Counts, placed: Placed, target: Target) ->
         "conversions": executed.convert * 32 / target.convert_lanes / per_s,
         "tensor cores": _tensor_s(executed, target) * target.multiprocessors / used,
     }
-    through_l1 = max(counts.global_requests, SECTOR_BYTES * counts.sectors / WAVEFRONT_BYTES)
     swaps_s = counts.swaps * L2_CLOCKS / clock  # if all blocks update one address
     memory = {
         "DRAM": counts.dram_bytes[0] / target.dram_bytes_per_s,
         "L2": SECTOR_BYTES * counts.l2_sectors / target.l2_bytes_per_s * target.multiprocessors / used,
-        "L1 and shared memory": (counts.wavefronts + through_l1) / per_s,
+        "L1 and shared memory": (counts.wavefronts + counts.through_l1) / per_s,
         "atomics": max(counts.updates[0] / clock, swaps_s * ceil(placed.waves) / launch.blocks),
     }
     issue = {"issue": (executed.arithmetic + accesses) / SCHEDULERS / per_s}

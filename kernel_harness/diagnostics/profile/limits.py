@@ -68,17 +68,17 @@ def _upper_end(estimate: Estimate) -> str:
 def _remedy(estimate: Estimate, limit: str) -> str:
     counts = estimate.counts
     if limit == "issue":
-        whole = counts.executed.arithmetic + counts.shared_requests + counts.global_requests
+        whole = counts.executed.arithmetic + counts.requests
         shares = (
             f"{_percent(counts.executed.arithmetic, whole)} of the instructions are arithmetic, "
             f"{_percent(counts.shared_requests, whole)} accesses to shared memory and "
             f"{_percent(counts.global_requests, whole)} accesses to global memory (without integers and control)."
         )
-        return " ".join(filter(None, [shares, _reuse(estimate)]))
+        return f"{shares} {_reuse(estimate)}".strip()
     if limit == "L1 and shared memory":
-        whole = counts.wavefronts + max(counts.global_requests, counts.sectors / 4)
+        whole = counts.wavefronts + counts.through_l1
         shares = f"{_percent(counts.wavefronts, whole)} of it is for accesses to shared memory (wavefronts)."
-        return " ".join(filter(None, [shares, _reuse(estimate)]))
+        return f"{shares} {_reuse(estimate)}".strip()
     if limit == "latency":
         fits = estimate.placed.occupancy
         return (

@@ -129,7 +129,7 @@ def _shared_row(access: Access) -> list[str]:
         *_place(access), str(traffic.requests), f"{traffic.bytes_per_thread:.3g}",
         _ratio(traffic.wavefronts, traffic.requests),
         _ratio(traffic.least_wavefronts, traffic.requests), str(traffic.ways),
-        str(traffic.wavefronts - traffic.least_wavefronts),
+        str(traffic.extra_wavefronts),
     ]  # fmt: skip
 
 

@@ -34,9 +34,8 @@ def _lines(estimates: Sequence[Estimate]) -> tuple[LineCosts, ...]:
         recorded = estimate.recorded
         for access in recorded.accesses:
             traffic, times = access.traffic, recorded.weight * access.traffic.unrecorded
-            extra = traffic.wavefronts - traffic.least_wavefronts
-            more = traffic.sectors - traffic.least_sectors
-            add(access.line, access.text, times * traffic.sectors, times * more, times * extra, 0)
+            costs = (traffic.sectors, traffic.extra_sectors, traffic.extra_wavefronts)
+            add(access.line, access.text, *(times * each for each in costs), 0)
         for work in recorded.work:
             idle = recorded.weight * (1 - work.executed.efficiency) * work.executed.instructions
             if work.line:
