@@ -108,10 +108,9 @@ class BuildsAhead:
         if self._pool:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
+        self.end_processes()
+        self._started.clear()
         self._ended.clear()
-        while self._started:
-            building = self._started.popitem()[1]
-            building.done.add_done_callback(partial(_end, building.examination))
 
 
 def _end(examination: Examination, done: Future[None]) -> None:
