@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernel_harness.emulator.tokens import (
     Kind,
     Token,
+    brackets_after,
     closing_of,
     next_code,
     on_one_line,
@@ -29,10 +30,12 @@ def add_checks(tokens: list[Token]) -> None:
     if any(token.kind is Kind.WORD and token.text.startswith(_ASKS_FOR_BLOCK_SIZE) for token in tokens):
         return
     for at in places_of(tokens, "__launch_bounds__"):
-        opening = next_code(tokens, at + 1)
-        closing = closing_of(tokens, opening) if text_at(tokens, opening) == "(" else None
-        body = None if closing is None or _in_directive(tokens, at) else _body(tokens, closing + 1)
-        if closing is None or body is None or not _is_kernel(tokens, at, body):
+        brackets = brackets_after(tokens, at)
+        if brackets is None or _in_directive(tokens, at):
+            continue
+        opening, closing = brackets
+        body = _body(tokens, closing + 1)
+        if body is None or not _is_kernel(tokens, at, body):
             continue
         bounds = tokens[opening + 1 : closing]
         names = {token.text for token in bounds if token.kind is Kind.WORD}

@@ -13,6 +13,7 @@ from kernel_harness.emulator.tokens import (
     Kind,
     Token,
     argument_end,
+    brackets_after,
     closing_of,
     joined,
     line_breaks,
@@ -132,9 +133,8 @@ def _pointer_to(declaration: list[Token]) -> tuple[str, str, str] | None:
     while i < len(declaration):
         token = declaration[i]
         if token.text in _ALIGNMENT:
-            argument = next_code(declaration, i + 1)
-            closing = closing_of(declaration, argument) if text_at(declaration, argument) == "(" else None
-            i = i if closing is None else closing
+            brackets = brackets_after(declaration, i)
+            i = i if brackets is None else brackets[1]
         elif token.text not in ("extern", "__shared__"):
             kept.append(token)
         i += 1
@@ -173,12 +173,11 @@ def _order_shared(tokens: list[Token], at: int) -> None:
     before = previous_code(tokens, at)
     start = before if text_at(tokens, before) == "static" else at
     align = next_code(tokens, at + 1)
-    argument = next_code(tokens, align + 1)
-    aligned = text_at(tokens, align) == "alignas" and text_at(tokens, argument) == "("
-    closing = closing_of(tokens, argument) if aligned else None
-    if closing is not None:
-        text = f"{joined(tokens[align : closing + 1])} __shared__{line_breaks(tokens[start:align])}"
-        tokens[start : closing + 1] = tokenize(text)
+    brackets = brackets_after(tokens, align) if text_at(tokens, align) == "alignas" else None
+    if brackets is not None:
+        behind = brackets[1] + 1
+        text = f"{joined(tokens[align:behind])} __shared__{line_breaks(tokens[start:align])}"
+        tokens[start:behind] = tokenize(text)
     elif start != at:
         tokens[start : at + 1] = tokenize("__shared__" + line_breaks(tokens[start:at]))
 

@@ -154,6 +154,13 @@ def closing_of(tokens: Sequence[Token], at: int) -> int | None:
     return None
 
 
+def brackets_after(tokens: Sequence[Token], at: int) -> tuple[int, int] | None:
+    """Returns the indices of the `(` behind the token at index `at` and of its `)`; None if another token follows."""
+    opening = next_code(tokens, at + 1)
+    closing = closing_of(tokens, opening) if text_at(tokens, opening) == "(" else None
+    return None if closing is None else (opening, closing)
+
+
 def opening_of(tokens: Sequence[Token], at: int) -> int | None:
     """Returns the index of the `(`, `[` or `{` of the closing bracket at index `at`; None if there is none."""
     depth = 0

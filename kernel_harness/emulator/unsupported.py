@@ -15,7 +15,7 @@ from pathlib import Path
 from kernel_harness.emulator import ptx
 from kernel_harness.emulator.tokens import (
     Token,
-    closing_of,
+    brackets_after,
     joined,
     line_breaks,
     next_code,
@@ -80,19 +80,17 @@ def mark(tokens: list[Token]) -> None:
     translation is translated.
     """
     for i in places_of(tokens, *_ASM):
-        opening = next_code(tokens, i + 1)
-        if text_at(tokens, opening) in _VOLATILE:
-            opening = next_code(tokens, opening + 1)
-        closing = closing_of(tokens, opening) if text_at(tokens, opening) == "(" else None
-        if closing is not None:
+        behind = next_code(tokens, i + 1)
+        brackets = brackets_after(tokens, behind if text_at(tokens, behind) in _VOLATILE else i)
+        if brackets is not None:
+            opening, closing = brackets
             text = _translated(tokens[opening + 1 : closing])
             tokens[i : closing + 1] = tokenize(text + line_breaks(tokens[i : closing + 1]))
     for i in places_of(tokens, *_KERNEL_ATTRIBUTES):
-        opening = next_code(tokens, i + 1)
-        closing = closing_of(tokens, opening) if text_at(tokens, opening) == "(" else None
-        if closing is not None:  # g++ looks the name up, which is not there
+        brackets = brackets_after(tokens, i)
+        if brackets is not None:  # g++ looks the name up, which is not there
             text = f"__attribute__((aligned(::{tokens[i].text})))"
-            tokens[i : closing + 1] = tokenize(text + line_breaks(tokens[i : closing + 1]))
+            tokens[i : brackets[1] + 1] = tokenize(text + line_breaks(tokens[i : brackets[1] + 1]))
     if places_of(tokens, *_TORCH_STREAMS):
         for i in places_of(tokens, "cudaStreamBeginCapture"):
             tokens[i : i + 1] = tokenize("emulator_capture_beside_torch")
