@@ -463,14 +463,16 @@ class Reference:
 
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
+        packed = self.inputs(case)
         if case not in self._expectations:
-            packed = self.inputs(case)
             self.make_room()
-            answer = self.expect(self.at(case), packed, case.name, case.inputs_from)
-            expectation = answer[1]
-            tensors_of = (*expectation.expected, *(expectation.oracle or ()), *(expectation.scale or ()))
-            self._expectations.keep(case, answer, tensors_of)
-        return self._expectations[case]
+            structure, expectation = self.expect(self.at(case), packed, case.name, case.inputs_from)
+            # Inputs may be a hundred times as large as outputs, so a cached answer does not hold them.
+            bare = replace(expectation, rounded=None, inputs=())
+            held = (*bare.expected, *(bare.oracle or ()), *(bare.scale or ()))
+            self._expectations.keep(case, (structure, bare), held)
+        structure, bare = self._expectations[case]
+        return structure, self._with_inputs(bare, self.at(case), packed)
 
     @phase("right answers")
     def expect(
@@ -496,12 +498,8 @@ class Reference:
             # Pieces of it are copied to the device again when outputs are compared with it.
             oracle = replace(oracle, outputs=oracle.outputs and tuple(map(_on_host, oracle.outputs)))
 
-        def changed(change: Change) -> tuple[torch.Tensor, ...] | None:
-            return self._oracle(problem, packed, expected, change=change).outputs
-
-        looked_for = not (timed and self._allowed is not None)
         dtype = next((t.dtype for t in expected if t.is_floating_point()), torch.float32)
-        return structure, Expectation(
+        expectation = Expectation(
             case=name,
             distribution=distribution,
             expected=tuple(expected),
@@ -511,9 +509,17 @@ class Reference:
             zero_mean=distribution in _ZERO_MEAN,
             allowed_precision=self._allowed,
             oracle_missing=oracle.missing,
-            rounded=changed if looked_for else None,
-            inputs=packed.tensors,
         )
+        whole = self._with_inputs(expectation, problem, packed)
+        return structure, replace(whole, rounded=None) if timed and self._allowed is not None else whole
+
+    def _with_inputs(self, expectation: Expectation, problem: Problem, packed: Packed) -> Expectation:
+        """Returns the Expectation with what needs the inputs `packed`: the field `inputs` and the function `rounded`."""
+
+        def changed(change: Change) -> tuple[torch.Tensor, ...] | None:
+            return self._oracle(problem, packed, expectation.expected, change=change).outputs
+
+        return replace(expectation, rounded=changed, inputs=packed.tensors)
 
     def _oracle(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,19 @@ def test_the_float64_oracle_of_a_large_batch_takes_little_besides_itself(
 
     # The input, which is counted because slices are views of it, the float32 answer and the float64 outputs.
     assert peak(lambda: reference.expectation(case)) < 4.6
+
+
+def test_a_cached_answer_does_not_hold_the_inputs(reference: Reference) -> None:
+    case = case_of(reference, "own")
+    inputs = [weakref.ref(tensor) for tensor in reference.inputs(case).tensors]
+    reference.expectation(case)
+
+    assert case in reference._expectations
+    assert [each() for each in inputs] == [None]
+
+    _, expectation = reference.expectation(case)
+    assert [each.shape for each in expectation.inputs] == [(16, N // 16)]
+    assert expectation.rounded is not None and expectation.rounded(lambda tensor: tensor)
 
 
 def test_a_right_answer_is_compared_in_pieces(reference: Reference) -> None:
