@@ -50,6 +50,10 @@ _WHOLE = 3
 # a sum, a number that is left out makes a difference far below the tolerance.
 _FEW, _MANY = 64, 1024
 
+# An output is copied if its storage has more than _SPARE times its bytes and more than _SPARE_BYTES: a cached answer
+# would hold that storage.
+_SPARE, _SPARE_BYTES = 4, 1 << 20
+
 T = TypeVar("T")
 
 
@@ -514,7 +518,7 @@ class Reference:
         return structure, replace(whole, rounded=None) if timed and self._allowed is not None else whole
 
     def _with_inputs(self, expectation: Expectation, problem: Problem, packed: Packed) -> Expectation:
-        """Returns the Expectation with what needs the inputs `packed`: the field `inputs` and the function `rounded`."""
+        """Returns the Expectation with the two fields that need the inputs `packed`: `inputs` and `rounded`."""
 
         def changed(change: Change) -> tuple[torch.Tensor, ...] | None:
             return self._oracle(problem, packed, expectation.expected, change=change).outputs
@@ -692,7 +696,19 @@ def _key(problem: Problem) -> tuple[str, int | None]:
 
 def _run(problem: Problem, model: Any, inputs: Any) -> tuple[Any, Sequence[torch.Tensor]]:
     structure, outputs = tensors.flatten_output(problem.forward(model, inputs))
-    return structure, [output.detach() for output in outputs]  # an output may be a parameter
+    return structure, [_alone(output.detach()) for output in outputs]  # an output may be a parameter
+
+
+def _alone(output: torch.Tensor) -> torch.Tensor:
+    """Returns a copy of an output whose storage is far larger than it is, and any other output itself.
+
+    An output may be a small view of a large tensor. The mean that torch's smooth_l1_loss returns has the storage of all
+    its terms (seen with torch 2.11).
+    """
+    if output.layout is not torch.strided:
+        return output
+    held = output.untyped_storage().nbytes()
+    return output.clone() if held > max(_SPARE * output.nbytes, _SPARE_BYTES) else output
 
 
 def _change_weights(model: Any, change: Change) -> None:

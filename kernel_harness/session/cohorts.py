@@ -32,9 +32,13 @@ from kernel_harness.timing.rounds import Arm, Cohort, time_rounds
 from kernel_harness.timing.statistics import summarize
 from kernel_harness.timing.stopping import Stop, least_rounds
 
-_NO_MEMORY = (
+_NO_MEMORY_BESIDE = (
     "beside the candidates of its cohort, the device had too little memory to compute the right answer. Run the kernel "
     "alone with --kernel."
+)
+_NO_MEMORY = (
+    "beside the kernel, the device had too little memory to compute the right answer. End other programs that use the "
+    "device, or choose a smaller --shape."
 )
 COHORT = 8
 """The largest number of candidates in one cohort."""
@@ -107,8 +111,8 @@ def _time_cohort(
             cohort, again = _measure(run, live, cohort, stop)
         except KeyboardInterrupt as interrupt:
             interruption = interrupt
-        except torch.OutOfMemoryError:  # it sufficed for the checks: a candidate of the cohort has taken it
-            yield from _untimed_for(run, cohort, _NO_MEMORY)
+        except torch.OutOfMemoryError:  # it sufficed for the checks: the candidates have taken it
+            yield from _untimed_for(run, cohort, _NO_MEMORY_BESIDE if len(cohort) > 1 else _NO_MEMORY)
             return {}
     measured = live.measured()
     reported = [name for name in measured.arms if _is_reported(run, measured, name, series, again)]

@@ -405,8 +405,9 @@ def test_a_candidate_that_waits_for_its_checks_is_stopped(session: Session, monk
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("size", "advice"), [(1, "choose a smaller --shape"), (2, "alone with --kernel")])
 def test_a_cohort_that_takes_the_devices_memory_is_not_timed_and_the_run_goes_on(
-    session: Session, monkeypatch: pytest.MonkeyPatch
+    size: int, advice: str, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The judge computes the answers of timed calls on the same device."""
 
@@ -414,10 +415,11 @@ def test_a_cohort_that_takes_the_devices_memory_is_not_timed_and_the_run_goes_on
         if any(arm.name == "kernel0" for arm in cohort.candidates):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(cohorts, "COHORT", 1)
+    monkeypatch.setattr(cohorts, "COHORT", size)
     monkeypatch.setattr(cohorts, "time_rounds", without_memory)
-    found = judged(session, kernel0=RIGHT, kernel1=RIGHT)
+    names = [f"kernel{i}" for i in range(2 * size)]
+    found = judged(session, **dict.fromkeys(names, RIGHT))
 
-    assert found["kernel0"].status is found["kernel1"].status is Status.PASSED
-    assert "too little memory" in found["kernel0"].reason
-    assert "memory" not in found["kernel1"].reason
+    assert {result.status for result in found.values()} == {Status.PASSED}
+    assert "too little memory" in found["kernel0"].reason and advice in found["kernel0"].reason
+    assert sum("memory" not in found[name].reason for name in names) == size

@@ -110,6 +110,20 @@ def test_a_cached_answer_does_not_hold_the_inputs(reference: Reference) -> None:
     assert expectation.rounded is not None and expectation.rounded(lambda tensor: tensor)
 
 
+@pytest.mark.parametrize(
+    "output", ["torch.softmax(x, dim=1)[0, :7]", "torch.nn.functional.smooth_l1_loss(x, x + 1)"], ids=["slice", "loss"]
+)
+def test_a_cached_answer_holds_only_the_memory_of_its_elements(output: str, tmp_path: Path) -> None:
+    path = tmp_path / "small.py"
+    path.write_text(SOFTMAX.replace("torch.softmax(x, dim=1)", output).replace("ROWS", str(N // 16)))
+    reference = Reference(load("small", path), "cpu", None)
+    _, expectation = reference.expectation(case_of(reference, "own"))
+
+    assert expectation.oracle is not None
+    for tensor in (*expectation.expected, *expectation.oracle):
+        assert tensor.untyped_storage().nbytes() == tensor.nbytes
+
+
 def test_a_right_answer_is_compared_in_pieces(reference: Reference) -> None:
     _, expectation = reference.expectation(case_of(reference, "own"))
     outputs = [torch.clone(each) for each in expectation.expected]
