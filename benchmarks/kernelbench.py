@@ -119,7 +119,7 @@ class ModelNew(Model):
             if same:
                 return x
             if x.numel() > 1 << 28:  # a GPU draws a random order of 1.6e9 elements for longer than a minute
-                return x.flatten().roll(x.numel() // 3 + 1).reshape(x.shape)
+                return x.flatten().roll(int(torch.randint(1, x.numel(), ()))).reshape(x.shape)
             return x.flatten()[torch.randperm(x.numel(), device=x.device)].reshape(x.shape)
 
         return super().forward(*map(other, inputs))
