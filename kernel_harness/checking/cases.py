@@ -54,6 +54,9 @@ _FEW, _MANY = 64, 1024
 # would hold that storage.
 _SPARE, _SPARE_BYTES = 4, 1 << 20
 
+# Outputs in float64 depend on the order of the inputs if they differ by more than this: rounding changes them by less.
+_REORDERED = 1e-9
+
 T = TypeVar("T")
 
 
@@ -458,8 +461,41 @@ class Reference:
         """
         problem = self.at(case)
         self.make_room()
-        seed = _derived_seed(case.seed, "other inputs")
-        outputs = self._run(problem, self._placed(self._drawn(problem, seed, case.inputs_from), self.device))[1]
+        return self._answer(problem, self._drawn(problem, _derived_seed(case.seed, "other inputs"), case.inputs_from))
+
+    def answer_to_reordered(self, case: Case) -> Sequence[torch.Tensor]:
+        """Returns the reference's outputs for the case's inputs in another order (`_reordered`).
+
+        The outputs are in the host's memory if the device is short of memory.
+        """
+        packed = self.inputs(case)
+        return self._answer(self.at(case), self._reordered(case, packed))
+
+    def order_matters(self, case: Case) -> bool:
+        """Returns whether the reference's float64 outputs depend on the order of the case's inputs (`_reordered`).
+
+        Returns False if the reference cannot run in float64.
+        """
+        packed, problem = self.inputs(case), self.at(case)
+        reordered = self.expect(problem, self._reordered(case, packed), case.name, case.inputs_from)[1].oracle
+        oracle = self.expectation(case)[1].oracle
+        if oracle is None or reordered is None:
+            return False
+        return any((a - b).abs().max() > _REORDERED * a.abs().max() for a, b in zip(oracle, reordered, strict=True))
+
+    def _reordered(self, case: Case, packed: Packed) -> Packed:
+        """Returns the inputs with the elements of each floating-point tensor rolled by a distance of its own."""
+        rng = random.Random(_derived_seed(case.seed, "another order"))
+
+        def rolled(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.numel() < 2 or not tensor.is_floating_point():
+                return tensor
+            return tensor.reshape(-1).roll(rng.randrange(1, tensor.numel())).reshape(tensor.shape)
+
+        return replace(packed, tensors=tuple(map(rolled, packed.tensors)))
+
+    def _answer(self, problem: Problem, packed: Packed) -> Sequence[torch.Tensor]:
+        outputs = self._run(problem, self._placed(packed, self.device))[1]
         return list(map(_on_host, outputs)) if self._is_short(problem) else outputs
 
     def expectation(self, case: Case) -> tuple[Any, Expectation]:

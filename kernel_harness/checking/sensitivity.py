@@ -31,12 +31,12 @@ _Guess = Callable[[Expectation, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 def remark(reference: Reference, cases: Sequence[Case]) -> str:
     """Returns a remark on wrong answers that the checks of a problem accept; an empty text if there is none to make.
 
-    The function gives four wrong answers to the checks of each distribution at the timed shape: zeros, the answer to
-    other inputs, a constant, which is the mean of the answer to other inputs, and the right answer with zeros for the
-    smaller half of its elements. The remark names each wrong answer that passes all of these checks after its errors
-    were divided by _MARGIN. It also names inputs that are equal in all of these checks, and says if the reference's
-    relative error against float64 is above WRONG_NORM. Raises torch.OutOfMemoryError if the device has too little
-    memory for the answers.
+    The function gives five wrong answers to the checks of each distribution at the timed shape: zeros, the answer to
+    other inputs, a constant, which is the mean of the answer to other inputs, the right answer with zeros for the
+    smaller half of its elements, and the answer to the same inputs in another order. The remark names each wrong answer
+    that passes all of these checks after its errors were divided by _MARGIN. It also names inputs that are equal in all
+    of these checks, and says if the reference's relative error against float64 is above WRONG_NORM. Raises
+    torch.OutOfMemoryError if the device has too little memory for the answers.
     """
     timed = [case for case in cases if case.timed_shape and not case.random_parameters]
     timed = [case for case in timed if not case.optional or reference.works(case)]
@@ -44,9 +44,12 @@ def remark(reference: Reference, cases: Sequence[Case]) -> str:
     passing = _passing(reference, timed) if timed else {}
     if _ZEROS in passing:
         passing.pop(_SOME_ZEROS, None)  # nothing else is to be expected
+    wrong = list(passing)
+    if timed and _OTHERS not in passing and _accepts_another_order(reference, timed):
+        wrong.append("one that reads its inputs in another order")
     found = []
-    if passing:
-        found.append(f"Remark: the checks of this problem cannot tell a right kernel from {' or '.join(passing)}.")
+    if wrong:
+        found.append(f"Remark: the checks of this problem cannot tell a right kernel from {' or '.join(wrong)}.")
     found += _on_constant_inputs(reference, timed)
     error = max((_error_of_reference(reference.expectation(case)[1]) for case in timed), default=0.0)
     if error > WRONG_NORM:
@@ -90,6 +93,24 @@ def _passing_in(case: Case, reference: Reference, guesses: Mapping[str, _Guess])
     # The search for rounded inputs names a number format, and a guess has none.
     expectation = replace(reference.expectation(case)[1], rounded=None)
     return {n: guess for n, guess in guesses.items() if _accepted(guess(expectation, others), expectation)}
+
+
+def _accepts_another_order(reference: Reference, cases: Sequence[Case]) -> bool:
+    """Returns whether the checks of all cases accept the answer to inputs in another order, though it is wrong.
+
+    The mean of a product over a billion random numbers changes by less than the tolerance if one factor is reordered,
+    and yet a kernel that does so is wrong. Where the order makes no difference in float64, it is right.
+    """
+    for case in cases:
+        try:
+            outputs = reference.answer_to_reordered(case)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:  # the inputs may not be valid in another order
+            return False
+        if not _accepted(outputs, replace(reference.expectation(case)[1], rounded=None)):
+            return False
+    return any(map(reference.order_matters, cases))
 
 
 def _accepted(outputs: Sequence[torch.Tensor], expectation: Expectation) -> bool:
@@ -161,11 +182,12 @@ def _without_small(expected: torch.Tensor) -> torch.Tensor:
 
 
 _ZEROS = "one that returns zeros"
+_OTHERS = "one that returns the answer to other inputs"
 _SOME_ZEROS = "one that returns zeros for the smaller half of the numbers"
 _GUESSES: dict[str, _Guess] = {
     _ZEROS: _zeros,
     "one that returns a constant": _means,
-    "one that returns the answer to other inputs": _others,
+    _OTHERS: _others,
     _SOME_ZEROS: _larger_half,
 }
 

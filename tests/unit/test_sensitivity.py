@@ -128,6 +128,21 @@ def test_sparse_inputs_are_the_first_the_last_and_some_other_numbers(tmp_path: P
     assert torch.equal(sparse.flatten()[-4:], own.flatten()[-4:])
 
 
+@pytest.mark.parametrize(("answer", "inputs", "named"), [
+    ("(x + y + 1e-4 * x * y).mean()", "*torch.rand(2, N)", True),
+    ("(x * y).mean()", "*torch.rand(2, N)", False),
+    ("(x + y).mean()", "*torch.rand(2, N)", False),  # the order makes no difference
+    ("x - y", "*torch.rand(2, N)", False),
+    ("torch.linalg.cholesky(x + 0 * y)", "*(lambda a: (a @ a.T + torch.eye(9), a))(torch.rand(9, 9))", False),
+], ids=["little weight", "product", "sum", "difference", "cholesky"])  # fmt: skip
+def test_a_wrong_order_of_the_inputs_that_would_pass_is_named(
+    answer: str, inputs: str, named: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "p.py"
+    path.write_text(SOURCE.format(answer=answer, inputs=inputs).replace("forward(self, x)", "forward(self, x, y)"))
+    assert ("reads its inputs in another order" in said(load("p", path))) is named
+
+
 @pytest.mark.parametrize(("inputs", "told"), [
     ("torch.rand(N), torch.arange(N) > 9, 3.5", "input 2 and input 3"),
     ("torch.rand(N), torch.rand(N) > 0.5, 3.5", "input 3"),
