@@ -5,8 +5,8 @@
    PTX, some headers), and finds them with their line in the compiler's log.
 3. units.py makes translation units of the rewritten source. g++ compiles them with the flags of flags.py and the
    headers in include/: include/cuda has headers with CUDA's names, include/emulator implements them, and include/light
-   has a small torch/extension.h. For a profile, unrolled_loops.py edits the source, and narrow_accesses.py the assembly
-   code.
+   has a small torch/extension.h. For a profile, unrolled_loops.py and counted_updates.py add to the source, and
+   narrow_accesses.py edits the assembly code.
 4. extension.py links the candidate's library. shared_memory_limit.py checks the compiled objects. keys.py makes the
    library's cache key.
 5. shared_parts.py builds the parts that all candidates share: the runtime library and the precompiled header.

@@ -18,6 +18,7 @@ _BUILDERS = [
     *(
         flags.HERE / f"{name}.py"
         for name in (
+            "counted_updates",
             "extension",
             "flags",
             "launches",

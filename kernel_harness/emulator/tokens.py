@@ -84,6 +84,18 @@ def code_only(source: str) -> str:
     return "".join([token.plain for token in tokenize(source)])
 
 
+def with_additions(source: str, added: Sequence[tuple[int, str]]) -> str:
+    """Returns the source with texts added before some of its characters. `added` has their indices, in order.
+
+    All lines and columns of the source stay as they are, as far as a compiler reports them.
+    """
+    for at, text in reversed(added):
+        line = source.count("\n", 0, at) + 1
+        column = len(source[source.rfind("\n", 0, at) + 1 : at].encode())
+        source = f"{source[:at]}{text}\n#line {line}\n{' ' * column}{source[at:]}"
+    return source
+
+
 def places_of(tokens: Sequence[Token], *texts: str) -> list[int]:
     """Returns the indices of all tokens whose text is one of `texts`, the last token first.
 

@@ -12,11 +12,11 @@ from kernel_harness.compile import bindings, host_compiler, light_headers
 from kernel_harness.compile.compiler_log import errors
 from kernel_harness.compile.errors import BuildFailed, CompilerFailed, FullHeadersMissing
 from kernel_harness.compile.sources import Sources, named, options
-from kernel_harness.emulator import flags, narrow_accesses, shared_parts, unrolled_loops
+from kernel_harness.emulator import counted_updates, flags, narrow_accesses, shared_parts, unrolled_loops
 from kernel_harness.emulator.flags import Instrumentation
 from kernel_harness.emulator.launches import MalformedLaunch
 from kernel_harness.emulator.rewrite import rewrite
-from kernel_harness.emulator.tokens import code_only
+from kernel_harness.emulator.tokens import code_only, with_additions
 
 _GUARD_BYTES = 1024  # unused bytes behind each `__shared__` variable, so that an overrun does not reach the next one
 _MORE_THAN_DECLARATIONS = re.compile(r"[{=]|#(?!\s*include\s*<(?:torch|ATen/core|ATen/ATen)[^>]*>)")
@@ -168,7 +168,8 @@ def _source_units(sources: Sources, headers: Headers, instrumentation: Instrumen
     cpp = f"{name}{named(sources.cpp, sources.cpp_file)}\n{bindings.PLACE}\n{module}\n"
     text = rewritten(sources)
     counted = instrumentation is Instrumentation.COUNTED
-    cuda = named(unrolled_loops.mark(text) if counted else text, sources.cuda_file)
+    added = sorted(unrolled_loops.marks(text) + counted_updates.marks(text)) if counted else []
+    cuda = named(with_additions(text, added), sources.cuda_file)
     cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O") and not _CPP17.fullmatch(flag)]
     cuda_options = [option for option in options(sources.cuda_cflags) if _SHARED_FLAG.match(option[0])]
     cuda_flags = [word for option in cuda_options if not _CPP17.fullmatch(option[0]) for word in option]

@@ -37,10 +37,10 @@ _CHANGED = re.compile(r"(?<![\].\w])(\w+)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|
 _STORE = re.compile(r"\]\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|\batomic")
 
 
-def mark(source: str) -> str:
-    """Returns the source in which such loops report their begin, each step and their end (emulator/loops.h).
+def marks(source: str) -> list[tuple[int, str]]:
+    """Returns texts to add to the source (`tokens.with_additions`), and the indices before which they are added.
 
-    All lines and columns stay as they are, as far as a compiler reports them.
+    With them, such loops report their begin, each step and their end (emulator/loops.h).
     """
     code = code_only(source)
     known = {name for names in _KNOWN.findall(code) for name in names if name}
@@ -57,11 +57,7 @@ def mark(source: str) -> str:
             last = _comes_last(test[1], parts[0], code[: found.start()], body)
             added.append((found.start(), f"EMULATOR_UNROLLED({str(last).lower()}) "))
             added.append((end - len(parts[2]) - 1, f" && ::emulator::begins_step(emulator_loop, {test[1]})"))
-    for at, text in reversed(added):
-        line = source.count("\n", 0, at) + 1
-        column = len(source[source.rfind("\n", 0, at) + 1 : at].encode())
-        source = f"{source[:at]}{text}\n#line {line}\n{' ' * column}{source[at:]}"
-    return source
+    return added
 
 
 def _is_unrolled(bound: str, step: str, body: str, known: set[str]) -> bool:

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from kernel_harness.emulator.unrolled_loops import mark
+from kernel_harness.emulator.tokens import with_additions
+from kernel_harness.emulator.unrolled_loops import marks
 
 KERNEL = """constexpr int WIDTH = 192, HEIGHT = 4;
 template <int STEP, typename T>
@@ -19,6 +20,10 @@ __global__ void kernel(const float* x, const int* ends, float* y, int n) {
     y[lane] = sum + count;
 }
 """
+
+
+def mark(source: str) -> str:
+    return with_additions(source, marks(source))
 
 
 def found(loop: str) -> list[str]:

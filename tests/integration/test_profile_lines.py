@@ -75,7 +75,7 @@ __global__ void histogram(const int* bin, float* y) {
     __shared__ int bins[64];
     bins[threadIdx.x] = 0;
     __syncthreads();
-    atomicAdd(&bins[bin[threadIdx.x]], 1);
+    atomicAdd(&bins[bin[threadIdx.x]], 2);
     __syncthreads();
     y[threadIdx.x] = bins[threadIdx.x];
 }
@@ -233,6 +233,25 @@ __global__ void converted(const c10::Half* x, c10::Half* y) {
     y[threadIdx.x] = static_cast<float>(x[threadIdx.x]) * 3.0f;
 }
 
+// Updates of one place, of 16 places by two threads each, of 4 places by eight each, or of 32 places in one bank.
+template <int PATTERN>
+__global__ void updates(float* y) {
+    __shared__ unsigned long long wide[1024];
+    __shared__ int places[1024];
+    __shared__ float reals[1024];
+    for (int i = threadIdx.x; i < 1024; i += 32) wide[i] = places[i] = reals[i] = 0;
+    __syncthreads();
+    const int lane = threadIdx.x, p = PATTERN == 0 ? 5 : PATTERN == 1 ? lane / 2 : PATTERN == 2 ? lane % 4 : lane * 32;
+    atomicAdd(&places[p], 1);
+    const int before = atomicAdd(&places[p], 1);
+    atomicOr(&places[p], lane);
+    atomicCAS(&places[p], 3, lane);
+    atomicAdd(&reals[p], 1.0f);
+    atomicAdd(&wide[p], 1ull);
+    __syncthreads();
+    y[lane] = before + places[lane] + reals[lane] + wide[lane];
+}
+
 torch::Tensor run(torch::Tensor input, int64_t blocks, int64_t threads) {
     auto from = torch::zeros({200000}, input.options()), to = torch::zeros({200000}, input.options());
     const float* x = from.data_ptr<float>();
@@ -264,6 +283,10 @@ torch::Tensor run(torch::Tensor input, int64_t blocks, int64_t threads) {
     lengths<<<1, 32>>>(x, y, 36, 7 * 32 + 16);
     for (int stride = 1; stride < 9; stride *= 2) repeated<<<1, 32>>>(x, y, stride);
     known<<<1, 32>>>(reinterpret_cast<const __half2*>(x), y);
+    updates<0><<<1, 32>>>(y);
+    updates<1><<<1, 32>>>(y);
+    updates<2><<<1, 32>>>(y);
+    updates<3><<<1, 32>>>(y);
     converted<<<1, 32>>>(reinterpret_cast<const c10::Half*>(x), reinterpret_cast<c10::Half*>(y));
     copy<<<blocks, threads>>>(x, y);
     return to;
@@ -294,7 +317,7 @@ def planted(fork_server: ForkServer) -> dict[str, Recorded]:
     """The recorded launches of PLANTED by kernel."""
     candidate = Candidate("planted", Path("planted.py"), PLANTED)
     found = profile.counted(lookup.problem(str(PROBLEM), ROOT), candidate, fork_server, lambda text: None)[2]
-    assert len(found) == len({each.launch.kernel for each in found}) == 27
+    assert len(found) == len({each.launch.kernel for each in found}) == 31
     return {each.launch.kernel: each for each in found}
 
 
@@ -503,7 +526,25 @@ def test_atomics_on_one_address_wait_for_each_other(planted: dict[str, Recorded]
     assert wavefronts(planted["histogram"], "atomicAdd(&bins", Kind.ATOMIC) == (32, 1)
     assert first_cause(planted["histogram"]).line == line_of("atomicAdd(&bins")
     assert "32 threads of each warp update the same address" in first_cause(planted["histogram"]).sentence
-    assert sums(planted["histogram"], "atomicAdd(&bins", Kind.ATOMIC).conflicts == 0
+    assert sums(planted["histogram"], "atomicAdd(&bins", Kind.ATOMIC).conflicts == 31
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "wavefronts", "conflicts"), [
+    ("atomicAdd(&places[p], 1)", (1, 1, 1, 32), (0, 0, 0, 31)),
+    ("const int before = atomicAdd", (32, 2, 8, 32), (31, 1, 7, 31)),
+    ("atomicOr(&places[p]", (32, 2, 8, 32), (31, 1, 7, 31)),
+    ("atomicCAS(&places[p]", (64, 4, 16, 64), (31, 1, 7, 31)),
+    ("atomicAdd(&reals[p]", (96, 6, 24, 592), (0, 0, 0, 496)),
+    ("atomicAdd(&wide[p]", (128, 10, 36, 336), (0, 0, 0, 242)),
+])  # fmt: skip
+def test_atomics_in_shared_memory_take_the_wavefronts_that_nsight_compute_counts(
+    text: str, wavefronts: tuple[int, ...], conflicts: tuple[int, ...], planted: dict[str, Recorded]
+) -> None:
+    """The figures are those of an H200, for the same addresses: of the updates, and of the loads in their loops."""
+    found = [sums(planted[f"updates<{pattern}>"], text, Kind.ATOMIC) for pattern in range(4)]
+    assert tuple(each.wavefronts for each in found) == wavefronts
+    assert tuple(each.conflicts for each in found) == conflicts
 
 
 @pytest.mark.slow
@@ -685,7 +726,9 @@ def test_small_equal_launches_are_all_recorded(planted: dict[str, Recorded]) -> 
 @pytest.mark.slow
 def test_the_command_prints_the_lines_and_the_causes(harness: Harness, tmp_path: Path) -> None:
     path = tmp_path / "planted.py"
-    path.write_text(re.sub(r"lengths<<<.*", "", PLANTED).replace("ops.run(x, 100, 1024)", "ops.run(x, 1, 32)"))
+    path.write_text(
+        re.sub(r"(?:lengths|updates<.>)<<<.*", "", PLANTED).replace("ops.run(x, 100, 1024)", "ops.run(x, 1, 32)")
+    )
     finished = harness.run("profile", PROBLEM, path, "--device", "cpu")
 
     assert finished.code == 0, finished.stderr

@@ -40,11 +40,13 @@ class Traffic:
     their way to it, and `delayed` counts the loads (requests) of which a sector is not yet in the cache.
 
     In shared memory, `wavefronts` counts the accesses to the 32 banks, and `least_wavefronts` those if no thread had to
-    wait for another one: one for each part of a request. `ways` is the most wavefronts of a part. `distance` is the
-    least distance in bytes between different addresses of neighbouring threads in the request with that part, or 0.
+    wait for another one. `conflicts` counts those that Nsight Compute calls bank conflicts: wavefronts beyond the first
+    of a part of a request. It does not count the further tries of a compare-and-swap. `ways` is the most wavefronts of
+    a part. `distance` is the least distance in bytes between different addresses of neighbouring threads in the request
+    with that part, or 0.
 
     `repeated` counts the updates of the address that most threads of an atomic request update, without the first. In
-    shared memory it counts them for each part of a request.
+    shared memory, it is 0 for updates that wait for no other: those that add 1 and do not use the old value.
     """
 
     requests: int
@@ -54,6 +56,7 @@ class Traffic:
     aligned_sectors: int
     wavefronts: int
     least_wavefronts: int
+    conflicts: int
     repeated: int
     l1_sectors: int
     delayed: int
@@ -83,11 +86,6 @@ class Traffic:
     def extra_wavefronts(self) -> int:
         """Returns the wavefronts beyond the least."""
         return self.wavefronts - self.least_wavefronts
-
-    @property
-    def conflicts(self) -> int:
-        """Returns the extra wavefronts that bank conflicts cause, and not updates of one address."""
-        return self.extra_wavefronts - (self.repeated if self.wavefronts else 0)
 
     @property
     def bytes_per_thread(self) -> float:

@@ -116,15 +116,16 @@ def _repeats(access: Access) -> bool:
     The excess is that of sectors in global memory, and of wavefronts in shared memory.
     """
     traffic = access.traffic
-    excess = traffic.extra_wavefronts if access.shared else traffic.extra_sectors
-    return access.kind is Kind.ATOMIC and 2 * traffic.repeated > excess
+    excess, each = traffic.extra_sectors, 1.0
+    if access.shared:
+        excess, each = traffic.extra_wavefronts, traffic.least_wavefronts / max(traffic.requests, 1)
+    return access.kind is Kind.ATOMIC and 2 * each * traffic.repeated > excess
 
 
 def _problem(access: Access) -> str:
     traffic = access.traffic
     if _repeats(access):
-        parts = traffic.least_wavefronts if access.shared else traffic.requests
-        threads = _number((parts + traffic.repeated) / traffic.requests)
+        threads = _number((traffic.requests + traffic.repeated) / traffic.requests)
         return (
             f"{threads} threads of each warp update the same address, one after the other; combine the values of the "
             "warp first and let one thread update"

@@ -69,6 +69,10 @@ extern "C" int emulator_ends_loop() {
   return -1;
 }
 
+extern "C" void emulator_counts_up() {
+  if (emulator::profile::on) emulator::profile::counts_up();
+}
+
 // Code compiled with -fsanitize-coverage=trace-pc calls this function at the start of each basic block.
 extern "C" void __sanitizer_cov_trace_pc() {
   if (emulator::profile::on) emulator::profile::stepped(__builtin_return_address(0));

@@ -407,9 +407,10 @@ bool is_shared(const void* address) { return core && core->holds(address); }
 
 void refuse_block(long long most) { core->refuse_block(most); }
 
-void before_atomic() {
+void before_atomic(Update update) {
   thread_local unsigned attempts = 0;
   if (++attempts % 1024 == 0 && in_kernel()) yield();
+  if (profile::on) profile::begins_update(update);
 }
 
 }  // namespace emulator

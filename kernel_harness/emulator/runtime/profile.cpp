@@ -10,6 +10,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "emulator/memory.h"
@@ -54,6 +55,10 @@ struct Counts {
   std::vector<std::uint64_t> only;  // the numbers of the blocks that run, if only a sample runs
   std::map<const void*, Executed> steps;
 };
+
+// The update that the thread which runs on this OS thread has begun, and whether it adds 1 without use for the result.
+thread_local Update update = Update::kNative;
+thread_local bool adds_one = false;
 
 std::deque<Counts> counted;  // a deque, because atomics cannot move
 std::uint64_t launch_number = 0;
@@ -157,6 +162,7 @@ void put(std::string& text, const Instruction& instruction, const Traffic& traff
   put(text, "aligned_sectors", traffic.aligned_sectors);
   put(text, "wavefronts", traffic.wavefronts);
   put(text, "least_wavefronts", traffic.least_wavefronts);
+  put(text, "conflicts", traffic.conflicts);
   put(text, "repeated", traffic.repeated);
   put(text, "l1_sectors", traffic.l1_sectors);
   put(text, "delayed", traffic.delayed);
@@ -234,6 +240,10 @@ void met_in_warp(unsigned first, std::uint32_t lanes) {
   if (BlockRecord* record = running_record()) record->meet(first, lanes);
 }
 
+void counts_up() { adds_one = true; }
+
+void begins_update(Update kind) { update = std::exchange(adds_one, false) && kind == Update::kNative ? Update::kCount : kind; }
+
 // Counts one access. An access to a kernel's local variable is in neither device nor shared memory and is not counted.
 // A compare-and-swap counts as a write only, because the atomic load before it counts as the read.
 void touched(const void* address, std::size_t bytes, Access access, const void* site, std::uint32_t widest) {
@@ -248,7 +258,7 @@ void touched(const void* address, std::size_t bytes, Access access, const void* 
   BlockRecord* record = running_record();
   if (!record) return;
   if (!shared) record->touch(held);
-  record->record(running_thread(), reinterpret_cast<std::uintptr_t>(address), bytes, shared ? Space::kShared : Space::kGlobal, access, site, widest);
+  record->record(running_thread(), reinterpret_cast<std::uintptr_t>(address), bytes, shared ? Space::kShared : Space::kGlobal, access, site, widest, update);
 }
 
 void stepped(const void* site) {

@@ -73,8 +73,8 @@ void count_sectors(const std::vector<std::uintptr_t>& addresses, std::uint32_t b
 }
 
 // Returns the wavefronts of threads that access shared memory at once: the most words that one bank has to give. Threads
-// that access the same word share it, but each atomic update of a word takes a wavefront of its own.
-std::uint64_t wavefronts(const Request& request, std::uint32_t lanes, bool atomic) {
+// that access the same word share it, unless `each` thread needs it for itself.
+std::uint64_t wavefronts(const Request& request, std::uint32_t lanes, bool each) {
   std::vector<std::uintptr_t> words;
   words.reserve(2 * kWarpSize);
   for_lanes(lanes, [&](unsigned lane) {
@@ -82,7 +82,7 @@ std::uint64_t wavefronts(const Request& request, std::uint32_t lanes, bool atomi
     for (std::uintptr_t word = first; word <= last; ++word) words.push_back(word);
   });
   std::sort(words.begin(), words.end());
-  if (!atomic) words.erase(std::unique(words.begin(), words.end()), words.end());
+  if (!each) words.erase(std::unique(words.begin(), words.end()), words.end());
   std::array<std::uint64_t, kBanks> taken{};
   for (const std::uintptr_t word : words) ++taken[word % kBanks];
   return *std::max_element(taken.begin(), taken.end());
@@ -90,11 +90,11 @@ std::uint64_t wavefronts(const Request& request, std::uint32_t lanes, bool atomi
 
 // Returns whether all threads that take part have the same address as the thread whose lane differs in the bit `bit`, if
 // that takes part.
-bool equal_pairs(const Request& request, unsigned bit) {
+bool equal_pairs(const Request& request, std::uint32_t lanes, unsigned bit) {
   bool equal = true;
-  for_lanes(request.lanes, [&](unsigned lane) {
+  for_lanes(lanes, [&](unsigned lane) {
     const unsigned other = lane ^ bit;
-    if (request.lanes >> other & 1) equal &= request.address[lane] == request.address[other];
+    if (lanes >> other & 1) equal &= request.address[lane] == request.address[other];
   });
   return equal;
 }
@@ -111,21 +111,73 @@ std::uint64_t least_distance(const Request& request) {
   return least;
 }
 
-// A request of 8 bytes for each thread is served in two half warps, one of 16 bytes in four quarters. A load of which
-// neighbours, or threads two lanes apart, have equal addresses returns half as much, and takes half as many parts:
+// Returns the threads of each part of a request of `lanes` that is served at once. A request of 8 bytes for each thread is
+// served in two half warps, one of 16 bytes in four quarters. A load of which neighbours, or threads two lanes apart, have
+// equal addresses returns half as much, and takes half as many parts:
 // https://forums.developer.nvidia.com/t/unexpected-shared-memory-bank-conflict/77228/2
-void count_wavefronts(const Request& request, Kind kind, Traffic& sums) {
-  unsigned parts = request.bytes > 8 ? 4 : request.bytes > 4 ? 2 : 1;
-  if (kind == Kind::kLoad && parts > 1 && (equal_pairs(request, 1) || equal_pairs(request, 2))) parts /= 2;
-  const unsigned width = kWarpSize / parts;
-  for (unsigned part = 0; part < parts; ++part) {
-    const std::uint32_t all = parts == 1 ? ~0u : ((1u << width) - 1) << part * width;
-    const std::uint32_t lanes = request.lanes & all;
-    if (!lanes) continue;
-    const std::uint64_t needed = wavefronts(request, lanes, kind == Kind::kAtomic);
-    sums.wavefronts += needed;
-    sums.least_wavefronts += 1;
-    if (kind == Kind::kAtomic) sums.repeated += most_on_one_address(sorted_addresses(request, lanes)) - 1;
+std::vector<std::uint32_t> parts_of(const Request& request, std::uint32_t lanes, bool load) {
+  unsigned count = request.bytes > 8 ? 4 : request.bytes > 4 ? 2 : 1;
+  if (load && count > 1 && (equal_pairs(request, lanes, 1) || equal_pairs(request, lanes, 2))) count /= 2;
+  const unsigned width = kWarpSize / count;
+  std::vector<std::uint32_t> parts;
+  for (unsigned part = 0; part < count; ++part) {
+    const std::uint32_t all = count == 1 ? ~0u : ((1u << width) - 1) << part * width;
+    if (lanes & all) parts.push_back(lanes & all);
+  }
+  return parts;
+}
+
+// Returns those of the threads in `lanes` whose compare-and-swap succeeds if all try at once: the first thread of each bank
+// in each half warp, and of these the first of each address.
+std::uint32_t successful(const Request& request, std::uint32_t lanes) {
+  std::vector<std::uintptr_t> addresses;
+  std::uint32_t all = 0;
+  for (const std::uint32_t part : parts_of(request, lanes, false)) {
+    std::uint32_t banks = 0;
+    for_lanes(part, [&](unsigned lane) {
+      const std::uint32_t bank = 1u << request.address[lane] / kWordBytes % kBanks;
+      if (banks & bank || std::find(addresses.begin(), addresses.end(), request.address[lane]) != addresses.end()) return;
+      banks |= bank;
+      addresses.push_back(request.address[lane]);
+      all |= 1u << lane;
+    });
+  }
+  return all;
+}
+
+// Counts an update in a loop of compare-and-swaps: in each step, the threads that have not succeeded load their values, and
+// then try. A try takes two wavefronts. In 8 bytes, it takes two and one more for each half warp in which threads succeed.
+// This rule, and those for other updates in `count_wavefronts`, were read off the counts of Nsight Compute on an H200.
+void count_loop(const Request& request, Traffic& sums) {
+  const auto take = [&](std::uint32_t done) { return request.bytes > 4 ? 2 + parts_of(request, done, false).size() : 2; };
+  std::uint64_t all = 0;
+  for (std::uint32_t left = request.lanes; left;) {
+    for (const std::uint32_t part : parts_of(request, left, true)) {
+      const std::uint64_t needed = wavefronts(request, part, false);
+      all += needed;
+      sums.conflicts += needed - 1;
+      sums.ways = std::max(sums.ways, needed);
+    }
+    const std::uint32_t done = successful(request, left);
+    all += take(done);
+    left &= ~done;
+  }
+  sums.wavefronts += all;
+  sums.least_wavefronts += parts_of(request, request.lanes, true).size() + take(request.lanes);
+}
+
+// Counts the wavefronts of a request. An update of shared memory takes one for each thread, unless it adds the number of
+// threads that have the same address. A compare-and-swap takes two.
+void count_wavefronts(const Request& request, Kind kind, Update update, Traffic& sums) {
+  const bool counts = kind == Kind::kAtomic && update == Update::kCount;
+  if (kind == Kind::kAtomic && !counts) sums.repeated += most_on_one_address(sorted_addresses(request, request.lanes)) - 1;
+  if (kind == Kind::kAtomic && update == Update::kLoop) return count_loop(request, sums);
+  const std::uint64_t times = kind == Kind::kAtomic && update == Update::kCompare ? 2 : 1;
+  for (const std::uint32_t part : parts_of(request, request.lanes, kind == Kind::kLoad)) {
+    const std::uint64_t needed = wavefronts(request, part, kind == Kind::kAtomic && !counts);
+    sums.wavefronts += times * needed;
+    sums.least_wavefronts += times;
+    sums.conflicts += needed - 1;
     if (needed <= sums.ways) continue;
     sums.ways = needed;
     sums.distance = least_distance(request);
@@ -136,11 +188,11 @@ void count_wavefronts(const Request& request, Kind kind, Traffic& sums) {
 
 std::vector<std::uintptr_t> sorted(const Request& request) { return sorted_addresses(request, request.lanes); }
 
-void Traffic::add(const Request& request, Space space, Kind kind) {
+void Traffic::add(const Request& request, Space space, Kind kind, Update update) {
   ++requests;
   threads += static_cast<std::uint64_t>(std::popcount(request.lanes));
   asked_bytes += static_cast<std::uint64_t>(std::popcount(request.lanes)) * request.bytes;
-  if (space == Space::kShared) return count_wavefronts(request, kind, *this);
+  if (space == Space::kShared) return count_wavefronts(request, kind, update, *this);
   const std::vector<std::uintptr_t> addresses = sorted(request);
   count_sectors(addresses, request.bytes, *this);
   if (kind != Kind::kAtomic) return;
@@ -156,6 +208,7 @@ void Traffic::add(const Traffic& other) {
   aligned_sectors += other.aligned_sectors;
   wavefronts += other.wavefronts;
   least_wavefronts += other.least_wavefronts;
+  conflicts += other.conflicts;
   repeated += other.repeated;
   l1_sectors += other.l1_sectors;
   delayed += other.delayed;

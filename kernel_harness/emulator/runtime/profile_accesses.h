@@ -30,8 +30,8 @@ struct Traffic {
   std::uint64_t sectors = 0, least_sectors = 0;        // global memory: sectors of 32 bytes; again for each update that waits
   std::uint64_t aligned_sectors = 0;                   // if each contiguous run of addresses began at a sector
   std::uint64_t wavefronts = 0, least_wavefronts = 0;  // shared memory: accesses to its 32 banks
-  std::uint64_t repeated = 0;                          // atomics: further updates of the address that most threads update;
-                                                       // in shared memory, of each part of a request
+  std::uint64_t conflicts = 0;                         // shared memory: those of them that Nsight Compute calls bank conflicts
+  std::uint64_t repeated = 0;                          // atomics: further updates of the address that most threads update
   std::uint64_t l1_sectors = 0;                        // global loads: sectors that the model of the L1 cache has
   std::uint64_t delayed = 0;                           // global loads of a sector that L1 lacks, or that is on its way to it
   std::uint64_t after_read = 0;                        // atomic updates by threads that read the address just before
@@ -41,7 +41,7 @@ struct Traffic {
   std::uint64_t ways = 0;                              // shared memory: the most wavefronts that one part of a request needs
   std::uint64_t distance = 0;                          // in that request: the least between addresses of neighbouring threads
 
-  void add(const Request& request, Space space, Kind kind);
+  void add(const Request& request, Space space, Kind kind, Update update);
   void add(const Traffic& other);
 };
 
@@ -49,6 +49,7 @@ struct Instruction {
   const void* site;  // the return address of its call of the profiler
   Space space;
   Kind kind;
+  Update update = Update::kNative;  // of an atomic access to shared memory
   auto operator<=>(const Instruction&) const = default;
 };
 

@@ -83,7 +83,7 @@ void BlockRecord::note(Lane& lane, const Read& load) {
 
 // The emulator makes an atomic operation such as atomicAdd of an atomic load and a compare-and-swap that it may repeat. A
 // GPU makes one update.
-void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site, std::uint32_t widest) {
+void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site, std::uint32_t widest, Update update) {
   Warp& warp = warps_[thread / kWarpSize];
   const unsigned number = thread % kWarpSize;
   Lane& lane = warp.lanes[number];
@@ -94,7 +94,7 @@ void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t by
       if (load != lane.events.rend()) load->bytes = kNothing;
     }
   }
-  const unsigned index = instruction_of({site, space, kind_of(access)});
+  const unsigned index = instruction_of({site, space, kind_of(access), kind_of(access) == Kind::kAtomic && space == Space::kShared ? update : Update::kNative});
   if (access == Access::kAtomicLoad) lane.reread = lane.last == Access::kLoad && lane.last_address == address;
   if (access == Access::kAtomicCompare && lane.reread) ++sums[instructions_[index]].after_read;
   alone_[index] = access != Access::kLoad && access != Access::kStore;
@@ -242,7 +242,7 @@ void BlockRecord::add_unrecorded(Warp& warp) {
 
 void BlockRecord::add_request(const Instruction& instruction, const Request& request) {
   Traffic& to = sums[instruction];
-  to.add(request, instruction.space, instruction.kind);
+  to.add(request, instruction.space, instruction.kind, instruction.update);
   if (instruction.space == Space::kShared) return;
   std::uintptr_t before = 0;
   bool delayed = false;

@@ -36,7 +36,7 @@ class BlockRecord {
   BlockRecord(std::uint64_t number, std::uint64_t threads, std::size_t l1_bytes) : number(number), threads_(threads), warps_((threads + kWarpSize - 1) / kWarpSize), l1_(l1_bytes) {}
 
   // Records an access of a thread, whose number in the block is `thread`. `widest` is explained in emulator/profile.h.
-  void record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site, std::uint32_t widest);
+  void record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site, std::uint32_t widest, Update update);
   // Records that a thread begins a basic block.
   void step(unsigned thread, const void* site);
   // Records that a thread begins a loop that nvcc unrolls by four, one of its steps, or has ended it.

@@ -10,11 +10,15 @@
 
 namespace emulator {
 
+// In shared memory, a GPU has instructions for integers of 32 bits only (SASS of nvcc 13.0 for sm_90).
+template <class T>
+constexpr Update update_of() { return std::is_integral_v<T> && sizeof(T) == 4 ? Update::kNative : Update::kLoop; }
+
 // Replaces the value at `address` by update(value), and returns the old value. Repeats a compare-and-swap until no
 // other thread changes the value in between. It is inlined, so that a profile knows the kernel's line.
-template <class T, class Update>
-__attribute__((always_inline)) inline T atomically(T* address, Update update) {
-  before_atomic();
+template <class T, class Change>
+__attribute__((always_inline)) inline T atomically(T* address, Change update, Update kind = update_of<T>()) {
+  before_atomic(kind);
   using Bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint16_t>>;
   auto* bits = reinterpret_cast<Bits*>(address);
   Bits before = __atomic_load_n(bits, __ATOMIC_RELAXED), after;
@@ -35,12 +39,12 @@ T wrapping_sum(T a, T b) {
 
 }  // namespace emulator
 
-#define EMULATOR_ATOMIC_1(NAME, T, EXPRESSION) \
-  __attribute__((always_inline)) inline T NAME(T* p, T v) { return emulator::atomically(p, [=]([[maybe_unused]] T old) -> T { return EXPRESSION; }); }
-#define EMULATOR_ATOMIC(NAME, T, EXPRESSION)      \
-  EMULATOR_ATOMIC_1(NAME, T, EXPRESSION)          \
-  EMULATOR_ATOMIC_1(NAME##_block, T, EXPRESSION)  \
-  EMULATOR_ATOMIC_1(NAME##_system, T, EXPRESSION)
+#define EMULATOR_ATOMIC_1(NAME, T, EXPRESSION, ...) \
+  __attribute__((always_inline)) inline T NAME(T* p, T v) { return emulator::atomically(p, [=]([[maybe_unused]] T old) -> T { return EXPRESSION; } __VA_OPT__(,) __VA_ARGS__); }
+#define EMULATOR_ATOMIC(NAME, T, EXPRESSION, ...)              \
+  EMULATOR_ATOMIC_1(NAME, T, EXPRESSION, __VA_ARGS__)          \
+  EMULATOR_ATOMIC_1(NAME##_block, T, EXPRESSION, __VA_ARGS__)  \
+  EMULATOR_ATOMIC_1(NAME##_system, T, EXPRESSION, __VA_ARGS__)
 #define EMULATOR_INTEGER(T)                                        \
   EMULATOR_ATOMIC(atomicMin, T, v < old ? v : old)                 \
   EMULATOR_ATOMIC(atomicMax, T, old < v ? v : old)
@@ -49,7 +53,7 @@ T wrapping_sum(T a, T b) {
   EMULATOR_ATOMIC(atomicOr, T, old | v)      \
   EMULATOR_ATOMIC(atomicXor, T, old ^ v)
 #define EMULATOR_CAS(NAME, T) \
-  __attribute__((always_inline)) inline T NAME(T* p, T expected, T v) { return emulator::atomically(p, [=](T old) -> T { return old == expected ? v : old; }); }
+  __attribute__((always_inline)) inline T NAME(T* p, T expected, T v) { return emulator::atomically(p, [=](T old) -> T { return old == expected ? v : old; }, emulator::Update::kCompare); }
 #define EMULATOR_CASES(T) EMULATOR_CAS(atomicCAS, T) EMULATOR_CAS(atomicCAS_block, T) EMULATOR_CAS(atomicCAS_system, T)
 
 EMULATOR_ATOMIC(atomicAdd, int, emulator::wrapping_sum(old, v))
@@ -61,8 +65,8 @@ EMULATOR_ATOMIC(atomicSub, int, emulator::wrapping_sum(old, emulator::wrapping_s
 EMULATOR_ATOMIC(atomicSub, unsigned, old - v)
 EMULATOR_ATOMIC(atomicExch, int, v)
 EMULATOR_ATOMIC(atomicExch, unsigned, v)
-EMULATOR_ATOMIC(atomicExch, unsigned long long, v)
-EMULATOR_ATOMIC(atomicExch, float, v)
+EMULATOR_ATOMIC(atomicExch, unsigned long long, v, emulator::Update::kNative)
+EMULATOR_ATOMIC(atomicExch, float, v, emulator::Update::kNative)
 EMULATOR_ATOMIC(atomicInc, unsigned, old >= v ? 0 : old + 1)
 EMULATOR_ATOMIC(atomicDec, unsigned, old == 0 || old > v ? v : old - 1)
 EMULATOR_INTEGER(int)

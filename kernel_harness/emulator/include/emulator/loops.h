@@ -1,4 +1,5 @@
-// What the loops report that nvcc unrolls by four: see unrolled_loops.py. Counted code includes this header.
+// What counted code reports, which includes this header: the loops that nvcc unrolls by four (unrolled_loops.py), and
+// updates that count up (counted_updates.py).
 #pragma once
 #include <type_traits>
 
@@ -6,6 +7,8 @@ extern "C" int emulator_begins_loop(bool remainder_last);  // returns 0, which g
 extern "C" int emulator_ends_loop();                         // returns -1
 // g++ may take it for a function of the loop and its counter, so that it optimises the loop as without this call.
 extern "C" bool emulator_begins_step(int loop, unsigned long counter) noexcept __attribute__((const));
+
+extern "C" void emulator_counts_up();  // the next atomic update adds 1, and its result is not used: see counted_updates.py
 
 namespace emulator {
 template <class T>

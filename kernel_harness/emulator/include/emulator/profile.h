@@ -21,6 +21,9 @@ constexpr std::uint32_t kWidest = 16;  // the most bytes that one instruction of
 // The running thread accesses memory. `site` is the return address of the call that reports the access. Its instructions
 // access at most `widest` bytes each.
 void touched(const void* address, std::size_t bytes, Access access, const void* site, std::uint32_t widest = kWidest);
+// The running thread begins an atomic update. `counts_up` was called before if the update adds 1 and its result is unused.
+void begins_update(Update update);
+void counts_up();
 // The running thread begins a basic block. `site` is the return address of the call that reports it.
 void stepped(const void* site);
 // The running thread begins a loop that nvcc unrolls by four, one of its steps, or has ended it. `site` is the return

@@ -97,9 +97,12 @@ EMULATOR_WAIT const Meeting& meet(std::uint32_t mask, std::uint64_t value) {
 EMULATOR_WAIT void yield() { emulator_wait(0, 0, &for_turn); }
 // bar.sync and bar.arrive: arrives at one of the block's numbered barriers, which opens after `threads` arrivals.
 void meet_at_barrier(unsigned number, unsigned threads, bool waits);
+// How a GPU updates shared memory: by one instruction (kNative), by one that adds the number of threads that have the same
+// address (kCount), by a compare-and-swap of the kernel (kCompare), or by compare-and-swaps in a loop (kLoop).
+enum class Update : std::uint8_t { kNative, kCount, kCompare, kLoop };
 // Called before each atomic operation. Every 1024th call lets the other threads of the block run, because one of them
 // may hold the lock for which this thread spins.
-void before_atomic();
+void before_atomic(Update update);
 
 // Returns a mask of the lanes of the warp that reached this place in the code by the same calls as the running lane.
 // Waits until no other thread of the block can continue, because only then these lanes are known.
