@@ -468,31 +468,29 @@ class Reference:
 
         The outputs are in the host's memory if the device is short of memory.
         """
-        packed = self.inputs(case)
-        return self._answer(self.at(case), self._reordered(case, packed))
+        return self._answer(self.at(case), self._reordered(case))
 
     def order_matters(self, case: Case) -> bool:
         """Returns whether the reference's float64 outputs depend on the order of the case's inputs (`_reordered`).
 
         Returns False if the reference cannot run in float64.
         """
-        packed, problem = self.inputs(case), self.at(case)
-        reordered = self.expect(problem, self._reordered(case, packed), case.name, case.inputs_from)[1].oracle
+        reordered = self.expect(self.at(case), self._reordered(case), case.name, case.inputs_from)[1].oracle
         oracle = self.expectation(case)[1].oracle
         if oracle is None or reordered is None:
             return False
         return any((a - b).abs().max() > _REORDERED * a.abs().max() for a, b in zip(oracle, reordered, strict=True))
 
-    def _reordered(self, case: Case, packed: Packed) -> Packed:
-        """Returns the inputs with the elements of each floating-point tensor rolled by a distance of its own."""
-        rng = random.Random(_derived_seed(case.seed, "another order"))
-
-        def rolled(tensor: torch.Tensor) -> torch.Tensor:
-            if tensor.numel() < 2 or not tensor.is_floating_point():
-                return tensor
-            return tensor.reshape(-1).roll(rng.randrange(1, tensor.numel())).reshape(tensor.shape)
-
-        return replace(packed, tensors=tuple(map(rolled, packed.tensors)))
+    def _reordered(self, case: Case) -> Packed:
+        """Returns the case's inputs with the elements of each floating-point tensor rolled by a distance of its own."""
+        self.make_room()
+        packed = self._drawn(self.at(case), case.seed, case.inputs_from)  # their memory is freed one by one
+        rng, rolled = random.Random(_derived_seed(case.seed, "another order")), list(packed.tensors)
+        packed = replace(packed, tensors=())
+        for i, tensor in enumerate(rolled):
+            if tensor.is_floating_point() and tensor.numel() > 1:
+                rolled[i] = tensor.reshape(-1).roll(rng.randrange(1, tensor.numel())).reshape(tensor.shape)
+        return replace(packed, tensors=tuple(rolled))
 
     def _answer(self, problem: Problem, packed: Packed) -> Sequence[torch.Tensor]:
         outputs = self._run(problem, self._placed(packed, self.device))[1]
