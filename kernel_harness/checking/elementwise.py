@@ -172,8 +172,12 @@ def typical(truth: torch.Tensor) -> float:
 
     The root mean square is not used, because a few large elements would determine it.
     """
-    step = max(1, truth.numel() // _SAMPLE)
-    for (sample,) in chunks(truth.reshape(-1)[::step]):
+    flat = truth.reshape(-1)
+    if flat.numel() > _SAMPLE:
+        # At random places: those at equal distances may all be in one column, such as the sums of a Fourier transform.
+        places = torch.randint(flat.numel(), (_SAMPLE,), generator=torch.Generator().manual_seed(1))
+        flat = flat[places.to(flat.device)]
+    for (sample,) in chunks(flat):
         sizes = sample.abs()
         sizes = sizes[sizes.isfinite() & (sizes > 0)]
         return float(sizes.median()) if sizes.numel() else 0.0

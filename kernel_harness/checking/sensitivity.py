@@ -22,7 +22,6 @@ _MARGIN = 4
 _PIECE = 1 << 26  # elements
 # The memory that one more wrong answer and its comparison take, as a multiple of the outputs.
 _FURTHER = 3
-_SAMPLE = 4096
 
 # Makes a wrong answer from the right one and from the answer to other inputs.
 _Guess = Callable[[Expectation, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
@@ -171,9 +170,7 @@ def _larger_half(expectation: Expectation, others: Sequence[torch.Tensor]) -> Se
 def _without_small(expected: torch.Tensor) -> torch.Tensor:
     if not expected.numel():
         return expected
-    # At random places: numbers at equal distances may all be in one column.
-    places = torch.randint(expected.numel(), (_SAMPLE,), generator=torch.Generator().manual_seed(1))
-    least = typical(expected.reshape(-1)[places.to(expected.device)])
+    least = typical(expected)
     result = torch.empty_like(expected, memory_format=torch.contiguous_format)
     for into, right in zip(*(each.reshape(-1).split(_PIECE) for each in (result, expected)), strict=True):
         into.copy_(right.masked_fill(right.abs() <= least, 0))

@@ -402,6 +402,18 @@ def test_a_reference_far_from_float64_allows_as_much() -> None:
     assert verify([reference.clone()], expectation).passed and verify([oracle.float()], expectation).passed
 
 
+def test_a_column_of_large_numbers_does_not_loosen_the_limit_of_the_others() -> None:
+    """As in a Fourier transform, whose first column has the sums. Every 64th number is in that column."""
+    oracle = torch.randn(2**14, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    oracle[:, 0] = 1e6
+    expectation = Expectation("x", "own", (oracle.float(),), (oracle,), None, FLOAT32)
+    got = oracle.float()
+    got[:, 1:] = 0
+
+    assert verify([oracle.float()], expectation).passed
+    assert verify([got], expectation).status is Status.WRONG_VALUES
+
+
 # Step 4: every other distribution, against the oracle.
 
 
