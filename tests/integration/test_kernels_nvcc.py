@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from support.nvcc_compile import (
@@ -34,38 +33,41 @@ def launchers(source: str, end: str) -> dict[str, str]:
     return {launcher["name"]: " ".join(launcher["parameters"].split()) for launcher in found}
 
 
+def in_order_of_headers(halves: dict[str, str]) -> str:
+    """All halves in one source, each behind its own headers. Halves that include the same headers are together."""
+    groups: dict[tuple[str, ...], dict[str, str]] = {}
+    for name, text in halves.items():
+        groups.setdefault(tuple(includes(text)), {})[re.sub(r"\W", "_", name)] = text
+    return "\n".join(in_one_unit(groups[headers]) for headers in sorted(groups, key=len))
+
+
 @pytest.fixture(scope="module")
 def compilations(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[tuple[str, str], Future[subprocess.CompletedProcess[str]]]]:
     """Start the compilations of the selected tests, by half and kernel, one for each core at a time.
 
-    C++ halves that include the same headers share one compilation.
+    All C++ halves share one compilation. In its source, those with fewer headers come first, so that they do not see
+    the headers of the others.
     """
     folder = tmp_path_factory.mktemp("halves")
     write_stand_ins(folder / "include")
     for_cpp = cpp_command(folder / "include")
     users = [item.callspec.params for item in request.session.items if "compilations" in item.fixturenames]
-    units: dict[tuple[str, ...], dict[str, str]] = {}
-    for_nvcc: dict[str, list[str | Path]] = {}
+    cpp_halves: dict[str, str] = {}
     futures = {}
     workers = min(4, len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(workers) as pool, pytest.MonkeyPatch.context() as patch:
         for half, name in dict.fromkeys((params["half"], params["name"]) for params in users):
             sources = load_kernel(name, patch)[1]
-            for_nvcc[name] = nvcc_command(sources.cuda_cflags)
-            text = sources.cuda if half == "cuda" else f"{sources.cpp}\n{sources.bindings}\n"
-            unit = (half, name) if half == "cuda" else (half, *includes(text))
-            units.setdefault(unit, {})[name] = text
-        for number, ((half, *_), texts) in enumerate(units.items()):
-            named = {re.sub(r"\W", "_", name): text for name, text in texts.items()}
-            if half == "cuda":
-                ((name, text),) = texts.items()
-                command, file = for_nvcc[name], "cuda.cu"
+            if half == "cpp":
+                cpp_halves[name] = f"{sources.cpp}\n{sources.bindings}\n"
             else:
-                command, file, text = for_cpp, "main.cpp", in_one_unit(named)
-            compilation = pool.submit(compile_in, folder / str(number), command, file, text)
-            futures |= {(half, name): compilation for name in texts}
+                place, command = folder / re.sub(r"\W", "_", name), nvcc_command(sources.cuda_cflags)
+                futures[half, name] = pool.submit(compile_in, place, command, "cuda.cu", sources.cuda)
+        if cpp_halves:
+            compilation = pool.submit(compile_in, folder / "cpp", for_cpp, "main.cpp", in_order_of_headers(cpp_halves))
+            futures |= {("cpp", name): compilation for name in cpp_halves}
         yield futures
         pool.shutdown(cancel_futures=True)
 
