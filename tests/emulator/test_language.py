@@ -16,6 +16,7 @@ from kernel_harness.compile import nvcc
 from kernel_harness.compile.errors import BuildFailed, ExtensionNotBuilt, NoCompiler, UnsupportedConstruct
 from kernel_harness.compile.sources import Sources
 from kernel_harness.emulator import strict
+from kernel_harness.emulator.unsupported import find_in_log
 
 
 def language() -> ModuleType:
@@ -90,44 +91,41 @@ def failure(cuda: str, kind: type[Exception] = ExtensionNotBuilt) -> str:
     return str(caught.value)
 
 
+# Each line of a source that the emulation lacks something for, and the name of that in the message.
+CALLS = {
+    "cudaGraph_t graph; cudaGraphCreate(&graph, 0);": "cudaGraphCreate",
+    "cudaMemAdvise(nullptr, 0, 0, 0);": "cudaMemAdvise",
+    "CUtensorMap map;": "CUtensorMap",
+    "cudaTriggerProgrammaticLaunchCompletion();": "cudaTriggerProgrammaticLaunchCompletion",
+    "cudaGridDependencySynchronize();": "cudaGridDependencySynchronize",
+}
+DEVICE_FUNCTIONS = {
+    "using Ranks = cub::BlockRadixRank<32, 4, false>;": "BlockRadixRank",
+    "auto c = cooperative_groups::this_cluster();": "this_cluster",
+    "out[0] = __vimax3_s32(1, 2, 3);": "__vimax3_s32",
+}
+CLUSTERS = {
+    "__global__ void __cluster_dims__(2, 1, 1) first(int* out) { *out = 1; }": "__cluster_dims__",
+    "__cluster_dims__(4) __global__ void second(int* out) { *out = 1; }": "__cluster_dims__",
+}
+
+
+# In one source, because most of a compilation's time does not depend on its length.
 @emulated
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("cudaGraph_t graph; cudaGraphCreate(&graph, 0);", "cudaGraphCreate"),
-        ("cudaMemAdvise(nullptr, 0, 0, 0);", "cudaMemAdvise"),
-        ("CUtensorMap map;", "CUtensorMap"),
-        ("cudaTriggerProgrammaticLaunchCompletion();", "cudaTriggerProgrammaticLaunchCompletion"),
-        ("cudaGridDependencySynchronize();", "cudaGridDependencySynchronize"),
-    ],
-)
 @pytest.mark.slow
-def test_a_call_of_cuda_s_that_the_emulation_lacks_is_unsupported_and_named(line, named):
-    said = failure(f"#include <cuda_runtime.h>\n\nvoid run() {{\n  {line}\n}}\n", UnsupportedConstruct)
-    assert said == f"kernel.cu:4: the emulation cannot run {named}."
-
-
-@emulated
-@pytest.mark.parametrize(
-    ("include", "line", "named"),
-    [
-        ("<cub/cub.cuh>", "using Ranks = cub::BlockRadixRank<32, 4, false>;", "BlockRadixRank"),
-        ("<cooperative_groups.h>", "auto c = cooperative_groups::this_cluster();", "this_cluster"),
-        ("<cuda_fp16.h>", "out[0] = __vimax3_s32(1, 2, 3);", "__vimax3_s32"),
-    ],
-)
-@pytest.mark.slow
-def test_a_device_function_that_the_emulation_lacks_is_unsupported_and_named(include, line, named):
-    source = f"#include {include}\n__global__ void k(int* out) {{\n  {line}\n}}\nvoid run() {{}}\n"
-    assert failure(source, UnsupportedConstruct) == f"kernel.cu:3: the emulation cannot run {named}."
-
-
-@emulated
-@pytest.mark.parametrize("head", ["__global__ void __cluster_dims__(2, 1, 1)", "__cluster_dims__(4) __global__ void"])
-@pytest.mark.slow
-def test_a_kernel_for_a_cluster_is_unsupported_and_named(head):
-    source = f"#include <cuda_runtime.h>\n{head}\nk(int* out) {{ *out = 1; }}\nvoid run() {{}}\n"
-    assert failure(source, UnsupportedConstruct) == "kernel.cu:2: the emulation cannot run __cluster_dims__."
+def test_calls_device_functions_and_clusters_that_the_emulation_lacks_are_unsupported_and_named():
+    lines = [
+        *("#include <cuda_runtime.h>", "#include <cuda_fp16.h>", "#include <cooperative_groups.h>"),
+        *("#include <cub/cub.cuh>", "void run() {", *CALLS, "}"),
+        *("__global__ void k(int* out) {", *DEVICE_FUNCTIONS, "}", *CLUSTERS),
+    ]
+    with pytest.raises(UnsupportedConstruct) as caught:
+        build("\n".join(lines))
+    parts = re.split(r"^(?=kernel\.cu:\d+:\d+: error: )", caught.value.log, flags=re.MULTILINE)[1:]
+    lacking = CALLS | DEVICE_FUNCTIONS | CLUSTERS
+    wanted = [(f"kernel.cu:{lines.index(line) + 1}", name) for line, name in lacking.items()]
+    assert list(dict.fromkeys(map(find_in_log, parts))) == wanted, caught.value.log  # g++ reports one error twice
+    assert str(caught.value) == "kernel.cu:6: the emulation cannot run cudaGraphCreate."
 
 
 @emulated
