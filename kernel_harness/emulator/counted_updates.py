@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from kernel_harness.emulator.tokens import (
     Token,
     brackets_after,
+    in_directive,
     joined,
     next_code,
     opening_of,
@@ -37,7 +38,7 @@ def marks(source: str) -> list[tuple[int, str]]:
 
 def _counts_up(tokens: Sequence[Token], at: int) -> bool:
     brackets = brackets_after(tokens, at)
-    if not brackets or not _begins_statement(tokens, at) or _is_in_macro(tokens, at):
+    if not brackets or not _begins_statement(tokens, at) or in_directive(tokens, at):
         return False
     value = previous_code(tokens, brackets[1])
     adds_one = text_at(tokens, value) in _ONE and text_at(tokens, previous_code(tokens, value)) == ","
@@ -50,11 +51,3 @@ def _begins_statement(tokens: Sequence[Token], at: int) -> bool:
         return text_at(tokens, before) in _BEFORE_STATEMENT
     opening = opening_of(tokens, before)
     return opening is not None and text_at(tokens, previous_code(tokens, opening)) in _WITH_CONDITION
-
-
-def _is_in_macro(tokens: Sequence[Token], at: int) -> bool:
-    """Returns whether a token is in a directive of the preprocessor, perhaps on a line that continues it."""
-    lines = joined(tokens[:at]).split("\n")
-    while len(lines) > 1 and lines[-2].endswith("\\"):
-        lines[-2:] = ["".join(lines[-2:])]
-    return lines[-1].lstrip().startswith("#")

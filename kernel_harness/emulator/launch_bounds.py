@@ -7,6 +7,7 @@ from kernel_harness.emulator.tokens import (
     Token,
     brackets_after,
     closing_of,
+    in_directive,
     next_code,
     on_one_line,
     places_of,
@@ -31,7 +32,7 @@ def add_checks(tokens: list[Token]) -> None:
         return
     for at in places_of(tokens, "__launch_bounds__"):
         brackets = brackets_after(tokens, at)
-        if brackets is None or _in_directive(tokens, at):
+        if brackets is None or in_directive(tokens, at):
             continue
         opening, closing = brackets
         body = _body(tokens, closing + 1)
@@ -41,14 +42,6 @@ def add_checks(tokens: list[Token]) -> None:
         names = {token.text for token in bounds if token.kind is Kind.WORD}
         if any(token.is_code for token in bounds) and not names & _declared(tokens, closing + 1, body):
             tokens[body : body + 1] = tokenize(f"{{EMULATOR_LAUNCH_BOUNDS({on_one_line(bounds)})")
-
-
-def _in_directive(tokens: list[Token], at: int) -> bool:
-    """Returns whether the token at index `at` is in a preprocessor directive, such as the definition of a macro."""
-    start = at
-    while start and not (tokens[start - 1].kind is Kind.SPACE and "\n" in tokens[start - 1].text.replace("\\\n", "")):
-        start -= 1
-    return text_at(tokens, next_code(tokens, start)) == "#"
 
 
 def _body(tokens: list[Token], at: int) -> int | None:

@@ -187,6 +187,14 @@ def opening_of(tokens: Sequence[Token], at: int) -> int | None:
     return None
 
 
+def in_directive(tokens: Sequence[Token], at: int) -> bool:
+    """Returns whether the token at index `at` is in a preprocessor directive, such as the definition of a macro."""
+    start = at
+    while start and not (tokens[start - 1].kind is Kind.SPACE and "\n" in tokens[start - 1].text.replace("\\\n", "")):
+        start -= 1
+    return text_at(tokens, next_code(tokens, start)) == "#"
+
+
 def argument_end(tokens: Sequence[Token], start: int) -> int:
     """Returns the index of the comma or closing bracket that ends the argument of a call that starts at index `start`.
 
