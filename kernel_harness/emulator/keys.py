@@ -21,6 +21,7 @@ _BUILDERS = [
             "counted_updates",
             "extension",
             "flags",
+            "launch_bounds",
             "launches",
             "narrow_accesses",
             "ptx",
