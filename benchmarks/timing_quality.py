@@ -215,7 +215,7 @@ class Stand:
         found: dict[str, list[float]] = {}
         for name, subject in self.subjects.items():
             answers = [subject.call(packed, timed=Timed(0.128)) for _ in range(calls + 2)][2:]
-            found[name] = [a.clocked.device_ms or a.bracket_ms for a in answers]
+            found[name] = [a.clocked.device_ms or a.timed.bracket_ms for a in answers]
             subject.worker.pause()
         return found
 

@@ -238,13 +238,13 @@ class Examination:
     @phase("models")
     def _make(self, subject: Subject, problem: Problem) -> bool:
         subject.renews_model = self._reference.keeps_state
-        subject.right_output_bytes = self._reference.output_bytes(problem)
+        subject.outputs.right_bytes = self._reference.output_bytes(problem)
         return subject.make(problem)
 
     def _try(self, subject: Subject, case: Case) -> list[Check]:
         packed = self._reference.inputs(case)
         answer = subject.call(packed, write_back=True, poison=case.poison)
-        self._first_call_ms = self._first_call_ms or answer.bracket_ms
+        self._first_call_ms = self._first_call_ms or answer.timed.bracket_ms
         self._launches = answer.launches
         mutation = self._mutation(case, packed, subject)
         subject.release_large()  # the right answer may need the memory

@@ -17,14 +17,16 @@ from kernel_harness.device.protocol import (
     SharedMemory,
     SkipsKernels,
     Steady,
+    TakesTurns,
     TimesKernels,
-    WaitsAtGates,
     WorkerDevice,
 )
+from kernel_harness.device.turn import Turn
 
 __all__ = [
     "ROOM", "Clocked", "CountsLaunches", "Device", "Hold", "JudgeDevice", "Placed", "Profiles", "Sanitizes",
-    "SharedMemory", "SkipsKernels", "Sleep", "Steady", "TimesKernels", "WaitsAtGates", "WorkerDevice", "named",
+    "SharedMemory", "SkipsKernels", "Sleep", "Steady", "TakesTurns", "TimesKernels", "Turn", "WorkerDevice",
+    "named",
 ]  # fmt: skip
 
 _CLASSES = {

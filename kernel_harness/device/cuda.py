@@ -9,7 +9,6 @@ host's memory, the worker empties the L2 cache.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -26,9 +25,11 @@ from kernel_harness.compile import bindings, host_compiler, nvcc
 from kernel_harness.compile.sources import Sources
 from kernel_harness.core.tell import Tell, silent
 from kernel_harness.device import ceilings, device_memory, nvml
+from kernel_harness.device.exports import Exports
 from kernel_harness.device.hold import AtGate, Hold, Sleep
 from kernel_harness.device.peaks import Peaks, of
 from kernel_harness.device.protocol import Clocked, Placed, SharedMemory, Steady
+from kernel_harness.device.turn import Turn
 from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf
@@ -42,7 +43,6 @@ _GRAPH_HOLD = Sleep(1 << 18)  # enqueuing a graph takes less time
 _LITTLE_BYTES = 1 << 31
 _LITTLE_SHARE = 1 / 8
 _VERY_LITTLE_BYTES = 1 << 26
-_NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED
 
 
 class Cuda:
@@ -146,7 +146,7 @@ class Cuda:
         host. Raises CannotShare if memory of this device cannot be mapped.
         """
         if on_device:
-            return device_memory.map_device_memory(descriptor, size, self.torch_device)
+            return device_memory.map_device_memory([descriptor], [size], self.torch_device)
         return map_shared(descriptor, size)
 
     def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
@@ -184,27 +184,42 @@ class Cuda:
         """Returns whether `size` bytes of the device's memory are free, or kept by torch without use."""
         return device_memory.usable_bytes(self.torch_device) >= size
 
-    def hold_at(self, gate: Gate, deliver: Callable[[Any], bool]) -> Hold:
-        """Returns a hold of this device's current stream that ends when the judge opens `gate`.
+    def turn(self, gate: Gate) -> Turn:
+        """Returns, in the judge, what keeps other processes off this device around the calls that begin at `gate`.
 
-        `deliver` enqueues copies of a call's outputs to the shared memory, and returns whether the outputs fit there.
+        Raises CannotShare if this machine's device cannot do so.
+        """
+        self._prepare_flush()  # its first use would wait for a blocking kernel
+        torch.cuda.synchronize(self.torch_device)
+        return Turn(gate, self.torch_device)
+
+    def hold_at(self, gate: Gate) -> Hold:
+        """Returns, in a worker, a hold of this device's current stream that ends when the judge opens `gate`.
+
         Raises CannotShare if this machine's device cannot wait for the gate.
         """
-        return AtGate(gate, self.torch_device, deliver)
+        return AtGate(gate, self.torch_device)
+
+    def exports(self) -> Exports:
+        """Returns, in a worker, the regions of its device memory that the judge can map."""
+        return Exports(self.torch_device)
+
+    def map_regions(self, descriptors: Sequence[int], sizes: Sequence[int]) -> torch.Tensor:
+        """Maps pieces of a worker's device memory into the judge. Returns them as one flat uint8 tensor.
+
+        Raises CannotShare if the pieces cannot be mapped.
+        """
+        return device_memory.map_device_memory(descriptors, sizes, self.torch_device)
 
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes the call between two CUDA events. Returns the call's result, and its time and memory.
 
         `hold` holds the device back while the call is enqueued; None lets the device begin at once. If `cold`, the L2
-        cache is emptied after the hold, right before the call. Lines of the L2 cache that a kernel has marked as
-        persisting become normal in any case, because persisting lines stay in the cache when it is filled with other
-        data. Raises RuntimeError if a kernel has failed.
+        cache is emptied after the hold, right before the call. Raises RuntimeError if a kernel has failed.
         """
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        # This waits for all work of this process. During the hold, it would keep the device busy: the judge's copy of
-        # the inputs then took 2 ms on an H200, the time after which a GPU switches to another process.
-        self._release_persisting_l2()
         if cold:
+            self._release_persisting_l2()
             self._prepare_flush()
         before = device_memory.allocated_bytes(self.torch_device)
         torch.cuda.reset_peak_memory_stats()
@@ -212,7 +227,7 @@ class Cuda:
             hold.begin()
         if cold:
             self._empty_l2()
-        if hold is None:
+        if hold is None and cold:
             self.synchronize()  # the call may work in a stream that does not wait for this one
         start.record()
         result = call()
@@ -220,7 +235,7 @@ class Cuda:
         # If the hold ended before the whole call was enqueued, the measured time contains launch latency.
         exposed = hold is not None and start.query()
         if hold is not None:
-            hold.end(result)
+            hold.end()
         self.synchronize()
         peak_bytes = device_memory.allocated_bytes(self.torch_device, peak=True) - before
         return result, Clocked(start.elapsed_time(stop), exposed, peak_bytes)
@@ -353,10 +368,7 @@ class Cuda:
         self._flush.sum()
 
     def _release_persisting_l2(self) -> None:
-        """Makes those lines of the L2 cache normal again that a kernel has marked as persisting."""
-        error = ctypes.CDLL("libcuda.so.1").cuCtxResetPersistingL2Cache()
-        if error and error != _NOT_SUPPORTED:  # a device without persisting lines gives this error
-            raise RuntimeError(f"CUDA error: the L2 cache's persisting lines cannot be reset (driver error {error})")
+        device_memory.release_persisting_l2(self.torch_device)
 
 
 def times_on(kind: torch.autograd.DeviceType, profiler: profile) -> list[tuple[str, float]]:

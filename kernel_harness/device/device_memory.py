@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,16 +37,14 @@ class DeviceBuffer:
         properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
         properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         properties.location.id = ordinal
-        properties.requestedHandleTypes = _handle_type(driver)
+        properties.requestedHandleTypes = handle_type(driver)
         minimum = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
         granule = value_of(driver, driver.cuMemGetAllocationGranularity(properties, minimum))
         self.size = max(1, -(-size // granule)) * granule
         handle = _create(driver, self.size, properties, torch_device)
         try:
-            self.bytes = _mapped(driver, handle, self.size, torch_device, ordinal)
-            self.descriptor = int(
-                value_of(driver, driver.cuMemExportToShareableHandle(handle, _handle_type(driver), 0))
-            )
+            self.bytes = _mapped(driver, [(handle, self.size)], torch_device, ordinal)
+            self.descriptor = int(value_of(driver, driver.cuMemExportToShareableHandle(handle, handle_type(driver), 0)))
         finally:
             driver.cuMemRelease(handle)  # the mapping and the descriptor keep the memory
 
@@ -61,18 +60,23 @@ class DeviceBuffer:
         self.bytes = torch.empty(0, dtype=torch.uint8)
 
 
-def map_device_memory(descriptor: int, size: int, torch_device: str) -> torch.Tensor:
-    """Maps the memory of another process's DeviceBuffer. Returns the memory as a flat uint8 tensor of `size` bytes.
+def map_device_memory(descriptors: Sequence[int], sizes: Sequence[int], torch_device: str) -> torch.Tensor:
+    """Maps memory that another process has allocated. Returns it as one flat uint8 tensor.
 
-    `descriptor` is the file descriptor of the DeviceBuffer. The mapping ends when the last tensor that uses it is
-    freed. Raises CannotShare if the memory cannot be mapped.
+    `descriptors` are the file descriptors of the pieces of the memory, which follow each other in the tensor, and
+    `sizes` their sizes in bytes: those of one DeviceBuffer, or those that `Exports` gives. The mapping ends when the
+    last tensor that uses it is freed. Raises CannotShare if the memory cannot be mapped.
     """
     driver, ordinal = driver_of(torch_device)
-    handle = value_of(driver, driver.cuMemImportFromShareableHandle(descriptor, _handle_type(driver)))
+    pieces: list[tuple[Any, int]] = []
     try:
-        return _mapped(driver, handle, size, torch_device, ordinal)
+        for descriptor, size in zip(descriptors, sizes, strict=True):
+            handle = value_of(driver, driver.cuMemImportFromShareableHandle(descriptor, handle_type(driver)))
+            pieces.append((handle, size))
+        return _mapped(driver, pieces, torch_device, ordinal)
     finally:
-        driver.cuMemRelease(handle)
+        for handle, _ in pieces:
+            driver.cuMemRelease(handle)
 
 
 def usable_bytes(torch_device: str) -> int:
@@ -106,6 +110,18 @@ def refuse(torch_device: str, reason: str) -> None:
     _refused[torch_device] = reason
 
 
+def release_persisting_l2(torch_device: str) -> None:
+    """Makes those lines of the L2 cache normal again that a kernel has marked as persisting.
+
+    Such lines stay in the cache when it is filled with other data. Waits for all work of this process. Raises
+    CannotShare if the driver refuses.
+    """
+    driver, _ = driver_of(torch_device)
+    error, *_ = driver.cuCtxResetPersistingL2Cache()
+    if error != driver.CUresult.CUDA_ERROR_NOT_SUPPORTED:  # a device without persisting lines gives this error
+        value_of(driver, (error,))
+
+
 def driver_of(torch_device: str) -> tuple[Any, int]:
     """Returns the module with the functions of CUDA's driver, and the device's number. Creates the CUDA context.
 
@@ -119,7 +135,8 @@ def driver_of(torch_device: str) -> tuple[Any, int]:
     return driver, torch.device(torch_device).index or 0
 
 
-def _handle_type(driver: Any) -> Any:
+def handle_type(driver: Any) -> Any:
+    """Returns the type of handle by which memory is shared, a file descriptor, as the driver names it."""
     return driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 
@@ -151,24 +168,27 @@ class _Mapping:
         self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
 
 
-def _mapped(driver: Any, handle: Any, size: int, torch_device: str, ordinal: int) -> torch.Tensor:
-    address = value_of(driver, driver.cuMemAddressReserve(size, 0, 0, 0))
+def _mapped(driver: Any, pieces: Sequence[tuple[Any, int]], torch_device: str, ordinal: int) -> torch.Tensor:
+    """Maps pieces of memory one after the other, each a handle and a size, as one flat uint8 tensor."""
+    total = sum(size for _, size in pieces)
+    start = int(value_of(driver, driver.cuMemAddressReserve(total, 0, 0, 0)))
+    end = start
     try:
-        value_of(driver, driver.cuMemMap(address, size, 0, handle, 0))
-        try:
-            access = driver.CUmemAccessDesc()
-            access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-            access.location.id = ordinal
-            access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-            value_of(driver, driver.cuMemSetAccess(address, size, [access], 1))
-        except BaseException:
-            driver.cuMemUnmap(address, size)
-            raise
+        for handle, size in pieces:
+            value_of(driver, driver.cuMemMap(end, size, 0, handle, 0))
+            end += size
+        access = driver.CUmemAccessDesc()
+        access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = ordinal
+        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        value_of(driver, driver.cuMemSetAccess(start, total, [access], 1))
     except BaseException:
-        driver.cuMemAddressFree(address, size)
+        if end > start:
+            driver.cuMemUnmap(start, end - start)
+        driver.cuMemAddressFree(start, total)
         raise
-    mapping = _Mapping(int(address), size)
-    weakref.finalize(mapping, _unmap, driver, int(address), size).atexit = False
+    mapping = _Mapping(start, total)
+    weakref.finalize(mapping, _unmap, driver, start, total).atexit = False
     return torch.as_tensor(mapping, device=torch_device)
 
 

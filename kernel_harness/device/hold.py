@@ -5,7 +5,6 @@ Without a hold, the device would wait within the call for the host, and the time
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -22,8 +21,8 @@ class Hold(Protocol):
     def begin(self) -> None:
         """Makes the current stream wait before the work that is enqueued next."""
 
-    def end(self, result: Any) -> None:
-        """Is called when the call is enqueued. `result` is what the call has returned."""
+    def end(self) -> None:
+        """Is called when the call is enqueued."""
 
 
 class Sleep:
@@ -36,20 +35,19 @@ class Sleep:
         """Enqueues a kernel that takes `cycles` clock cycles."""
         torch.cuda._sleep(self._cycles)
 
-    def end(self, result: Any) -> None:
+    def end(self) -> None:
         """Does nothing."""
 
 
 class AtGate:
     """Holds the current stream until the judge opens `gate`.
 
-    `deliver` gets the result of a call. It enqueues the copies of the outputs to the memory for outputs, and returns
-    whether they fit there. The constructor raises CannotShare if streams of `torch_device` cannot wait for a word of
-    the host's memory, or cannot write one.
+    The constructor raises CannotShare if streams of `torch_device` cannot wait for a word of the host's memory, or
+    cannot write one.
     """
 
-    def __init__(self, gate: Gate, torch_device: str, deliver: Callable[[Any], bool]) -> None:
-        self._gate, self._deliver = gate, deliver
+    def __init__(self, gate: Gate, torch_device: str) -> None:
+        self._gate = gate
         self._driver, _ = device_memory.driver_of(torch_device)
         flags = self._driver.CU_MEMHOSTREGISTER_PORTABLE | self._driver.CU_MEMHOSTREGISTER_DEVICEMAP
         self._checked(self._driver.cuMemHostRegister(gate.address, GATE_BYTES, flags))
@@ -62,15 +60,12 @@ class AtGate:
         """Makes the current stream wait until the gate is open."""
         self._wait_for(1)
 
-    def end(self, result: Any) -> None:
-        """Enqueues the delivery of the result, and tells the judge that the gate may be opened.
+    def end(self) -> None:
+        """Enqueues the word that the call is done, which the device writes itself, and says that the worker is ready.
 
-        If the outputs fit into the memory for outputs, the device itself says that the call is done. The time between
-        call and delivery is then short and nearly the same in each call, because the host has no part in it. If they do
-        not fit, the call is never reported as done.
+        The time between call and word is then short and the same in each call, because the host has no part in it.
         """
-        if self._deliver(result):
-            self._say_done(1)
+        self._say_done(1)
         self._gate.say_ready()
 
     def _wait_for(self, value: int) -> None:

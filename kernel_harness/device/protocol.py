@@ -13,8 +13,10 @@ import torch
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.sources import Sources
 from kernel_harness.core.tell import Tell, silent
+from kernel_harness.device.exports import Exports
 from kernel_harness.device.hold import Hold
 from kernel_harness.device.peaks import Peaks
+from kernel_harness.device.turn import Turn
 from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.tensors import Leaf
 
@@ -231,14 +233,28 @@ class Device(JudgeDevice, WorkerDevice, Protocol):
 
 
 @runtime_checkable
-class WaitsAtGates(Protocol):
-    """A device whose streams can wait until the judge opens a gate."""
+class TakesTurns(Protocol):
+    """A device on which the judge and a worker take turns: each can keep the other's work waiting."""
 
-    def hold_at(self, gate: Gate, deliver: Callable[[Any], bool]) -> Hold:
-        """Returns a hold of the current stream that ends when the judge opens `gate`.
+    def turn(self, gate: Gate) -> Turn:
+        """Returns, in the judge, what keeps other processes off the device around the calls that begin at `gate`.
 
-        `deliver` enqueues copies of a call's outputs to the shared memory, and returns whether the outputs fit there.
+        Raises CannotShare if this machine's device cannot do so.
+        """
+
+    def hold_at(self, gate: Gate) -> Hold:
+        """Returns, in a worker, a hold of the current stream that ends when the judge opens `gate`.
+
         Raises CannotShare if this machine's device cannot wait for the gate.
+        """
+
+    def exports(self) -> Exports:
+        """Returns, in a worker, the regions of its device memory that the judge can map."""
+
+    def map_regions(self, descriptors: Sequence[int], sizes: Sequence[int]) -> torch.Tensor:
+        """Maps pieces of a worker's device memory into the judge. Returns them as one flat uint8 tensor.
+
+        Raises CannotShare if the pieces cannot be mapped.
         """
 
 

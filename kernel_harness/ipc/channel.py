@@ -18,7 +18,7 @@ from typing import Any
 
 # Large enough for a message with a candidate's file and the sources that the file builds, both escaped as JSON.
 MAX_MESSAGE_BYTES = 8 << 20
-MAX_DESCRIPTORS = 4
+MAX_DESCRIPTORS = 128  # Linux allows 253
 _LENGTH = struct.Struct("<I")
 
 

@@ -218,6 +218,8 @@ class Prepare(Message):
     - `timed`: whether the device times the call.
     - `opening`: when the inputs are in the shared memory.
     - `keep`: the worker keeps the inputs, so that Repeat or Replay can make the same call again.
+    - `constant`: the indices of the outputs that are the same for all inputs. The worker does not overwrite the
+      candidate's own tensors of these outputs after the call.
     """
 
     inputs: InputLayout
@@ -227,20 +229,35 @@ class Prepare(Message):
     timed: bool
     opening: Opening
     keep: bool
+    constant: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Call(Message):
     """A request to a worker: make the call that Prepare has described. The reply is Called.
 
-    The worker copies the outputs to the shared memory for outputs if they fit there. If not, the judge shares more
-    memory and sends Fetch.
+    An output in a CUDA device's memory that the judge can map stays where it is. The worker copies any other output to
+    the shared memory for outputs if these outputs fit there. If not, the judge shares more memory and sends Fetch.
     """
 
 
 @dataclass(frozen=True)
 class Fetch(Message):
-    """A request to a worker: copy the outputs of the last call to the shared memory for outputs. The reply is Done."""
+    """A request to a worker: copy the outputs of the last call to the shared memory for outputs. The reply is Done.
+
+    An output that the judge reads where it lies is not copied.
+    """
+
+
+@dataclass(frozen=True)
+class Export(Message):
+    """A request to a worker: give access to the region `region` of its device memory, from the piece `first` on.
+
+    The reply is Exported.
+    """
+
+    region: int
+    first: int
 
 
 @dataclass(frozen=True)
@@ -401,17 +418,44 @@ class DeviceTime(Message):
 
 
 @dataclass(frozen=True)
+class Place(Message):
+    """A part of Called: where an output tensor lies in the worker's own device memory.
+
+    `region` is the number of a region that Export names, or 0 for the shared memory for inputs. `offset` is the offset
+    in bytes of the tensor's first element in the region, and `stride` has the tensor's strides in elements.
+    """
+
+    region: int
+    offset: int
+    stride: Annotated[tuple[int, ...], AtMost(tensors.MAX_RANK)]
+
+
+@dataclass(frozen=True)
+class Exported(Message):
+    """The reply to Export: the `sizes` in bytes of pieces of a region, and how many pieces are `left` after them.
+
+    One descriptor comes with the reply for each size.
+    """
+
+    sizes: tuple[int, ...]
+    left: int
+
+
+@dataclass(frozen=True)
 class Called(Message):
     """The reply to Call: where the output is, and what the worker measured for the call.
 
-    `structure` is the nesting of the output as `tensors.flatten` returns it, and `leaves` describes each output tensor
-    (dtype, shape, strides, offset) in the shared memory for outputs. `time` has the duration of the call and the memory
-    that it took. `launches` is the number of kernels that the call launched, or None if the device does not count
-    launches.
+    `structure` is the nesting of the output as `tensors.flatten` returns it. `leaves` describes each output tensor
+    (dtype, shape, strides, offset) in the shared memory for outputs. If the tensor's entry in `places` is not None, the
+    tensor is not there but at that place, and the leaf gives only its dtype and shape, and the strides for a copy.
+    `regions` has the numbers of all regions that still exist. `time` has the duration of the call and the memory that
+    it took. `launches` is the number of kernels that the call launched, or None if the device does not count launches.
     """
 
     structure: Annotated[Any, JsonAtMost(1 << 16)]
     leaves: _Outputs
+    places: Annotated[tuple[Place | None, ...], AtMost(tensors.MAX_OUTPUTS)]
+    regions: Annotated[tuple[int, ...], AtMost(1 << 12)]
     time: DeviceTime
     launches: Annotated[int | None, Plausible(0, 1 << 50)]
 

@@ -26,6 +26,11 @@ class Packed:
     leaves: tuple[Leaf, ...]
     size: int
 
+    @property
+    def on_host(self) -> bool:
+        """Returns whether the judge's tensors are in the host's memory. False if there are no tensors."""
+        return bool(self.tensors) and not any(tensor.is_cuda for tensor in self.tensors)
+
 
 def pack(inputs: Any, *, device: str | None = None) -> Packed:
     """Finds a place in a buffer for each tensor of `inputs`, and returns the inputs with their places as a Packed.

@@ -301,6 +301,13 @@ def damaged(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> list[int
     return [i for i in range(len(leaves)) if not intact[i] or not intact[i + 1]]
 
 
+def poison_of(dtype: torch.dtype) -> float | bool | int:
+    """Returns the number with which memory of a dtype is overwritten: NaN, True or the dtype's largest integer."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return float("nan")
+    return True if dtype is torch.bool else torch.iinfo(dtype).max
+
+
 def end_of(leaves: Iterable[Leaf]) -> int:
     """Returns the offset, in bytes, directly after the last byte of all tensors that `leaves` describes.
 

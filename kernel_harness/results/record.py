@@ -82,13 +82,13 @@ class RunSettings:
 class Measurement:
     """What was measured of one arm in the rounds of its cohort, in addition to the samples in `Timing`.
 
-    `own_clock_ms`, `brackets_ms`, `done_ms`, `rejected`, `orders`, `device_states` and `distributions` have one entry
+    `own_clock_ms`, `brackets_ms`, `rejected`, `orders`, `device_states` and `distributions` have one entry
     per timed round, in the order of the rounds. `own_clock_ms` has the time of the arm's call by the device's clock, or
     by the judge's clock if the device has none; for short calls it is the median of several. `brackets_ms` has the time
-    of the same calls by the judge's clock, and `done_ms` the judge's time until the device said that the outputs were
-    there. An entry of these three is None if the arm was not called in that round. Those of `brackets_ms` and `done_ms`
-    are also None if the device has no clock. An entry of `rejected` is the reason why the round does not count, or None
-    if it counts. An entry of `orders` has the names of the arms in the order in which they were called. An entry of
+    of the same calls by the judge's clock. An entry of these two is None if the arm was not called in that round. One
+    of `brackets_ms` is also None if the device has no clock. An entry of `rejected` is the reason why the round does
+    not count, or None if it counts. An entry of `orders` has the names of the arms in the order in which they were
+    called. An entry of
     `device_states` has the device's clock rates, temperature and throttling after the round. An entry of
     `distributions` names the distribution of the round's inputs. `warmup_ms` has the times of the arm's calls in the
     warm-up rounds, None for a round without a call. `processes` counts the worker processes that ran this arm, one
@@ -109,7 +109,6 @@ class Measurement:
     warmup_ms: tuple[float | None, ...] = ()
     own_clock_ms: tuple[float | None, ...] = ()
     brackets_ms: tuple[float | None, ...] = ()
-    done_ms: tuple[float | None, ...] = ()
     rejected: tuple[str | None, ...] = ()
     orders: tuple[tuple[str, ...], ...] = ()
     device_states: tuple[Mapping[str, Any], ...] = ()

@@ -6,12 +6,14 @@ The gate, with which judge and worker begin and end a timed call, is shared memo
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import psutil
 import torch
 
-from kernel_harness.device import ROOM, Device, SharedMemory
+from kernel_harness.device import ROOM, Device, SharedMemory, TakesTurns, Turn
+from kernel_harness.device.device_memory import CannotShare
+from kernel_harness.device.exports import INPUTS_REGION
 from kernel_harness.device.host_memory import host_memory
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.gate import GATE_BYTES, Gate
@@ -31,21 +33,29 @@ class Exchange:
     """The shared memory of one worker: one piece for the inputs of calls and one for their outputs.
 
     Each piece belongs to the judge, and no other worker maps it. A larger piece replaces it when a call needs one.
-    `gate` is the worker's gate, or None if it has none. `send` sends a request to the worker, with at most one file
-    descriptor, and waits for the reply.
+    Regions are memory of the worker that the judge maps to read outputs. `gate` is the worker's gate, or None if it has
+    none. `turn` is the judge's turn around calls at the gate, or None if the memory is the host's. `send` sends a
+    request to the worker, with at most one file descriptor, and waits for the reply.
     """
 
     def __init__(self, device: Device, send: Callable[[Share, Sequence[int]], object]) -> None:
         self._device, self._send = device, send
         self._pieces: dict[Purpose, SharedMemory] = {}
+        self._regions: dict[int, torch.Tensor] = {}
         self.on_device = False  # whether the memory that was shared last is a CUDA device's own
         self.gate: Gate | None = None
+        self.turn: Turn | None = None
 
     def share_gate(self) -> None:
         """Creates the worker's gate and shares it with the worker. Raises Fault if the worker gives no valid reply."""
         piece = self._pieces[Purpose.GATE] = SharedBuffer(GATE_BYTES)
         self.gate = Gate(piece.bytes)
         self._send(Share(Purpose.GATE, piece.size, piece.on_device), [piece.descriptor])
+
+    def take_turns(self) -> None:
+        """Creates the judge's `turn` if the shared memory is the device's. Raises CannotShare if it cannot be."""
+        if self.on_device and isinstance(self._device, TakesTurns) and self.gate is not None:
+            self.turn = self._device.turn(self.gate)
 
     def reserve(self, purpose: Purpose, size: int) -> bool:
         """Shares memory of at least `size` bytes with the worker for `purpose`, unless that much is shared already.
@@ -67,21 +77,26 @@ class Exchange:
         self._send(Share(purpose, piece.size, piece.on_device), [piece.descriptor])
         return True
 
-    def fill(self, packed: Packed, *, surround: bool = False, cold: bool = False) -> None:
+    def fill(self, packed: Packed, *, surround: bool = False) -> None:
         """Writes inputs to the memory for inputs, and waits until the copy is complete.
 
-        If `surround`, also writes known bytes around each tensor. `damaged` looks for changes of these bytes. If `cold`
-        and the memory for inputs is the device's, the device's cache holds no part of the inputs afterwards. If that
-        memory is the host's, `cold` has no effect: the worker copies the inputs to the device later, and has to empty
-        the cache itself.
+        If `surround`, also writes known bytes around each tensor. `damaged` looks for changes of these bytes.
         """
         memory = self._pieces[Purpose.INPUTS].bytes
         if surround:
             tensors.surround(memory, packed.leaves, packed.size)
         tensors.write(memory, packed.leaves, packed.tensors)
-        if cold and memory.is_cuda:
-            self._device.empty_cache()  # no wait in between, in which the device would go to another process
-        _wait(memory)
+        self.wait()
+
+    def enqueue_fill(self, packed: Packed) -> None:
+        """Enqueues the copies of inputs to the memory for inputs, and then the work that empties the device's cache."""
+        tensors.write(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.tensors)
+        self._device.empty_cache()
+
+    def wait(self) -> None:
+        """Waits for the work that this process has enqueued on the device whose memory is shared."""
+        if self.on_device:
+            torch.cuda.synchronize(self._device.torch_device)
 
     def inputs(self, packed: Packed) -> list[torch.Tensor]:
         """Returns the inputs as the worker's call has left them, as views of the shared memory."""
@@ -108,32 +123,55 @@ class Exchange:
         return size
 
     def memory_for_copy(self, size: int, packed: Packed) -> torch.Tensor:
-        """Returns new memory of `size` bytes that the worker cannot reach, as a flat uint8 tensor for `copy_outputs`.
+        """Returns new memory of `size` bytes for a copy of outputs, as a flat uint8 tensor. No worker can reach it.
 
         It is on the host if the memory for outputs is there. It is also on the host if the judge keeps the inputs
         `packed` there, because the device is short of memory. Otherwise it is on the device. Raises
         torch.OutOfMemoryError if the device has too little free memory.
         """
         memory = self._pieces[Purpose.OUTPUTS].bytes
-        if memory.is_cuda and packed.tensors and not any(tensor.is_cuda for tensor in packed.tensors):
-            return host_memory(memory[:size])
+        if memory.is_cuda and packed.on_host:
+            return host_memory(torch.empty(size, dtype=torch.uint8, device="meta"))
         return torch.empty(size, dtype=torch.uint8, device=memory.device)
 
     def copy_outputs(self, copy: torch.Tensor) -> None:
         """Fills `copy`, a flat uint8 tensor, with the first bytes of the memory for outputs. Waits for the copy."""
-        memory = self._pieces[Purpose.OUTPUTS].bytes
-        copy.copy_(memory[: copy.numel()])
-        _wait(memory)
+        copy.copy_(self._pieces[Purpose.OUTPUTS].bytes[: copy.numel()])
+        self.wait()
 
-    def copied_outputs(self, size: int, packed: Packed) -> torch.Tensor:
-        """Returns a copy of the first `size` bytes of the memory for outputs, which the worker cannot reach.
+    def output(self, leaf: Leaf) -> torch.Tensor:
+        """Returns the tensor that the worker has copied to the memory for outputs, as a view of that memory."""
+        return leaf.view(self._pieces[Purpose.OUTPUTS].bytes)
 
-        `packed` are the inputs of the call (`memory_for_copy`). Raises torch.OutOfMemoryError if the device has too
-        little free memory.
+    def holds(self, purpose: Purpose, size: int) -> bool:
+        """Returns whether the memory for `purpose` has at least `size` bytes."""
+        return purpose in self._pieces and self._pieces[purpose].size >= size
+
+    def region(self, number: int) -> torch.Tensor | None:
+        """Returns the region of that number as flat bytes: the memory for inputs, or one that `add_region` has added.
+
+        Returns None if there is no such region.
         """
-        copy = self.memory_for_copy(size, packed)
-        self.copy_outputs(copy)
-        return copy
+        if number == INPUTS_REGION and Purpose.INPUTS in self._pieces:
+            return self._pieces[Purpose.INPUTS].bytes
+        return self._regions.get(number)
+
+    def add_region(self, number: int, descriptors: Sequence[int], sizes: Sequence[int]) -> None:
+        """Maps a region of the worker's device memory, which consists of pieces of the given `sizes`.
+
+        Raises Unreadable if the descriptors are not those of such memory.
+        """
+        assert isinstance(self._device, TakesTurns)
+        if number <= INPUTS_REGION or min(sizes, default=0) <= 0 or len(sizes) != len(descriptors):
+            raise tensors.Unreadable("it lies in an invalid region of memory")
+        try:
+            self._regions[number] = self._device.map_regions(descriptors, sizes)
+        except (CannotShare, OverflowError) as error:
+            raise tensors.Unreadable(f"its memory cannot be mapped: {error}") from None
+
+    def keep_regions(self, numbers: Collection[int]) -> None:
+        """Unmaps all regions but those in `numbers`."""
+        self._regions = {number: region for number, region in self._regions.items() if number in numbers}
 
     def release_large(self) -> None:
         """Releases each piece of this memory that is larger than 2 GiB.
@@ -142,6 +180,9 @@ class Exchange:
         The judge calls this method between two calls of the candidate. Raises Fault if the worker gives no valid reply.
         """
         large = {purpose: piece.size for purpose, piece in self._pieces.items() if self._is_large(piece)}
+        mapped = sum(region.numel() for region in self._regions.values())
+        if mapped > _LITTLE_BYTES and not self._device.has_free(ROOM * mapped):
+            large[Purpose.OUTPUTS] = mapped
         for purpose in large:
             self._withdraw(purpose)
         if large and not self._device.has_free(ROOM * max(large.values())):
@@ -154,21 +195,18 @@ class Exchange:
 
     def close(self) -> None:
         """Releases all shared memory. Safe to call twice."""
-        self.gate = None
+        self.gate = self.turn = None
+        self._regions = {}
         for purpose in list(self._pieces):
             self._release(purpose)
 
     def _withdraw(self, purpose: Purpose) -> None:
-        """Releases a piece of memory, and tells the worker to unmap it: memory is free when no process maps it."""
+        """Releases a piece of memory and all regions, and tells the worker: memory is free when no process maps it."""
         self._release(purpose)
+        self._regions = {}
         self._send(Share(purpose, 0, False), [])
 
     def _release(self, purpose: Purpose) -> None:
         piece = self._pieces.pop(purpose, None)
         if piece is not None:
             piece.close()
-
-
-def _wait(memory: torch.Tensor) -> None:
-    if memory.is_cuda:
-        torch.cuda.synchronize(memory.device)

@@ -91,6 +91,8 @@ def environment(home: Path) -> dict[str, str]:
         # On import, torch.utils.cpp_extension looks for a GPU. A question to the driver would start CUDA in the fork
         # server, and then no process forked from it could use CUDA. NVML answers without the driver.
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        # Torch then allocates a GPU's memory in pieces that the judge can map, so it reads outputs where they lie.
+        "PYTORCH_ALLOC_CONF": "expandable_segments:True",
         # The judge stops and resumes all threads and processes of a worker around each timed call. Those of numpy's
         # BLAS and of Inductor's compilers would add 4 ms (measured) to the bracket of each call.
         "OPENBLAS_NUM_THREADS": "1",

@@ -23,8 +23,9 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import printable
 from kernel_harness.device import Clocked, Steady
+from kernel_harness.device.device_memory import CannotShare
 from kernel_harness.ipc import messages, tensors
-from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Opening, Purpose, Stage
+from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Opening, Purpose, Received, Stage
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.schema import Message
 from kernel_harness.ipc.shared_memory import SharedBuffer
@@ -33,14 +34,12 @@ from kernel_harness.problem.problem import FORWARD_SEED, Problem
 from kernel_harness.sandbox.builder import BuildService, FailedBuilds
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import CannotStart, Fault, Refused
-from kernel_harness.sandbox.gated_call import GatedCall, Timed
+from kernel_harness.sandbox.gated_call import Bracket, DeviceCall, GatedCall, HostCall, Timed
+from kernel_harness.sandbox.output_reader import OutputReader
 from kernel_harness.sandbox.process import Limits, Meanwhile, WorkerFactory, WorkerFailed, WorkerTimedOut
 
 _MAX_SOURCE_CHARACTERS = 1 << 20
 _MAX_BUILDS, _MAX_BUILT_BYTES = 64, 1 << 30
-# Outputs are copied only if they take at most _MOST_OUTPUT times the memory of right outputs, and _LITTLE_OUTPUT_BYTES
-# more. Larger ones have another shape or dtype, which the verdict needs alone.
-_MOST_OUTPUT, _LITTLE_OUTPUT_BYTES = 4, 1 << 26
 _LEAST_WAIT_S = 0.1  # for a reply, also at the end of a request's time
 _REFUSABLE = (messages.Call, messages.ListKernels, messages.Repeat, messages.Replay)
 # A call that would end in time on a GPU may be too long here, so it is no TIMEOUT.
@@ -67,24 +66,25 @@ class Answer:
     `outputs` are copies in memory that the worker cannot reach. All are tensors without values on torch's "meta" device
     if they are far larger than right outputs or too large for the device. `structure` is the nesting of the output from
     `tensors.flatten_output`, and refers to `outputs` by index. `clocked` is the time and memory that the worker
-    reports. `bracket_ms` is the time by the judge's clock, in milliseconds. For a call that begins at a gate, `fill_ms`
-    is the time in which the judge wrote the inputs and, if they are in memory of a GPU, emptied its L2 cache. The
-    bracket begins at the end of this time. `done_ms` is the time from the beginning of the bracket until the worker or
-    its device reported the outputs. For any other call, the bracket contains the writing, and `fill_ms` and `done_ms`
-    are 0.
-    `launches` is the number of kernels launched by the worker's count, or None if the device does not count.
-    `exposed` says that the call was not enqueued, or the worker not ready, when the hold ended, so that the call's time
-    may contain launch latency.
+    reports, and `launches` the number of kernels launched by the worker's count, or None if the device does not count.
+    `timed` has the times by the judge's clock. For a call that does not begin at a gate, its bracket contains the
+    writing of the inputs.
     """
 
     structure: Any
     outputs: tuple[torch.Tensor, ...]
     clocked: Clocked
-    bracket_ms: float
+    timed: Bracket
     launches: int | None = None
-    exposed: bool = False
-    fill_ms: float = 0.0
-    done_ms: float = 0.0
+
+    @property
+    def exposed(self) -> bool:
+        """Returns whether the call's time may contain launch latency, or not all of the call's work.
+
+        The call was not enqueued, or the worker not ready, when the hold ended; or another process had the GPU before
+        the inputs were there or before the outputs were copied.
+        """
+        return self.timed.exposed or self.clocked.exposed
 
 
 class Subject:
@@ -107,11 +107,10 @@ class Subject:
         self.file = CandidateFile("", "")  # the candidate's file, for messages
         self.closed = False
         self.renews_model = False  # whether each call gets a newly built model (`Reference.keeps_state`)
-        self.right_output_bytes: int | None = None  # the size of right outputs (`Reference.output_bytes`)
         self._made: tuple[Problem, str | None] | None = None  # the arguments of the last `make`
         self._was_called = False  # whether a call has followed it
-        self._output_bytes = 0  # the size of the memory that the outputs of the last call take
         self._exchange = Exchange(self._device, lambda share, descriptors: self._ask(share, Done, descriptors))
+        self.outputs = OutputReader(self._exchange, self._export, lambda: self._ask(messages.Fetch(), Done))
         try:
             self._ask(messages.Start(device, tuple(map(str, kernel_folders()))), Done)
             self._share()
@@ -131,10 +130,11 @@ class Subject:
             self._exchange.share_gate()
         try:
             self._exchange.reserve(Purpose.OUTPUTS, 1)
-        except Fault as fault:
+            self._exchange.take_turns()
+        except (Fault, CannotShare) as error:
             if not self._exchange.on_device:
                 raise
-            self._device.cannot_share(fault.reason)
+            self._device.cannot_share(error.reason if isinstance(error, Fault) else str(error))
             self._exchange.close()
             self._share()
 
@@ -185,9 +185,10 @@ class Subject:
 
         Before the judge's bracket opens, the worker has made ready for the call. For a call that begins at the gate,
         the bracket opens when the judge has written the inputs to the shared memory. For any other call, it opens
-        before the judge writes them. It closes when the judge has copied the outputs. Work that goes on after that
-        changes no output. Raises Fault, or Refused if the candidate declines the shape, and torch.OutOfMemoryError if
-        the device has too little memory for the inputs or outputs.
+        before the judge writes them. It closes when the judge has copied the outputs, or, if they stay in the GPU's
+        memory, when the judge has the GPU for itself and copies them. Work that goes on after that changes no output.
+        Raises Fault, or Refused if the candidate declines the shape, and torch.OutOfMemoryError if the device has too
+        little memory for the inputs or outputs.
         """
         if self.renews_model and self._was_called and self._made:
             problem, compiled = self._made
@@ -196,62 +197,48 @@ class Subject:
         self._device.release_unused()  # the worker's call may need what the judge keeps without use
         self._exchange.reserve(Purpose.INPUTS, packed.size)
         opening = self._opening(timed)
-        prepare = messages.Prepare(_layout(packed), FORWARD_SEED, write_back, poison, timed is not None, opening, keep)
-        self._ask(prepare, Done)
+        prepare = messages.Prepare(
+            _layout(packed), FORWARD_SEED, write_back, poison, timed is not None, opening, keep, self.outputs.constant
+        )
         limit_s = patience * self._limits.call_s
         if timed is not None and opening is not Opening.BEFORE:
-            self._exchange.reserve(Purpose.OUTPUTS, self._output_bytes)
-            gated = GatedCall(self._exchange, packed, timed, self._output_bytes)
-            reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s, meanwhile=gated)
-            gated.finish()
-            (structure, outputs), clocked = self._outputs(reply, packed, gated.copy), _clocked(reply.time)
-            exposed = gated.exposed or clocked.exposed
-            return Answer(
-                structure, outputs, clocked, gated.bracket_ms, reply.launches, exposed, gated.fill_ms, gated.done_ms
-            )  # fmt: skip
+            return self._gated_answer(packed, prepare, timed, limit_s)
+        self._ask(prepare, Done)
         start = time.perf_counter()
         self._exchange.fill(packed, surround=write_back)
         reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s)
-        (structure, outputs), clocked = self._outputs(reply, packed), _clocked(reply.time)
-        bracket_ms = (time.perf_counter() - start) * 1e3
-        return Answer(structure, outputs, clocked, bracket_ms, reply.launches, clocked.exposed)
+        self.outputs.read(reply, packed)
+        structure, outputs = self.outputs.take()
+        bracket = Bracket((time.perf_counter() - start) * 1e3)
+        return Answer(structure, outputs, _clocked(reply.time), bracket, reply.launches)
 
-    def _outputs(
-        self, reply: messages.Called, packed: Packed, copy: torch.Tensor | None = None
-    ) -> tuple[Any, tuple[torch.Tensor, ...]]:
-        """Returns the nesting of a call's outputs, and the tensors, in memory that the worker cannot reach.
-
-        `packed` are the inputs. `copy` is a copy of the first bytes of the memory for outputs, or None. If `copy` is
-        too small, the outputs are copied now. If they are far larger than right outputs, or too large for the device,
-        they are not copied: they are tensors on torch's "meta" device, which have a shape and no values. Raises Fault
-        if the worker's `reply` is malformed, and torch.OutOfMemoryError if the device has too little memory for right
-        outputs.
-        """
-        copied = self._copied_outputs(reply, packed, copy)
-        if copied is None:
-            outputs = [leaf.without_values() for leaf in reply.leaves]
-        else:
-            outputs = [leaf.of(leaf.bytes(copied)) for leaf in reply.leaves]
-        with _readable():
-            structure, found = tensors.flatten_output(tensors.unflatten(reply.structure, outputs))
-        return structure, tuple(found)
-
-    def _copied_outputs(self, reply: messages.Called, packed: Packed, copy: torch.Tensor | None) -> torch.Tensor | None:
-        size, right = sum(leaf.nbytes for leaf in reply.leaves), self.right_output_bytes
-        if right is not None and size > _MOST_OUTPUT * right + _LITTLE_OUTPUT_BYTES:
-            return None
-        with _readable():
-            self._output_bytes = self._exchange.needed(reply.leaves)
-        if copy is not None and copy.numel() >= self._output_bytes:
-            return copy
+    def _gated_answer(self, packed: Packed, prepare: messages.Prepare, timed: Timed, limit_s: float) -> Answer:
+        """Makes the call that `prepare` describes, which begins at the gate, and returns its answer."""
+        self.outputs.reserve()
+        size, turn = self.outputs.landing_bytes, self._exchange.turn
+        gated: GatedCall = (
+            HostCall(self._exchange, packed, timed, size)
+            if turn is None
+            else DeviceCall(self._exchange, turn, packed, timed, size)
+        )
         try:
-            if self._exchange.reserve(Purpose.OUTPUTS, self._output_bytes):  # the outputs did not fit before
-                self._ask(messages.Fetch(), Done)
-            return self._exchange.copied_outputs(self._output_bytes, packed)
-        except torch.OutOfMemoryError:
-            if right is None or size <= right:
-                raise
-            return None
+            self._ask(prepare, Done)
+            reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s, meanwhile=gated)
+            bracket = gated.finish(lambda at_leisure: self.outputs.read(reply, packed, gated.copy, at_leisure))
+        finally:
+            gated.close()
+        structure, outputs = self.outputs.take()
+        return Answer(structure, outputs, _clocked(reply.time), bracket, reply.launches)
+
+    def _export(self, region: int, first: int) -> Received[messages.Exported]:
+        """Asks the worker for access to a region of its device memory. The caller closes the descriptors."""
+        request = messages.Export(region, first)
+        with self._faults():
+            received = self.worker.request(request, messages.Exported, timeout_s=self._limits.call_s)
+        if isinstance(received.message, messages.Exported):
+            return Received(received.message, received.number, received.descriptors)
+        received.close()
+        raise tensors.Unreadable("the process gives no access to its memory")
 
     def _opening(self, timed: Timed | None) -> Opening:
         """Returns when the inputs of a call are in the shared memory. `timed` is None for an untimed call."""
@@ -379,12 +366,21 @@ class Subject:
         def left_s() -> float:
             return max(_LEAST_WAIT_S, deadline + self._build_service.shared_s - time.monotonic())
 
-        try:
+        with self._faults(request):
             limited_s = min(limit_s, left_s())
             reply = self.worker.ask(request, expected, descriptors, timeout_s=limited_s, meanwhile=meanwhile)
             while isinstance(reply, messages.BuildWanted):
                 answer = self._build(reply.sources, left_s())
                 reply = self.worker.ask(answer, expected, timeout_s=left_s())
+        if isinstance(reply, Failure):
+            raise self._fault(request, reply)
+        return reply
+
+    @contextmanager
+    def _faults(self, request: Message | None = None) -> Iterator[None]:
+        """Raises Fault in place of WorkerFailed, which the code in the `with` block may raise for `request`."""
+        try:
+            yield
         except WorkerTimedOut as error:
             output = printable(self.file.translated(error.output))
             if isinstance(request, messages.Call) and self._device.emulated and imports_triton(self.file.text):
@@ -393,9 +389,6 @@ class Subject:
         except WorkerFailed as error:
             output = printable(self.file.translated(error.output))
             raise Fault(Status.CRASHED, _with_last_line(str(error), output), output) from None
-        if isinstance(reply, Failure):
-            raise self._fault(request, reply)
-        return reply
 
     @phase("builds")
     def _build(self, asked: Any, timeout_s: float) -> Built | Failure:
@@ -460,15 +453,6 @@ class Subject:
         text = re.sub(rf" ?\(raised at {place}\)", "", text)
         forward = forward_of(self.file.text) if self.file.name.endswith(".cu") and failure.stage is Stage.CALL else None
         return text, int(raised[1]) if raised else failure.line or (forward.line if forward else None)
-
-
-@contextmanager
-def _readable() -> Iterator[None]:
-    """Raises Fault if the code in the `with` block finds that the worker described an invalid output."""
-    try:
-        yield
-    except (tensors.Unreadable, RecursionError) as error:
-        raise Fault(Status.CRASHED, f"The process described an invalid output: {error}.") from None
 
 
 def _layout(packed: Packed) -> InputLayout:

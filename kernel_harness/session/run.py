@@ -96,7 +96,7 @@ class RunContext:
         if failed_builds is not None:
             subject.failed_builds = failed_builds
         subject.renews_model = self.reference.keeps_state
-        subject.right_output_bytes = self.reference.output_bytes(self.problem)
+        subject.outputs.right_bytes = self.reference.output_bytes(self.problem)
         try:
             subject.load(model.file, model.text, model.class_name)
             subject.make(self.problem, compiled=model.compile_mode)

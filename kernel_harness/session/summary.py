@@ -290,7 +290,6 @@ def _measurement(cohort: Measurements, accepted: Sequence[Round], name: str) -> 
         warmup_ms=tuple(r.samples_ms.get(name) for r in cohort.warmup),
         own_clock_ms=tuple(r.samples_ms.get(name) for r in cohort.rounds),
         brackets_ms=tuple(r.brackets_ms.get(name) for r in cohort.rounds),
-        done_ms=tuple(r.done_ms.get(name) for r in cohort.rounds),
         rejected=tuple(r.rejected for r in accepted),
         orders=tuple(r.order for r in cohort.rounds),
         distributions=tuple(r.distribution for r in cohort.rounds),

@@ -13,29 +13,26 @@ import numpy as np
 
 from kernel_harness.timing.statistics import Interval, Round, interval_of
 
-# The judge's time replaces the device's time only if the two differ by more than this: a time in ms, or a share of what
-# the baseline's bracket contains beside the call, if that share is longer. Honest calls differ by that much.
-# The time until the device says that a call is done is known better, because the judge's copy of the outputs is not in
-# it: on an H200 it scattered by 1 to 2 us from call to call, and its medians of honest arms differed by at most 1.7 us.
-RESOLUTION_MS, DONE_RESOLUTION_MS, RESOLUTION_SHARE = 0.004, 0.0025, 0.005
+# The judge's time replaces the device's time only if the two differ by more than this, in ms. On an H200, the judge's
+# bracket of calls of 5 us to 20 ms was 292.0 us longer than the call, 0.3 us more or less in the median of 40 calls.
+RESOLUTION_MS = 0.0015
+# Where the memory is the host's, the bracket contains copies of inputs and outputs. Brackets of honest calls then
+# differ by this share of what the baseline's bracket contains beside the call, and by at least COPIED_MS.
+COPIED_MS, COPIED_SHARE = 0.004, 0.005
 # On two H200s, the brackets of honest calls of 17 to 282 ms were 0.04 to 0.36% of the call longer than the baseline's,
-# whose calls take 2.8 ms: other processes get their turns on the device meanwhile (SLICE_MS).
+# whose calls take 2.8 ms: other processes get their turns on the device meanwhile.
 TURNS_SHARE = 0.005
-# Measured on an H200, the brackets of calls that work in several streams were 10 to 16 us longer, and those of calls
-# in which the host takes part 25 us, even compared with such calls of torch. In a few rounds a single disturbance can
-# make a difference of a tenth of a millisecond.
-STREAMS_MS, HOST_MS, FEW_ROUNDS_MS = 0.03, 0.05, 0.1
-# An arm's calls work in several streams if the judge needs more than _SLOW_FILL_MS longer to write their inputs.
-_SLOW_FILL_MS = 1.0
+# Measured on an H200, the brackets of calls in which the host takes part were 25 us longer, even compared with such
+# calls of torch. In a few rounds a single disturbance can make a difference of a tenth of a millisecond.
+HOST_MS, FEW_ROUNDS_MS = 0.05, 0.1
+# The judge's own work around a call scatters by so much from call to call: a share of it, and at least AROUND_MS.
+AROUND_MS, AROUND_SHARE = 0.02, 0.02
 # Events around an empty kernel measure 2 to 3 us. A shorter time in a worker's report is treated as missing.
 LEAST_MS = 5e-4
 # Enqueuing a deep network takes torch tens of milliseconds.
 MOST_HOLD_S, LEAST_HOLD_S = 0.128, 0.002
 # An arm waits for the device after _EXPOSURES exposed calls. A call that is not exposed takes _FORGIVEN off this count.
 _EXPOSURES, _FORGIVEN = 4, 0.1
-# A GPU runs the work of one process at a time, for up to 2 ms (measured on an H200). Work that waits in several streams
-# keeps a process on the device for so long, and only then can the judge's copy of the inputs begin.
-SLICE_MS = 2.5
 
 
 @dataclass
@@ -67,9 +64,9 @@ def unseen_by_device(rounds: Sequence[Round], arm: str, baseline: str, *, on_hos
     """Returns the time in ms that only the judge's clock measures around an arm's calls, minus that of the baseline.
 
     For each call, this time is the judge's bracket minus the device's time. The difference between arm and baseline is
-    taken in each round; the result is the interval of its median. The time to move outputs is in the brackets of both
-    arms and cancels. If `on_host`, the arm's worker awaits the inputs on the host, and the arm is compared with a call
-    of "torch" that does so, too (`Round.around_on_host_ms`). Returns None if no counted round has both times.
+    taken in each round; the result is the interval of its median. If `on_host`, the arm's worker awaits the inputs on
+    the host, and the arm is compared with a call of "torch" that does so, too (`Round.around_on_host_ms`). Returns None
+    if no counted round has both times.
     """
     differences = _differences_ms(rounds, arm, baseline, on_host)
     return interval_of(np.array(differences, dtype=np.float64)) if differences else None
@@ -83,16 +80,6 @@ def _differences_ms(rounds: Sequence[Round], arm: str, baseline: str, on_host: b
     ]
 
 
-def _until_done_ms(r: Round, arm: str, baseline: str) -> float | None:
-    """Returns `done_ms` minus the device's time of the arm's call, less this difference of the baseline's call, in ms.
-
-    Returns None if the round lacks `done_ms` of one of the two.
-    """
-    if not {arm, baseline} <= r.done_ms.keys():
-        return None
-    return (r.done_ms[arm] - r.samples_ms[arm]) - (r.done_ms[baseline] - r.samples_ms[baseline])
-
-
 def _around_ms(r: Round, baseline: str, on_host: bool) -> float | None:
     """Returns the bracket minus the device's time of the baseline's call, in ms; None if it is not known.
 
@@ -103,34 +90,31 @@ def _around_ms(r: Round, baseline: str, on_host: bool) -> float | None:
     return r.brackets_ms[baseline] - r.samples_ms[baseline] if baseline in r.brackets_ms else None
 
 
-def resolution_ms(
-    rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False, least_ms: float = RESOLUTION_MS
-) -> float:
+def resolution_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> float:
     """Returns the largest difference in ms between the clocks that an honest arm may have, as far as was measured.
 
-    It is at least `least_ms`. It is larger for an arm whose worker awaits the inputs on the host (`on_host`), for a
-    long call or a long time around the baseline's call, and for calls in several streams. The last are recognised by
-    the time that the judge needs to write their inputs (`SLICE_MS`).
+    It is larger for a long call, for an arm whose worker awaits the inputs on the host (`on_host`), and where the
+    brackets contain copies of inputs and outputs because the shared memory is the host's (`Round.copied`).
     """
-    around = [r.brackets_ms[baseline] - r.samples_ms[baseline] for r in rounds if baseline in r.brackets_ms]
-    call_ms = float(np.median([r.brackets_ms[arm] for r in rounds if arm in r.brackets_ms] or [0.0]))
-    shares = RESOLUTION_SHARE * float(np.median(around)), TURNS_SHARE * call_ms
-    least = max(least_ms, *shares, HOST_MS if on_host else 0.0)
-    later = [r.fills_ms[arm] - r.fills_ms[baseline] for r in rounds if {arm, baseline} <= r.fills_ms.keys()]
-    return max(least, STREAMS_MS) if later and float(np.median(later)) > _SLOW_FILL_MS else least
+    calls = [r.brackets_ms[arm] - (_around_ms(r, baseline, on_host) or 0.0) for r in rounds if arm in r.brackets_ms]
+    call_ms = float(np.median(calls or [0.0]))
+    least = max(RESOLUTION_MS, TURNS_SHARE * call_ms, HOST_MS if on_host else 0.0)
+    copies = [ms for r in rounds if r.copied and (ms := _around_ms(r, baseline, False)) is not None]
+    return max(least, COPIED_MS, COPIED_SHARE * float(np.median(copies))) if copies else least
 
 
-def counted_ms(bracket_ms: float, fill_ms: float, baseline_fill_ms: float) -> float:
+def counted_ms(bracket_ms: float, around_ms: float, usual_ms: float | None) -> float:
     """Returns the time of a call by the judge's clock, in ms.
 
-    `bracket_ms` begins when the inputs are there, `fill_ms` is the time in which they were written, and
-    `baseline_fill_ms` the time in which the same inputs were written for the baseline. While the judge writes them no
-    other process runs on the device, so the time for it is no time for work. But if the device went back to the
-    candidate in between, as it can for inputs of gigabytes, the candidate could work on the inputs written first. So
-    the excess of `fill_ms` over the baseline's time is added, less the one turn of SLICE_MS for which the judge may
-    have to wait.
+    `around_ms` is the time that the judge's own work around the call took, and `usual_ms` the same for the baseline's
+    call, None if unknown. No other process runs on the device while the judge works there, unless this takes longer
+    than a time slice, as for inputs of gigabytes. Work of the candidate could then use a part of its time. So a longer
+    time than usual is added to the bracket, if it exceeds what such times scatter by.
     """
-    return bracket_ms + max(0.0, fill_ms - baseline_fill_ms - SLICE_MS)
+    if usual_ms is None:
+        return bracket_ms
+    longer_ms = around_ms - usual_ms
+    return bracket_ms + (longer_ms if longer_ms > max(AROUND_MS, AROUND_SHARE * usual_ms) else 0.0)
 
 
 def verified_to_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> float | None:
@@ -160,48 +144,34 @@ def bounded_by_judge(
     device cannot time the arms in `always`, so they are always corrected. The judge's time of a call is the bracket of
     the call minus an overhead: the bracket of the baseline's call in the same round, minus the device time of that
     call; 0 if unknown. The workers of the arms in `on_host` await the inputs on the host, and so does that call of the
-    baseline.
-    The time until the device says that a call is done (`Round.done_ms`) is compared in the same way, except for the
-    arms in `on_host`. It is known better, but a worker can forge it. In each round, the longest of an arm's times
-    counts. If no round has a bracket of the baseline, the rounds are returned as they are.
+    baseline. In each round, the longer of an arm's times counts. If no round has a bracket of the baseline, the rounds
+    are returned as they are.
     """
     if not any(baseline in r.brackets_ms for r in rounds):
         return tuple(rounds)
     in_question = set(judged) - {baseline} - set(always)
-    by_bracket = set(always) | {arm for arm in in_question if _bracket_is_longer(rounds, arm, baseline, arm in on_host)}
-    by_done = {arm for arm in in_question - set(on_host) if _is_done_later(rounds, arm, baseline)}
+    by_judge = set(always) | {arm for arm in in_question if _is_longer(rounds, arm, baseline, arm in on_host)}
     corrected = []
     for r in rounds:
         # Without a call of the baseline to compare with, the whole bracket counts.
         brackets = {
             arm: r.brackets_ms[arm] - (_around_ms(r, baseline, arm in on_host) or 0.0)
-            for arm in by_bracket & r.brackets_ms.keys()
+            for arm in by_judge & r.brackets_ms.keys()
         }
-        done = {
-            arm: r.samples_ms[arm] + (_until_done_ms(r, arm, baseline) or 0.0) for arm in by_done & r.done_ms.keys()
-        }
-        longer = {arm: max(ms, brackets.get(arm, ms), done.get(arm, ms)) for arm, ms in r.samples_ms.items()}
+        longer = {arm: max(ms, brackets.get(arm, ms)) for arm, ms in r.samples_ms.items()}
         corrected.append(replace(r, samples_ms=longer))
     return tuple(corrected)
 
 
-def _bracket_is_longer(rounds: Sequence[Round], arm: str, baseline: str, on_host: bool) -> bool:
-    differences = _differences_ms(rounds, arm, baseline, on_host)
-    return _exceeds(differences, resolution_ms(rounds, arm, baseline, on_host=on_host))
+def _is_longer(rounds: Sequence[Round], arm: str, baseline: str, on_host: bool) -> bool:
+    """Returns whether the arm's brackets show that its device times are certainly too short.
 
-
-def _is_done_later(rounds: Sequence[Round], arm: str, baseline: str) -> bool:
-    found = [_until_done_ms(r, arm, baseline) for r in rounds if r.rejected is None]
-    least_ms = resolution_ms(rounds, arm, baseline, least_ms=DONE_RESOLUTION_MS)
-    return _exceeds([ms for ms in found if ms is not None], least_ms)
-
-
-def _exceeds(differences_ms: Sequence[float], least_ms: float) -> bool:
-    """Returns whether the lower bound of the median of the differences exceeds `least_ms`.
-
-    With too few differences for a bound, all must exceed `least_ms` and FEW_ROUNDS_MS. Without any, returns False.
+    With too few differences for a bound of their median, all must exceed the resolution and FEW_ROUNDS_MS. Without any,
+    returns False.
     """
+    differences_ms = _differences_ms(rounds, arm, baseline, on_host)
     if not differences_ms:
         return False
+    least_ms = resolution_ms(rounds, arm, baseline, on_host=on_host)
     low = interval_of(np.array(differences_ms, dtype=np.float64)).low
     return low > least_ms if low is not None else min(differences_ms) > max(least_ms, FEW_ROUNDS_MS)

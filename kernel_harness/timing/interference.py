@@ -233,7 +233,7 @@ class _Bench:
 
     def _call(self, arm: Arm, drawn: DrawnInputs, *, warm: bool = False) -> float:
         with asking(arm):
-            bracket_ms = arm.subject.call(drawn.packed, timed=arm.timed, keep=warm).bracket_ms
+            bracket_ms = arm.subject.call(drawn.packed, timed=arm.timed, keep=warm).timed.bracket_ms
             if warm:
                 arm.subject.warm()
             return bracket_ms

@@ -326,7 +326,7 @@ def _around_on_host_ms(cohort: Cohort, running: Mapping[str, Arm], drawn: DrawnI
         on_host = replace(torch_arm.timed, on_host=True)
         torch_arm.subject.call(drawn.packed, timed=on_host)  # the first call after a stop is slow on the host
         answer = torch_arm.subject.call(drawn.packed, timed=on_host)
-        return answer.bracket_ms - (answer.clocked.device_ms or 0.0)
+        return answer.timed.bracket_ms - (answer.clocked.device_ms or 0.0)
     return None
 
 
@@ -372,19 +372,18 @@ def _as_round(calls: Mapping[str, Sequence[Answer]], cohort: Cohort) -> Round:
     exposed = {n: 2 * sum(answer.exposed for answer in made) > len(made) for n, made in calls.items()}
     counted = {n: [a for a in made if exposed[n] or not a.exposed] for n, made in calls.items()}
     reported = {n: median([a.clocked.device_ms or 0.0 for a in made]) for n, made in counted.items()}
-    brackets = {n: median([a.bracket_ms for a in made]) for n, made in counted.items()}
-    fills = {n: median([a.fill_ms for a in made]) for n, made in counted.items()}
+    brackets = {n: median([a.timed.bracket_ms for a in made]) for n, made in counted.items()}
+    around = {n: median([a.timed.around_ms for a in made]) for n, made in counted.items()}
     clocked = {n for n, ms in reported.items() if ms >= clock.LEAST_MS and not cohort.device.emulated}
-    baseline_fill_ms = fills[BASELINE] if BASELINE in clocked else 0.0
+    usual_ms = around[BASELINE] if BASELINE in clocked else None
     leaking = [arm.name for arm in cohort.arms if arm.name in calls and arm.patience.update(exposed[arm.name])]
     rejected = f"the launch gap of {', '.join(sorted(leaking))} was not hidden" if leaking else None
     return Round(
         {n: reported[n] if n in clocked else brackets[n] for n in calls},
         tuple(calls),
         rejected,
-        {n: clock.counted_ms(brackets[n], fills[n], baseline_fill_ms) for n in calls if n in clocked},
-        fills_ms={n: fills[n] for n in calls if n in clocked},
-        done_ms={n: median([a.done_ms for a in counted[n]]) for n in calls if n in clocked and counted[n][0].done_ms},
+        {n: clock.counted_ms(brackets[n], around[n], usual_ms) for n in calls if n in clocked},
+        copied=any(answer.timed.copied for made in calls.values() for answer in made),
     )
 
 

@@ -49,13 +49,13 @@ class Round:
     the reason why the whole round does not count, None if it counts. `distribution` names the distribution of the
     round's inputs.
 
-    `fills_ms`, `done_ms` and `brackets_ms` are durations by the judge's clock, medians for an arm with several calls.
-    They contain only arms whose sample is a time of the device's clock. `fills_ms` is the time to write the inputs of a
-    call. The two others begin at the end of this writing: `done_ms` ends when the worker or its device has reported
-    that the call is done, and `brackets_ms` when the judge has copied the outputs. If the writing took much longer than
-    for the baseline's call, a part of it is added to the bracket (`clock.counted_ms`). `around_on_host_ms` is the
-    judge's time minus the device's time for an additional call of "torch" whose worker awaits the inputs on the host;
-    None if there was no such call.
+    `brackets_ms` are durations by the judge's clock, medians for an arm with several calls. They contain only arms
+    whose sample is a time of the device's clock. A bracket begins when the inputs are written, and ends when the call
+    is done and the judge can copy its outputs. If the judge's own work, to write inputs and copy outputs, took longer
+    than for the baseline's call, the difference is added to the bracket (`clock.counted_ms`). `around_on_host_ms` is
+    the judge's time minus the device's time for an additional call of "torch" whose worker awaits the inputs on the
+    host; None if there was no such call. `copied` says that the shared memory is the host's, so brackets contain copies
+    of inputs and outputs.
 
     Raises ValueError for a sample that is zero, negative, NaN or infinite, and for an order that does not contain each
     sampled arm once.
@@ -67,8 +67,7 @@ class Round:
     brackets_ms: Mapping[str, float] = field(default_factory=dict)
     distribution: str = OWN
     around_on_host_ms: float | None = None
-    fills_ms: Mapping[str, float] = field(default_factory=dict)
-    done_ms: Mapping[str, float] = field(default_factory=dict)
+    copied: bool = False
 
     def __post_init__(self) -> None:
         for arm, ms in self.samples_ms.items():

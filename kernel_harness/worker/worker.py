@@ -41,6 +41,7 @@ from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, Input
 from kernel_harness.ipc.schema import Message
 from kernel_harness.isolation import probe
 from kernel_harness.problem.varied_parameters import varied
+from kernel_harness.worker.outputs import Outputs
 
 # The characters of a compiler's log that are sent to the judge: the first ones, because the first errors matter. One
 # character can take six bytes of a message.
@@ -102,8 +103,8 @@ class Worker:
         self._shared: dict[messages.Purpose, torch.Tensor] = {}
         self._gate: Gate | None = None
         self._hold: device.Hold | None = None  # that the gate ends
-        self._described: tuple[Any, tuple[tensors.Leaf, ...]] = None, ()  # structure and leaves of the last outputs
-        self._outputs: tuple[list[torch.Tensor], list[tensors.Leaf]] = ([], [])  # of the last call, if not yet copied
+        self._constant: tuple[int, ...] = ()  # `Prepare.constant` of the last call
+        self._outputs: Outputs
 
     def ping(self, request: messages.Ping, descriptors: list[int]) -> Done:
         """Returns Done, which shows that the process runs."""
@@ -116,6 +117,7 @@ class Worker:
     def start(self, request: messages.Start, descriptors: list[int]) -> Done:
         """Opens the device, and puts `request.import_path` first in `sys.path`."""
         self._device = device.named(request.device)
+        self._outputs = Outputs(self._device)
         sys.path[:0] = request.import_path
         self._device.open()
         return Done()
@@ -131,6 +133,7 @@ class Worker:
             self._last = None  # the call that it repeats reads these inputs
         unmapped = self._shared.pop(request.purpose, _NOTHING).numel()
         if not request.size:
+            self._outputs.clear()
             if not self._device.has_free(device.ROOM * unmapped):
                 gc.collect()  # cycles of objects may hold large tensors
             self._device.release_unused()
@@ -140,8 +143,9 @@ class Worker:
             if request.purpose is Purpose.GATE:
                 self._gate, self._hold = Gate(mapped), None
             elif request.on_device and self._hold is None and self._gate is not None:
-                assert isinstance(self._device, device.WaitsAtGates)
-                self._hold = self._device.hold_at(self._gate, self._deliver)
+                assert isinstance(self._device, device.TakesTurns)
+                self._hold, self._outputs.exports = self._device.hold_at(self._gate), self._device.exports()
+        self._outputs.inputs, self._outputs.memory = map(self._shared.get, (Purpose.INPUTS, Purpose.OUTPUTS))
         return Done()
 
     def load(self, request: messages.Load, descriptors: list[int]) -> Done:
@@ -240,11 +244,12 @@ class Worker:
         The judge seeds the generator for the reference's call with the same seed.
         """
         self._stage, self._last, self._prepared = Stage.CALL, None, request
+        self._outputs.drop()
         torch.manual_seed(request.seed)
         return Done()
 
     def call(self, request: messages.Call, descriptors: list[int]) -> messages.Called:
-        """Calls the model once and copies its outputs to the shared memory for outputs, if they fit there.
+        """Calls the model once. The judge gets the outputs as `Outputs` says.
 
         The last `Prepare` describes the call. If its `write_back` is set, the inputs are in the shared memory for
         inputs afterwards, where the judge looks for changes. Raises TypeError for more than tensors.MAX_OUTPUTS
@@ -252,47 +257,45 @@ class Worker:
         """
         assert self._prepared is not None
         prepared, self._prepared = self._prepared, None
+        self._constant = prepared.constant
         gate = self._gate if prepared.opening is Opening.HOST else None
         if gate is not None:
             gate.pass_through()
         placed, inputs = self._place(prepared.inputs)
         with torch.no_grad(), self._device.memory(poisoned=prepared.poison):
-            output, clocked = self._timed(lambda: self._model(*inputs), prepared)
+            output, clocked = self._timed(lambda: self._called(inputs), prepared)
         self._last = (lambda: self._model(*inputs)) if prepared.keep else None
-        if prepared.opening is not Opening.STREAM:
-            self._deliver(output)
+        if self._outputs.exports is None:
+            self._outputs.take(output)
             self._device.synchronize()
         if gate is not None:
             gate.say_done()
         if prepared.write_back:
             placed.write_back()
-        return messages.Called(*self._described, _device_time(clocked), self._launches_since())
+        described = self._outputs.described()
+        self._outputs.overwrite(prepared.constant)
+        return messages.Called(*described, _device_time(clocked), self._launches_since())
 
-    def _deliver(self, output: Any) -> bool:
-        """Copies a call's output tensors to the shared memory for outputs, if they fit there, or enqueues the copies.
-
-        Returns whether they fit. Raises TypeError and tensors.Unreadable as `call` does.
-        """
-        structure, outputs = tensors.flatten(output)
-        if len(outputs) > tensors.MAX_OUTPUTS:
-            raise TypeError(f"the call returned {len(outputs)} tensors; at most {tensors.MAX_OUTPUTS} are allowed")
-        leaves, _ = tensors.layout(outputs)
-        self._outputs, self._described = (outputs, leaves), (structure, tuple(leaves))
-        memory = self._shared.get(Purpose.OUTPUTS)
-        fits = memory is not None and tensors.end_of(leaves) <= memory.numel()
-        if fits:
-            self._copy_outputs()
-        return fits
+    def _called(self, inputs: Any) -> Any:
+        """Calls the model. Copies of outputs that the judge cannot read where they lie are a part of a timed call."""
+        output = self._model(*inputs)
+        if self._outputs.exports is not None:
+            self._outputs.take(output)
+        return output
 
     def fetch(self, request: messages.Fetch, descriptors: list[int]) -> Done:
         """Copies the outputs of the last call, which did not fit before, to the shared memory for outputs."""
-        self._copy_outputs()
+        self._outputs.copy_rest()
         self._device.synchronize()
+        self._outputs.overwrite(self._constant)
         return Done()
 
-    def _copy_outputs(self) -> None:
-        self._device.fetch(*self._outputs, self._memory(Purpose.OUTPUTS))
-        self._outputs = [], []
+    def export(self, request: messages.Export, descriptors: list[int]) -> messages.Exported:
+        """Returns the sizes of pieces of a region of this process's device memory. Their descriptors go with it."""
+        assert self._outputs.exports is not None
+        opened, sizes, left = self._outputs.exports.descriptors(request.region, request.first)
+        self.results.extend(opened)
+        return messages.Exported(tuple(sizes), left)
 
     def _memory(self, purpose: Purpose) -> torch.Tensor:
         if purpose not in self._shared:
@@ -482,6 +485,7 @@ _HANDLERS: Mapping[type[Message], Callable[[Worker, Any, list[int]], Message]] =
     messages.Prepare: Worker.prepare,
     messages.Call: Worker.call,
     messages.Fetch: Worker.fetch,
+    messages.Export: Worker.export,
     messages.Repeat: Worker.repeat,
     messages.Replay: Worker.replay,
     messages.ListKernels: Worker.list_kernels,

@@ -228,7 +228,8 @@ def test_a_forged_clock_counts_only_if_the_judge_believes_it(walled: ForkServer,
     truth = judged(walled, "forged_device_time")
 
     def believing(calls: dict[str, list[Answer]], cohort: Cohort) -> Round:
-        return Round({n: made[0].clocked.device_ms or made[0].bracket_ms for n, made in calls.items()}, tuple(calls))
+        samples = {n: made[0].clocked.device_ms or made[0].timed.bracket_ms for n, made in calls.items()}
+        return Round(samples, tuple(calls))
 
     monkeypatch.setattr(rounds, "_as_round", believing)
     forged = judged(walled, "forged_device_time")

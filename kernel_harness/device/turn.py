@@ -1,0 +1,184 @@
+"""The judge's turn on a GPU: blocking kernels that keep other processes off the device around a timed call.
+
+A GPU runs the work of one process at a time. While a kernel of the judge runs, work that a candidate has enqueued on
+any stream waits, for at most a time slice of about 2 ms (measured on an H200). A blocking kernel reads the GPU's clock
+all the time it runs, so a gap between two readings shows that another process had its turn.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from typing import Any
+
+import torch
+
+from kernel_harness.device import device_memory
+from kernel_harness.ipc.gate import GATE_BYTES, Gate
+
+# One thread reads the clock (%globaltimer, in ns) and a word of the host's memory until the word is not 0, or until
+# `limit` ns have passed. The record gets the first reading at once, and at the end the sum of all gaps between readings
+# of at least _GAP_NS and then the last reading. A reading takes 1 to 5 us, a turn of another process at least 300 us
+# (measured on an H200).
+_GAP_NS = 10_000
+_PTX = f"""
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry block(.param .u64 word, .param .u64 record, .param .u64 limit)
+{{
+    .reg .pred %p<4>;
+    .reg .b32 %r<2>;
+    .reg .b64 %d<10>;
+    ld.param.u64 %d0, [word];
+    ld.param.u64 %d1, [record];
+    ld.param.u64 %d2, [limit];
+    mov.u64 %d3, %globaltimer;
+    st.volatile.u64 [%d1], %d3;
+    mov.u64 %d4, %d3;
+    mov.u64 %d5, 0;
+AGAIN:
+    mov.u64 %d6, %globaltimer;
+    sub.u64 %d7, %d6, %d4;
+    mov.u64 %d4, %d6;
+    setp.ge.u64 %p0, %d7, {_GAP_NS};
+    @%p0 add.u64 %d5, %d5, %d7;
+    ld.volatile.u32 %r0, [%d0];
+    setp.ne.u32 %p1, %r0, 0;
+    sub.u64 %d8, %d6, %d3;
+    setp.gt.u64 %p2, %d8, %d2;
+    or.pred %p3, %p1, %p2;
+    @!%p3 bra AGAIN;
+    st.volatile.u64 [%d1+16], %d5;
+    membar.sys;
+    st.volatile.u64 [%d1+8], %d6;
+    ret;
+}}
+"""
+# The indices of 64-bit words in the judge's memory: the two words that end a blocking kernel, a word that is never 0,
+# and the records, of three words each: first reading, last reading, time of other processes.
+_END_FIRST, _END_LAST, _ENDED = 0, 8, 16
+_BEFORE, _FILLED, _AFTER, _COPIED = 24, 32, 40, 48
+_WORDS = 64
+# A blocking kernel ends after so long if the judge does not end it, for example because the judge was killed.
+_LIMIT_NS = 1_000_000_000
+
+
+class Turn:
+    """The judge's turns around the timed calls of one worker, whose calls begin and end at `gate`.
+
+    A call takes these steps, in which the device's work is enqueued on the judge's current stream:
+
+    1. `take`, before the worker hears of the call: a first blocking kernel begins.
+    2. `inputs_enqueued`, when the worker is ready and the judge has enqueued the work that writes the inputs. The
+       first blocking kernel ends. After the inputs, the stream waits for the word by which the worker's device says
+       that the call is done. Then a second blocking kernel begins.
+    3. The judge opens the gate once `is_filled`, and waits until the call `is_done`.
+    4. `outputs_enqueued`, when the judge has enqueued its copies of the outputs: the second kernel ends.
+
+    `end` may be called at any time, and lets everything run that is enqueued. The constructor raises CannotShare if the
+    device cannot run the kernel or wait for the gate.
+    """
+
+    def __init__(self, gate: Gate, torch_device: str) -> None:
+        self._gate, self._device = gate, torch_device
+        self._driver, _ = device_memory.driver_of(torch_device)
+        self._kernel = _kernel(torch_device)
+        flags = self._driver.CU_MEMHOSTREGISTER_PORTABLE | self._driver.CU_MEMHOSTREGISTER_DEVICEMAP
+        self._checked(self._driver.cuMemHostRegister(gate.address, GATE_BYTES, flags))
+        weakref.finalize(self, self._driver.cuMemHostUnregister, gate.address).atexit = False
+        self._done = gate.address_of_done + self._offset(gate.address)
+        self._memory = torch.zeros(_WORDS, dtype=torch.int64, pin_memory=True)
+        self._words = self._memory.numpy()
+        self._base = self._memory.data_ptr() + self._offset(self._memory.data_ptr())
+
+    def take(self) -> None:
+        """Begins the judge's turn: enqueues the first blocking kernel. The judge has shut the gate before.
+
+        Also makes lines of the L2 cache normal that an earlier call has marked as persisting.
+        """
+        device_memory.release_persisting_l2(self._device)
+        self._words[:] = 0
+        self._words[_ENDED] = 1
+        self._block(_END_FIRST, _BEFORE)
+
+    def inputs_enqueued(self) -> None:
+        """Ends the first blocking kernel. Enqueues what follows after the inputs: the wait, and the second kernel."""
+        self._block(_ENDED, _FILLED)
+        at_least = self._driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
+        self._checked(self._driver.cuStreamWaitValue32(self._stream, self._done, 1, at_least))
+        self._block(_END_LAST, _AFTER)
+        self._words[_END_FIRST] = 1
+
+    def outputs_enqueued(self) -> None:
+        """Ends the second blocking kernel. `copy_ms` is known when the stream has been synchronized."""
+        self._block(_ENDED, _COPIED)
+        self._words[_END_LAST] = 1
+
+    def end(self) -> None:
+        """Ends both blocking kernels and the wait for the worker, whatever the worker does."""
+        self._gate.say_done()
+        self._words[[_END_FIRST, _END_LAST]] = 1
+
+    def is_filled(self) -> bool:
+        """Returns whether the inputs are in the memory that the worker maps."""
+        return bool(self._words[_FILLED])
+
+    def is_done(self) -> bool:
+        """Returns whether the judge's turn has begun again after the worker said that its call is done."""
+        return bool(self._words[_AFTER])
+
+    @property
+    def bracket_ms(self) -> float:
+        """Returns the time from the end of the inputs' writing to the judge's turn after the call, by the GPU's clock.
+
+        No other process can set either end. The time contains about 0.29 ms in which the GPU goes from process to
+        process, the same in each call. It also contains the time that other processes had on the device in one of the
+        judge's turns, which is 0 unless they have work there that does not wait for the gate.
+        """
+        return self._between(_FILLED, _AFTER) + self.early_ms + self._others(_AFTER)
+
+    @property
+    def early_ms(self) -> float:
+        """Returns the time that other processes had on the device between `take` and `inputs_enqueued`, in ms."""
+        return self._others(_BEFORE)
+
+    @property
+    def around_ms(self) -> float:
+        """Returns the time that the judge's own work took on the device: to write the inputs and to copy the outputs.
+
+        It is longer if another process had a turn meanwhile.
+        """
+        copied = self._between(_AFTER + 1, _COPIED) if self._words[_COPIED] else 0.0
+        return self._between(_BEFORE + 1, _FILLED) + copied
+
+    def _between(self, first: int, last: int) -> float:
+        return float(self._words[last] - self._words[first]) / 1e6
+
+    def _others(self, record: int) -> float:
+        return float(self._words[record + 2]) / 1e6
+
+    def _block(self, word: int, record: int) -> None:
+        values = self._base + 8 * word, self._base + 8 * record, _LIMIT_NS
+        types = (ctypes.c_uint64,) * 3
+        one = (1, 1, 1)
+        self._checked(self._driver.cuLaunchKernel(self._kernel, *one, *one, 0, self._stream, (values, types), 0))
+
+    @property
+    def _stream(self) -> int:
+        return int(torch.cuda.current_stream(self._device).cuda_stream)
+
+    def _offset(self, address: int) -> int:
+        return int(self._checked(self._driver.cuMemHostGetDevicePointer(address, 0))) - address
+
+    def _checked(self, result: tuple[Any, ...]) -> Any:
+        return device_memory.value_of(self._driver, result)
+
+
+@functools.cache
+def _kernel(torch_device: str) -> Any:
+    """Returns the blocking kernel, which the driver compiles for the device. Raises CannotShare if it cannot."""
+    driver, _ = device_memory.driver_of(torch_device)
+    module = device_memory.value_of(driver, driver.cuModuleLoadData(_PTX.encode() + b"\0"))
+    return device_memory.value_of(driver, driver.cuModuleGetFunction(module, b"block"))
