@@ -68,6 +68,9 @@ class GatedCall(Protocol):
 
     copy: torch.Tensor
 
+    def prepared(self) -> None:
+        """Is called between the reply to Prepare and the request Call."""
+
     def __call__(self, wait: Wait) -> None:
         """Writes the inputs once the worker is ready or the hold is over, opens the gate, and waits for the call."""
 
@@ -88,6 +91,9 @@ class HostCall:
         self._began = 0.0
         self._exposed = False
         self._gate = _shut(exchange)
+
+    def prepared(self) -> None:
+        """Does nothing."""
 
     def __call__(self, wait: Wait) -> None:
         """Does what GatedCall says, and copies the outputs, unless the worker sends a message before they are there."""
@@ -134,6 +140,10 @@ class DeviceCall:
         self._exposed = False
         self._gate = _shut(exchange)
         turn.take()
+
+    def prepared(self) -> None:
+        """Renews the judge's turn."""
+        self._turn.renew()
 
     def __call__(self, wait: Wait) -> None:
         """Does what GatedCall says, in the judge's turn."""

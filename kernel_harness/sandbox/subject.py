@@ -223,6 +223,7 @@ class Subject:
         )
         try:
             self._ask(prepare, Done)
+            gated.prepared()
             reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s, meanwhile=gated)
             bracket = gated.finish(lambda at_leisure: self.outputs.read(reply, packed, gated.copy, at_leisure))
         finally:

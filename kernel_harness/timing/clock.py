@@ -15,7 +15,8 @@ from kernel_harness.timing.statistics import Interval, Round, interval_of
 
 # The judge's time replaces the device's time only if the two differ by more than this, in ms. On an H200, the judge's
 # bracket of calls of 5 us to 20 ms was 292.0 us longer than the call, 0.3 us more or less in the median of 40 calls.
-RESOLUTION_MS = 0.0015
+# Brackets of calls that write much are longer by 4 us, and differ by up to 1.5 us between kernels of one problem.
+RESOLUTION_MS = 0.002
 # Where the memory is the host's, the bracket contains copies of inputs and outputs. Brackets of honest calls then
 # differ by this share of what the baseline's bracket contains beside the call, and by at least COPIED_MS.
 COPIED_MS, COPIED_SHARE = 0.004, 0.005
@@ -109,12 +110,17 @@ def counted_ms(bracket_ms: float, around_ms: float, usual_ms: float | None) -> f
     `around_ms` is the time that the judge's own work around the call took, and `usual_ms` the same for the baseline's
     call, None if unknown. No other process runs on the device while the judge works there, unless this takes longer
     than a time slice, as for inputs of gigabytes. Work of the candidate could then use a part of its time. So a longer
-    time than usual is added to the bracket, if it exceeds what such times scatter by.
+    time than usual is added to the bracket (`is_longer`).
     """
-    if usual_ms is None:
-        return bracket_ms
-    longer_ms = around_ms - usual_ms
-    return bracket_ms + (longer_ms if longer_ms > max(AROUND_MS, AROUND_SHARE * usual_ms) else 0.0)
+    return bracket_ms + (around_ms - usual_ms if usual_ms is not None and is_longer(around_ms, usual_ms) else 0.0)
+
+
+def is_longer(around_ms: float, usual_ms: float | None) -> bool:
+    """Returns whether the judge's own work around a call took longer than usual by more than such times scatter by.
+
+    The arguments are those of `counted_ms`.
+    """
+    return usual_ms is not None and around_ms - usual_ms > max(AROUND_MS, AROUND_SHARE * usual_ms)
 
 
 def verified_to_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> float | None:

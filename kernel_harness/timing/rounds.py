@@ -376,6 +376,8 @@ def _as_round(calls: Mapping[str, Sequence[Answer]], cohort: Cohort) -> Round:
     around = {n: median([a.timed.around_ms for a in made]) for n, made in counted.items()}
     clocked = {n for n, ms in reported.items() if ms >= clock.LEAST_MS and not cohort.device.emulated}
     usual_ms = around[BASELINE] if BASELINE in clocked else None
+    # Several streams that wait at the gate can keep the device for a time slice while the judge writes large inputs.
+    exposed |= {n: exposed[n] or clock.is_longer(around[n], usual_ms) for n in clocked}
     leaking = [arm.name for arm in cohort.arms if arm.name in calls and arm.patience.update(exposed[arm.name])]
     rejected = f"the launch gap of {', '.join(sorted(leaking))} was not hidden" if leaking else None
     return Round(

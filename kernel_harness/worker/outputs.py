@@ -72,16 +72,18 @@ class Outputs:
         return self._structure, tuple(self._leaves), tuple(places), regions
 
     def overwrite(self, constant: Collection[int]) -> None:
-        """Overwrites the candidate's own tensors of copied outputs with NaN or the largest integer.
+        """Overwrites outputs in memory of the host, once they are copied, with NaN or the largest integer.
 
         A candidate must not rely on what its outputs hold after a call, because their user may change them. The judge
-        overwrites those that it reads where they lie. Outputs with an index in `constant` stay as they are, and so do
-        the call's inputs. Does nothing while copies are still to be made.
+        itself overwrites those that it reads where they lie. A GPU's other outputs are copied in the timed call, so
+        nothing is gained by keeping them. Outputs with an index in `constant` and the call's inputs stay as they are.
         """
-        for i in set(self._copied) - set(constant) if not self._waiting else ():
-            tensor = _as_tensor(self._tensors[i].detach(), torch.Tensor)
-            if not self._is_input(tensor) and tensor.numel():
-                _fill(tensor, tensors.poison_of(tensor.dtype))
+        if self.exports is not None or self._waiting:
+            return
+        for i, tensor in enumerate(self._tensors):
+            plain = _as_tensor(tensor.detach(), torch.Tensor)
+            if i not in constant and plain.numel() and not self._is_input(plain):
+                _fill(plain, tensors.poison_of(plain.dtype))
 
     def drop(self) -> None:
         """Drops the tensors of the last call, which the judge has copied or does not need."""
