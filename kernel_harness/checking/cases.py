@@ -447,13 +447,6 @@ class Reference:
         first, second = (_run(problem, model, self._placed(packed, self.device))[1] for _ in range(2))
         return not all(map(unchanged, first, second))
 
-    def changed_inputs(self, case: Case) -> set[int]:
-        """Returns the indices, from 0, of the case's input tensors that the reference itself changes in place."""
-        problem, packed = self.at(case), self.inputs(case)
-        placed = [tensor.to(self.device, copy=True) for tensor in packed.tensors]
-        self._run(problem, tensors.unflatten(packed.structure, placed))
-        return {i for i, tensor in enumerate(placed) if not unchanged(packed.tensors[i], tensor)}
-
     def answer_to_others(self, case: Case) -> Sequence[torch.Tensor]:
         """Returns the reference's outputs for inputs of the case's shape and distribution that have another seed.
 
@@ -524,7 +517,10 @@ class Reference:
         takes longer than a call.
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
-        structure, expected = self._run(problem, self._placed(packed, self.device))
+        inputs = self._placed(packed, self.device)
+        structure, expected = self._run(problem, inputs)
+        changed = tuple(_changed(packed, tensors.flatten(inputs)[1]))
+        del inputs
         if self._is_short(problem):
             expected = [_on_host(each) for each in expected]
         # Only the limits of other distributions than the problem's own use the scale.
@@ -547,6 +543,7 @@ class Reference:
             zero_mean=distribution in _ZERO_MEAN,
             allowed_precision=self._allowed,
             oracle_missing=oracle.missing,
+            changed=changed,
         )
         whole = self._with_inputs(expectation, problem, packed)
         return structure, replace(whole, rounded=None) if timed and self._allowed is not None else whole
@@ -717,6 +714,11 @@ class Reference:
             return moved.to(wanted, copy=moved is value)
 
         return tensors.unflatten(packed.structure, [copied(value) for value in values])
+
+
+def _changed(packed: Packed, after: Sequence[torch.Tensor]) -> Iterator[int]:
+    """Yields the indices of the inputs that differ from their copies `after`, as a call of the reference left them."""
+    return (i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i]))
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:

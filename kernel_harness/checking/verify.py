@@ -97,7 +97,8 @@ class Expectation:
     RMS of the oracle. `zero_mean`: the inputs have zero mean. Terms of an output then cancel, so its relative error
     shows the precision, and an element near zero can fail a plain allclose. `allowed_precision`: the coarsest format in
     which a candidate may compute; None allows only the output's own format. `inputs`: the input tensors, of which
-    outputs may be indices (`ties`). `rounded`: a function that computes the oracle for inputs and weights after a
+    outputs may be indices (`ties`). `changed`: the indices of those input tensors that the reference changes in place.
+    `rounded`: a function that computes the oracle for inputs and weights after a
     Change, such as a rounding; it returns None if that is not possible. A None in its place stands for a function that
     always returns None.
 
@@ -116,6 +117,7 @@ class Expectation:
     oracle_missing: str = ""
     rounded: Callable[[Change], tuple[torch.Tensor, ...] | None] | None = None
     inputs: tuple[torch.Tensor, ...] = ()
+    changed: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.oracle is not None and self.oracle_missing:

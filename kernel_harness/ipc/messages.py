@@ -212,8 +212,6 @@ class Prepare(Message):
 
     - `inputs`: the description of the inputs in the shared memory for inputs.
     - `seed`: the worker first seeds torch's random generator with this number.
-    - `write_back`: after the call, the worker copies the inputs to the shared memory if they do not lie there, so that
-      the judge can look for changes.
     - `poison`: device memory that the call allocates is first filled with NaN.
     - `timed`: whether the device times the call.
     - `opening`: when the inputs are in the shared memory.
@@ -222,7 +220,6 @@ class Prepare(Message):
 
     inputs: InputLayout
     seed: int
-    write_back: bool
     poison: bool
     timed: bool
     opening: Opening

@@ -16,9 +16,9 @@ class Packed:
     """Inputs for a worker that have not been sent yet: the judge's tensors, and a place for a copy of each in a buffer.
 
     The field `tensors` has the judge's own tensors; no worker can reach them. `leaves` has, in the same order, the
-    place of each copy: dtype, shape, strides and offset in the buffer. The function `kernel_harness.ipc.tensors.write`
-    makes the copies. `size` is the size of the buffer in bytes. `structure` is the nesting of the inputs with their
-    values that are not tensors.
+    place of each copy: dtype, shape, strides and offset in the buffer. The module
+    `kernel_harness.ipc.input_memory` makes the copies. `size` is the size of the buffer in bytes. `structure` is the
+    nesting of the inputs with their values that are not tensors.
     """
 
     structure: Any

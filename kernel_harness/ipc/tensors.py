@@ -264,41 +264,12 @@ def layout(tensors: Iterable[torch.Tensor]) -> tuple[list[Leaf], int]:
     """
     leaves, offset = [], CANARY_BYTES
     for tensor in tensors:
-        dense = tensor.stride() if _is_dense(tensor) else tensor.contiguous().stride()
+        dense = tensor.stride() if is_dense(tensor) else tensor.contiguous().stride()
         leaf = Leaf(tensor.dtype, tuple(tensor.shape), tuple(dense), offset)
         leaves.append(leaf)
         room = (leaf.nbytes + CANARY_BYTES - 1) // CANARY_BYTES * CANARY_BYTES
         offset += room + CANARY_BYTES
     return leaves, offset
-
-
-def write(memory: torch.Tensor, leaves: Sequence[Leaf], tensors: Iterable[torch.Tensor]) -> None:
-    """Copies `tensors` to the places in the flat uint8 tensor `memory` that `leaves` describes.
-
-    `leaves` has the dtype, shape, strides and offset of each tensor, in the order of `tensors`.
-    """
-    for leaf, tensor in zip(leaves, tensors, strict=True):
-        leaf.view(memory).copy_(tensor)
-
-
-def surround(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> None:
-    """Fills each of the first `size` bytes of `memory` that belongs to no tensor with a known value (a canary).
-
-    `damaged` finds the bytes that something has changed later. `leaves` describes the places of the tensors, in
-    ascending order.
-    """
-    for start, end in _gaps(leaves, size):
-        memory[start:end] = _canary(start, end, memory.device)
-
-
-def damaged(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> list[int]:
-    """Returns the indices of tensors next to which something wrote: the known bytes before or after them have changed.
-
-    A change between two tensors counts for both. `leaves` describes the places of the tensors in the first `size` bytes
-    of `memory`, in ascending order.
-    """
-    intact = [torch.equal(memory[a:b], _canary(a, b, memory.device)) for a, b in _gaps(leaves, size)]
-    return [i for i in range(len(leaves)) if not intact[i] or not intact[i + 1]]
 
 
 def end_of(leaves: Iterable[Leaf]) -> int:
@@ -315,7 +286,7 @@ def check_inside(leaves: Iterable[Leaf], size: int) -> None:
         raise Unreadable("a tensor reaches past its buffer")
 
 
-def _is_dense(tensor: torch.Tensor) -> bool:
+def is_dense(tensor: torch.Tensor) -> bool:
     """Returns whether the tensor's elements leave no gaps and do not overlap.
 
     This holds if, with dimensions sorted by stride, each stride is the product of the sizes of the dimensions before.
@@ -328,16 +299,3 @@ def _is_dense(tensor: torch.Tensor) -> bool:
             return False
         expected *= size
     return True
-
-
-def _gaps(leaves: Sequence[Leaf], size: int) -> list[tuple[int, int]]:
-    """Returns the offsets of the first byte and of the end of each gap: before, between and after the tensors.
-
-    The buffer has `size` bytes. `leaves` describes the tensors in ascending order. A gap may be empty.
-    """
-    starts = [0, *(leaf.offset + leaf.nbytes for leaf in leaves)]
-    return list(zip(starts, [*(leaf.offset for leaf in leaves), size], strict=True))
-
-
-def _canary(start: int, end: int, device: torch.device) -> torch.Tensor:
-    return (torch.arange(start, end, device=device) % CANARY_BYTES * 37 + 11).to(torch.uint8)

@@ -13,8 +13,9 @@ import torch
 
 from kernel_harness.device import ROOM, Device, SharedMemory
 from kernel_harness.device.host_memory import host_memory
-from kernel_harness.ipc import tensors
+from kernel_harness.ipc import input_memory, tensors
 from kernel_harness.ipc.gate import GATE_BYTES, Gate
+from kernel_harness.ipc.input_memory import Written
 from kernel_harness.ipc.messages import Purpose, Share
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.ipc.shared_memory import SharedBuffer
@@ -67,30 +68,25 @@ class Exchange:
         self._send(Share(purpose, piece.size, piece.on_device), [piece.descriptor])
         return True
 
-    def fill(self, packed: Packed, *, surround: bool = False, cold: bool = False) -> None:
-        """Writes inputs to the memory for inputs, and waits until the copy is complete.
+    def fill(self, packed: Packed, *, cold: bool = False) -> None:
+        """Writes inputs, and known bytes around them, to the memory for inputs. Waits until the copy is complete.
 
-        If `surround`, also writes known bytes around each tensor. `damaged` looks for changes of these bytes. If `cold`
-        and the memory for inputs is the device's, the device's cache holds no part of the inputs afterwards. If that
-        memory is the host's, `cold` has no effect: the worker copies the inputs to the device later, and has to empty
-        the cache itself.
+        If `cold` and the memory for inputs is the device's, the device's cache holds no part of the inputs afterwards.
+        If that memory is the host's, `cold` has no effect: the worker copies the inputs to the device later, and has to
+        empty the cache itself.
         """
         memory = self._pieces[Purpose.INPUTS].bytes
-        if surround:
-            tensors.surround(memory, packed.leaves, packed.size)
-        tensors.write(memory, packed.leaves, packed.tensors)
+        input_memory.fill(memory, packed)
         if cold and memory.is_cuda:
             self._device.empty_cache()  # no wait in between, in which the device would go to another process
         _wait(memory)
 
-    def inputs(self, packed: Packed) -> list[torch.Tensor]:
-        """Returns the inputs as the worker's call has left them, as views of the shared memory."""
-        memory = self._pieces[Purpose.INPUTS].bytes
-        return [leaf.view(memory) for leaf in packed.leaves]
+    def written(self, packed: Packed) -> Written:
+        """Returns what the worker has written to its inputs, or beside them, since `fill` has written `packed` there.
 
-    def damaged(self, packed: Packed) -> list[int]:
-        """Returns the indices of inputs next to which the worker's call wrote, after a `fill` with `surround`."""
-        return tensors.damaged(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.size)
+        The judge calls this method once a call is done, and before it writes other inputs.
+        """
+        return input_memory.written(self._pieces[Purpose.INPUTS].bytes, packed)
 
     def needed(self, leaves: Sequence[Leaf]) -> int:
         """Returns the size in bytes of the memory that the outputs need. `leaves` describes each output tensor.

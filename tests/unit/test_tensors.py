@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_harness.ipc.channel import Malformed
+from kernel_harness.ipc.input_memory import damaged, surround, write
 from kernel_harness.ipc.messages import InputLayout
 from kernel_harness.ipc.tensors import (
     CANARY_BYTES,
@@ -19,14 +20,11 @@ from kernel_harness.ipc.tensors import (
     MAX_RANK,
     Leaf,
     Unreadable,
-    damaged,
     flatten,
     layout,
     outline,
     skeleton,
-    surround,
     unflatten,
-    write,
 )
 
 DTYPES = [
