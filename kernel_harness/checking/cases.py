@@ -25,7 +25,7 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.precision import Change, Precision
 from kernel_harness.device import device_memory
 from kernel_harness.device.host_memory import host_memory
-from kernel_harness.ipc import tensors
+from kernel_harness.ipc import input_memory, tensors
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.problem import float64, sizing
 from kernel_harness.problem.problem import OWN, PARAMETERS, SMALL, SPARSE, Problem, ProblemError, Shape, shape_text
@@ -702,18 +702,14 @@ class Reference:
     ) -> Any:
         """Returns copies of the inputs, or of the slice `part` of their batch, on `device`.
 
-        If `change` is not None, it changes the copies, for example rounds them. If `dtype` is not None, floating-point
+        They have the strides, offsets and shared storages that the candidate's have; those of a slice are dense. If
+        `change` is not None, it changes the copies, for example rounds them. If `dtype` is not None, floating-point
         tensors are then converted to it.
         """
         values = packed.tensors if part is None else [tensor[part] for tensor in packed.tensors]
         values = values if change is None else [change(t.to(device)) for t in values]
-
-        def copied(value: torch.Tensor) -> torch.Tensor:
-            moved = value.to(device)  # on its own: torch would convert on the host, which is slower
-            wanted = dtype if dtype and value.is_floating_point() else value.dtype
-            return moved.to(wanted, copy=moved is value)
-
-        return tensors.unflatten(packed.structure, [copied(value) for value in values])
+        leaves = packed.leaves if part is None else tensors.layout(values)[0]
+        return tensors.unflatten(packed.structure, input_memory.copies(leaves, values, device, dtype))
 
 
 def _changed(packed: Packed, after: Sequence[torch.Tensor]) -> Iterator[int]:

@@ -5,14 +5,16 @@ Known bytes (canaries) fill all of the memory that belongs to no input.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 import torch
 
+from kernel_harness.core.strides import copy, is_dense, seen_in
 from kernel_harness.ipc.packed import Packed
-from kernel_harness.ipc.tensors import CANARY_BYTES, Leaf, is_dense
+from kernel_harness.ipc.tensors import CANARY_BYTES, Leaf, end_of
 
 # The elements that are compared at a time: a comparison needs one byte of memory for each of them.
 _COMPARED = 1 << 27
@@ -69,28 +71,76 @@ def write(memory: torch.Tensor, leaves: Sequence[Leaf], tensors: Iterable[torch.
     `leaves` has the dtype, shape, strides and offset of each tensor, in the order of `tensors`.
     """
     for leaf, tensor in zip(leaves, tensors, strict=True):
-        leaf.view(memory).copy_(tensor)
+        copy(tensor, leaf.view(memory))
 
 
 def surround(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> None:
     """Fills each of the first `size` bytes of `memory` that belongs to no tensor with a known value (a canary).
 
-    `damaged` finds the bytes that something has changed later. `leaves` describes the places of the tensors, in
-    ascending order.
+    Also fills the places of tensors that have gaps or share a storage, so `write` must follow. `damaged` finds the
+    bytes that something has changed later. `leaves` describes the places of the tensors.
     """
-    for start, end in _gaps(leaves, size):
-        memory[start:end] = _canary(start, end, memory.device)
+    storages = _storages(leaves)
+    for start, end in [*_between(storages, size), *((each.start, each.end) for each in storages if each.has_gaps)]:
+        for part, canary in _canaries(memory, start, end):
+            part.copy_(canary)
 
 
 def damaged(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> list[int]:
-    """Returns the indices of tensors next to which something wrote: the known bytes before or after them have changed.
+    """Returns the indices of tensors beside which something wrote: the known bytes around or between their elements.
 
-    A change between two tensors counts for both. `leaves` describes the places of the tensors in the first `size` bytes
-    of `memory`, in ascending order.
+    A change between two storages counts for the tensors in both. `leaves` describes the places of the tensors in the
+    first `size` bytes of `memory`.
     """
-    gaps = _gaps(leaves, size)
-    flags = _read([(memory[a:b] != _canary(a, b, memory.device)).any() for a, b in gaps])
-    return [i for i in range(len(leaves)) if flags[i] or flags[i + 1]]
+    storages = _storages(leaves)
+    flags = [_canaries_differ(memory, start, end) for start, end in _between(storages, size)]
+    within = [_gaps_differ(memory, leaves, each) for each in storages if each.has_gaps]
+    outside, inside = (found := _read([*flags, *within]))[: len(flags)], iter(found[len(flags) :])
+    return sorted(
+        i
+        for n, storage in enumerate(storages)
+        if (storage.has_gaps and next(inside)) or outside[n] or outside[n + 1]
+        for i in storage.held
+    )
+
+
+def copies(
+    leaves: Sequence[Leaf], tensors: Sequence[torch.Tensor], device: str, dtype: torch.dtype | None = None
+) -> list[torch.Tensor]:
+    """Returns copies of `tensors` on `device`, with the strides, offsets and shared storages that `leaves` describes.
+
+    If `dtype` is not None, floating-point tensors are converted to it. Tensors of different dtypes share no storage
+    then. Other bytes of a storage are zero.
+    """
+    found, storages = list[torch.Tensor](), dict[tuple[int, torch.dtype], torch.Tensor]()
+    ends = {each.start: each.end for each in _storages(leaves)}
+    for leaf, tensor in zip(leaves, tensors, strict=True):
+        moved = tensor.to(device)  # on its own: torch would convert on the host, which is slower
+        wanted = dtype if dtype and tensor.is_floating_point() else tensor.dtype
+        if leaf.storage is None:
+            found.append(moved.to(wanted, copy=moved is tensor))
+            continue
+        if (key := (leaf.start, wanted)) not in storages:
+            count = (ends[leaf.start] - leaf.start) // leaf.dtype.itemsize
+            storages[key] = torch.zeros(count, dtype=wanted, device=device)
+        at = (leaf.offset - leaf.start) // leaf.dtype.itemsize
+        found.append(seen_in(storages[key], wanted, leaf.shape, leaf.stride, at))
+        copy(moved, found[-1])
+    return found
+
+
+def placed(leaves: Sequence[Leaf], alone: Callable[[int, int], torch.Tensor]) -> list[torch.Tensor]:
+    """Returns the tensors that `leaves` describes, in storages of their own, which some of them may share.
+
+    `alone` returns the bytes of the buffer from one offset to another as a flat uint8 tensor that is all of a storage.
+    """
+    storages = {each.start: alone(each.start, each.end) for each in _storages(leaves)}
+
+    def seen(leaf: Leaf) -> torch.Tensor:
+        at = (leaf.offset - leaf.start) // leaf.dtype.itemsize
+        return seen_in(storages[leaf.start], leaf.dtype, leaf.shape, leaf.stride, at)
+
+    return list(map(seen, leaves))
 
 
 def unequal(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -119,14 +169,66 @@ def _read(flags: Sequence[torch.Tensor]) -> list[bool]:
     return torch.stack(list(flags)).tolist() if flags else []
 
 
-def _gaps(leaves: Sequence[Leaf], size: int) -> list[tuple[int, int]]:
-    """Returns the offsets of the first byte and of the end of each gap: before, between and after the tensors.
+@dataclass(frozen=True)
+class _Storage:
+    """The bytes from `start` to `end` of a buffer, and the indices of the tensors that it holds.
 
-    The buffer has `size` bytes. `leaves` describes the tensors in ascending order. A gap may be empty.
+    `has_gaps` is False if they are all those of one tensor without gaps.
     """
-    starts = [0, *(leaf.offset + leaf.nbytes for leaf in leaves)]
-    return list(zip(starts, [*(leaf.offset for leaf in leaves), size], strict=True))
+
+    start: int
+    end: int
+    held: tuple[int, ...]
+    has_gaps: bool
 
 
-def _canary(start: int, end: int, device: torch.device) -> torch.Tensor:
-    return (torch.arange(start, end, device=device) % CANARY_BYTES * 37 + 11).to(torch.uint8)
+def _storages(leaves: Sequence[Leaf]) -> list[_Storage]:
+    """Returns the storages of the tensors that `leaves` describes, in ascending order."""
+    held: dict[int, list[int]] = {}
+    for i, leaf in enumerate(leaves):
+        held.setdefault(leaf.start, []).append(i)
+    return [
+        _Storage(start, end_of(leaves[i] for i in each), tuple(each), leaves[each[0]].storage is not None)
+        for start, each in sorted(held.items())
+    ]
+
+
+def _between(storages: Sequence[_Storage], size: int) -> list[tuple[int, int]]:
+    """Returns the offsets of the first byte and of the end of each gap: before, between and after the storages.
+
+    The buffer has `size` bytes. A gap may be empty.
+    """
+    starts = [0, *(each.end for each in storages)]
+    return list(zip(starts, [*(each.start for each in storages), size], strict=True))
+
+
+def _gaps_differ(memory: torch.Tensor, leaves: Sequence[Leaf], storage: _Storage) -> torch.Tensor:
+    """Returns whether a byte of the storage that belongs to no tensor is not the canary."""
+    now = memory[storage.start : storage.end]
+    intact = torch.empty_like(now)
+    for part, canary in _canaries(intact, 0, intact.numel()):  # each storage begins where a canary begins
+        part.copy_(canary)
+    for leaf in (leaves[i] for i in storage.held):
+        there = replace(leaf, offset=leaf.offset - storage.start, storage=0)
+        copy(leaf.view(memory), there.view(intact))
+    return unequal(intact, now)
+
+
+def _canaries_differ(memory: torch.Tensor, start: int, end: int) -> torch.Tensor:
+    flags = [(part != canary).any() for part, canary in _canaries(memory, start, end)]
+    return torch.stack(flags).any() if flags else torch.zeros((), dtype=torch.bool, device=memory.device)
+
+
+def _canaries(memory: torch.Tensor, start: int, end: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yields the parts of `memory` from `start` to `end`, each with the canary that belongs there."""
+    period = _two_periods(memory.device)[start % CANARY_BYTES :][:CANARY_BYTES]
+    middle = end - (end - start) % CANARY_BYTES
+    if middle > start:
+        yield memory[start:middle].view(-1, CANARY_BYTES), period
+    if end > middle:
+        yield memory[middle:end], period[: end - middle]
+
+
+@cache
+def _two_periods(device: torch.device) -> torch.Tensor:
+    return (torch.arange(2 * CANARY_BYTES, device=device) % CANARY_BYTES * 37 + 11).to(torch.uint8)

@@ -402,15 +402,19 @@ class Called(Message):
     """The reply to Call: where the output is, and what the worker measured for the call.
 
     `structure` is the nesting of the output as `tensors.flatten` returns it, and `leaves` describes each output tensor
-    (dtype, shape, strides, offset) in the shared memory for outputs. `time` has the duration of the call and the memory
-    that it took. `launches` is the number of kernels that the call launched, or None if the device does not count
-    launches.
+    (dtype, shape, strides, offset) in the shared memory for outputs, each in a storage of its own. `time` has the
+    duration of the call and the memory that it took. `launches` is the number of kernels that the call launched, or
+    None if the device does not count launches.
     """
 
     structure: Annotated[Any, JsonAtMost(1 << 16)]
     leaves: _Outputs
     time: DeviceTime
     launches: Annotated[int | None, Plausible(0, 1 << 50)]
+
+    def __post_init__(self) -> None:
+        if any(leaf.storage is not None for leaf in self.leaves):
+            raise tensors.Unreadable("an output has no storage of its own")
 
 
 @dataclass(frozen=True)

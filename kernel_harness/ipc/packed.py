@@ -34,7 +34,8 @@ def pack(inputs: Any, *, device: str | None = None) -> Packed:
     copied. Raises tensors.Unreadable if an input cannot be sent to another process (`tensors.flatten`).
     """
     structure, found = tensors.flatten(inputs)
-    leaves, size = tensors.layout(found)
+    found = [tensor.resolve_conj().resolve_neg() for tensor in found]  # whose bytes are the numbers
+    leaves, size = tensors.layout_as_it_is(found)
     placed = found if device is None else [tensor.to(device) for tensor in found]
     return Packed(structure, tuple(placed), tuple(leaves), size)
 
@@ -44,5 +45,8 @@ def moved(packed: Packed, by: int) -> Packed:
 
     `by` must be a multiple of CANARY_BYTES.
     """
-    leaves = tuple(replace(leaf, offset=leaf.offset + by) for leaf in packed.leaves)
-    return replace(packed, leaves=leaves, size=packed.size + by)
+
+    def further(leaf: Leaf) -> Leaf:
+        return replace(leaf, offset=leaf.offset + by, storage=None if leaf.storage is None else leaf.storage + by)
+
+    return replace(packed, leaves=tuple(map(further, packed.leaves)), size=packed.size + by)
