@@ -155,9 +155,12 @@ def unequal(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def _parts(tensor: torch.Tensor, other: torch.Tensor) -> Iterator[torch.Tensor]:
     """Yields the tensor as integers, in parts of at most _COMPARED elements.
 
-    The order of the elements is that in memory if both tensors are dense and have the same strides.
+    The order of the elements is that in memory if both tensors are dense and have the same strides. Elements that have
+    one address in both tensors are yielded once.
     """
-    whole = torch.view_as_real(tensor) if tensor.dtype is torch.complex128 else tensor
+    strides = zip(tensor.stride(), other.stride(), strict=True)
+    whole = tensor[tuple(slice(0, 1) if each == (0, 0) else slice(None) for each in strides)]
+    whole = torch.view_as_real(whole) if tensor.dtype is torch.complex128 else whole
     whole = whole.view(_INTEGERS[whole.itemsize])
     if tensor.stride() == other.stride() and is_dense(tensor):
         whole = whole.as_strided((whole.numel(),), (1,))
