@@ -25,7 +25,7 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.precision import Change, Precision
 from kernel_harness.device import device_memory
 from kernel_harness.device.host_memory import host_memory
-from kernel_harness.ipc import tensors
+from kernel_harness.ipc import input_memory, tensors
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.problem import float64, sizing
 from kernel_harness.problem.problem import OWN, PARAMETERS, SMALL, SPARSE, Problem, ProblemError, Shape, shape_text
@@ -447,13 +447,6 @@ class Reference:
         first, second = (_run(problem, model, self._placed(packed, self.device))[1] for _ in range(2))
         return not all(map(unchanged, first, second))
 
-    def changed_inputs(self, case: Case) -> set[int]:
-        """Returns the indices, from 0, of the case's input tensors that the reference itself changes in place."""
-        problem, packed = self.at(case), self.inputs(case)
-        placed = [tensor.to(self.device, copy=True) for tensor in packed.tensors]
-        self._run(problem, tensors.unflatten(packed.structure, placed))
-        return {i for i, tensor in enumerate(placed) if not unchanged(packed.tensors[i], tensor)}
-
     def answer_to_others(self, case: Case) -> Sequence[torch.Tensor]:
         """Returns the reference's outputs for inputs of the case's shape and distribution that have another seed.
 
@@ -493,7 +486,7 @@ class Reference:
         return replace(packed, tensors=tuple(rolled))
 
     def _answer(self, problem: Problem, packed: Packed) -> Sequence[torch.Tensor]:
-        outputs = self._run(problem, self._placed(packed, self.device))[1]
+        outputs = self._answered(problem, packed)[1]
         return list(map(_on_host, outputs)) if self._is_short(problem) else outputs
 
     def expectation(self, case: Case) -> tuple[Any, Expectation]:
@@ -524,11 +517,11 @@ class Reference:
         takes longer than a call.
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
-        structure, expected = self._run(problem, self._placed(packed, self.device))
+        structure, expected, changed = self._answered(problem, packed)
         if self._is_short(problem):
             expected = [_on_host(each) for each in expected]
         # Only the limits of other distributions than the problem's own use the scale.
-        oracle = self._oracle(problem, packed, expected, scaled=distribution != OWN)
+        oracle = self._oracle(problem, packed, expected, changed, scaled=distribution != OWN)
         if oracle.outputs is not None and [o.shape for o in oracle.outputs] != [e.shape for e in expected]:
             oracle = _Oracle(None, missing="the reference's outputs have other shapes in float64")
         if self._is_short(problem):
@@ -547,6 +540,7 @@ class Reference:
             zero_mean=distribution in _ZERO_MEAN,
             allowed_precision=self._allowed,
             oracle_missing=oracle.missing,
+            changed=changed,
         )
         whole = self._with_inputs(expectation, problem, packed)
         return structure, replace(whole, rounded=None) if timed and self._allowed is not None else whole
@@ -555,7 +549,7 @@ class Reference:
         """Returns the Expectation with the two fields that need the inputs `packed`: `inputs` and `rounded`."""
 
         def changed(change: Change) -> tuple[torch.Tensor, ...] | None:
-            return self._oracle(problem, packed, expectation.expected, change=change).outputs
+            return self._oracle(problem, packed, expectation.expected, expectation.changed, change=change).outputs
 
         return replace(expectation, rounded=changed, inputs=packed.tensors)
 
@@ -564,20 +558,22 @@ class Reference:
         problem: Problem,
         packed: Packed,
         expected: Sequence[torch.Tensor],
+        changed: Sequence[int],
         *,
         scaled: bool = False,
         change: Change | None = None,
     ) -> _Oracle:
         """Returns the reference's outputs in float64, computed on the CPU if the device has too little memory.
 
-        `expected` are the reference's outputs in float32. If `scaled`, the scale is computed too. With `change`, inputs
+        `expected` are the reference's outputs in float32. In both, the inputs with the indices `changed` follow, as the
+        reference leaves them. If `scaled` and there are none of these, the scale is computed too. With `change`, inputs
         and weights are changed first, for example rounded as units that multiply numbers of a shorter format do. If the
         outputs cannot be computed, the result holds the reason.
         The cached answers are freed before the attempt on the CPU. Without that attempt, a candidate that fills the
         device's memory could switch off the precision check.
         """
         try:
-            return self._oracle_on(self.device, problem, packed, scaled, change, expected)
+            return self._oracle_on(self.device, problem, packed, changed, scaled, change, expected)
         except MemoryError:
             self._expectations.clear()
             self._float64.clear()
@@ -585,7 +581,7 @@ class Reference:
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         try:
-            return self._oracle_on("cpu", problem, packed, scaled, change)
+            return self._oracle_on("cpu", problem, packed, changed, scaled, change)
         except MemoryError as error:
             return _Oracle(None, missing=f"there is too little memory for the reference in float64 ({error})")
 
@@ -594,6 +590,7 @@ class Reference:
         device: str,
         problem: Problem,
         packed: Packed,
+        changed: Sequence[int],
         scaled: bool,
         change: Change | None,
         expected: Sequence[torch.Tensor] = (),
@@ -605,17 +602,19 @@ class Reference:
         """
         with _memory_errors():
             try:
-                slices = self._slices(problem, packed, expected)
-                outputs = self._in_float64(device, problem, packed, change, slices)
+                slices = self._slices(problem, packed, expected, changed)
+                outputs = self._in_float64(device, problem, packed, change, slices, changed)
             except Exception as error:
                 if _is_out_of_memory(error):
                     raise
                 return _Oracle(None, missing=f"the reference cannot run in float64 ({_summary(error)})")
-            scaled = scaled and problem.states_error_scale
+            scaled = scaled and problem.states_error_scale and not changed
             scale = problem.error_scale(self._placed(packed, device, torch.float64)) if scaled else None
             return _Oracle(outputs, None if scale is None else tuple(tensors.flatten_output(scale)[1]))
 
-    def _slices(self, problem: Problem, packed: Packed, expected: Sequence[torch.Tensor]) -> Sequence[slice]:
+    def _slices(
+        self, problem: Problem, packed: Packed, expected: Sequence[torch.Tensor], changed: Sequence[int]
+    ) -> Sequence[slice]:
         """Returns slices of the batch whose outputs can be computed one by one; none if a call needs the whole batch.
 
         In float64 a call takes twice the memory, so large inputs and outputs may not fit into it. There are no slices
@@ -633,7 +632,7 @@ class Reference:
 
         def alike(model: Any) -> bool:
             def outputs(part: slice) -> Sequence[torch.Tensor]:
-                return _run(problem, model, self._placed(packed, self.device, part=part))[1]
+                return _run(problem, model, self._placed(packed, self.device, part=part), changed)[1]
 
             return all(
                 unchanged(output, whole[part])
@@ -651,7 +650,13 @@ class Reference:
         return ()
 
     def _in_float64(
-        self, device: str, problem: Problem, packed: Packed, change: Change | None, slices: Sequence[slice]
+        self,
+        device: str,
+        problem: Problem,
+        packed: Packed,
+        change: Change | None,
+        slices: Sequence[slice],
+        changed: Sequence[int],
     ) -> tuple[torch.Tensor, ...]:
         """Returns the outputs of a model in float64, whose weights are drawn with the seed of the float32 model.
 
@@ -672,7 +677,7 @@ class Reference:
             def outputs(model: Any, part: slice | None) -> Sequence[torch.Tensor]:
                 inputs = self._placed(packed, device, torch.float64, change, part)
                 with context:
-                    return _run(problem, model, inputs)[1]
+                    return _run(problem, model, inputs, changed)[1]
 
             def call(model: Any) -> Sequence[torch.Tensor]:
                 if not slices:
@@ -688,6 +693,18 @@ class Reference:
             if _is_out_of_memory(error):
                 raise
             return run(nullcontext())
+
+    def _answered(self, problem: Problem, packed: Packed) -> tuple[Any, Sequence[torch.Tensor], tuple[int, ...]]:
+        """Returns the float32 reference's answer: the nesting of its outputs, its tensors, and what it changes.
+
+        The tensors are the outputs and then the inputs that the reference changes in place, as it leaves them. What it
+        changes is the indices of these inputs.
+        """
+        inputs = self._placed(packed, self.device)
+        after = _memory_of(inputs)
+        structure, outputs = self._run(problem, inputs)
+        changed = tuple(i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i]))
+        return structure, [*outputs, *(_alone(after[i]) for i in changed)], changed
 
     def _run(self, problem: Problem, inputs: Any) -> tuple[Any, Sequence[torch.Tensor]]:
         """Returns the float32 reference's outputs for inputs on the device: their nesting, and the tensors."""
@@ -705,18 +722,14 @@ class Reference:
     ) -> Any:
         """Returns copies of the inputs, or of the slice `part` of their batch, on `device`.
 
-        If `change` is not None, it changes the copies, for example rounds them. If `dtype` is not None, floating-point
+        They have the strides, offsets and shared storages that the candidate's have; those of a slice are dense. If
+        `change` is not None, it changes the copies, for example rounds them. If `dtype` is not None, floating-point
         tensors are then converted to it.
         """
         values = packed.tensors if part is None else [tensor[part] for tensor in packed.tensors]
         values = values if change is None else [change(t.to(device)) for t in values]
-
-        def copied(value: torch.Tensor) -> torch.Tensor:
-            moved = value.to(device)  # on its own: torch would convert on the host, which is slower
-            wanted = dtype if dtype and value.is_floating_point() else value.dtype
-            return moved.to(wanted, copy=moved is value)
-
-        return tensors.unflatten(packed.structure, [copied(value) for value in values])
+        leaves = packed.leaves if part is None else tensors.layout(values)[0]
+        return tensors.unflatten(packed.structure, input_memory.copies(leaves, values, device, dtype))
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
@@ -728,9 +741,20 @@ def _key(problem: Problem) -> tuple[str, int | None]:
     return shape_text(problem.shape), problem.parameter_seed
 
 
-def _run(problem: Problem, model: Any, inputs: Any) -> tuple[Any, Sequence[torch.Tensor]]:
+def _run(problem: Problem, model: Any, inputs: Any, changed: Sequence[int] = ()) -> tuple[Any, Sequence[torch.Tensor]]:
+    """Returns the nesting of a model's outputs, and its outputs and then the inputs `changed`, as the call leaves them.
+
+    `changed` has indices of input tensors.
+    """
+    after = _memory_of(inputs)
     structure, outputs = tensors.flatten_output(problem.forward(model, inputs))
+    outputs += [after[i] for i in changed]
     return structure, [_alone(output.detach()) for output in outputs]  # an output may be a parameter
+
+
+def _memory_of(inputs: Any) -> list[torch.Tensor]:
+    """Returns the tensors of the inputs as further objects, which keep their shapes if a model changes those."""
+    return [tensor.detach() for tensor in tensors.flatten(inputs)[1]]
 
 
 def _alone(output: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -15,13 +15,14 @@ import torch
 from kernel_harness.checking import hypotheses, narrow_formats, replay
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.patterns import Pattern
-from kernel_harness.checking.verify import Check, Expectation, same, unchanged, verify
+from kernel_harness.checking.verify import Check, Expectation, same, verify
 from kernel_harness.compile import cu_file
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.core.tell import Tell
 from kernel_harness.ipc import tensors
-from kernel_harness.ipc.packed import Packed, moved
+from kernel_harness.ipc.input_memory import Written
+from kernel_harness.ipc.packed import moved
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem
 from kernel_harness.sandbox.builder import FailedBuilds
@@ -243,31 +244,31 @@ class Examination:
 
     def _try(self, subject: Subject, case: Case) -> list[Check]:
         packed = self._reference.inputs(case)
-        answer = subject.call(packed, write_back=True, poison=case.poison)
+        answer = subject.call(packed, poison=case.poison)
         self._first_call_ms = self._first_call_ms or answer.timed.bracket_ms
         self._launches = answer.launches
-        mutation = self._mutation(case, packed, subject)
         subject.release_large()  # the right answer may need the memory
         structure, expectation = self._reference.expectation(case)
         if not self._reference.decides(expectation):
             return []
         check = compare(answer, structure, expectation)
         if check.status in (Status.WRONG_VALUES, Status.REDUCED_PRECISION):
-            check = self._explained(subject, case, check, answer.outputs, expectation)
-        if check.passed and mutation:
-            check = Check(check.case, Status.MUTATED_INPUT, detail=mutation)
+            check = self._explained(subject, case, check, answer.outputs, expectation.of_outputs)
         if not case.repeat or not check.passed:
             return [check]
-        tolerance = expectation.tolerance
+        tolerance, changed = expectation.tolerance, expectation.changed
+        first = with_changed_inputs(answer, changed, packed.tensors)
         del expectation  # the call may need the memory of a large right answer
         self._reference.make_room()
         # A candidate may have kept the address of its first inputs, for example in a CUDA graph.
         again = subject.call(moved(packed, 3 * tensors.CANARY_BYTES))
         subject.release_large()  # the outputs may be on the host until here
-        first, second = answer.outputs, again.outputs
+        second = with_changed_inputs(again, changed, packed.tensors)
         if [o.shape for o in first] == [o.shape for o in second]:  # outputs of another size may not fit into the memory
             first, second = (tuple(o.to(self._reference.device) for o in each) for each in (first, second))
-        compared = same(first, second, tolerance, f"{case.name} repeated")
+        compared = same(first, second, tolerance, f"{case.name} repeated", changed)
+        if compared.passed and (mutation := forbidden_write(again.written, changed)):
+            compared = replace(compared, status=Status.MUTATED_INPUT, detail=mutation)
         return [check, replace(compared, unchecked=check.unchecked)]
 
     @phase("explanations")
@@ -308,18 +309,7 @@ class Examination:
         structure, expectation = self._reference.expectation(case)
         if compare(answer, structure, expectation).status is not Status.WRONG_VALUES:
             return None
-        return hypotheses.find(answer.outputs, expectation, self._reference, case)
-
-    def _mutation(self, case: Case, packed: Packed, subject: Subject) -> str:
-        """Returns a sentence about a forbidden write of the last call; empty if there was none.
-
-        The call must not change an input that the reference does not change, nor the memory just beside an input.
-        """
-        after = subject.inputs_after(packed)
-        changed = [i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i])]
-        if changed and (blamed := [i for i in changed if i not in self._reference.changed_inputs(case)]):
-            return f"Input {blamed[0] + 1} was changed by the call."
-        return next((f"Memory just beside input {i + 1} was written to." for i in subject.damaged_inputs(packed)), "")
+        return hypotheses.find(answer.outputs, expectation.of_outputs, self._reference, case)
 
     def _out_of_memory(self, error: torch.OutOfMemoryError) -> Fault:
         """Decides whose fault it is that the device had too little memory for the right answer, and returns the Fault.
@@ -371,17 +361,47 @@ def compare(answer: Answer, structure: Any, expectation: Expectation) -> Check:
     """Compares a candidate's answer with the right answer, and returns the verdict as a Check.
 
     `structure` is the nesting of the right answer's lists, tuples and dictionaries, with its values that are not
-    tensors. The structures are compared first, then the tensors. If the shapes are right, and the outputs were not
-    copied because they are too large (`Answer.outputs`), the status is UNSUPPORTED.
+    tensors. The structures are compared first, then the tensors and those inputs that the reference changes, and then
+    the other inputs (`forbidden_write`). If the shapes are right, and the outputs were not copied because they are too
+    large (`Answer.outputs`), the status is UNSUPPORTED.
     """
     if tensors.skeleton(answer.structure) != tensors.skeleton(structure):
         got = tensors.outline(answer.structure)[:_LONGEST_OUTLINE]
         detail = f"Got the structure {got}, expected {tensors.outline(structure)}."
         return Check(expectation.case, Status.WRONG_SHAPE, detail=detail)
-    if [output.shape for output in answer.outputs] != [expected.shape for expected in expectation.expected]:
-        return verify(answer.outputs, expectation)  # outputs of any size may not fit into the device's memory
+    outputs = with_changed_inputs(answer, expectation.changed, expectation.inputs)
+    if [output.shape for output in outputs] != [expected.shape for expected in expectation.expected]:
+        return verify(outputs, expectation)  # outputs of any size may not fit into the device's memory
     if any(output.is_meta for output in answer.outputs):
         detail = "The outputs are far larger than in another call of the reference at this size, and were not compared."
         return Check(expectation.case, Status.UNSUPPORTED, detail=detail)
-    pairs = zip(answer.outputs, expectation.expected, strict=True)
-    return verify([output.to(expected.device) for output, expected in pairs], expectation)
+    pairs = zip(outputs, expectation.expected, strict=True)
+    check = verify([output.to(expected.device) for output, expected in pairs], expectation)
+    mutation = forbidden_write(answer.written, expectation.changed)
+    return Check(check.case, Status.MUTATED_INPUT, detail=mutation) if check.passed and mutation else check
+
+
+def with_changed_inputs(
+    answer: Answer, changed: Sequence[int], inputs: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor]:
+    """Returns the outputs of an answer, and then the inputs with the indices `changed` as the call has left them.
+
+    `inputs` are all inputs, as they were before the call. Raises torch.OutOfMemoryError if there was too little memory
+    for a copy of such an input.
+    """
+    missing = next((i for i in changed if i in answer.written.inputs and i not in answer.written.after), None)
+    if missing is not None:
+        raise torch.OutOfMemoryError(f"There is too little memory for a copy of input {missing + 1}.")
+    return [*answer.outputs, *(answer.written.after.get(i, inputs[i]) for i in changed)]
+
+
+def forbidden_write(written: Written, may_change: Collection[int]) -> str:
+    """Returns a sentence about a forbidden write of a call; empty if there was none.
+
+    A call must not change an input that the reference does not change, nor the memory just beside an input.
+    `may_change` has the indices of the inputs that the reference changes.
+    """
+    blamed = next((i for i in written.inputs if i not in may_change), None)
+    if blamed is not None:
+        return f"Input {blamed + 1} was changed by the call."
+    return next((f"Memory just beside input {i + 1} was written to." for i in written.beside), "")

@@ -71,7 +71,7 @@ def compare_without_kernels(
             subject.skip_kernels(False)
         full = subject.call(packed).outputs
         _, right = reference.expectation(_timed(cases))
-        if [output.shape for output in full] == [expected.shape for expected in right.expected]:
+        if [output.shape for output in full] == [expected.shape for expected in right.of_outputs.expected]:
             outcome = replace(outcome, own_share=share_of_output(without, full))
     except (Fault, Refused):
         pass

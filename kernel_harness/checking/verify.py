@@ -27,7 +27,7 @@ from kernel_harness.checking.elementwise import (
 )
 from kernel_harness.checking.error_map import ErrorMap, error_map
 from kernel_harness.checking.input_rounding import Trace
-from kernel_harness.checking.patterns import Mismatch, Wrong, describe, first_mismatches
+from kernel_harness.checking.patterns import Mismatch, Pattern, Wrong, describe, first_mismatches
 from kernel_harness.core.precision import EXACT, REDUCED_TOLERANCE, Change, Precision, Tolerance, is_inexact
 from kernel_harness.core.status import Status
 from kernel_harness.problem.problem import OWN
@@ -97,7 +97,9 @@ class Expectation:
     RMS of the oracle. `zero_mean`: the inputs have zero mean. Terms of an output then cancel, so its relative error
     shows the precision, and an element near zero can fail a plain allclose. `allowed_precision`: the coarsest format in
     which a candidate may compute; None allows only the output's own format. `inputs`: the input tensors, of which
-    outputs may be indices (`ties`). `rounded`: a function that computes the oracle for inputs and weights after a
+    outputs may be indices (`ties`). `changed`: the indices of those input tensors that the reference changes in place;
+    what it leaves there follows the outputs in `expected`, `oracle` and what `rounded` returns, and then there is no
+    `scale`. `rounded`: a function that computes the oracle for inputs and weights after a
     Change, such as a rounding; it returns None if that is not possible. A None in its place stands for a function that
     always returns None.
 
@@ -116,6 +118,7 @@ class Expectation:
     oracle_missing: str = ""
     rounded: Callable[[Change], tuple[torch.Tensor, ...] | None] | None = None
     inputs: tuple[torch.Tensor, ...] = ()
+    changed: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.oracle is not None and self.oracle_missing:
@@ -130,6 +133,13 @@ class Expectation:
         for scale, shape in zip(self.scale, shapes, strict=True):
             if not _broadcasts(scale.shape, shape):
                 raise ValueError(f"error_scale of shape {tuple(scale.shape)} does not broadcast to {tuple(shape)}")
+
+    @property
+    def of_outputs(self) -> Expectation:
+        """Returns the Expectation without the inputs that the reference changes."""
+        count = len(self.expected) - len(self.changed)
+        oracle = None if self.oracle is None else self.oracle[:count]
+        return replace(self, expected=self.expected[:count], oracle=oracle, changed=())
 
 
 @dataclass(frozen=True)
@@ -197,15 +207,20 @@ def _first_failure(answer: _Answer) -> _Failure:
     return next((f for f in (step(answer) for step in _STEPS) if f is not None), _Failure(Status.PASSED))
 
 
-def same(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], tolerance: Tolerance, case: str) -> Check:
+def same(
+    first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], tolerance: Tolerance, case: str,
+    changed: tuple[int, ...] = (),
+) -> Check:  # fmt: skip
     """Compares the outputs of two calls with equal inputs. Returns a Check: PASSED or NONDETERMINISTIC.
+
+    The last of both may be inputs that the calls have changed; `changed` has the indices of these inputs.
 
     An honest kernel may add numbers in another order in each call, so the last bits may differ. Near zero such a
     difference exceeds any relative tolerance. The tolerance is therefore increased by a share of the output's RMS.
     Shapes and dtypes must be equal, and NaN, +Inf and -Inf must be in the same elements. `case` is the text for the
     case in messages.
     """
-    answer = _Answer(tuple(second), Expectation(case, "repeat", tuple(first), None, None, tolerance))
+    answer = _Answer(tuple(second), Expectation(case, "repeat", tuple(first), None, None, tolerance, changed=changed))
     failure = _structure(answer) or _finite_mask(answer, _repeat_limits) or _elements(answer, _repeat_limits)
     if failure is None:
         return Check(case, Status.PASSED, answer.max_abs, answer.relative)
@@ -378,9 +393,10 @@ class _Answer:
 
 def _structure(answer: _Answer) -> _Failure | None:
     """Checks that the outputs have the number, the shapes and the dtypes of the reference's outputs."""
-    outputs, expected = answer.outputs, answer.expectation.expected
+    outputs, expected, after = answer.outputs, answer.expectation.expected, len(answer.expectation.changed)
     if len(outputs) != len(expected):
-        return _Failure(Status.WRONG_SHAPE, f"Got {len(outputs)} outputs, expected {len(expected)}.")
+        text = f"Got {len(outputs) - after} outputs, expected {len(expected) - after}."
+        return _Failure(Status.WRONG_SHAPE, text)
     for i, (got, want) in enumerate(zip(outputs, expected, strict=True)):
         if got.shape != want.shape:
             text = f"{_name(answer, i)} has shape {tuple(got.shape)}, expected {tuple(want.shape)}."
@@ -677,7 +693,7 @@ def _described(answer: _Answer, failure: _Failure) -> _Failure:
     if wrong.count == 0:
         text = f"{_name(answer, i)} has a relative error of {answer.errors[i].relative:.2g}, spread over all elements."
         return _Failure(Status.WRONG_VALUES, text)
-    shown, pattern = first_mismatches(wrong), describe(wrong)
+    shown, pattern = first_mismatches(wrong), _input_pattern(answer, i) or describe(wrong)
     odd = 0 if want.is_complex() or all_finite(got) else count(mask & ~got.isfinite())
     some = f" {odd} of the wrong elements are NaN or infinite." if 0 < odd < wrong.count else ""
     text = (
@@ -688,7 +704,27 @@ def _described(answer: _Answer, failure: _Failure) -> _Failure:
 
 
 def _name(answer: _Answer, i: int) -> str:
-    return "The output" if len(answer.outputs) == 1 else f"Output {i + 1} of {len(answer.outputs)}"
+    number, count = _changed_input(answer, i), len(answer.outputs) - len(answer.expectation.changed)
+    if number is not None:
+        return f"Input {number + 1} after the call"
+    return "The output" if count == 1 else f"Output {i + 1} of {count}"
+
+
+def _changed_input(answer: _Answer, i: int) -> int | None:
+    """Returns the index of the input that output i is as the call has left it, or None if it is none."""
+    changed = answer.expectation.changed
+    number = i - len(answer.outputs) + len(changed)
+    return changed[number] if number >= 0 else None
+
+
+def _input_pattern(answer: _Answer, i: int) -> Pattern | None:
+    """Returns the Pattern of wrong elements of an input that the reference changes, or None for another output."""
+    number, inputs = _changed_input(answer, i), answer.expectation.inputs
+    if number is None:
+        return None
+    left = inputs and unchanged(answer.outputs[i], inputs[number])
+    text = f"The reference changes this input in place{', and the call left it as it was' if left else ''}."
+    return Pattern(text, "write to the input what the reference writes there: its caller may read it")
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:

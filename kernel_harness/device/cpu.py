@@ -19,6 +19,7 @@ from kernel_harness.device.peaks import Peaks
 from kernel_harness.device.protocol import Clocked, Placed, Steady
 from kernel_harness.emulator import extension, shared_parts, strict, torch_cuda, triton_interpreter
 from kernel_harness.emulator.keys import extension_key
+from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf
 
@@ -99,11 +100,14 @@ class Emulated:
     def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
         """Returns the inputs as tensors over the shared buffer `memory` itself, without a copy.
 
-        The judge therefore sees every write to an input. `leaves` describe the inputs: dtype, shape, strides and
-        offset. Each tensor has a storage of its own, which begins at the tensor's first element.
+        The judge therefore sees every write to an input. `leaves` describe the inputs: dtype, shape, strides, offset
+        and storage.
         """
-        alone = (leaf.of(torch.from_numpy(leaf.bytes(memory).numpy())) for leaf in leaves)
-        return Placed([torch_cuda.as_cuda(tensor) for tensor in alone], lambda: None)
+
+        def alone(start: int, end: int) -> torch.Tensor:
+            return torch_cuda.as_cuda(torch.from_numpy(memory[start:end].numpy()))
+
+        return Placed(input_memory.placed(leaves, alone), lambda: None)
 
     def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: torch.Tensor) -> None:
         """Copies each output tensor of a call into the shared buffer `memory`.

@@ -30,6 +30,7 @@ from kernel_harness.device.hold import AtGate, Hold, Sleep
 from kernel_harness.device.peaks import Peaks, of
 from kernel_harness.device.protocol import Clocked, Placed, SharedMemory, Steady
 from kernel_harness.device.turn import Turn
+from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf
@@ -150,15 +151,18 @@ class Cuda:
         return map_shared(descriptor, size)
 
     def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
-        """Returns the inputs as views of the whole shared buffer `memory`, or of one copy of it on the device.
+        """Returns the inputs as tensors over the shared buffer `memory` itself, or over one copy of it on the device.
 
-        `leaves` describe the inputs: dtype, shape, strides and offset. A copy is needed only for memory of the host. It
-        includes the known bytes around each input, in which the judge finds writes out of bounds.
+        `leaves` describe the inputs: dtype, shape, strides, offset and storage. A copy is needed only for memory of the
+        host. It includes the known bytes around each input, in which the judge finds writes out of bounds.
         """
-        if memory.is_cuda:
-            return Placed([leaf.view(memory) for leaf in leaves], lambda: None)
-        copy = memory.to(self.torch_device)
-        return Placed([leaf.view(copy) for leaf in leaves], lambda: memory.copy_(copy))
+        there = memory if memory.is_cuda else memory.to(self.torch_device)
+        inputs = input_memory.placed(leaves, lambda start, end: self._alone(there, start, end))
+        return Placed(inputs, lambda: None if there is memory else memory.copy_(there))
+
+    def _alone(self, memory: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        """Returns the bytes of `memory` from `start` to `end` as a tensor that is all of a storage."""
+        return device_memory.alone(memory, start, end)
 
     def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: torch.Tensor) -> None:
         """Enqueues the copies of a call's output tensors to the shared buffer `memory`.

@@ -161,10 +161,25 @@ def _create(driver: Any, size: int, properties: Any, torch_device: str) -> Any:
     return value_of(driver, (error, handle))
 
 
-class _Mapping:
-    """An address range of this process that shows device memory. torch.as_tensor makes a tensor of it."""
+def alone(memory: torch.Tensor, start: int, end: int) -> torch.Tensor:
+    """Returns the bytes of `memory` from `start` to `end` as a tensor whose storage has no other bytes.
 
-    def __init__(self, address: int, size: int) -> None:
+    `memory` is a flat uint8 tensor on a device, which stays alive as long as the new tensor.
+    """
+    if start == end:
+        return memory.new_empty(0)
+    mapping = _Mapping(memory.data_ptr() + start, end - start, memory)
+    return torch.as_tensor(mapping, device=memory.device)
+
+
+class _Mapping:
+    """An address range of this process that shows device memory. torch.as_tensor makes a tensor of it.
+
+    `owner` is kept alive as long as that tensor.
+    """
+
+    def __init__(self, address: int, size: int, owner: object = None) -> None:
+        self._owner = owner
         self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
 
 

@@ -44,8 +44,9 @@ class SharedMemory(Protocol):
 class Placed:
     """The inputs of a call as tensors on the device.
 
-    After the call, the judge looks for inputs that the candidate has changed. `write_back` copies the tensors to the
-    memory that the judge reads, unless they are already there. A device that sanitizes does not copy them back.
+    After each call, timed or not, the judge looks for inputs that the candidate has changed. `write_back` copies the
+    tensors to the memory that the judge reads, unless they are already there. A device that sanitizes does not copy
+    them back.
     """
 
     tensors: list[torch.Tensor]

@@ -23,6 +23,7 @@ from kernel_harness.emulator import extension, shared_parts
 from kernel_harness.emulator.flags import Instrumentation
 from kernel_harness.emulator.keys import extension_key
 from kernel_harness.emulator.sanitize import Sanitizer
+from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.shared_memory import SharedBuffer
 from kernel_harness.ipc.tensors import Leaf
 
@@ -87,19 +88,20 @@ class Sanitized(Emulated):
             self._sanitizer.name_arrays(library)
 
     def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
-        """Copies each input into an allocation of its own on the device, and returns the copies.
+        """Copies the storage of each input into an allocation of its own on the device, and returns the inputs there.
 
         The sanitizer then finds accesses out of bounds, because unused bytes surround each allocation. `leaves`
-        describe the inputs in `memory`: dtype, shape, strides and offset.
+        describe the inputs in `memory`: dtype, shape, strides, offset and storage.
         """
         assert self._sanitizer
-        placed = []
-        for i, leaf in enumerate(leaves, 1):
-            host = leaf.view(memory)
-            tensor = torch.empty_strided(host.shape, host.stride(), dtype=host.dtype, device=self.torch_device)
-            placed.append(tensor.copy_(host))
+
+        def alone(start: int, end: int) -> torch.Tensor:
+            return torch.empty(end - start, dtype=torch.uint8, device=self.torch_device).copy_(memory[start:end])
+
+        inputs = input_memory.placed(leaves, alone)
+        for i, tensor in enumerate(inputs, 1):
             self._sanitizer.name(tensor, f"input {i}", read_only=True)
-        return Placed(placed, lambda: None)
+        return Placed(inputs, lambda: None)
 
     def fetch(self, outputs: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: torch.Tensor) -> None:
         """Ends the sanitizer's checks of the call, and then copies each output tensor into the shared buffer `memory`.
@@ -140,9 +142,10 @@ class SanitizedCuda(Cuda):
         return SharedBuffer(size)
 
     def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
-        """Copies each input into an allocation of its own on the device, and returns the copies.
+        """Copies the storage of each input into an allocation of its own on the device, and returns the inputs there.
 
         compute-sanitizer checks the bounds of allocations, and so those of each input. `leaves` describe the inputs in
-        `memory`: dtype, shape, strides and offset.
+        `memory`: dtype, shape, strides, offset and storage.
         """
-        return Placed([leaf.view(memory).to(self.torch_device) for leaf in leaves], lambda: None)
+        inputs = input_memory.placed(leaves, lambda start, end: memory[start:end].to(self.torch_device))
+        return Placed(inputs, lambda: None)

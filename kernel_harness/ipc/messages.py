@@ -212,8 +212,6 @@ class Prepare(Message):
 
     - `inputs`: the description of the inputs in the shared memory for inputs.
     - `seed`: the worker first seeds torch's random generator with this number.
-    - `write_back`: after the call, the worker copies the inputs to the shared memory if they do not lie there, so that
-      the judge can look for changes.
     - `poison`: device memory that the call allocates is first filled with NaN.
     - `timed`: whether the device times the call.
     - `opening`: when the inputs are in the shared memory.
@@ -224,7 +222,6 @@ class Prepare(Message):
 
     inputs: InputLayout
     seed: int
-    write_back: bool
     poison: bool
     timed: bool
     opening: Opening
@@ -458,6 +455,10 @@ class Called(Message):
     regions: Annotated[tuple[int, ...], AtMost(1 << 12)]
     time: DeviceTime
     launches: Annotated[int | None, Plausible(0, 1 << 50)]
+
+    def __post_init__(self) -> None:
+        if any(leaf.storage is not None for leaf in self.leaves):
+            raise tensors.Unreadable("an output has no storage of its own")
 
 
 @dataclass(frozen=True)

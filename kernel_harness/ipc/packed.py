@@ -16,9 +16,9 @@ class Packed:
     """Inputs for a worker that have not been sent yet: the judge's tensors, and a place for a copy of each in a buffer.
 
     The field `tensors` has the judge's own tensors; no worker can reach them. `leaves` has, in the same order, the
-    place of each copy: dtype, shape, strides and offset in the buffer. The function `kernel_harness.ipc.tensors.write`
-    makes the copies. `size` is the size of the buffer in bytes. `structure` is the nesting of the inputs with their
-    values that are not tensors.
+    place of each copy: dtype, shape, strides and offset in the buffer. The module
+    `kernel_harness.ipc.input_memory` makes the copies. `size` is the size of the buffer in bytes. `structure` is the
+    nesting of the inputs with their values that are not tensors.
     """
 
     structure: Any
@@ -39,7 +39,8 @@ def pack(inputs: Any, *, device: str | None = None) -> Packed:
     copied. Raises tensors.Unreadable if an input cannot be sent to another process (`tensors.flatten`).
     """
     structure, found = tensors.flatten(inputs)
-    leaves, size = tensors.layout(found)
+    found = [tensor.resolve_conj().resolve_neg() for tensor in found]  # whose bytes are the numbers
+    leaves, size = tensors.layout_as_it_is(found)
     placed = found if device is None else [tensor.to(device) for tensor in found]
     return Packed(structure, tuple(placed), tuple(leaves), size)
 
@@ -49,5 +50,8 @@ def moved(packed: Packed, by: int) -> Packed:
 
     `by` must be a multiple of CANARY_BYTES.
     """
-    leaves = tuple(replace(leaf, offset=leaf.offset + by) for leaf in packed.leaves)
-    return replace(packed, leaves=leaves, size=packed.size + by)
+
+    def further(leaf: Leaf) -> Leaf:
+        return replace(leaf, offset=leaf.offset + by, storage=None if leaf.storage is None else leaf.storage + by)
+
+    return replace(packed, leaves=tuple(map(further, packed.leaves)), size=packed.size + by)

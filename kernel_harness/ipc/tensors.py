@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from kernel_harness.core.strides import is_dense, reach, storage_of
+
 # The length of a canary: known bytes before and after each tensor of a buffer. CUDA's allocator also aligns tensors to
 # 512 bytes, so vector loads behave in a buffer as they do elsewhere.
 CANARY_BYTES = 512
@@ -38,14 +40,17 @@ class Unreadable(Exception):
 class Leaf:
     """The description of one tensor in a buffer: its dtype, its shape and the place of its bytes.
 
-    `stride` is in elements. `offset` is in bytes from the buffer's start. `from_json` refuses strides with which an
-    element would lie outside the `nbytes` bytes from `offset` on.
+    `stride` is in elements. `offset` is in bytes from the buffer's start. `storage` is the offset of the first byte of
+    the tensor's storage, which other tensors may share; between the elements of such a tensor may be gaps, and they may
+    overlap. It is None for a tensor that has a storage of its own, whose first byte is the tensor's, and for which
+    `from_json` refuses strides with which an element would lie outside the `nbytes` bytes from `offset` on.
     """
 
     dtype: torch.dtype
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
+    storage: int | None = None
 
     @property
     def count(self) -> int:
@@ -54,8 +59,13 @@ class Leaf:
 
     @property
     def nbytes(self) -> int:
-        """Returns the number of bytes that the tensor takes."""
-        return self.count * int(self.dtype.itemsize)
+        """Returns the number of bytes that the tensor takes, from its first element to its last one."""
+        return (self.count if self.storage is None else reach(self.shape, self.stride)) * int(self.dtype.itemsize)
+
+    @property
+    def start(self) -> int:
+        """Returns the offset of the first byte of the tensor's storage from the buffer's start."""
+        return self.offset if self.storage is None else self.storage
 
     def view(self, memory: torch.Tensor) -> torch.Tensor:
         """Returns the tensor as a view of the buffer `memory`. An empty tensor shares no memory with the buffer."""
@@ -83,6 +93,7 @@ class Leaf:
             "shape": list(self.shape),
             "stride": list(self.stride),
             "offset": self.offset,
+            "storage": self.storage,
         }
 
     @classmethod
@@ -92,7 +103,7 @@ class Leaf:
         Raises Unreadable if `described` is malformed.
         """
         try:
-            dtype = _DTYPES[described["dtype"]]
+            dtype, storage = _DTYPES[described["dtype"]], described["storage"]
             shape, stride, offset = tuple(described["shape"]), tuple(described["stride"]), described["offset"]
         except (KeyError, TypeError):
             raise Unreadable("a tensor's dtype, shape, stride or offset is missing or unknown") from None
@@ -100,15 +111,16 @@ class Leaf:
             raise Unreadable(f"a tensor has {len(shape)} dimensions; at most {MAX_RANK} are possible")
         if len(shape) != len(stride):
             raise Unreadable("a tensor's shape and strides contradict each other")
-        if not all(type(n) is int and 0 <= n < 1 << 48 for n in (*shape, *stride, offset)):
+        start = offset if storage is None else storage
+        if not all(type(n) is int and 0 <= n < 1 << 48 for n in (*shape, *stride, offset, start)):
             raise Unreadable("a tensor's shape, stride or offset is out of range")
         # torch multiplies the sizes of an empty tensor too, so their product must not overflow. torch loads the widest
         # types only from aligned addresses.
-        if math.prod(max(1, n) for n in shape) >= 1 << 48 or offset % dtype.itemsize:
+        aligned = offset % dtype.itemsize == 0 and start <= offset and (offset - start) % dtype.itemsize == 0
+        if math.prod(max(1, n) for n in shape) >= 1 << 48 or not aligned:
             raise Unreadable("a tensor's shape, stride or offset is out of range")
-        leaf = cls(dtype, shape, stride, offset)
-        reach = 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) if leaf.count else 0
-        if reach > leaf.count:
+        leaf = cls(dtype, shape, stride, offset, storage)
+        if storage is None and reach(shape, stride) > leaf.count:
             raise Unreadable("a tensor's shape and strides contradict each other")
         return leaf
 
@@ -119,7 +131,7 @@ def checksum(tensor: torch.Tensor) -> torch.Tensor:
     The result is an int64 tensor without dimensions on the device of `tensor`. Each of the last bytes that do not fill
     eight bytes is added as a number of its own. A sum that overflows wraps.
     """
-    data = tensor.detach().reshape(-1).view(torch.uint8)
+    data = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
     if data.storage_offset() % 8:
         data = data.clone()
     whole = len(data) // 8 * 8
@@ -257,48 +269,45 @@ def outline(structure: Any) -> str:
 
 
 def layout(tensors: Iterable[torch.Tensor]) -> tuple[list[Leaf], int]:
-    """Returns a description of each tensor's place in one buffer, and the size of that buffer in bytes.
+    """Returns a description of each tensor's own place in one buffer, and the size of that buffer in bytes.
 
     The places leave room for known bytes (canaries) before and after each tensor, which reveal writes outside a tensor.
     The strides are those of the tensor, or contiguous ones if its elements have gaps between them or overlap.
     """
     leaves, offset = [], CANARY_BYTES
     for tensor in tensors:
-        dense = tensor.stride() if _is_dense(tensor) else tensor.contiguous().stride()
+        dense = tensor.stride() if is_dense(tensor) else tensor.contiguous().stride()
         leaf = Leaf(tensor.dtype, tuple(tensor.shape), tuple(dense), offset)
         leaves.append(leaf)
-        room = (leaf.nbytes + CANARY_BYTES - 1) // CANARY_BYTES * CANARY_BYTES
-        offset += room + CANARY_BYTES
+        offset += _room(leaf.nbytes)
     return leaves, offset
 
 
-def write(memory: torch.Tensor, leaves: Sequence[Leaf], tensors: Iterable[torch.Tensor]) -> None:
-    """Copies `tensors` to the places in the flat uint8 tensor `memory` that `leaves` describes.
+def layout_as_it_is(tensors: Sequence[torch.Tensor]) -> tuple[list[Leaf], int]:
+    """Returns a description of each tensor's place in one buffer, and the size of that buffer in bytes, as `layout`.
 
-    `leaves` has the dtype, shape, strides and offset of each tensor, in the order of `tensors`.
+    Each tensor keeps its strides and its offset in its storage, with gaps and overlaps. Tensors that share a storage
+    share one in the buffer, too. Only a tensor that is all of its storage gets a place as from `layout`.
     """
-    for leaf, tensor in zip(leaves, tensors, strict=True):
-        leaf.view(memory).copy_(tensor)
+    together: dict[int, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        together.setdefault(storage_of(tensor), []).append(tensor)
+    starts, offset = {}, CANARY_BYTES
+    for key, sharing in together.items():
+        starts[key] = offset
+        offset += _room(max((t.storage_offset() + reach(t.shape, t.stride())) * t.itemsize for t in sharing))
+    leaves = []
+    for tensor in tensors:
+        start = starts[storage_of(tensor)]
+        at = start + tensor.storage_offset() * tensor.itemsize
+        alone = len(together[storage_of(tensor)]) == 1 and at == start and is_dense(tensor)
+        leaves.append(Leaf(tensor.dtype, tuple(tensor.shape), tensor.stride(), at, None if alone else start))
+    return leaves, offset
 
 
-def surround(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> None:
-    """Fills each of the first `size` bytes of `memory` that belongs to no tensor with a known value (a canary).
-
-    `damaged` finds the bytes that something has changed later. `leaves` describes the places of the tensors, in
-    ascending order.
-    """
-    for start, end in _gaps(leaves, size):
-        memory[start:end] = _canary(start, end, memory.device)
-
-
-def damaged(memory: torch.Tensor, leaves: Sequence[Leaf], size: int) -> list[int]:
-    """Returns the indices of tensors next to which something wrote: the known bytes before or after them have changed.
-
-    A change between two tensors counts for both. `leaves` describes the places of the tensors in the first `size` bytes
-    of `memory`, in ascending order.
-    """
-    intact = [torch.equal(memory[a:b], _canary(a, b, memory.device)) for a, b in _gaps(leaves, size)]
-    return [i for i in range(len(leaves)) if not intact[i] or not intact[i + 1]]
+def _room(nbytes: int) -> int:
+    """Returns the bytes from the place of `nbytes` bytes to the next one, with a canary between them."""
+    return (nbytes + CANARY_BYTES - 1) // CANARY_BYTES * CANARY_BYTES + CANARY_BYTES
 
 
 def poison_of(dtype: torch.dtype) -> float | bool | int:
@@ -320,31 +329,3 @@ def check_inside(leaves: Iterable[Leaf], size: int) -> None:
     """Raises Unreadable if a tensor that `leaves` describes ends beyond a buffer of `size` bytes."""
     if end_of(leaves) > size:
         raise Unreadable("a tensor reaches past its buffer")
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Returns whether the tensor's elements leave no gaps and do not overlap.
-
-    This holds if, with dimensions sorted by stride, each stride is the product of the sizes of the dimensions before.
-    Dimensions of size 1 are left out, because their strides have no effect. The result for a tensor without elements
-    depends on its strides, and may be False.
-    """
-    expected = 1
-    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n != 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
-
-
-def _gaps(leaves: Sequence[Leaf], size: int) -> list[tuple[int, int]]:
-    """Returns the offsets of the first byte and of the end of each gap: before, between and after the tensors.
-
-    The buffer has `size` bytes. `leaves` describes the tensors in ascending order. A gap may be empty.
-    """
-    starts = [0, *(leaf.offset + leaf.nbytes for leaf in leaves)]
-    return list(zip(starts, [*(leaf.offset for leaf in leaves), size], strict=True))
-
-
-def _canary(start: int, end: int, device: torch.device) -> torch.Tensor:
-    return (torch.arange(start, end, device=device) % CANARY_BYTES * 37 + 11).to(torch.uint8)

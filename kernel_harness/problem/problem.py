@@ -13,7 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -27,6 +27,7 @@ from kernel_harness.problem import constants, sizing
 from kernel_harness.problem.constants import Constant
 from kernel_harness.problem.cuda_to_cpu import CudaToCpu
 from kernel_harness.problem.generators import seeded
+from kernel_harness.problem.made_on_cuda import MadeOnCuda, as_on_the_device, laid_out_as
 from kernel_harness.problem.varied_parameters import varied
 
 _LOG = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class Problem:
     `emulated` is true if the candidate's device is emulated: the problem's code then runs on the CPU, even where it
     asks for CUDA. The code runs in the judge, which restores the states of torch's random generators after each use.
     `parameter_seed` is the seed of random parameters (`with_random_parameters`); if it is None, the model draws its
-    weights from WEIGHT_SEED.
+    weights from WEIGHT_SEED. `made_on_cuda` holds the tensors that the file's own code has put on a CUDA device.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Problem:
     module: ModuleType
     emulated: bool = False
     parameter_seed: int | None = None
+    made_on_cuda: MadeOnCuda = field(default_factory=MadeOnCuda, compare=False, repr=False)
 
     def at(self, shape: Mapping[str, Any]) -> Problem:
         """Returns the problem with the size constants in `shape` replaced. The other constants keep their values.
@@ -198,13 +200,14 @@ class Problem:
         """Returns the inputs of one call: the result of the problem's get_inputs(), drawn with `seed`.
 
         While get_inputs() runs, `device` is torch's default device. If get_inputs() fails with a GPU as the default
-        device, it runs with the CPU, then and in later calls. For a distribution other than "own", each floating-point
-        tensor in the list of inputs is replaced: by a tensor drawn from this distribution if the problem file has
-        STRESS, otherwise by one computed from its own numbers (`_varied`).
+        device, it runs with the CPU, then and in later calls. The inputs have the strides, offsets and shared storages
+        that they have where KernelBench has moved them to the device (`as_on_the_device`). For a distribution other
+        than "own", each floating-point tensor in the list of inputs is replaced: by a tensor drawn from this
+        distribution if the problem file has STRESS, otherwise by one computed from its own numbers (`_varied`).
         Raises ProblemError if get_inputs() raises an exception. Only torch.OutOfMemoryError is raised as it is.
         """
         try:
-            inputs = self._drawn(seed, device)
+            inputs = as_on_the_device(self._drawn(seed, device), self.made_on_cuda)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -215,7 +218,7 @@ class Problem:
         generator = cache(lambda device: torch.Generator(device).manual_seed(seed))
         parameters = self.stress[distribution]
         change = _redraw if self.states_stress else _varied
-        return [change(value, distribution, parameters, generator) for value in inputs]
+        return laid_out_as(inputs, [change(value, distribution, parameters, generator) for value in inputs])
 
     def check_inputs(self) -> None:
         """Raises ProblemError if this shape cannot be judged. A run checks this before it builds anything.
@@ -240,15 +243,19 @@ class Problem:
     def _drawn(self, seed: int, device: str) -> Any:
         if device not in {"cpu", *self._fails_on}:
             try:
-                with self._running(seed, cuda=True), torch.device(device):
+                with self._running(seed, cuda=True), torch.device(device), self._noting():
                     return self.module.get_inputs()
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
                 _LOG.info("%s: get_inputs() runs on the CPU, because it fails on %s: %s", self.path, device, error)
                 self._fails_on.add(device)
-        with self._running(seed):
+        with self._running(seed), self._noting():
             return self.module.get_inputs()
+
+    def _noting(self) -> AbstractContextManager[Any]:
+        """Returns the context for get_inputs() that notes which tensors the file's own code puts on a CUDA device."""
+        return self.made_on_cuda if "cuda" in self.source else nullcontext()
 
     @cached_property
     def _fails_on(self) -> set[str]:
@@ -408,11 +415,11 @@ def _execute(name: str, path: Path, source: str, shape: Shape, *, emulated: bool
             hint = f"; did you mean {close[0]}?" if close else f"; the file has {', '.join(names) or 'none'}"
             raise ProblemError(f"{path} has no constant {wanted}{hint}")
     constants.replace(found, shape)
-    module = ModuleType(f"problem_{name}")
+    module, made = ModuleType(f"problem_{name}"), MadeOnCuda()
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     try:
-        with seeded(WEIGHT_SEED), _cuda_to_cpu(source, emulated=emulated):
+        with seeded(WEIGHT_SEED), _cuda_to_cpu(source, emulated=emulated), made if "cuda" in source else nullcontext():
             exec(compile(tree, str(path), "exec", dont_inherit=True), module.__dict__)
     except Exception as error:
         raise ProblemError(f"{path}: {type(error).__name__}: {error}") from error
@@ -424,7 +431,7 @@ def _execute(name: str, path: Path, source: str, shape: Shape, *, emulated: bool
     values = {name: constants.value(vars(module), name) for name in recorded}
     numbers = {n: v for n, v in values.items() if isinstance(v, int) and not isinstance(v, bool)}
     text = ast.unparse(tree) if shape else source
-    return Problem(name, path, source, MappingProxyType(numbers), text, module, emulated)
+    return Problem(name, path, source, MappingProxyType(numbers), text, module, emulated, made_on_cuda=made)
 
 
 def _check_spelling(path: Path, tree: ast.Module) -> None:

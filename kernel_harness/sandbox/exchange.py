@@ -15,8 +15,9 @@ from kernel_harness.device import ROOM, Device, SharedMemory, TakesTurns, Turn
 from kernel_harness.device.device_memory import CannotShare
 from kernel_harness.device.exports import INPUTS_REGION
 from kernel_harness.device.host_memory import host_memory
-from kernel_harness.ipc import tensors
+from kernel_harness.ipc import input_memory, tensors
 from kernel_harness.ipc.gate import GATE_BYTES, Gate
+from kernel_harness.ipc.input_memory import Written
 from kernel_harness.ipc.messages import Purpose, Share
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.ipc.shared_memory import SharedBuffer
@@ -77,20 +78,14 @@ class Exchange:
         self._send(Share(purpose, piece.size, piece.on_device), [piece.descriptor])
         return True
 
-    def fill(self, packed: Packed, *, surround: bool = False) -> None:
-        """Writes inputs to the memory for inputs, and waits until the copy is complete.
-
-        If `surround`, also writes known bytes around each tensor. `damaged` looks for changes of these bytes.
-        """
-        memory = self._pieces[Purpose.INPUTS].bytes
-        if surround:
-            tensors.surround(memory, packed.leaves, packed.size)
-        tensors.write(memory, packed.leaves, packed.tensors)
+    def fill(self, packed: Packed) -> None:
+        """Writes inputs, and known bytes around them, to the memory for inputs. Waits until the copy is complete."""
+        input_memory.fill(self._pieces[Purpose.INPUTS].bytes, packed)
         self.wait()
 
     def enqueue_fill(self, packed: Packed) -> None:
-        """Enqueues the copies of inputs to the memory for inputs, and then the work that empties the device's cache."""
-        tensors.write(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.tensors)
+        """Enqueues what `fill` writes to the device's memory, and then the work that empties the device's cache."""
+        input_memory.fill(self._pieces[Purpose.INPUTS].bytes, packed)
         self._device.empty_cache()
 
     def wait(self) -> None:
@@ -98,14 +93,12 @@ class Exchange:
         if self.on_device:
             torch.cuda.synchronize(self._device.torch_device)
 
-    def inputs(self, packed: Packed) -> list[torch.Tensor]:
-        """Returns the inputs as the worker's call has left them, as views of the shared memory."""
-        memory = self._pieces[Purpose.INPUTS].bytes
-        return [leaf.view(memory) for leaf in packed.leaves]
+    def written(self, packed: Packed) -> Written:
+        """Returns what the worker has written to its inputs, or beside them, since `fill` has written `packed` there.
 
-    def damaged(self, packed: Packed) -> list[int]:
-        """Returns the indices of inputs next to which the worker's call wrote, after a `fill` with `surround`."""
-        return tensors.damaged(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.size)
+        The judge calls this method once a call is done, and before it writes other inputs.
+        """
+        return input_memory.written(self._pieces[Purpose.INPUTS].bytes, packed)
 
     def needed(self, leaves: Sequence[Leaf]) -> int:
         """Returns the size in bytes of the memory that the outputs need. `leaves` describes each output tensor.

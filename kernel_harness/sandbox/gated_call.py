@@ -11,6 +11,7 @@ import torch
 
 from kernel_harness.device import Turn
 from kernel_harness.ipc.gate import Gate
+from kernel_harness.ipc.input_memory import Written
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.process import Wait
@@ -74,8 +75,11 @@ class GatedCall(Protocol):
     def __call__(self, wait: Wait) -> None:
         """Writes the inputs once the worker is ready or the hold is over, opens the gate, and waits for the call."""
 
-    def finish(self, read: Read) -> Bracket:
-        """Copies the outputs by `read`, and returns the call's times. The caller has the last reply."""
+    def finish(self, read: Read) -> tuple[Bracket, Written]:
+        """Copies the outputs by `read`. Returns the call's times, and what the call wrote to its inputs or beside them.
+
+        The caller has the last reply.
+        """
 
     def close(self) -> None:
         """Ends what keeps other work waiting. Safe to call at any time, and twice."""
@@ -104,7 +108,7 @@ class HostCall:
         if wait(self._gate.is_done, None):
             self._copy_outputs()
 
-    def finish(self, read: Read) -> Bracket:
+    def finish(self, read: Read) -> tuple[Bracket, Written]:
         """Copies the outputs if `__call__` has not copied them, and ends the bracket. `read` finds them in the copy.
 
         A worker that asks for a build sends a message before its outputs are there. The device may still copy the
@@ -115,7 +119,8 @@ class HostCall:
             if self._gate.is_done() or time.perf_counter() > end:
                 self._copy_outputs()
         read(True)
-        return Bracket(self._bracket_ms, copied=True, exposed=self._exposed)
+        written = self._exchange.written(self._packed)
+        return Bracket(self._bracket_ms, copied=True, exposed=self._exposed), written
 
     def close(self) -> None:
         """Does nothing: no work waits for the judge but the worker's own."""
@@ -156,7 +161,7 @@ class DeviceCall:
         self._gate.open()
         wait(self._turn.is_done, None)
 
-    def finish(self, read: Read) -> Bracket:
+    def finish(self, read: Read) -> tuple[Bracket, Written]:
         """Copies the outputs by `read` in the judge's turn, and ends the turn.
 
         Outputs for which the judge was not prepared are copied later. The call then counts as exposed, because the
@@ -164,12 +169,13 @@ class DeviceCall:
         """
         in_turn = self.copy.is_cuda and read(False)  # a copy to the host waits for the stream
         self._turn.outputs_enqueued()
+        written = self._exchange.written(self._packed)
         self._turn.end()
         if not in_turn:
             read(True)
         self._exchange.wait()
         exposed = self._exposed or not in_turn or self._turn.early_ms > _EARLY_MS
-        return Bracket(self._turn.bracket_ms, self._turn.around_ms, exposed=exposed)
+        return Bracket(self._turn.bracket_ms, self._turn.around_ms, exposed=exposed), written
 
     def close(self) -> None:
         """Ends the judge's turn."""

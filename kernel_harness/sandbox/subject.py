@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +24,8 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import printable
 from kernel_harness.device import Clocked, Steady
 from kernel_harness.device.device_memory import CannotShare
-from kernel_harness.ipc import messages, tensors
+from kernel_harness.ipc import input_memory, messages, tensors
+from kernel_harness.ipc.input_memory import Written
 from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Opening, Purpose, Received, Stage
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.schema import Message
@@ -68,7 +69,8 @@ class Answer:
     `tensors.flatten_output`, and refers to `outputs` by index. `clocked` is the time and memory that the worker
     reports, and `launches` the number of kernels launched by the worker's count, or None if the device does not count.
     `timed` has the times by the judge's clock. For a call that does not begin at a gate, its bracket contains the
-    writing of the inputs.
+    writing of the inputs. `written` is what the judge found changed in the inputs, and beside them, when the call was
+    done.
     """
 
     structure: Any
@@ -76,6 +78,7 @@ class Answer:
     clocked: Clocked
     timed: Bracket
     launches: int | None = None
+    written: Written = field(default_factory=Written)
 
     @property
     def exposed(self) -> bool:
@@ -85,6 +88,16 @@ class Answer:
         the inputs were there or before the outputs were copied.
         """
         return self.timed.exposed or self.clocked.exposed
+
+    @property
+    def nbytes(self) -> int:
+        """Returns the number of bytes of the outputs and of the copies of changed inputs."""
+        return self.written.nbytes + sum(int(output.nbytes) for output in self.outputs)
+
+    @property
+    def bare(self) -> Answer:
+        """Returns the same answer without outputs, and without the copies of changed inputs."""
+        return replace(self, outputs=(), written=replace(self.written, after={}))
 
 
 class Subject:
@@ -162,7 +175,7 @@ class Subject:
         packed = pack([problem.constructor_arguments(self.file.name), state], device="cpu")
         buffer = SharedBuffer(packed.size)
         try:
-            tensors.write(buffer.bytes, packed.leaves, packed.tensors)
+            input_memory.write(buffer.bytes, packed.leaves, packed.tensors)
             request = messages.Make(_layout(packed), problem.weight_seed, compared, compiled)
             # torch.compile, or a first build in __init__, counts as build time, not as call time.
             made = self._ask(request, messages.Made, [buffer.descriptor], timeout_s=self._limits.build_s)
@@ -172,12 +185,11 @@ class Subject:
 
     @phase("calls")
     def call(
-        self, packed: Packed, *, write_back: bool = False, poison: bool = False, timed: Timed | None = None,
-        keep: bool = False, patience: float = 1,
+        self, packed: Packed, *, poison: bool = False, timed: Timed | None = None, keep: bool = False,
+        patience: float = 1,
     ) -> Answer:  # fmt: skip
-        """Calls the model once on the inputs `packed`, and returns its output and times.
+        """Calls the model once on the inputs `packed`. Returns its output and times, and what it wrote to its inputs.
 
-        - `write_back`: `inputs_after` and `damaged_inputs` may follow.
         - `poison`: device memory that the call allocates is first filled with NaN.
         - `timed`: how a timed call begins, or None for an untimed call.
         - `keep`: `warm` or `steady` may follow.
@@ -198,19 +210,20 @@ class Subject:
         self._exchange.reserve(Purpose.INPUTS, packed.size)
         opening = self._opening(timed)
         prepare = messages.Prepare(
-            _layout(packed), FORWARD_SEED, write_back, poison, timed is not None, opening, keep, self.outputs.constant
+            _layout(packed), FORWARD_SEED, poison, timed is not None, opening, keep, self.outputs.constant
         )
         limit_s = patience * self._limits.call_s
         if timed is not None and opening is not Opening.BEFORE:
             return self._gated_answer(packed, prepare, timed, limit_s)
         self._ask(prepare, Done)
         start = time.perf_counter()
-        self._exchange.fill(packed, surround=write_back)
+        self._exchange.fill(packed)
         reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s)
         self.outputs.read(reply, packed)
         structure, outputs = self.outputs.take()
         bracket = Bracket((time.perf_counter() - start) * 1e3)
-        return Answer(structure, outputs, _clocked(reply.time), bracket, reply.launches)
+        written = self._exchange.written(packed)
+        return Answer(structure, outputs, _clocked(reply.time), bracket, reply.launches, written)
 
     def _gated_answer(self, packed: Packed, prepare: messages.Prepare, timed: Timed, limit_s: float) -> Answer:
         """Makes the call that `prepare` describes, which begins at the gate, and returns its answer."""
@@ -225,11 +238,11 @@ class Subject:
             self._ask(prepare, Done)
             gated.prepared()
             reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s, meanwhile=gated)
-            bracket = gated.finish(lambda at_leisure: self.outputs.read(reply, packed, gated.copy, at_leisure))
+            bracket, written = gated.finish(lambda at_leisure: self.outputs.read(reply, packed, gated.copy, at_leisure))
         finally:
             gated.close()
         structure, outputs = self.outputs.take()
-        return Answer(structure, outputs, _clocked(reply.time), bracket, reply.launches)
+        return Answer(structure, outputs, _clocked(reply.time), bracket, reply.launches, written)
 
     def _export(self, region: int, first: int) -> Received[messages.Exported]:
         """Asks the worker for access to a region of its device memory. The caller closes the descriptors."""
@@ -246,14 +259,6 @@ class Subject:
         if timed is None or self._exchange.gate is None:
             return Opening.BEFORE
         return Opening.STREAM if self._exchange.on_device and not timed.on_host else Opening.HOST
-
-    def inputs_after(self, packed: Packed) -> list[torch.Tensor]:
-        """Returns the inputs as the last call, which had `write_back` set, has left them, in shared memory."""
-        return self._exchange.inputs(packed)
-
-    def damaged_inputs(self, packed: Packed) -> list[int]:
-        """Returns the indices of the inputs next to which the last call, which had `write_back` set, has written."""
-        return self._exchange.damaged(packed)
 
     def release_large(self) -> None:
         """Releases large pieces of shared memory (`Exchange.release_large`). Raises Fault if the candidate fails."""
@@ -275,13 +280,15 @@ class Subject:
         """
         self._ask(messages.SkipKernels(skip), Done)
 
-    def warm(self) -> Clocked:
-        """Repeats the last call, which was made with `keep`, and returns the time that the worker reports.
+    def warm(self, packed: Packed) -> tuple[Clocked, Written]:
+        """Repeats the last call, which was made on the inputs `packed` with `keep`.
 
-        The device's cache is not emptied before, so it may hold the inputs. Raises Fault if the candidate fails, or
-        Refused if it declines the shape.
+        Returns the time that the worker reports, and what the call and its repetition wrote to the inputs. The device's
+        cache is not emptied before, so it may hold the inputs. Raises Fault if the candidate fails, or Refused if it
+        declines the shape.
         """
-        return _clocked(self._ask(messages.Repeat(), messages.DeviceTime))
+        clocked = _clocked(self._ask(messages.Repeat(), messages.DeviceTime))
+        return clocked, self._exchange.written(packed)
 
     def steady(self) -> Steady | None:
         """Replays the last call as a CUDA graph, and returns the times that the worker reports.

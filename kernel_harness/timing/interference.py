@@ -235,7 +235,7 @@ class _Bench:
         with asking(arm):
             bracket_ms = arm.subject.call(drawn.packed, timed=arm.timed, keep=warm).timed.bracket_ms
             if warm:
-                arm.subject.warm()
+                arm.subject.warm(drawn.packed)
             return bracket_ms
         return math.nan
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
 from statistics import median
 from typing import Any
 
@@ -29,6 +29,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.tell import Tell
 from kernel_harness.core.waiting import until_done
 from kernel_harness.device import Device, Steady
+from kernel_harness.ipc.input_memory import Written
 from kernel_harness.problem.problem import OWN
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.gated_call import Timed
@@ -276,15 +277,16 @@ def _round(
         made = calls[name] = _calls(cohort, running[name], reference, sets, drawn, warm=warm)
         answer = next((a for each, a in zip(sets, made, strict=False) if each is drawn), None)
         cohort.calls_s += time.monotonic() - start
-        output_bytes = sum(output.nbytes for output in answer.outputs) if answer is not None else 0
-        if answer is not None and output_bytes > _LARGE_BYTES:
+        if answer is None:
+            continue
+        answer = replace(answer, written=reduce(Written.also, (each.written for each in made), answer.written))
+        if answer.nbytes > _LARGE_BYTES:
             _audit(cohort, running, {name: answer}, reference, right, rng)
-            if not cohort.device.has_free(_ROOM * (drawn.packed.size + output_bytes)):
+            if not cohort.device.has_free(_ROOM * (drawn.packed.size + answer.nbytes)):
                 right.cache_clear()  # the next arm's call may need its memory
-            answer = replace(answer, outputs=())
+            answer = answer.bare
             audited.add(name)
-        if answer is not None:
-            answers[name] = answer
+        answers[name] = answer
     _audit(cohort, running, {n: a for n, a in answers.items() if n not in audited}, reference, right, rng)
     # If an arm failed in this round, the round still holds the times of the other arms.
     faultless = {name: calls[name] for name in answers if running[name].fault is None}
@@ -336,7 +338,7 @@ def _calls(
     """Calls the arm once on each of the `sets` of inputs. Returns the answers in order, or none if the arm fails.
 
     Only the answer to the inputs `kept` has its outputs. If `warm`, the last call is repeated on a warm cache, and its
-    time is added to `Arm.warm_ms`.
+    time is added to `Arm.warm_ms`; what it wrote is in the last answer.
     """
     made = []
     with asking(arm):
@@ -349,13 +351,15 @@ def _calls(
             answer = arm.subject.call(drawn.packed, timed=arm.timed, keep=warm and drawn is sets[-1])
             if answer.clocked.peak_bytes is not None:
                 arm.peak_bytes = max(arm.peak_bytes or 0, answer.clocked.peak_bytes)
-            made.append(answer if drawn is kept else replace(answer, outputs=()))
+            made.append(answer if drawn is kept else answer.bare)
         arm.late_builds += arm.subject.new_libraries > built
         if arm.late_builds >= LATE_BUILDS:
             why = f"calls in {LATE_BUILDS} rounds built new libraries. Build every library when the file is loaded."
             raise Fault(Status.RUNTIME_ERROR, why)
-        if warm and (ms := arm.subject.warm().device_ms):
-            arm.warm_ms.append(ms)
+        if warm:
+            clocked, written = arm.subject.warm(sets[-1].packed)
+            arm.warm_ms += [clocked.device_ms] if clocked.device_ms else []
+            made[-1] = replace(made[-1], written=made[-1].written.also(written))
         return made
     return []
 
@@ -399,6 +403,7 @@ def _audit(
 ) -> None:
     """Compares outputs of candidates in one round with the right answer. A wrong output sets the `fault` of its arm.
 
+    What the calls of an arm in this round wrote to inputs or beside them is compared, too (`compare`).
     If the wrong output may come from kernels that run too early (`_may_run_early`), `Arm.unordered` is set instead.
     `right` computes the right answer: the nesting of its outputs, and the Expectation of its tensors. An audit is one
     comparison with it. At first, and while audits have taken only a small share of the time, all outputs are compared;
@@ -416,7 +421,9 @@ def _audit(
     for name in chosen if reference.decides(expectation) else ():
         cohort.audits += 1
         check = compare(answers[name], structure, expectation)
-        if not check.passed and _may_run_early(cohort, running[name]):
+        if check.status is Status.MUTATED_INPUT:
+            running[name].fault = Fault(check.status, f"A timed call wrote where it must not. {check.detail}")
+        elif not check.passed and _may_run_early(cohort, running[name]):
             running[name].unordered = True
         elif not check.passed:
             running[name].fault = Fault(check.status, f"The output of a timed call is wrong: {check.detail}")

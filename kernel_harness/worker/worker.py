@@ -97,7 +97,7 @@ class Worker:
         self._launches_before: int | None = None
         self._model: Any = None
         self._class: Any = None
-        self._last: Callable[[], Any] | None = None
+        self._last: tuple[Callable[[], Any], device.Placed] | None = None  # the kept call, and its inputs
         self._prepared: messages.Prepare | None = None
         self._input_count = 0  # of the last call
         self._shared: dict[messages.Purpose, torch.Tensor] = {}
@@ -251,9 +251,9 @@ class Worker:
     def call(self, request: messages.Call, descriptors: list[int]) -> messages.Called:
         """Calls the model once. The judge gets the outputs as `Outputs` says.
 
-        The last `Prepare` describes the call. If its `write_back` is set, the inputs are in the shared memory for
-        inputs afterwards, where the judge looks for changes. Raises TypeError for more than tensors.MAX_OUTPUTS
-        outputs, tensors.Unreadable for an output that cannot be sent, and any exception that the model raises.
+        The last `Prepare` describes the call. The inputs are in the shared memory for inputs afterwards, where the
+        judge looks for changes. Raises TypeError for more than tensors.MAX_OUTPUTS outputs, tensors.Unreadable for an
+        output that cannot be sent, and any exception that the model raises.
         """
         assert self._prepared is not None
         prepared, self._prepared = self._prepared, None
@@ -264,14 +264,13 @@ class Worker:
         placed, inputs = self._place(prepared.inputs)
         with torch.no_grad(), self._device.memory(poisoned=prepared.poison):
             output, clocked = self._timed(lambda: self._called(inputs), prepared)
-        self._last = (lambda: self._model(*inputs)) if prepared.keep else None
+        self._last = (lambda: self._model(*inputs), placed) if prepared.keep else None
         if self._outputs.exports is None:
             self._outputs.take(output)
             self._device.synchronize()
         if gate is not None:
             gate.say_done()
-        if prepared.write_back:
-            placed.write_back()
+        placed.write_back()
         described = self._outputs.described()
         self._outputs.overwrite(prepared.constant)
         return messages.Called(*described, _device_time(clocked), self._launches_since())
@@ -336,15 +335,19 @@ class Worker:
     def repeat(self, request: messages.Repeat, descriptors: list[int]) -> messages.DeviceTime:
         """Makes the last call, which had `keep` set, once more, and returns its time and memory.
 
-        The device's cache is not emptied before. It may hold the inputs, because the last call used the same ones.
+        The device's cache is not emptied before. It may hold the inputs, because the last call used the same ones. They
+        are in the shared memory for inputs afterwards, as after any call.
         """
+        call, placed = self._kept_call()
         with torch.no_grad():
-            return _device_time(self._device.timed(self._kept_call(), hold=device.Sleep(), cold=False)[1])
+            clocked = self._device.timed(call, hold=device.Sleep(), cold=False)[1]
+        placed.write_back()
+        return _device_time(clocked)
 
     def replay(self, request: messages.Replay, descriptors: list[int]) -> messages.ReplayTimes:
         """Times the last call, which had `keep` set, as a CUDA graph. The times are None on a device without graphs."""
         with torch.no_grad():
-            steady = self._device.steady(self._kept_call())
+            steady = self._device.steady(self._kept_call()[0])
         return messages.ReplayTimes(*((steady.interval_ms, steady.overhead_ms) if steady else (None, None)))
 
     def _timed(self, call: Callable[[], Any], prepared: messages.Prepare) -> tuple[Any, device.Clocked]:
@@ -364,7 +367,7 @@ class Worker:
             return device.Sleep()
         return self._hold if opening is Opening.STREAM else None
 
-    def _kept_call(self) -> Callable[[], Any]:
+    def _kept_call(self) -> tuple[Callable[[], Any], device.Placed]:
         if self._last is None:
             raise RuntimeError("this worker has kept no call that it could repeat")
         return self._last

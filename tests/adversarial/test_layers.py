@@ -14,12 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 from support.command import ROOT, stopped_by_the_machine
 from support.product import PROBLEM, RIGHT
 
 import kernel_harness
 from kernel_harness import isolation
-from kernel_harness.checking import drawn_shapes, examination, input_rounding
+from kernel_harness.checking import drawn_shapes, input_rounding
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.checking.examination import Examination
 from kernel_harness.core import process_tree
@@ -27,7 +28,7 @@ from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.peaks import Peaks
-from kernel_harness.ipc import tensors
+from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.messages import Purpose
 from kernel_harness.isolation import Kind, best
 from kernel_harness.problem.candidate import Candidate
@@ -151,11 +152,11 @@ def looked_at_late(patch: Patch) -> None:
 
 
 def inputs_not_compared(patch: Patch) -> None:
-    patch.setattr(examination, "unchanged", lambda before, after: True)
+    patch.setattr(input_memory, "unequal", lambda before, after: torch.tensor(False))
 
 
 def no_canaries(patch: Patch) -> None:
-    patch.setattr(tensors, "damaged", lambda *arguments: [])
+    patch.setattr(input_memory, "damaged", lambda *arguments: [])
 
 
 def one_shape(patch: Patch) -> None:
@@ -193,7 +194,9 @@ OF_THE_JUDGE = [
     (no_audits, "waits_for_the_audit_to_end"),
     (looked_at_late, "late_writer"),
     (inputs_not_compared, "edits_the_inputs"),
+    (inputs_not_compared, "edits_the_inputs_when_timed"),
     (no_canaries, "writes_beside_inputs"),
+    (no_canaries, "writes_beside_inputs_when_timed"),
     (one_shape, "hard_codes_the_shape"),
     (no_drawn_shapes, "right_at_listed_shapes"),
     (own_inputs_only, "tf32_inside"),

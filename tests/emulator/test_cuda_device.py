@@ -19,7 +19,7 @@ import torch
 from kernel_harness.device import Sleep, cuda
 from tests.support.rehearsal import Rehearsal
 from kernel_harness.ipc.tensors import layout
-from kernel_harness.ipc.tensors import write
+from kernel_harness.ipc.input_memory import write
 
 device = Rehearsal()
 device.prepare()

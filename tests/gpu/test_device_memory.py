@@ -48,12 +48,12 @@ def subject() -> Iterator[Subject]:
 
 def test_tensors_stay_on_the_device(subject: Subject) -> None:
     packed = pack([torch.rand(1000)], device="cuda")
-    (output,) = subject.call(packed, write_back=True).outputs
-    (after,) = subject.inputs_after(packed)
+    answer = subject.call(packed)
+    (output,), (after,) = answer.outputs, answer.written.after.values()
 
     assert output.is_cuda and after.is_cuda
     assert torch.equal(output, 2 * packed.tensors[0]) and torch.equal(after, output)
-    assert subject.damaged_inputs(packed) == []
+    assert answer.written.beside == ()
 
 
 def test_memory_of_large_calls_is_free_again(subject: Subject) -> None:
@@ -69,9 +69,10 @@ def test_memory_of_large_calls_is_free_again(subject: Subject) -> None:
 
 
 def test_a_warm_call_follows_a_call_whose_outputs_needed_more_memory(subject: Subject) -> None:
-    subject.call(pack([torch.rand(1 << 26)], device="cuda"), timed=Timed(0.1), keep=True)
+    packed = pack([torch.rand(1 << 26)], device="cuda")
+    subject.call(packed, timed=Timed(0.1), keep=True)
 
-    assert subject.warm().device_ms
+    assert subject.warm(packed)[0].device_ms
 
 
 def test_where_memory_of_the_device_is_refused_the_hosts_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:

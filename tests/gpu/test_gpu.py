@@ -125,7 +125,7 @@ import importlib.util, json, statistics, sys
 import torch
 from kernel_harness.device import Sleep, cuda
 from kernel_harness.ipc.tensors import layout
-from kernel_harness.ipc.tensors import write
+from kernel_harness.ipc.input_memory import write
 
 def ops():
     spec = importlib.util.spec_from_file_location("cheat", sys.argv[1])

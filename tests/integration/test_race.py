@@ -25,9 +25,10 @@ from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
+from kernel_harness.ipc.input_memory import write
 from kernel_harness.ipc.messages import Purpose, Share
 from kernel_harness.ipc.packed import pack
-from kernel_harness.ipc.tensors import flatten, layout, write
+from kernel_harness.ipc.tensors import flatten, layout
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results import leaderboard
 from kernel_harness.results.record import NOT_TIMED_YET, Result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -55,6 +56,12 @@ class Rehearsal(Cuda):
         """Opens the device as on a GPU. There is no L2 cache, so the buffer that flushes it has one element."""
         super().open()
         self._flush = torch.empty(1, device=self.torch_device)
+
+    def _alone(self, memory: torch.Tensor, start: int, end: int) -> torch.Tensor:
+        """The bytes from `start` to `end` of `memory`, which stays alive as long as they do."""
+        mapped = (ctypes.c_uint8 * (end - start)).from_address(memory.data_ptr() + start)
+        mapped.owner = memory
+        return torch_cuda.as_cuda(torch.frombuffer(mapped, dtype=torch.uint8) if end > start else torch.empty(0))
 
     def build_key(self, sources: Sources, /) -> str:
         """The emulated device's key."""

@@ -83,7 +83,9 @@ def test_the_right_answer_takes_little_besides_its_float64_oracle(reference: Ref
     case = case_of(reference, "own")
     reference.inputs(case)
 
-    assert peak(lambda: reference.expectation(case)) < 5.2  # the float32 answer, float64 inputs and float64 outputs
+    # The input, which is counted because it is compared with what the reference left of its copy, the float32 answer,
+    # float64 inputs and float64 outputs.
+    assert peak(lambda: reference.expectation(case)) < 6.2
 
 
 def test_the_float64_oracle_of_a_large_batch_takes_little_besides_itself(

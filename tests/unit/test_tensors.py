@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_harness.ipc.channel import Malformed
+from kernel_harness.ipc.input_memory import damaged, surround, write
 from kernel_harness.ipc.messages import InputLayout
 from kernel_harness.ipc.tensors import (
     CANARY_BYTES,
@@ -19,14 +20,11 @@ from kernel_harness.ipc.tensors import (
     MAX_RANK,
     Leaf,
     Unreadable,
-    damaged,
     flatten,
     layout,
     outline,
     skeleton,
-    surround,
     unflatten,
-    write,
 )
 
 DTYPES = [
@@ -262,6 +260,7 @@ DESCRIBED = st.fixed_dictionaries(
         "shape": st.lists(NUMBERS, max_size=4),
         "stride": st.lists(NUMBERS, max_size=4),
         "offset": NUMBERS,
+        "storage": st.none() | NUMBERS,
     }
 )
 
@@ -291,11 +290,13 @@ def test_no_description_lets_a_view_reach_out_of_its_memory(described):
     st.lists(st.integers(0, 5), max_size=3),
     st.lists(st.integers(0, 6), max_size=3),
     st.integers(0, 17).map(lambda n: 4 * n),
+    st.none() | st.integers(0, 17).map(lambda n: 4 * n),
 )
-def test_no_small_description_does_either(shape, stride, offset):
+def test_no_small_description_does_either(shape, stride, offset, storage):
     memory = torch.zeros(64, dtype=torch.uint8)
+    described = {"dtype": "float32", "shape": shape, "stride": stride, "offset": offset, "storage": storage}
     try:
-        (leaf,) = read_leaves([{"dtype": "float32", "shape": shape, "stride": stride, "offset": offset}], 64)
+        (leaf,) = read_leaves([described], 64)
     except Malformed:
         return
     view = leaf.view(memory)
@@ -307,7 +308,7 @@ def test_no_small_description_does_either(shape, stride, offset):
 
 
 def leaf_of(**changed: Any) -> dict[str, Any]:
-    return {"dtype": "float32", "shape": [2, 3], "stride": [3, 1], "offset": 0, **changed}
+    return {"dtype": "float32", "shape": [2, 3], "stride": [3, 1], "offset": 0, "storage": None, **changed}
 
 
 @pytest.mark.parametrize(

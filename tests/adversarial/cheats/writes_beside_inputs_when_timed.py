@@ -1,0 +1,43 @@
+"""MUTATED_INPUT: writes before the beginning of an input, in timed calls only.
+
+Class: correctness
+Layer: canaries
+"""
+
+import sys
+
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CUDA_SOURCE = """
+#include <torch/extension.h>
+
+__global__ void clear(float* x) { x[-4] = 0; }
+
+void write_before(torch::Tensor x) { clear<<<1, 1>>>(x.data_ptr<float>()); }
+"""
+
+ops = load_inline(
+    name="write_before",
+    cpp_sources="void write_before(torch::Tensor x);",
+    cuda_sources=CUDA_SOURCE,
+    functions=["write_before"],
+)
+
+
+def is_timed():
+    frame = sys._getframe()
+    while frame is not None:
+        prepared = frame.f_locals.get("prepared")
+        if hasattr(prepared, "timed"):
+            return prepared.timed
+        frame = frame.f_back
+    return False
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, A, B):
+        answer = torch.matmul(A.T, B.T)
+        if is_timed():
+            ops.write_before(A)
+        return answer
