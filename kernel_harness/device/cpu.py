@@ -83,6 +83,10 @@ class Emulated:
         """Returns new memory of the host, of at least `size` bytes, that a worker can map."""
         return SharedBuffer(size)
 
+    def used_share(self) -> float:
+        """Returns 0: the emulated device has no memory of its own that could be short."""
+        return 0.0
+
     def empty_cache(self) -> None:
         """Does nothing: the times of the emulated device do not rank."""
 

@@ -124,6 +124,11 @@ class Cuda:
                 self.cannot_share(str(error))
         return SharedBuffer(size)
 
+    def used_share(self) -> float:
+        """Returns the share of the device's memory that is in use, by any process, from 0 to 1."""
+        _, total = torch.cuda.mem_get_info(self.torch_device)
+        return float(1 - device_memory.usable_bytes(self.torch_device) / total)
+
     def empty_cache(self) -> None:
         """Enqueues the work that replaces the contents of the L2 cache."""
         self._prepare_flush()

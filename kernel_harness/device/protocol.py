@@ -20,6 +20,8 @@ from kernel_harness.ipc.tensors import Leaf
 
 ROOM = 8
 """A device is short of memory if less than ROOM times the bytes of one call's inputs or outputs are free."""
+MOST_USED = 1 / 2
+"""A candidate that fails may have lacked memory of the device if more than this share of the memory is in use."""
 
 
 class SharedMemory(Protocol):
@@ -117,6 +119,13 @@ class JudgeDevice(Protocol):
 
     def has_free(self, size: int) -> bool:
         """Returns whether `size` bytes of the memory in which the judge computes are free."""
+
+    def used_share(self) -> float:
+        """Returns the share of the device's memory that is in use, by any process, from 0 to 1.
+
+        Memory that torch keeps in this process for later and does not use counts as free. For an emulated device,
+        returns 0.
+        """
 
     def empty_cache(self) -> None:
         """Enqueues work that removes the inputs of a timed call from the device's L2 cache, and does not wait for it.

@@ -22,7 +22,7 @@ from kernel_harness.core.paths import kernel_folders
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import printable
-from kernel_harness.device import Clocked, Steady
+from kernel_harness.device import MOST_USED, Clocked, Steady
 from kernel_harness.ipc import messages, tensors
 from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Opening, Purpose, Stage
 from kernel_harness.ipc.packed import Packed, pack
@@ -56,6 +56,7 @@ _STATUS_OF_STAGE = {
     Stage.MAKE: Status.RUNTIME_ERROR,
     Stage.CALL: Status.RUNTIME_ERROR,
 }
+_STAGES_ON_DEVICE = (Stage.LOAD, Stage.MAKE, Stage.CALL)
 
 R = TypeVar("R", bound=Message)
 
@@ -392,7 +393,8 @@ class Subject:
             raise Fault(Status.TIMEOUT, str(error), output) from None
         except WorkerFailed as error:
             output = printable(self.file.translated(error.output))
-            raise Fault(Status.CRASHED, _with_last_line(str(error), output), output) from None
+            reason = _with_last_line(str(error), output)
+            raise Fault(Status.CRASHED, reason, output, lacked_memory=self._is_short_of_memory()) from None
         if isinstance(reply, Failure):
             raise self._fault(request, reply)
         return reply
@@ -447,7 +449,15 @@ class Subject:
             text = f"{where}{printable(failure.type)}: {_first_lines(text)}"
         if isinstance(request, _REFUSABLE) and failure.stage is Stage.CALL and failure.refusal:
             return Refused(text, log)
-        return Fault(_STATUS_OF_STAGE[failure.stage], text, log)
+        lacked_memory = failure.stage in _STAGES_ON_DEVICE and self._is_short_of_memory()
+        return Fault(_STATUS_OF_STAGE[failure.stage], text, log, lacked_memory=lacked_memory)
+
+    def _is_short_of_memory(self) -> bool:
+        """Returns whether much of the device's memory is in use now, while the candidate's process may still hold some.
+
+        The candidate may then have failed for lack of memory, whatever it says itself.
+        """
+        return self._device.used_share() > MOST_USED
 
     def _placed(self, text: str, failure: Failure) -> tuple[str, int | None]:
         """Returns the message `text` of `failure` without the place of the error, and the line in the candidate's file.
