@@ -168,12 +168,12 @@ def _mapped(driver: Any, handle: Any, size: int, torch_device: str, ordinal: int
         driver.cuMemAddressFree(address, size)
         raise
     mapping = _Mapping(int(address), size)
-    weakref.finalize(mapping, _unmap, driver, int(address), size).atexit = False
+    weakref.finalize(mapping, _unmap, driver, int(address), size, torch_device).atexit = False
     return torch.as_tensor(mapping, device=torch_device)
 
 
-def _unmap(driver: Any, address: int, size: int) -> None:
+def _unmap(driver: Any, address: int, size: int, torch_device: str) -> None:
     with contextlib.suppress(RuntimeError):  # a kernel of this process has failed: the context is lost
-        torch.cuda.synchronize()  # work on the memory may still be under way
+        torch.cuda.synchronize(torch_device)  # work on the memory may still be under way
     driver.cuMemUnmap(address, size)
     driver.cuMemAddressFree(address, size)

@@ -83,6 +83,7 @@ class JudgeDevice(Protocol):
     """The part of a device that runs in the judge. The judge never loads a candidate."""
 
     name: str  # `named` returns this device for this name, in every process
+    name_in_workers: str  # the name by which workers open this device: a GPU is the first one there
     torch_device: str  # the device's name in torch, for `Tensor.to`
     emulated: bool  # whether the times are those of an emulation, which predict nothing
     budget_s: float  # default time to spend on timing, in seconds
@@ -99,6 +100,15 @@ class JudgeDevice(Protocol):
         `tell` is called with a text before each part is built, and not for parts that the build cache has.
         Raises BuildFailed if a part cannot be built, and EnvironmentLacking if this machine lacks something for it.
         """
+
+    def worker_variables(self) -> dict[str, str]:
+        """Returns the environment variables with which workers must start, such as the one that shows them one GPU.
+
+        The judge calls it after `prepare`. The dict is empty for an emulated device.
+        """
+
+    def hidden_from_workers(self) -> list[Path]:
+        """Returns the device files that the wall leaves out for workers: those of other GPUs."""
 
     def prepare_full_headers(self) -> None:
         """Builds the precompiled form of torch's full headers. The judge calls it if a build failed without that form.
@@ -143,7 +153,8 @@ class JudgeDevice(Protocol):
     def exclusive(self, waiting: Callable[[], None]) -> AbstractContextManager[Any]:
         """Returns a context within which no other run of this harness uses this device, if the device is a GPU.
 
-        Calls `waiting` once if the context must wait for another run to end. For an emulated device, it does nothing.
+        A GPU is torch's current device within the context. Calls `waiting` once if the context must wait for another
+        run to end. For an emulated device, it does nothing.
         """
 
     def environment(self) -> dict[str, Any]:

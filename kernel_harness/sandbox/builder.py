@@ -75,7 +75,7 @@ class BuildService:
             if key in failed:
                 return BuildResult(failed[key])
             folder, cached = cache.get_or_build(
-                f"{self._device.name.split(':')[0]}-extensions",
+                f"{self._device.name_in_workers.split(':')[0]}-extensions",
                 key,
                 lambda folder: self._build_into(folder, wanted, timeout_s),
             )
@@ -101,7 +101,7 @@ class BuildService:
         # During a long run, the cache may have evicted the files that all builds share. The building worker cannot
         # write to the cache, so the judge restores the files.
         self._share(self._device.prepare)
-        request = Build(self._device.name, sources.to_json(wanted))
+        request = Build(self._device.name_in_workers, sources.to_json(wanted))
         received = self._ask(request, timeout_s)
         if isinstance(received.message, Failure) and received.message.stage is Stage.FULL_HEADERS:
             received.close()

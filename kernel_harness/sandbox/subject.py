@@ -114,7 +114,7 @@ class Subject:
         self._output_bytes = 0  # the size of the memory that the outputs of the last call take
         self._exchange = Exchange(self._device, lambda share, descriptors: self._ask(share, Done, descriptors))
         try:
-            self._ask(messages.Start(device, tuple(map(str, kernel_folders()))), Done)
+            self._ask(messages.Start(self._device.name_in_workers, tuple(map(str, kernel_folders()))), Done)
             self._share()
         except BaseException:
             self.close()
