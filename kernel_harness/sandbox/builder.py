@@ -64,8 +64,9 @@ class BuildService:
         `asked` is the JSON that the worker sent, which may be anything. `timeout_s` is the time limit in seconds of the
         building worker, and of a second one if the first needs torch's full headers. A failed build, or malformed JSON,
         is a result and not an exception. If the sources are the cause, the failure is added to `failed`. A build whose
-        failure is in `failed` is not tried again. Raises WorkerFailed if the building worker gave no valid reply, and
-        EnvironmentLacking if the cache cannot be used.
+        failure is in `failed` is not tried again. A library is in use (`cache.get_or_build`) until the caller releases
+        its folder. Raises WorkerFailed if the building worker gave no valid reply, and EnvironmentLacking if the cache
+        cannot be used.
         """
         failed = {} if failed is None else failed
         key = ""
@@ -78,6 +79,7 @@ class BuildService:
                 f"{self._device.name_in_workers.split(':')[0]}-extensions",
                 key,
                 lambda folder: self._build_into(folder, wanted, timeout_s),
+                in_use=True,
             )
         except sources.Unreadable as error:
             return BuildResult(_failure(f"load_inline: {error}."))
@@ -159,6 +161,7 @@ def _copy(descriptor: int, target: Path) -> None:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= _MAX_LIBRARY_BYTES:
         raise WorkerMisbehaved("The building process sent a library that is not a regular file of 1 byte to 1 GiB.")
+    cache.make_room(found.st_size)
     with target.open("wb") as copy:
         while (place := copy.tell()) < found.st_size:
             copy.write(_part(descriptor, place, found.st_size))

@@ -57,14 +57,15 @@ class ForkServer:
         """Prepares the fork server to start workers for a device, chooses their wall and tests what the wall prevents.
 
         `device` is the device's name in this process. Workers get a few variables of the current environment and those
-        of the device, which show them one GPU. The wall hides the paths in `hidden` from them, and the device files of
-        other GPUs. If no worker can start behind the wall, the next weaker wall is used. Raises
-        WorkerCrashed if no worker can start even without a wall, WorkerFailed or RuntimeError if the test of the wall
-        fails, and ForkServerGone if the fork server has ended or does not reply. Does nothing if the last call had the
-        same arguments and environment.
+        of the device, which show them one GPU. The wall hides the paths in `hidden` from them, the device files of
+        other GPUs, and the locks of the build cache. If no worker can start behind the wall, the next weaker wall is
+        used. Raises WorkerCrashed if no worker can start even without a wall, WorkerFailed or RuntimeError if the test
+        of the wall fails, and ForkServerGone if the fork server has ended or does not reply. Does nothing if the last
+        call had the same arguments and environment.
         """
         chosen = devices.named(device)
-        paths = tuple(str(path.absolute()) for path in (*hidden, *chosen.hidden_from_workers()))
+        hidden_too = [*chosen.hidden_from_workers(), cache.locks()]
+        paths = tuple(str(path.absolute()) for path in (*hidden, *hidden_too))
         environment = {**allowed(), **chosen.worker_variables()}
         wanted = device, environment, set(paths)
         if self._prepared == (*wanted, self._kind):

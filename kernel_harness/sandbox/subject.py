@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from kernel_harness import device as devices
-from kernel_harness.compile import sources
+from kernel_harness.compile import cache, sources
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.cu_file import forward_of
 from kernel_harness.core.paths import kernel_folders
@@ -38,6 +38,7 @@ from kernel_harness.sandbox.process import Limits, Meanwhile, WorkerFactory, Wor
 
 _MAX_SOURCE_CHARACTERS = 1 << 20
 _MAX_BUILDS, _MAX_BUILT_BYTES = 64, 1 << 30
+_KEPT_SHARE = 64  # the libraries of one process may keep 1 / _KEPT_SHARE of the build cache's limit from eviction
 # Outputs are copied only if they take at most _MOST_OUTPUT times the memory of right outputs, and _LITTLE_OUTPUT_BYTES
 # more. Larger ones have another shape or dtype, which the verdict needs alone.
 _MOST_OUTPUT, _LITTLE_OUTPUT_BYTES = 4, 1 << 26
@@ -98,7 +99,9 @@ class Subject:
     def __init__(self, factory: WorkerFactory, device: str, limits: Limits) -> None:
         self.worker = factory.spawn(limits)
         self.builds: list[dict[str, Any]] = []
-        self.libraries: list[Path] = []  # paths in the build cache
+        self.libraries: list[Path] = []  # paths in the build cache, which may have evicted them since
+        self._built_bytes = 0  # the size of all of them
+        self._in_use: dict[Path, int] = {}  # the sizes of those that the cache must keep
         self.failed_builds: FailedBuilds = {}  # of this candidate, in all of its processes
         self.new_libraries = 0  # how many of them were not in the cache before
         self._device = devices.named(device)
@@ -360,6 +363,8 @@ class Subject:
         """Kills the worker and frees the memory that the judge shares with it. Safe to call twice."""
         self.worker.close()
         self._exchange.close()
+        while self._in_use:
+            cache.release(self._in_use.popitem()[0].parent)
         self.closed = True
 
     def _ask(
@@ -386,6 +391,7 @@ class Subject:
             while isinstance(reply, messages.BuildWanted):
                 answer = self._build(reply.sources, left_s())
                 reply = self.worker.ask(answer, expected, timeout_s=left_s())
+                self._release_loaded()
         except WorkerTimedOut as error:
             output = printable(self.file.translated(error.output))
             if isinstance(request, messages.Call) and self._device.emulated and imports_triton(self.file.text):
@@ -410,7 +416,7 @@ class Subject:
         """
         if len(self.builds) >= _MAX_BUILDS:
             raise Fault(Status.LOAD_ERROR, f"{self.file.name} asks for more than {_MAX_BUILDS} builds.")
-        if sum(library.stat().st_size for library in self.libraries) > _MAX_BUILT_BYTES:
+        if self._built_bytes > _MAX_BUILT_BYTES:
             raise Fault(Status.LOAD_ERROR, f"{self.file.name} builds more than {_MAX_BUILT_BYTES >> 20} MiB.")
         start = time.perf_counter()
         self.worker.pause()
@@ -419,15 +425,31 @@ class Subject:
         result = self._build_service.build(asked, timeout_s, self.failed_builds)
         if isinstance(result.answer, Built):
             library = Path(result.answer.library)
+            self._keep(library)
             if result.cached and library in self.libraries:
                 if timeout_s <= _LEAST_WAIT_S:  # otherwise a candidate could ask for it again without end
                     raise WorkerTimedOut("The process asked for builds until its time was over.")
                 return result.answer
             self.libraries.append(library)
+            self._built_bytes += self._in_use[library]
             self.new_libraries += not result.cached
         name = asked.get("name") if isinstance(asked, dict) else None
         self.builds.append({"name": str(name)[:200], "seconds": time.perf_counter() - start, "cached": result.cached})
         return result.answer
+
+    def _keep(self, library: Path) -> None:
+        """Keeps a library that the build service has returned in use until the worker has loaded it, or longer."""
+        if library in self._in_use:
+            cache.release(library.parent)  # one use is enough
+        else:
+            self._in_use[library] = library.stat().st_size
+
+    def _release_loaded(self) -> None:
+        """Lets the cache evict libraries that the worker has loaded, but not the newest ones if these take little."""
+        while sum(self._in_use.values()) > cache.limit_bytes() / _KEPT_SHARE:
+            library = next(iter(self._in_use))
+            del self._in_use[library]
+            cache.release(library.parent)
 
     def _fault(self, request: Message, failure: Failure) -> Exception:
         """Returns the exception for `failure`, which the worker sent in reply to `request`.

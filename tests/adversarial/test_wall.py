@@ -22,6 +22,7 @@ import pytest
 from support.command import ROOT, stopped_by_the_machine
 from support.second_gpu import OTHER_GPU, SecondGpu
 
+from kernel_harness.compile import cache
 from kernel_harness.core import process_tree
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
@@ -106,6 +107,23 @@ for path in {[str(p) for p in paths]!r}:
 """
     result: list[str] = said(fork_server, text)["written"]
     return result
+
+
+def test_a_candidate_cannot_open_the_locks_of_the_build_cache(walled: ForkServer) -> None:
+    """A lock that a candidate holds would stop the judge."""
+    files = [str(path) for path in cache.locks().iterdir()]
+    opens = f"""
+found["opened"] = []
+for path in {files!r}:
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+        found["opened"].append(path)
+    except OSError:
+        pass
+"""
+    opened = said(walled, opens)["opened"]
+    walls = walled._kind is Kind.NAMESPACES or (walled._kind is not Kind.NONE and landlock.version() > 0)
+    assert files and opened == ([] if walls else files)
 
 
 # ------------------------------------------------------------------------------------------ one GPU

@@ -39,7 +39,8 @@ torch::Tensor forward(torch::Tensor A, torch::Tensor B) {
     return C;
 }
 """
-ops = load_inline("on_device_0", "torch::Tensor forward(torch::Tensor A, torch::Tensor B);", CUDA, functions=["forward"])
+CPP = "torch::Tensor forward(torch::Tensor A, torch::Tensor B);"
+ops = load_inline("on_device_0", CPP, CUDA, functions=["forward"])
 
 
 class ModelNew(torch.nn.Module):
