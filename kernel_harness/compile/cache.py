@@ -222,9 +222,12 @@ def entries() -> list[Entry]:
 def _size(folder: Path) -> int:
     """Returns the bytes of the files in `folder`. Files that another process deletes meanwhile may not count."""
     total = 0
-    with contextlib.suppress(OSError):
-        for path in _files(folder):
-            total += path.stat().st_size
+    with contextlib.suppress(OSError), os.scandir(folder) as found:  # a tenth of the time of Path.rglob
+        for each in found:
+            if each.is_dir(follow_symlinks=False):
+                total += _size(Path(each.path))
+            elif each.name != _MANIFEST:
+                total += each.stat().st_size
     return total
 
 

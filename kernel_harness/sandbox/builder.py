@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_harness.compile import cache, sources
+from kernel_harness.compile import cache, read_files, sources
 from kernel_harness.compile.errors import BuildFailed, CompilerFailed, UnsupportedConstruct
 from kernel_harness.compile.sources import Sources
 from kernel_harness.core.errors import EnvironmentLacking
@@ -25,8 +25,6 @@ from kernel_harness.ipc.messages import Build, Built, Failure, Library, Received
 from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerMisbehaved
 
 _MAX_LIBRARY_BYTES, _COPIED_BYTES = 1 << 30, 1 << 20
-# In place of more files than the cache records: a path that no file has, so that the next use builds again.
-_TOO_MANY = ("",)
 # What a building worker raises for sources that cannot be built. Other errors may pass, such as a full disk.
 _OF_SOURCES = (BuildFailed.__name__, CompilerFailed.__name__, UnsupportedConstruct.__name__)
 _LIBRARY_NAME = re.compile(r"[A-Za-z_]\w{0,199}\.so", re.ASCII)
@@ -97,7 +95,7 @@ class BuildService:
     def _build_into(self, folder: Path, wanted: Sources, timeout_s: float) -> Sequence[str]:
         """Has the library built in a worker and copies it to `folder`. Returns the paths of the files that were read.
 
-        Returns _TOO_MANY if there are too many. Raises _NoLibrary if the build fails, WorkerFailed if the worker gives
+        Returns UNKNOWN if there are too many. Raises _NoLibrary if the build fails, WorkerFailed if the worker gives
         no valid reply, and OSError if `folder` cannot be written.
         """
         # During a long run, the cache may have evicted the files that all builds share. The building worker cannot
@@ -118,7 +116,7 @@ class BuildService:
             if len(received.descriptors) != 1:
                 raise WorkerMisbehaved("The building process must send exactly one file descriptor, the library's.")
             _copy(received.descriptors[0], folder / reply.name)
-            return _TOO_MANY if reply.read is None else reply.read
+            return (read_files.UNKNOWN,) if reply.read is None else reply.read
         finally:
             received.close()
 
