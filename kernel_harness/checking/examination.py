@@ -71,7 +71,7 @@ class CheckOutcome:
     `first_call_ms` is the judge's time of the first call; None if no call returned. `launches` is the number of the
     candidate's own kernels in one call, as the worker process reports it; None if unknown. `own_share` is the share of
     the work that these kernels do, from 0 to 1; None if unknown. `remark` is the finding of the sanitizer, a tool that
-    looks for memory errors; it may be empty.
+    looks for memory errors; it may be empty. `lacked_memory` is that of the Fault with which the candidate failed.
     Raises ValueError for the status PASSED together with a failed case.
     """
 
@@ -87,6 +87,7 @@ class CheckOutcome:
     launches: int | None = None
     own_share: float | None = None
     remark: str = ""
+    lacked_memory: bool = False
 
     def __post_init__(self) -> None:
         if self.status is Status.PASSED and self.failed_case is not None:
@@ -179,7 +180,7 @@ class Examination:
                 self._make(self.subject, self._reference.problem)
         except Fault as raised:
             # The frames in the traceback of `raised` hold the inputs, until Python looks for cycles.
-            fault = Fault(raised.status, raised.reason, raised.log)
+            fault = Fault(raised.status, raised.reason, raised.log, lacked_memory=raised.lacked_memory)
         except torch.OutOfMemoryError as error:
             fault = self._out_of_memory(error)
         return self._outcome(fault, time.perf_counter() - began)
@@ -192,6 +193,7 @@ class Examination:
             status=fault.status if fault else Status.PASSED,
             reason=reason,
             log=fault.log if fault else "",
+            lacked_memory=fault is not None and fault.lacked_memory,
             checks=tuple(self._checks),
             refused=tuple(self._refused),
             failed_case=self._case,
@@ -324,7 +326,7 @@ class Examination:
         if held is not None and held <= _MOST_HELD * self._reference.call_bytes(self._case) + _CONTEXT_BYTES:
             raise error
         reason = f"The kernel leaves too little of the device's memory to compute the answer: {_first_line(error)}"
-        return Fault(Status.RUNTIME_ERROR, reason)
+        return Fault(Status.RUNTIME_ERROR, reason, lacked_memory=True)
 
 
 def _freed_by(close: Callable[[], None], device: str) -> int | None:

@@ -132,7 +132,7 @@ def own(kernels: Sequence[str], source: str, libraries: Sequence[Path]) -> list[
     `kernels` has one name for each launch, as the profiler reports it. A name may occur again, also in the result.
     """
     written = set(re.findall(r"\w+", source))
-    built = [library.read_bytes() for library in libraries]
+    built = [library.read_bytes() for library in libraries if library.exists()]  # the build cache may evict some
     names = [name for kernel in kernels if (name := base_name(kernel))]
     return [name for name in names if name in written or any(_mangled(name) in each for each in built)]
 

@@ -38,15 +38,15 @@ def main(parsed: argparse.Namespace) -> int:
     """
     options = Options(parsed.clear)
     if options.clear:
-        print(f"{build_cache.evict(0, grace_s=0) / 2**20:.0f} MiB freed")
+        print(f"{build_cache.evict(0) / 2**20:.0f} MiB freed")
         return OK
     entries, limit = build_cache.entries(), build_cache.limit_bytes()
     print(f"{build_cache.root()}: {sum(entry.bytes for entry in entries) / 2**20:.0f} MiB in {len(entries)} entries")
     _print_kinds(entries)
     print(
         f"Beyond {limit / 2**30:.1f} GiB, a build deletes the entries that were used longest ago; "
-        "KERNEL_HARNESS_CACHE_BYTES\nsets another limit. `cache --clear` deletes all entries. The next run then builds "
-        "the emulator again (half a minute)."
+        "KERNEL_HARNESS_CACHE_BYTES\nsets another limit. `cache --clear` deletes all entries that no run uses. The "
+        "next run then builds the emulator again (half a minute)."
     )
     return OK
 

@@ -3,34 +3,38 @@
 A product is found by a key: a hash of what the product is built from. The caller chooses the parts of the key. Files
 that are known only after a build, such as the headers that a source includes, are no part of the key. The product's
 entry records their hashes instead.
+
+The cache keeps a size limit. An entry that a process of the harness uses is not evicted: the process holds a shared
+lock of a file in the folder `locks`, which the wall hides from candidates. A lock ends with its process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from kernel_harness.core.errors import UserError
 
 # The emulator's precompiled headers take 0.2 GB (light) and 0.8 GB (torch's own), the library of a kernel 1 MB.
 DEFAULT_LIMIT_BYTES = 4 << 30
-# An entry is not evicted within this time after its last use, so that the process that uses it can load it.
-_GRACE_S = 600
 # An unfinished folder that has not changed for this time belongs to a build that was killed.
 _ABANDONED_S = 3600
 _MANIFEST = "manifest.json"
+_UNFINISHED = "building-"  # the beginning of the names of folders that builds fill
 _READ = "read.json"  # the files outside the cache that the build has read
 _WHOLE_BYTES = 16 << 20
 _EDGE_BYTES = 1 << 20
@@ -38,6 +42,9 @@ _EDGE_BYTES = 1 << 20
 _MOST_READ_BYTES = 256 << 20
 # The time of a file's last change may be this much too early, because a file system's clock advances in steps.
 _CLOCK_STEP_S = 0.05
+# The entries in use by this process: the descriptor of the lock, and how often the entry was asked for in use.
+_in_use: dict[Path, tuple[int, int]] = {}
+_in_use_lock = threading.Lock()
 
 
 def root() -> Path:
@@ -46,6 +53,16 @@ def root() -> Path:
     if chosen:
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernel-harness"
+
+
+def locks() -> Path:
+    """Returns the folder of the cache's locks, which is created if it is missing. Raises OSError if it cannot be.
+
+    Candidates must not reach it: a lock that a candidate holds would stop the judge.
+    """
+    folder = root() / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def limit_bytes() -> int:
@@ -84,38 +101,89 @@ def digest_of(*paths: Path) -> str:
     return total.hexdigest()
 
 
-def get_or_build(kind: str, name: str, build: Callable[[Path], Sequence[str] | None]) -> tuple[Path, bool]:
+def get_or_build(
+    kind: str, name: str, build: Callable[[Path], Sequence[str] | None], *, in_use: bool = False
+) -> tuple[Path, bool]:
     """Returns the folder of a cache entry, and whether the cache already held the entry.
 
     `kind` is the folder for entries of this sort, such as `cuda`. `name` is the entry's key. If the entry is missing,
     or its files have changed, calls `build` with an empty folder to fill, and then evicts the least recently used
     entries until the cache keeps its size limit. Exceptions of `build` are passed on. If two processes ask for one
-    entry, one process builds it and the other waits.
+    entry, one process builds it and the other waits. If `in_use`, no process evicts the entry until this process ends
+    or calls `release` as often as it has asked for the entry in use. Otherwise the next build may evict it.
 
     `build` may return the paths of files that the build has read and that the key does not cover. If one of them has
     changed since the build began, or has vanished, or could not be recorded, the next call builds the entry again.
     """
     folder = root() / kind / name[:32]
-    if _intact(folder):
-        return folder, True
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):
-        if _intact(folder):
-            return folder, True
-        shutil.rmtree(folder, ignore_errors=True)
-        fresh = Path(tempfile.mkdtemp(prefix="building-", dir=folder.parent))
-        try:
-            start = time.time()
-            read = _record(build(fresh) or (), before=start - _CLOCK_STEP_S)
-            if read:
-                (fresh / _READ).write_text(json.dumps(read))
-            (fresh / _MANIFEST).write_text(json.dumps(_seals(fresh)))
-            fresh.rename(folder)
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
-    evict(limit_bytes())
-    return folder, False
+    _begin_use(folder)
+    try:
+        cached = _intact(folder)
+        if not cached:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(_lock(folder, "build")):
+                cached = _intact(folder)
+                if not cached:
+                    _fill(folder, build)
+        if not cached:
+            evict(limit_bytes())
+    except BaseException:
+        release(folder)
+        raise
+    if not in_use:
+        release(folder)
+    return folder, cached
+
+
+def _fill(folder: Path, build: Callable[[Path], Sequence[str] | None]) -> None:
+    """Replaces the entry in `folder` by one that `build` fills. An exception of `build` leaves no entry."""
+    shutil.rmtree(folder, ignore_errors=True)
+    fresh = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder.parent))
+    try:
+        start = time.time()
+        read = _record(build(fresh) or (), before=start - _CLOCK_STEP_S)
+        if read:
+            (fresh / _READ).write_text(json.dumps(read))
+        (fresh / _MANIFEST).write_text(json.dumps(_seals(fresh)))
+        fresh.rename(folder)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+
+
+def release(folder: Path) -> None:
+    """Ends one use of the entry in `folder` by this process. If it was the last one, the entry may be evicted.
+
+    Evicts at once if the cache exceeds its limit. Does nothing if this process does not use the entry.
+    """
+    with _in_use_lock:
+        descriptor, count = _in_use.pop(folder, (-1, 0))
+        if count > 1:
+            _in_use[folder] = descriptor, count - 1
+        elif count:
+            os.close(descriptor)
+    if count == 1 and _State.exceeded:
+        evict(limit_bytes())
+
+
+def _begin_use(folder: Path) -> None:
+    """Begins a use of the entry in `folder` by this process, which keeps other processes from evicting it.
+
+    Waits while a process evicts it. Does nothing in a worker, which may not lock; the judge uses the entry meanwhile.
+    """
+    with _in_use_lock:
+        descriptor, count = _in_use.get(folder, (-1, 0))
+        if not count:
+            try:
+                descriptor = os.open(_lock(folder, "use"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            except OSError:
+                return
+        _in_use[folder] = descriptor, count + 1
+
+
+def _lock(folder: Path, what: str) -> Path:
+    return locks() / f"{folder.parent.name}-{folder.name}.{what}"
 
 
 def mark_used(kind: str, name: str) -> None:
@@ -146,34 +214,76 @@ def entries() -> list[Entry]:
     found = []
     for manifest in root().glob(f"*/*/{_MANIFEST}"):
         with contextlib.suppress(OSError):
-            size = sum(p.stat().st_size for p in _files(manifest.parent))
-            found.append(Entry(manifest.parent.parent.name, manifest.parent, size, manifest.stat().st_mtime))
+            size, used_at = _size(manifest.parent), manifest.stat().st_mtime
+            found.append(Entry(manifest.parent.parent.name, manifest.parent, size, used_at))
     return sorted(found, key=lambda entry: entry.used_at)
 
 
-def evict(limit: int, grace_s: float = _GRACE_S) -> int:
-    """Deletes the least recently used entries until the entries of the build cache take at most `limit` bytes.
+def _size(folder: Path) -> int:
+    """Returns the bytes of the files in `folder`. Files that another process deletes meanwhile may not count."""
+    total = 0
+    with contextlib.suppress(OSError), os.scandir(folder) as found:  # a tenth of the time of Path.rglob
+        for each in found:
+            if each.is_dir(follow_symlinks=False):
+                total += _size(Path(each.path))
+            elif each.name != _MANIFEST:
+                total += each.stat().st_size
+    return total
 
-    Entries that were used in the last `grace_s` seconds are kept, even if they take more. Also deletes the unfinished
-    folders of killed builds. Returns the number of bytes freed, without those of unfinished folders.
+
+def evict(limit: int) -> int:
+    """Deletes the least recently used entries until the build cache takes at most `limit` bytes.
+
+    The files of unfinished builds count, too. Entries in use are kept, even if they take more. Also deletes the
+    unfinished folders of killed builds. Returns the number of bytes freed, without those of unfinished folders.
     """
     _sweep()
     found = entries()
-    excess, freed = sum(entry.bytes for entry in found) - limit, 0
+    unfinished = sum(_size(folder) for folder in root().glob(f"*/{_UNFINISHED}*"))
+    excess, freed = sum(entry.bytes for entry in found) + unfinished - limit, 0
     for entry in found:
         if freed >= excess:
             break
-        with FileLock(entry.folder.with_suffix(".lock")), contextlib.suppress(OSError):
-            # Another process may have used the entry since `entries` listed it.
-            if time.time() - (entry.folder / _MANIFEST).stat().st_mtime >= grace_s:
-                shutil.rmtree(entry.folder)
+        with _unused(entry.folder) as unused:
+            if unused:
+                shutil.rmtree(entry.folder, ignore_errors=True)
                 freed += entry.bytes
+    _State.exceeded = freed < excess
     return freed
+
+
+@contextlib.contextmanager
+def _unused(folder: Path) -> Iterator[bool]:
+    """Returns a context whose value says whether no process uses or builds the entry in `folder`.
+
+    If none does, none begins to within the context. Never waits.
+    """
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(FileLock(_lock(folder, "build"), timeout=0))
+            descriptor = os.open(_lock(folder, "use"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            held.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (OSError, Timeout):
+            yield False
+        else:
+            yield True
+
+
+class _State:
+    """What this process knows about the cache: whether it exceeded its limit after the last eviction."""
+
+    exceeded = False
+
+
+def make_room(size: int) -> None:
+    """Evicts entries so that a build can add `size` bytes to the cache within its limit."""
+    evict(limit_bytes() - size)
 
 
 def _sweep() -> None:
     """Deletes unfinished folders in the build cache that have not changed for an hour: their builds were killed."""
-    for folder in root().glob("*/building-*"):
+    for folder in root().glob(f"*/{_UNFINISHED}*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > _ABANDONED_S:
                 shutil.rmtree(folder, ignore_errors=True)

@@ -85,6 +85,14 @@ def torch_folder_flags() -> tuple[str, ...]:
     return f"-L{folder}", f"-Wl,-rpath,{folder}"
 
 
+def lists_assembled(name: str) -> list[str]:
+    """Returns flags with which the assembler writes the files that it reads, by `.incbin` or `.include`, to `name`.
+
+    The compiler's own list (`-MD`) lacks them. Returns no flags for clang, which has an assembler of its own.
+    """
+    return [] if "clang" in identity()["compiler"] else [f"-Wa,--MD,{name}"]
+
+
 def run(arguments: Sequence[str | Path], folder: Path) -> None:
     """Runs the C++ compiler with `arguments` in `folder`.
 

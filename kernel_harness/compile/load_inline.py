@@ -6,6 +6,7 @@ import functools
 import inspect
 import re
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib.machinery import ExtensionFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
@@ -37,15 +38,17 @@ def install(builder: Builder, candidate: CandidateFile) -> None:
     from torch.utils import cpp_extension  # here, because a process that needs no torch must not wait for it
 
     signature()
+    loading = threading.RLock()  # when the judge is asked for a build, this process has loaded the one before
 
     def load_inline(*args: Any, **kwargs: Any) -> Any:
         sources = from_arguments(*args, **kwargs)
         candidate.add(sources)
-        with readable_errors(candidate, sources.functions or ()):
-            library, _ = builder(sources)
-        if signature().bind(*args, **kwargs).arguments.get("is_python_module", True):
-            return load(library, candidate)
-        return load_operators(library, candidate)
+        with loading:
+            with readable_errors(candidate, sources.functions or ()):
+                library, _ = builder(sources)
+            if signature().bind(*args, **kwargs).arguments.get("is_python_module", True):
+                return load(library, candidate)
+            return load_operators(library, candidate)
 
     original = inspect.unwrap(cpp_extension.load)
 

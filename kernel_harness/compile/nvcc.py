@@ -167,6 +167,9 @@ def _call(sources: Sources, folder: Path, cpp: str, cuda: str, **more: Any) -> N
         "extra_include_paths": list(sources.include_paths), "with_pytorch_error_handling": sources.error_handling,
         "with_cuda": sources.with_cuda, **more,
     }  # fmt: skip
+    arguments["extra_cflags"] = [*arguments["extra_cflags"], *host_compiler.lists_assembled("cpp.assembled.d")]
+    for word in host_compiler.lists_assembled("cuda.assembled.d"):  # nvcc splits what it passes on at commas
+        arguments["extra_cuda_cflags"] = [*arguments["extra_cuda_cflags"], "-Xcompiler", word.replace(",", "\\,")]
     arguments["extra_ldflags"] = [*arguments["extra_ldflags"], *library_aliases(folder / "libraries")]
     for flags in ("extra_cflags", "extra_cuda_cflags", "extra_ldflags"):
         arguments[flags] = [_quoted(word) for word in arguments[flags]]

@@ -6,6 +6,7 @@ from importlib import import_module
 
 from kernel_harness.device.hold import Hold, Sleep
 from kernel_harness.device.protocol import (
+    MOST_USED,
     ROOM,
     Clocked,
     CountsLaunches,
@@ -24,9 +25,9 @@ from kernel_harness.device.protocol import (
 from kernel_harness.device.turn import Turn
 
 __all__ = [
-    "ROOM", "Clocked", "CountsLaunches", "Device", "Hold", "JudgeDevice", "Placed", "Profiles", "Sanitizes",
-    "SharedMemory", "SkipsKernels", "Sleep", "Steady", "TakesTurns", "TimesKernels", "Turn", "WorkerDevice",
-    "named",
+    "MOST_USED", "ROOM", "Clocked", "CountsLaunches", "Device", "Hold", "JudgeDevice", "Placed", "Profiles",
+    "Sanitizes", "SharedMemory", "SkipsKernels", "Sleep", "Steady", "TakesTurns", "TimesKernels", "Turn",
+    "WorkerDevice", "named",
 ]  # fmt: skip
 
 _CLASSES = {

@@ -28,9 +28,10 @@ def measured(device: str, identity: Mapping[str, Any]) -> dict[str, float]:
     """
 
     def build(folder: Path) -> None:
-        (folder / "ceilings.json").write_text(json.dumps(_measure(device)))
+        with torch.cuda.device(device):  # the events belong to the current device
+            (folder / "ceilings.json").write_text(json.dumps(_measure(device)))
 
-    folder, _ = cache.get_or_build("ceilings", cache.key(what="ceilings", size=_SIZE, **identity), build)
+    folder, _ = cache.get_or_build("ceilings", cache.key(what="ceilings", size=_SIZE, **identity), build, in_use=True)
     found: dict[str, float] = json.loads((folder / "ceilings.json").read_text())
     return found
 

@@ -37,6 +37,19 @@ class Emulated:
     half_width = 0.05
     resolution_ms = 0.0
 
+    @property
+    def name_in_workers(self) -> str:
+        """Returns the name by which workers open this device, which is its name."""
+        return self.name
+
+    def worker_variables(self) -> dict[str, str]:
+        """Returns an empty dict: workers inherit all that they need from the fork server."""
+        return {}
+
+    def hidden_from_workers(self) -> list[Path]:
+        """Returns an empty list: workers use no GPU."""
+        return []
+
     def build_key(self, sources: Sources, /) -> str:
         """Returns the build cache's key of the candidate's library.
 
@@ -83,6 +96,10 @@ class Emulated:
     def share(self, size: int) -> SharedBuffer:
         """Returns new memory of the host, of at least `size` bytes, that a worker can map."""
         return SharedBuffer(size)
+
+    def used_share(self) -> float:
+        """Returns 0: the emulated device has no memory of its own that could be short."""
+        return 0.0
 
     def empty_cache(self) -> None:
         """Does nothing: the times of the emulated device do not rank."""

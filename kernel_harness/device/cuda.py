@@ -24,7 +24,7 @@ from torch.autograd.profiler import profile
 from kernel_harness.compile import bindings, host_compiler, nvcc
 from kernel_harness.compile.sources import Sources
 from kernel_harness.core.tell import Tell, silent
-from kernel_harness.device import ceilings, device_memory, nvml
+from kernel_harness.device import ceilings, device_memory, nvml, one_gpu
 from kernel_harness.device.exports import Exports
 from kernel_harness.device.hold import AtGate, Hold, Sleep
 from kernel_harness.device.peaks import Peaks, of
@@ -58,6 +58,7 @@ class Cuda:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.name_in_workers = "cuda"
         self.torch_device = name if ":" in name else "cuda:0"
         self._flush: torch.Tensor | None = None
 
@@ -84,6 +85,19 @@ class Cuda:
         host_compiler.path()
         nvcc.use_toolkit()
         bindings.library(tell)
+
+    def worker_variables(self) -> dict[str, str]:
+        """Returns the variable that shows a worker this GPU alone, as its device 0."""
+        found = torch.cuda.get_device_properties(self.torch_device)
+        number = torch.device(self.torch_device).index
+        own = os.environ.get(one_gpu.VISIBLE)
+        return {one_gpu.VISIBLE: one_gpu.shown_alone(number, found.name, str(found.uuid), own)}
+
+    def hidden_from_workers(self) -> list[Path]:
+        """Returns the device files of the machine's other GPUs, as far as it can be found out which file is whose."""
+        found = torch.cuda.get_device_properties(self.torch_device)
+        at = one_gpu.address(found.pci_domain_id, found.pci_bus_id, found.pci_device_id)
+        return one_gpu.files_of_others(one_gpu.minor_number(at))
 
     def prepare_full_headers(self) -> None:
         """Does nothing: nvcc cannot use precompiled headers."""
@@ -124,6 +138,11 @@ class Cuda:
             except device_memory.CannotShare as error:
                 self.cannot_share(str(error))
         return SharedBuffer(size)
+
+    def used_share(self) -> float:
+        """Returns the share of the device's memory that is in use, by any process, from 0 to 1."""
+        _, total = torch.cuda.mem_get_info(self.torch_device)
+        return float(1 - device_memory.usable_bytes(self.torch_device) / total)
 
     def empty_cache(self) -> None:
         """Enqueues the work that replaces the contents of the L2 cache."""
@@ -297,7 +316,8 @@ class Cuda:
     def exclusive(self, waiting: Callable[[], None]) -> Iterator[None]:
         """Holds the lock file of this device within the context, so that other runs of the harness wait.
 
-        Calls `waiting` once if another run holds the lock. Every user of the machine can take the lock.
+        This device is torch's current one within the context, because a problem may ask for the device `cuda`. Calls
+        `waiting` once if another run holds the lock. Every user of the machine can take the lock.
         """
         lock = FileLock(Path(tempfile.gettempdir()) / f"kernel-harness-{self._uuid}.lock", mode=0o666)
         try:
@@ -306,7 +326,8 @@ class Cuda:
             waiting()
             lock.acquire()
         try:
-            yield
+            with torch.cuda.device(self.torch_device):
+                yield
         finally:
             lock.release()
 

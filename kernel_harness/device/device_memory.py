@@ -203,12 +203,12 @@ def _mapped(driver: Any, pieces: Sequence[tuple[Any, int]], torch_device: str, o
         driver.cuMemAddressFree(start, total)
         raise
     mapping = _Mapping(start, total)
-    weakref.finalize(mapping, _unmap, driver, start, total).atexit = False
+    weakref.finalize(mapping, _unmap, driver, start, total, torch_device).atexit = False
     return torch.as_tensor(mapping, device=torch_device)
 
 
-def _unmap(driver: Any, address: int, size: int) -> None:
+def _unmap(driver: Any, address: int, size: int, torch_device: str) -> None:
     with contextlib.suppress(RuntimeError):  # a kernel of this process has failed: the context is lost
-        torch.cuda.synchronize()  # work on the memory may still be under way
+        torch.cuda.synchronize(torch_device)  # work on the memory may still be under way
     driver.cuMemUnmap(address, size)
     driver.cuMemAddressFree(address, size)

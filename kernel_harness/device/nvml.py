@@ -42,6 +42,15 @@ def state(uuid: str) -> dict[str, Any]:
         return {}
 
 
+def minor_number(address: str) -> int | None:
+    """Returns the number in the name of the device file of the GPU at a PCI address; None if NVML cannot tell."""
+    try:
+        nvml = _library()
+        return int(nvml.nvmlDeviceGetMinorNumber(nvml.nvmlDeviceGetHandleByPciBusId(address.encode())))
+    except Exception:  # no NVML, or a driver without such files
+        return None
+
+
 @functools.cache
 def _library() -> Any:
     try:

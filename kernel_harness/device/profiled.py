@@ -116,12 +116,13 @@ def note_of(library: Path) -> dict[str, str]:
     """Returns the report of ptxas that `Profiled.build` appended to the file `library`.
 
     The report is a dict in the form that `assembled` returns: ptxas's text, or the reason why there is none. A library
-    without a readable report counts as one without ptxas's text: the candidate's flags may have changed the file.
+    without a readable report counts as one without ptxas's text: the candidate's flags may have changed the file, or
+    the build cache has evicted it.
     """
     try:
         said = json.loads(library.read_bytes().rpartition(_NOTE)[2])
         return {key: str(text) for key, text in said.items()}
-    except (ValueError, AttributeError, RecursionError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {"missing": "the built library has no report of ptxas"}
 
 

@@ -22,6 +22,8 @@ from kernel_harness.ipc.tensors import Leaf
 
 ROOM = 8
 """A device is short of memory if less than ROOM times the bytes of one call's inputs or outputs are free."""
+MOST_USED = 1 / 2
+"""A candidate that fails may have lacked memory of the device if more than this share of the memory is in use."""
 
 
 class SharedMemory(Protocol):
@@ -84,6 +86,7 @@ class JudgeDevice(Protocol):
     """The part of a device that runs in the judge. The judge never loads a candidate."""
 
     name: str  # `named` returns this device for this name, in every process
+    name_in_workers: str  # the name by which workers open this device: a GPU is the first one there
     torch_device: str  # the device's name in torch, for `Tensor.to`
     emulated: bool  # whether the times are those of an emulation, which predict nothing
     budget_s: float  # default time to spend on timing, in seconds
@@ -100,6 +103,15 @@ class JudgeDevice(Protocol):
         `tell` is called with a text before each part is built, and not for parts that the build cache has.
         Raises BuildFailed if a part cannot be built, and EnvironmentLacking if this machine lacks something for it.
         """
+
+    def worker_variables(self) -> dict[str, str]:
+        """Returns the environment variables with which workers must start, such as the one that shows them one GPU.
+
+        The judge calls it after `prepare`. The dict is empty for an emulated device.
+        """
+
+    def hidden_from_workers(self) -> list[Path]:
+        """Returns the device files that the wall leaves out for workers: those of other GPUs."""
 
     def prepare_full_headers(self) -> None:
         """Builds the precompiled form of torch's full headers. The judge calls it if a build failed without that form.
@@ -121,6 +133,13 @@ class JudgeDevice(Protocol):
     def has_free(self, size: int) -> bool:
         """Returns whether `size` bytes of the memory in which the judge computes are free."""
 
+    def used_share(self) -> float:
+        """Returns the share of the device's memory that is in use, by any process, from 0 to 1.
+
+        Memory that torch keeps in this process for later and does not use counts as free. For an emulated device,
+        returns 0.
+        """
+
     def empty_cache(self) -> None:
         """Enqueues work that removes the inputs of a timed call from the device's L2 cache, and does not wait for it.
 
@@ -137,7 +156,8 @@ class JudgeDevice(Protocol):
     def exclusive(self, waiting: Callable[[], None]) -> AbstractContextManager[Any]:
         """Returns a context within which no other run of this harness uses this device, if the device is a GPU.
 
-        Calls `waiting` once if the context must wait for another run to end. For an emulated device, it does nothing.
+        A GPU is torch's current device within the context. Calls `waiting` once if the context must wait for another
+        run to end. For an emulated device, it does nothing.
         """
 
     def environment(self) -> dict[str, Any]:

@@ -107,14 +107,15 @@ def compile_unit(unit: Unit, sources: Sources, folder: Path, instrumentation: In
     (folder / f"{unit.name}.cpp").write_text(unit.text, encoding="utf-8")
     reporting = instrumentation is not Instrumentation.NONE
     words = [*_words(unit, sources, reporting=reporting), "-MD", "-MF", f"{unit.name}.d"]
+    assembled = host_compiler.lists_assembled(f"{unit.name}.assembled.d")
     if instrumentation is Instrumentation.NONE:
-        host_compiler.run([*words, "-c", f"{unit.name}.cpp", "-o", f"{unit.name}.o"], folder)
+        host_compiler.run([*words, *assembled, "-c", f"{unit.name}.cpp", "-o", f"{unit.name}.o"], folder)
         return
     edited = _with_guards if instrumentation is Instrumentation.SANITIZED else narrow_accesses.mark
     assembly = folder / f"{unit.name}.s"
     host_compiler.run([*words, "-S", f"{unit.name}.cpp", "-o", assembly], folder)
     assembly.write_text(edited(assembly.read_text(encoding="utf-8")), encoding="utf-8")
-    host_compiler.run(["-c", assembly, "-o", f"{unit.name}.o"], folder)
+    host_compiler.run([*assembled, "-c", assembly, "-o", f"{unit.name}.o"], folder)
     assembly.unlink()
 
 

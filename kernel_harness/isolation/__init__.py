@@ -27,9 +27,9 @@ class Kind(StrEnum):
     NAMESPACES: each worker is forked into its own user, mount, process, network, IPC, host name and cgroup namespaces.
     It sees no other process and has no network. All existing files are read-only. Its own folder and /dev/shm are
     writable, start empty and hold DISK_BYTES each, in memory. New files in /tmp are in memory, too. Hidden paths are
-    empty. /dev has no devices but GPUs, null, zero, full, random and urandom. Capabilities are dropped, and a seccomp
-    filter refuses `connect`, key rings, io_uring, range locks, notes of the use of files (inotify, fanotify) and most
-    kinds of sockets.
+    empty. /dev has no devices but GPUs that are not hidden, null, zero, full, random and urandom. Capabilities are
+    dropped, and a seccomp filter refuses `connect`, key rings, io_uring, range locks, notes of the use of files
+    (inotify, fanotify) and most kinds of sockets.
 
     BUBBLEWRAP: the program `bwrap` runs the fork server in new namespaces, which all workers share. This kind is for
     machines that allow only `bwrap` to create namespaces. What protects workers from each other is the same as for
@@ -91,7 +91,10 @@ def enter(kind: Kind, folder: Path, hidden: Sequence[Path]) -> None:
         privileges.drop(others_visible=True, own_signals_only=landlock.version() < landlock.SIGNALS_SINCE)
         if kind is Kind.LANDLOCK or landlock.version():
             # The parent has the folders of all workers.
-            landlock.restrict([folder, *_devices()], [*_hideable(hidden, folder), folder.parent])
+            landlock.restrict(
+                [folder, *(path for path in _devices() if path not in hidden)],
+                [*_hideable(hidden, folder), folder.parent],
+            )
     os.chdir(folder)
 
 

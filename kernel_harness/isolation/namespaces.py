@@ -99,18 +99,18 @@ def furnish(folder: Path, hidden: Sequence[Path], size: int) -> None:
     """Makes every file of this mount namespace read-only, except new ones in `folder`, in /dev/shm and in /tmp.
 
     `folder` and /dev/shm start empty and hold at most `size` bytes each. New files in /tmp are in memory; there can be
-    none if `_new_temporary` does not replace /tmp. The files and folders in `hidden` become empty. GPUs and harmless
-    devices remain in /dev. In /proc, only the folders of processes stay writable, because root can otherwise write to
-    /proc/sys without any capability. Raises OSError if this machine denies a mount.
+    none if `_new_temporary` does not replace /tmp. The files and folders in `hidden` become empty, and device files in
+    it are left out. GPUs and harmless devices remain in /dev. In /proc, only the folders of processes stay writable,
+    because root can otherwise write to /proc/sys without any capability. Raises OSError if this machine denies a mount.
     """
     system.mount("none", "/", flags=_MS_REC | _MS_PRIVATE)
     for path in hidden:
         if path.is_dir():
             system.mount("none", path, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=4k,mode=0500")
-        elif path.exists():
+        elif path.exists() and not path.is_char_device():  # device files are left out of the new /dev
             system.mount("/dev/null", path, flags=_MS_BIND)
     system.mount("none", folder, "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={size},mode=0700")
-    _devices(folder / ".dev", size)
+    _devices(folder / ".dev", size, hidden)
     writable = [folder, Path("/dev/shm"), *([_TEMPORARY] if _new_temporary(folder / ".tmp") else [])]
     # A container that hides parts of its own /proc allows no new one. The old /proc then stays, and the probe finds
     # what it leaves open.
@@ -135,15 +135,17 @@ def _system_files() -> list[Path]:
     return [path for path in Path("/proc").iterdir() if not path.name.isdigit() and not path.is_symlink()]
 
 
-def _devices(folder: Path, size: int) -> None:
+def _devices(folder: Path, size: int, hidden: Sequence[Path]) -> None:
     """Replaces /dev by a new one without disks and terminals. The new /dev is assembled in `folder` and then moved.
 
-    The folder `shm` in the new /dev holds at most `size` bytes. Raises OSError if this machine denies a mount.
+    Device files in `hidden` are left out. The folder `shm` in the new /dev holds at most `size` bytes. Raises OSError
+    if this machine denies a mount.
     """
     folder.mkdir()
     system.mount("none", folder, "tmpfs", _MS_NOSUID, "size=64k,mode=0755")
     for path in [*(Path("/dev") / name for name in _DEVICES), *Path("/dev").glob("nvidia*")]:
-        _show(path, folder / path.name)
+        if path not in hidden:
+            _show(path, folder / path.name)
     for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
         (folder / name).symlink_to(f"/proc/self/{target}")
     (folder / "shm").mkdir()

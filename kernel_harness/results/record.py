@@ -25,8 +25,6 @@ from kernel_harness.timing.statistics import Interval, Timing
 
 # A line of runs.jsonl holds at most _KEPT_LOG characters of a log. The whole log is in a separate file.
 _KEPT_LOG = 20_000
-NOT_TIMED_YET = "The kernel passed its checks; the run ended before the kernel was timed."
-"""The reason in the interim result of a candidate that waits to be timed. The final result replaces that result."""
 
 
 class NotARecord(ValueError):
@@ -143,15 +141,18 @@ class Result:
     `restricted_to` has the only shapes that the candidate accepts; it is empty if the candidate accepts all shapes that
     were checked. `phases_s` has the seconds of each phase (such as build and check) by name. `first_call_ms` is the
     time of the first checked call by the judge's clock. `log` is the log of a failure: the compiler's output or a
-    traceback. `remark` is what the sanitizer reported. `numbers` has the arithmetic operations (`flops`) and the bytes
-    to move (`bytes`) of one call, and the limits of the device, as far as they are known. The name of a limit is
-    `peak_` (from the data sheet) or `ceiling_` (measured), followed by `bytes_per_s` or `<number format>_flops_per_s`.
-    `environment` has facts about the device, the machine and the git checkout. `isolation` describes the wall around
-    the worker process. `reproduce` is the shell command that judges this kernel alone; it is empty if there is none.
-    Raises ValueError if the result has a time and its status is not PASSED.
+    traceback. `interim` says that the candidate has passed its checks and waits to be timed; the final result replaces
+    this one. `lacked_memory` says that the candidate failed while the judge found the device short of memory, and that
+    other processes held some of it. `remark` is what the sanitizer reported. `numbers` has the arithmetic operations
+    (`flops`) and the bytes to move (`bytes`) of one call, and the limits of the device, as far as they are known. The
+    name of a limit is `peak_` (from the data sheet) or `ceiling_` (measured), followed by `bytes_per_s` or `<number
+    format>_flops_per_s`. `environment` has facts about the device, the machine and the git checkout. `isolation`
+    describes the wall around the worker process. `reproduce` is the shell command that judges this kernel alone; it is
+    empty if there is none. Raises ValueError if the result has a time, and its status is not PASSED or the result is
+    interim.
     """
 
-    schema_version: ClassVar[int] = 3
+    schema_version: ClassVar[int] = 4
 
     kernel: str
     status: Status
@@ -172,6 +173,8 @@ class Result:
     builds: tuple[Build, ...] = ()
     first_call_ms: float | None = None
     log: str = ""
+    interim: bool = False
+    lacked_memory: bool = False
     remark: str = ""  # what the sanitizer reported; it does not affect the verdict
     reproduce: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -181,6 +184,8 @@ class Result:
     def __post_init__(self) -> None:
         if self.timing is not None and self.status is not Status.PASSED:
             raise ValueError(f"{self.kernel} is {self.status} and cannot have a time")
+        if self.timing is not None and self.interim:
+            raise ValueError(f"the interim result of {self.kernel} cannot have a time")
 
     @property
     def passed(self) -> bool:
@@ -248,7 +253,7 @@ def interrupted(run: Sequence[Result]) -> bool:
     """
     last = {result.kernel: result for result in run if not result.is_baseline}
     planned = max((result.settings.kernels for result in run), default=0)
-    return len(last) < planned or any(NOT_TIMED_YET in result.reason for result in last.values())
+    return len(last) < planned or any(result.interim for result in last.values())
 
 
 def to_line(result: Result) -> str:

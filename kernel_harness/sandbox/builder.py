@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_harness.compile import cache, sources
+from kernel_harness.compile import cache, read_files, sources
 from kernel_harness.compile.errors import BuildFailed, CompilerFailed, UnsupportedConstruct
 from kernel_harness.compile.sources import Sources
 from kernel_harness.core.errors import EnvironmentLacking
@@ -25,8 +25,6 @@ from kernel_harness.ipc.messages import Build, Built, Failure, Library, Received
 from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerMisbehaved
 
 _MAX_LIBRARY_BYTES, _COPIED_BYTES = 1 << 30, 1 << 20
-# In place of more files than the cache records: a path that no file has, so that the next use builds again.
-_TOO_MANY = ("",)
 # What a building worker raises for sources that cannot be built. Other errors may pass, such as a full disk.
 _OF_SOURCES = (BuildFailed.__name__, CompilerFailed.__name__, UnsupportedConstruct.__name__)
 _LIBRARY_NAME = re.compile(r"[A-Za-z_]\w{0,199}\.so", re.ASCII)
@@ -64,8 +62,9 @@ class BuildService:
         `asked` is the JSON that the worker sent, which may be anything. `timeout_s` is the time limit in seconds of the
         building worker, and of a second one if the first needs torch's full headers. A failed build, or malformed JSON,
         is a result and not an exception. If the sources are the cause, the failure is added to `failed`. A build whose
-        failure is in `failed` is not tried again. Raises WorkerFailed if the building worker gave no valid reply, and
-        EnvironmentLacking if the cache cannot be used.
+        failure is in `failed` is not tried again. A library is in use (`cache.get_or_build`) until the caller releases
+        its folder. Raises WorkerFailed if the building worker gave no valid reply, and EnvironmentLacking if the cache
+        cannot be used.
         """
         failed = {} if failed is None else failed
         key = ""
@@ -75,9 +74,10 @@ class BuildService:
             if key in failed:
                 return BuildResult(failed[key])
             folder, cached = cache.get_or_build(
-                f"{self._device.name.split(':')[0]}-extensions",
+                f"{self._device.name_in_workers.split(':')[0]}-extensions",
                 key,
                 lambda folder: self._build_into(folder, wanted, timeout_s),
+                in_use=True,
             )
         except sources.Unreadable as error:
             return BuildResult(_failure(f"load_inline: {error}."))
@@ -95,13 +95,13 @@ class BuildService:
     def _build_into(self, folder: Path, wanted: Sources, timeout_s: float) -> Sequence[str]:
         """Has the library built in a worker and copies it to `folder`. Returns the paths of the files that were read.
 
-        Returns _TOO_MANY if there are too many. Raises _NoLibrary if the build fails, WorkerFailed if the worker gives
+        Returns UNKNOWN if there are too many. Raises _NoLibrary if the build fails, WorkerFailed if the worker gives
         no valid reply, and OSError if `folder` cannot be written.
         """
         # During a long run, the cache may have evicted the files that all builds share. The building worker cannot
         # write to the cache, so the judge restores the files.
         self._share(self._device.prepare)
-        request = Build(self._device.name, sources.to_json(wanted))
+        request = Build(self._device.name_in_workers, sources.to_json(wanted))
         received = self._ask(request, timeout_s)
         if isinstance(received.message, Failure) and received.message.stage is Stage.FULL_HEADERS:
             received.close()
@@ -116,7 +116,7 @@ class BuildService:
             if len(received.descriptors) != 1:
                 raise WorkerMisbehaved("The building process must send exactly one file descriptor, the library's.")
             _copy(received.descriptors[0], folder / reply.name)
-            return _TOO_MANY if reply.read is None else reply.read
+            return (read_files.UNKNOWN,) if reply.read is None else reply.read
         finally:
             received.close()
 
@@ -159,6 +159,7 @@ def _copy(descriptor: int, target: Path) -> None:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or not 0 < found.st_size <= _MAX_LIBRARY_BYTES:
         raise WorkerMisbehaved("The building process sent a library that is not a regular file of 1 byte to 1 GiB.")
+    cache.make_room(found.st_size)
     with target.open("wb") as copy:
         while (place := copy.tell()) < found.st_size:
             copy.write(_part(descriptor, place, found.st_size))

@@ -9,12 +9,13 @@ class Fault(Exception):
     """The error raised if the candidate fails.
 
     `status` is the kind of failure, which becomes the verdict, and `reason` explains it to the user. `log` is a
-    compiler's log, a traceback or what the worker printed; it may be empty.
+    compiler's log, a traceback or what the worker printed; it may be empty. `lacked_memory` says that the judge found
+    the device short of memory when the candidate failed. It rests on what the judge measured, never on a text.
     """
 
-    def __init__(self, status: Status, reason: str, log: str = "") -> None:
+    def __init__(self, status: Status, reason: str, log: str = "", *, lacked_memory: bool = False) -> None:
         super().__init__(reason)
-        self.status, self.reason, self.log = status, reason, log
+        self.status, self.reason, self.log, self.lacked_memory = status, reason, log, lacked_memory
 
 
 class CannotStart(RuntimeError):

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from kernel_harness import device as devices
 from kernel_harness import isolation
 from kernel_harness.compile import cache
 from kernel_harness.core import process_tree
@@ -55,18 +56,21 @@ class ForkServer:
     def prepare(self, device: str, hidden: Sequence[Path] = ()) -> None:
         """Prepares the fork server to start workers for a device, chooses their wall and tests what the wall prevents.
 
-        `device` is the device's name. Workers get a few variables of the current environment, and the wall hides the
-        paths in `hidden` from them. If no worker can start behind the wall, the next weaker wall is used. Raises
-        WorkerCrashed if no worker can start even without a wall, WorkerFailed or RuntimeError if the test of the wall
-        fails, and ForkServerGone if the fork server has ended or does not reply. Does nothing if the last call had the
-        same arguments and environment.
+        `device` is the device's name in this process. Workers get a few variables of the current environment and those
+        of the device, which show them one GPU. The wall hides the paths in `hidden` from them, the device files of
+        other GPUs, and the locks of the build cache. If no worker can start behind the wall, the next weaker wall is
+        used. Raises WorkerCrashed if no worker can start even without a wall, WorkerFailed or RuntimeError if the test
+        of the wall fails, and ForkServerGone if the fork server has ended or does not reply. Does nothing if the last
+        call had the same arguments and environment.
         """
-        paths = tuple(str(path.absolute()) for path in hidden)
-        environment = allowed()
+        chosen = devices.named(device)
+        hidden_too = [*chosen.hidden_from_workers(), cache.locks()]
+        paths = tuple(str(path.absolute()) for path in (*hidden, *hidden_too))
+        environment = {**allowed(), **chosen.worker_variables()}
         wanted = device, environment, set(paths)
         if self._prepared == (*wanted, self._kind):
             return
-        self._ask(PrepareDevice(device, environment), Done, timeout_s=300)
+        self._ask(PrepareDevice(chosen.name_in_workers, environment), Done, timeout_s=300)
         while True:
             self._ask(SetWall(self._kind, paths), Done)
             try:

@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 import torch
 
 from kernel_harness import device as devices
-from kernel_harness.compile import sources
+from kernel_harness.compile import cache, sources
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.cu_file import forward_of
 from kernel_harness.core.paths import kernel_folders
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import printable
-from kernel_harness.device import Clocked, Steady
+from kernel_harness.device import MOST_USED, Clocked, Steady
 from kernel_harness.device.device_memory import CannotShare
 from kernel_harness.ipc import input_memory, messages, tensors
 from kernel_harness.ipc.input_memory import Written
@@ -41,6 +41,7 @@ from kernel_harness.sandbox.process import Limits, Meanwhile, WorkerFactory, Wor
 
 _MAX_SOURCE_CHARACTERS = 1 << 20
 _MAX_BUILDS, _MAX_BUILT_BYTES = 64, 1 << 30
+_KEPT_SHARE = 64  # the libraries of one process may keep 1 / _KEPT_SHARE of the build cache's limit from eviction
 _LEAST_WAIT_S = 0.1  # for a reply, also at the end of a request's time
 _REFUSABLE = (messages.Call, messages.ListKernels, messages.Repeat, messages.Replay)
 # A call that would end in time on a GPU may be too long here, so it is no TIMEOUT.
@@ -56,6 +57,7 @@ _STATUS_OF_STAGE = {
     Stage.MAKE: Status.RUNTIME_ERROR,
     Stage.CALL: Status.RUNTIME_ERROR,
 }
+_STAGES_ON_DEVICE = (Stage.LOAD, Stage.MAKE, Stage.CALL)
 
 R = TypeVar("R", bound=Message)
 
@@ -110,7 +112,9 @@ class Subject:
     def __init__(self, factory: WorkerFactory, device: str, limits: Limits) -> None:
         self.worker = factory.spawn(limits)
         self.builds: list[dict[str, Any]] = []
-        self.libraries: list[Path] = []  # paths in the build cache
+        self.libraries: list[Path] = []  # paths in the build cache, which may have evicted them since
+        self._built_bytes = 0  # the size of all of them
+        self._in_use: dict[Path, int] = {}  # the sizes of those that the cache must keep
         self.failed_builds: FailedBuilds = {}  # of this candidate, in all of its processes
         self.new_libraries = 0  # how many of them were not in the cache before
         self._device = devices.named(device)
@@ -125,7 +129,7 @@ class Subject:
         self._exchange = Exchange(self._device, lambda share, descriptors: self._ask(share, Done, descriptors))
         self.outputs = OutputReader(self._exchange, self._export, lambda: self._ask(messages.Fetch(), Done))
         try:
-            self._ask(messages.Start(device, tuple(map(str, kernel_folders()))), Done)
+            self._ask(messages.Start(self._device.name_in_workers, tuple(map(str, kernel_folders()))), Done)
             self._share()
         except BaseException:
             self.close()
@@ -354,6 +358,8 @@ class Subject:
         """Kills the worker and frees the memory that the judge shares with it. Safe to call twice."""
         self.worker.close()
         self._exchange.close()
+        while self._in_use:
+            cache.release(self._in_use.popitem()[0].parent)
         self.closed = True
 
     def _ask(
@@ -380,6 +386,7 @@ class Subject:
             while isinstance(reply, messages.BuildWanted):
                 answer = self._build(reply.sources, left_s())
                 reply = self.worker.ask(answer, expected, timeout_s=left_s())
+                self._release_loaded()
         if isinstance(reply, Failure):
             raise self._fault(request, reply)
         return reply
@@ -396,7 +403,8 @@ class Subject:
             raise Fault(Status.TIMEOUT, str(error), output) from None
         except WorkerFailed as error:
             output = printable(self.file.translated(error.output))
-            raise Fault(Status.CRASHED, _with_last_line(str(error), output), output) from None
+            reason = _with_last_line(str(error), output)
+            raise Fault(Status.CRASHED, reason, output, lacked_memory=self._is_short_of_memory()) from None
 
     @phase("builds")
     def _build(self, asked: Any, timeout_s: float) -> Built | Failure:
@@ -409,7 +417,7 @@ class Subject:
         """
         if len(self.builds) >= _MAX_BUILDS:
             raise Fault(Status.LOAD_ERROR, f"{self.file.name} asks for more than {_MAX_BUILDS} builds.")
-        if sum(library.stat().st_size for library in self.libraries) > _MAX_BUILT_BYTES:
+        if self._built_bytes > _MAX_BUILT_BYTES:
             raise Fault(Status.LOAD_ERROR, f"{self.file.name} builds more than {_MAX_BUILT_BYTES >> 20} MiB.")
         start = time.perf_counter()
         self.worker.pause()
@@ -418,15 +426,31 @@ class Subject:
         result = self._build_service.build(asked, timeout_s, self.failed_builds)
         if isinstance(result.answer, Built):
             library = Path(result.answer.library)
+            self._keep(library)
             if result.cached and library in self.libraries:
                 if timeout_s <= _LEAST_WAIT_S:  # otherwise a candidate could ask for it again without end
                     raise WorkerTimedOut("The process asked for builds until its time was over.")
                 return result.answer
             self.libraries.append(library)
+            self._built_bytes += self._in_use[library]
             self.new_libraries += not result.cached
         name = asked.get("name") if isinstance(asked, dict) else None
         self.builds.append({"name": str(name)[:200], "seconds": time.perf_counter() - start, "cached": result.cached})
         return result.answer
+
+    def _keep(self, library: Path) -> None:
+        """Keeps a library that the build service has returned in use until the worker has loaded it, or longer."""
+        if library in self._in_use:
+            cache.release(library.parent)  # one use is enough
+        else:
+            self._in_use[library] = library.stat().st_size
+
+    def _release_loaded(self) -> None:
+        """Lets the cache evict libraries that the worker has loaded, but not the newest ones if these take little."""
+        while sum(self._in_use.values()) > cache.limit_bytes() / _KEPT_SHARE:
+            library = next(iter(self._in_use))
+            del self._in_use[library]
+            cache.release(library.parent)
 
     def _fault(self, request: Message, failure: Failure) -> Exception:
         """Returns the exception for `failure`, which the worker sent in reply to `request`.
@@ -448,7 +472,15 @@ class Subject:
             text = f"{where}{printable(failure.type)}: {_first_lines(text)}"
         if isinstance(request, _REFUSABLE) and failure.stage is Stage.CALL and failure.refusal:
             return Refused(text, log)
-        return Fault(_STATUS_OF_STAGE[failure.stage], text, log)
+        lacked_memory = failure.stage in _STAGES_ON_DEVICE and self._is_short_of_memory()
+        return Fault(_STATUS_OF_STAGE[failure.stage], text, log, lacked_memory=lacked_memory)
+
+    def _is_short_of_memory(self) -> bool:
+        """Returns whether much of the device's memory is in use now, while the candidate's process may still hold some.
+
+        The candidate may then have failed for lack of memory, whatever it says itself.
+        """
+        return self._device.used_share() > MOST_USED
 
     def _placed(self, text: str, failure: Failure) -> tuple[str, int | None]:
         """Returns the message `text` of `failure` without the place of the error, and the line in the candidate's file.

@@ -22,6 +22,9 @@ from kernel_harness.session.run import WAITING, RunContext
 # emulator takes less than 1 GB.
 _BUILD_BYTES = {True: 1 << 30, False: 3 << 30}
 _TICK_S = 0.05
+# A candidate that failed beside other processes may have lacked the device's memory because of them if they hold more
+# than this share of it. What it held itself does not count.
+_MUCH_HELD = 1 / 16
 
 
 @dataclass(frozen=True)
@@ -179,6 +182,8 @@ def _check(run: RunContext, examination: Examination, built: Future[None]) -> Ch
         checked.to_be_timed.worker.pause()
     else:
         checked.close()
+        lacked_memory = outcome.lacked_memory and run.device.used_share() > _MUCH_HELD
+        checked = replace(checked, outcome=replace(checked.outcome, lacked_memory=lacked_memory))
     tell(WAITING)
     return checked
 

@@ -84,7 +84,7 @@ class RunContext:
         try:
             return Subject(self.fork_server, self.device.name, self.settings.limits)
         except CannotStart as error:  # other processes may hold the device memory that the new process needs
-            raise Fault(Status.RUNTIME_ERROR, str(error)) from None
+            raise Fault(Status.RUNTIME_ERROR, str(error), lacked_memory=True) from None
 
     def load_subject(self, model: ModelSource, failed_builds: FailedBuilds | None = None) -> Subject:
         """Returns a new worker process with a model built there, for the sizes at which candidates are timed.

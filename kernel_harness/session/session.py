@@ -22,7 +22,7 @@ from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem
 from kernel_harness.results import record
 from kernel_harness.results.environment import environment as host_environment
-from kernel_harness.results.record import NOT_TIMED_YET, Result
+from kernel_harness.results.record import Result
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.session.checks import BuildsAhead, Checked, check_all
 from kernel_harness.session.cohorts import COHORT, Series, time_cohorts
@@ -34,9 +34,7 @@ from kernel_harness.session.summary import RunFacts, of_candidate
 # The largest number of candidates in a batch. A checked candidate holds a worker process until it is timed, so a
 # thousand candidates cannot be checked at once.
 MOST_AT_ONCE = 32
-# Texts in the reason of a failed result. They show that the device had too little free memory, which other processes
-# of the harness may hold.
-_MEMORY = ("out of memory", "device's memory")
+_NOT_TIMED_YET = "The kernel passed its checks; the run ended before the kernel was timed."
 
 
 class Session:
@@ -136,10 +134,10 @@ class Session:
         """Builds, checks and times the candidates, and returns their final results and those of the baselines.
 
         `keep` is called with each result as soon as the result is final. It is also called with an interim result of
-        each candidate that has passed its checks and waits to be timed. A candidate that lacked memory of the device
-        is judged a second time, alone and without what this session and the `others` hold: baselines, candidates that
-        were built ahead, cached answers. Its first result is dropped.
-        Raises EnvironmentLacking if the device has too little memory to compute the right answer.
+        each candidate that has passed its checks and waits to be timed. A candidate that failed while the judge found
+        the device short of memory is judged a second time, alone and without what this session and the `others` hold:
+        baselines, candidates that were built ahead, cached answers. Its first result is dropped. Raises
+        EnvironmentLacking if the device has too little memory to compute the right answer.
         """
 
         def finish(result: Result) -> None:
@@ -147,11 +145,11 @@ class Session:
             self.observer.settled(result)
 
         def finish_unless_lacking(result: Result) -> None:
-            if not _lacked_memory(result):
+            if not _to_be_judged_again(result):
                 finish(result)
 
         results = self._judge(candidates, keep, finish_unless_lacking)
-        lacking = {result.kernel for result in results if _lacked_memory(result)}
+        lacking = {result.kernel for result in results if _to_be_judged_again(result)}
         for candidate in candidates:
             if candidate.name in lacking:
                 for each in (self, *self.others()):
@@ -189,7 +187,7 @@ class Session:
                     result = of_candidate(run.facts, checked.candidate, checked.outcome)
                     if wanted:
                         _add(passed, checked)
-                        keep(replace(result, reason=NOT_TIMED_YET))
+                        keep(replace(result, reason=_NOT_TIMED_YET, interim=True))
                     else:
                         settle(result)
                 for result in time_cohorts(run, self.companions, passed, series):
@@ -218,9 +216,8 @@ def _add(passed: dict[str, Checked], checked: Checked) -> None:
     passed[checked.candidate.name] = checked
 
 
-def _lacked_memory(result: Result) -> bool:
-    """Returns whether a candidate failed and the device may have had too little memory for it."""
-    return not (result.passed or result.is_baseline) and any(word in result.reason for word in _MEMORY)
+def _to_be_judged_again(result: Result) -> bool:
+    return result.lacked_memory and not result.is_baseline
 
 
 def _batches(candidates: Sequence[Candidate], baseline: str) -> Iterator[Sequence[Candidate]]:

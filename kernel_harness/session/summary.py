@@ -144,6 +144,7 @@ def of_candidate(facts: RunFacts, candidate: Candidate, outcome: CheckOutcome) -
         builds=tuple(Build(**build) for build in outcome.build.builds),
         first_call_ms=outcome.first_call_ms,
         log=outcome.log,
+        lacked_memory=outcome.lacked_memory,
         remark=outcome.remark,
         reproduce=command(facts.problem, facts.device, facts.settings, candidate, outcome.failed_case),
     )
@@ -220,8 +221,9 @@ def timed(results: Iterable[Result], cohort: Measurements, terms: Terms, seconds
 
 
 def failed(result: Result, fault: Fault) -> Result:
-    """Returns the result with the status, the reason and the log of `fault`."""
-    return replace(result, status=fault.status, reason=fault.reason, log=fault.log)
+    """Returns the result with the status, the reason and the log of `fault`, and whether memory was short."""
+    lacked_memory = fault.lacked_memory
+    return replace(result, status=fault.status, reason=fault.reason, log=fault.log, lacked_memory=lacked_memory)
 
 
 def left_untimed(result: Result, why: str) -> Result:

@@ -243,7 +243,9 @@ def asking(arm: Arm) -> Iterator[None]:
     except Refused as refusal:
         arm.fault = Fault(Status.RUNTIME_ERROR, f"A timed call failed: {refusal}")
     except Fault as fault:
-        arm.fault = Fault(fault.status, f"A timed call failed: {fault.reason}", fault.log)
+        arm.fault = Fault(
+            fault.status, f"A timed call failed: {fault.reason}", fault.log, lacked_memory=fault.lacked_memory
+        )
     finally:
         arm.pause(time.monotonic() - start)
 

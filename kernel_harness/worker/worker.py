@@ -51,7 +51,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 # Packages in which kernels are written. A machine without one of them says nothing about a candidate that needs it.
 _KERNEL_LANGUAGES = ("cuda", "cupy", "cutlass", "numba", "pycuda", "tilelang", "triton", "warp")
 # What cudaGetErrorString says of launches that fail (CUDA Runtime API, "Data types", cudaError), and what candidates
-# say themselves.
+# say themselves. The text can only take a refusal away, so a candidate that forges it harms itself.
 _LAUNCH_ERROR = re.compile(
     r"CUDA error|invalid (?:configuration )?argument|invalid device function|invalid resource handle|misaligned address"
     r"|illegal memory access|no kernel image is available|out of memory|too many resources requested"

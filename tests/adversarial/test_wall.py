@@ -20,7 +20,9 @@ from typing import Any
 import psutil
 import pytest
 from support.command import ROOT, stopped_by_the_machine
+from support.second_gpu import OTHER_GPU, SecondGpu
 
+from kernel_harness.compile import cache
 from kernel_harness.core import process_tree
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
@@ -73,12 +75,12 @@ def behind(kind: Kind, fork_server: ForkServer, *hidden: Path) -> ForkServer:
     return fork_server
 
 
-def said(fork_server: ForkServer, statements: str) -> dict[str, Any]:
+def said(fork_server: ForkServer, statements: str, device: str = "cpu") -> dict[str, Any]:
     """What statements in a candidate's file put into `found`. The file reports it as the text of an exception."""
     lines = "\n    ".join(statements.strip().split("\n"))
     source = f"import json, os, pathlib, socket\nfound = {{}}\n\ndef run():\n    {lines}\n\nrun()\n"
     source += "raise ValueError('FOUND' + json.dumps(found))\n"
-    subject = Subject(fork_server, "cpu", Limits())
+    subject = Subject(fork_server, device, Limits())
     try:
         subject.load("probe.py", source, "ModelNew")
     except Fault as fault:
@@ -105,6 +107,58 @@ for path in {[str(p) for p in paths]!r}:
 """
     result: list[str] = said(fork_server, text)["written"]
     return result
+
+
+def test_a_candidate_cannot_open_the_locks_of_the_build_cache(walled: ForkServer) -> None:
+    """A lock that a candidate holds would stop the judge."""
+    files = [str(path) for path in cache.locks().iterdir()]
+    opens = f"""
+found["opened"] = []
+for path in {files!r}:
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+        found["opened"].append(path)
+    except OSError:
+        pass
+"""
+    opened = said(walled, opens)["opened"]
+    walls = walled._kind is Kind.NAMESPACES or (walled._kind is not Kind.NONE and landlock.version() > 0)
+    assert files and opened == ([] if walls else files)
+
+
+# ------------------------------------------------------------------------------------------ one GPU
+
+
+@pytest.mark.parametrize("kind", WALLS)
+def test_a_worker_sees_its_gpu_alone_and_cannot_open_the_device_files_of_others(kind: Kind) -> None:
+    Emulated().prepare()
+    attempts = f"""
+found["variable"] = os.environ["CUDA_VISIBLE_DEVICES"]
+found["opened"] = []
+for path in ["/dev/null", "{OTHER_GPU}"]:
+    try:
+        os.close(os.open(path, os.O_RDWR))
+        found["opened"].append(path)
+    except OSError:
+        pass
+"""
+    with ForkServer(kind) as fork_server:
+        fork_server.prepare(SecondGpu.name)
+        found = said(fork_server, attempts, SecondGpu.name)
+
+    walled = kind is Kind.NAMESPACES or (kind is not Kind.NONE and landlock.version() > 0)
+    assert found == {"variable": "GPU-second", "opened": ["/dev/null", *([] if walled else [str(OTHER_GPU)])]}
+
+
+def test_the_next_device_of_a_fork_server_replaces_the_last_one(started_server: ForkServer) -> None:
+    fork_server = behind(best(), started_server)
+    opens = f"""found["opens"] = os.access("{OTHER_GPU}", os.W_OK)"""
+    assert said(fork_server, opens)["opens"]
+    fork_server.prepare(SecondGpu.name)
+    hidden = said(fork_server, opens, SecondGpu.name)["opens"]
+    fork_server.prepare("cpu")
+
+    assert (hidden, said(fork_server, opens)["opens"]) == (False, True)
 
 
 # ------------------------------------------------------------------------------------------ the probe

@@ -250,7 +250,7 @@ open(log, "w").write({MEMCHECK!r} if tool == "memcheck" and code == 0 else "")
 @pytest.mark.slow
 def test_a_worker_under_compute_sanitizer_answers_and_its_log_is_read_after_it_exits(fork_server, stand_in):
     stand_in()
-    with compute_sanitizer.WatchedWorkers("memcheck", fork_server) as watched:
+    with compute_sanitizer.WatchedWorkers("memcheck", fork_server, {}) as watched:
         subject = Subject(watched, "cpu", Limits())
         subject.ping()
         log = watched.log()

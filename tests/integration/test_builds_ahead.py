@@ -136,10 +136,46 @@ def lacking_memory_beside(monkeypatch: pytest.MonkeyPatch, name: str, other: Cal
 
     def failing(subject: Subject, *arguments: Any, **options: Any) -> Any:
         if subject.file.name.startswith(name) and any(map(psutil.pid_exists, other())):
-            raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
+            raise Fault(Status.RUNTIME_ERROR, "an exception", lacked_memory=True)
         return call(subject, *arguments, **options)
 
     monkeypatch.setattr(Subject, "call", failing)
+    monkeypatch.setattr(Emulated, "used_share", lambda device: 0.9 if any(map(psutil.pid_exists, other())) else 0.0)
+
+
+RAISES = """
+import torch
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        raise {error}
+"""
+
+
+@pytest.mark.parametrize("error", ["RuntimeError('CUDA out of memory')", "torch.OutOfMemoryError('out of memory')"])
+@pytest.mark.parametrize(
+    ("in_use", "with_candidate", "judgements"), [(0.01, 0.0, 1), (0.0, 0.9, 1), (0.4, 0.3, 2), (0.7, 0.0, 2)],
+    ids=["there is room", "the candidate alone fills the memory", "others hold a part", "others hold much"],
+)  # fmt: skip
+def test_what_the_judge_measures_decides_about_a_second_judgement_and_not_the_candidates_words(
+    error: str, in_use: float, with_candidate: float, judgements: int, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, dropped = list[Subject](), list[bool]()
+    load, free_memory = Subject.load, session.free_memory
+
+    def noting(subject: Subject, *arguments: Any, **options: Any) -> None:
+        loaded.append(subject)
+        load(subject, *arguments, **options)
+
+    def used_share(device: Emulated) -> float:
+        return in_use + (with_candidate if loaded and not loaded[-1].closed else 0.0)
+
+    monkeypatch.setattr(Subject, "load", noting)
+    monkeypatch.setattr(Emulated, "used_share", used_share)
+    monkeypatch.setattr(session, "free_memory", lambda **options: (dropped.append(True), free_memory(**options)))
+    (result,) = session.judge_one(Candidate("c", Path("c.py"), RAISES.format(error=error)))
+
+    assert result.status is Status.RUNTIME_ERROR and "out of memory" in result.reason
+    assert (len(loaded), len(dropped)) == (judgements, judgements - 1)
 
 
 def test_a_candidate_that_lacks_memory_is_judged_again_without_the_processes_built_ahead(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -43,13 +45,13 @@ class ModelNew(torch.nn.Module):
 COMMAND = ["--problem", "matmul_tt", "--device", "cpu", "--shape", "M=4,K=8,N=4", "--quick", "--rounds", "8", "--json"]
 
 
-def entry(name: str, size: int, age_s: float) -> Path:
+def entry(name: str, size: int, age_s: float, *, in_use: bool = False) -> Path:
     """An entry of a size, last used `age_s` seconds ago."""
 
     def build(folder: Path) -> None:
         (folder / "data").write_bytes(bytes(size))
 
-    folder, _ = cache.get_or_build("things", name * 32, build)
+    folder, _ = cache.get_or_build("things", name * 32, build, in_use=in_use)
     then = time.time() - age_s
     os.utime(folder / "manifest.json", (then, then))
     return folder
@@ -76,10 +78,101 @@ def test_an_entry_that_is_marked_as_used_is_kept(own_cache):
     assert old.exists() and not newer.exists()
 
 
-def test_a_recently_used_entry_stays_even_over_the_limit(own_cache):
-    fresh = entry("a", 1000, 10)
-    cache.evict(0)
-    assert fresh.exists()
+def test_an_entry_in_use_stays_even_over_the_limit_and_goes_when_the_last_use_ends(own_cache, monkeypatch):
+    monkeypatch.setenv("KERNEL_HARNESS_CACHE_BYTES", "0")
+    used = entry("a", 1000, 0, in_use=True)
+    entry("a", 1000, 0, in_use=True)
+    present = []
+    for _ in range(2):
+        cache.evict(0)
+        present.append(used.exists())
+        cache.release(used)
+
+    assert present == [True, True] and not used.exists()
+
+
+USES = """
+import sys
+from pathlib import Path
+from kernel_harness.compile import cache
+cache.get_or_build("things", "a" * 32, lambda folder: (folder / "data").write_text("") and None, in_use=True)
+print("used", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_an_entry_in_use_by_another_process_stays_until_that_process_ends(own_cache):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", USES], env=environment, text=True, **pipes) as process:
+        assert process.stdout.readline() == "used\n"
+        freed = cache.evict(0)
+        process.kill()
+    assert freed == 0 and cache.evict(-1) == 0 and not cache.entries()
+
+
+def test_a_lock_of_a_build_under_way_does_not_stop_an_eviction(own_cache):
+    def build(folder: Path) -> None:
+        cache.evict(0)
+        (folder / "data").write_text("built")
+
+    folder, _ = cache.get_or_build("things", "a" * 32, build)
+    assert (folder / "data").read_text() == "built"
+
+
+def test_what_a_build_has_written_so_far_counts(own_cache, monkeypatch):
+    monkeypatch.setenv("KERNEL_HARNESS_CACHE_BYTES", "2000")
+    old = entry("a", 1000, 9000)
+
+    def build(folder: Path) -> None:
+        (folder / "data").write_bytes(bytes(1500))
+        entry("c", 100, 0)  # by another process
+        assert not old.exists()
+
+    cache.get_or_build("things", "b" * 32, build)
+
+
+def test_room_is_made_before_a_library_is_copied(own_cache, monkeypatch):
+    monkeypatch.setenv("KERNEL_HARNESS_CACHE_BYTES", "2000")
+    old, newer = entry("a", 1000, 9000), entry("b", 1000, 3000)
+    cache.make_room(500)
+    assert not old.exists() and newer.exists()
+
+
+FILLS = r"""
+import os
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CPP = r'''
+asm(".section .rodata\n.fill 1048576, 8, {mark}NUMBER\n.previous");
+int number() {{ return 1; }}
+'''
+for i in range(4):
+    load_inline(name=f"big_{{i}}", cpp_sources=CPP.replace("NUMBER", str(i)), functions=["number"])
+    files = (os.path.join(at, name) for at, _, names in os.walk(os.environ["KERNEL_HARNESS_CACHE"]) for name in names)
+    taken = sum(map(os.path.getsize, files))
+    assert taken <= {limit} + (9 << 20), taken  # with the library that was just loaded
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        return torch.matmul(a.t(), b.t())
+"""
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_a_candidate_that_builds_much_does_not_make_the_cache_exceed_its_limit(stocked_cache, tmp_path, monkeypatch):
+    limit = sum(each.bytes for each in cache.entries()) + (4 << 20)
+    monkeypatch.setenv("KERNEL_HARNESS_CACHE_BYTES", str(limit))
+    source = FILLS.format(mark=time.time_ns() % 10**8, limit=limit)
+    with Session(PROBLEM, Emulated(), Settings(rounds=2, quick=True), SilentObserver()) as session:
+        (result, *_) = session.judge([Candidate("fills", tmp_path / "fills.py", source)], lambda result: None)
+        left = sum(each.bytes for each in cache.entries())
+
+    assert result.status is Status.PASSED and len(result.builds) == 4, result.reason
+    assert left <= limit
 
 
 def test_a_build_over_the_limit_evicts_an_old_entry(own_cache, monkeypatch):

@@ -22,7 +22,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.results import comparison
 from kernel_harness.results.comparison import Change, Incomparable
 from kernel_harness.results.journal import Journal
-from kernel_harness.results.record import NOT_TIMED_YET, Kind, Result, RunSettings
+from kernel_harness.results.record import Kind, Result, RunSettings
 from kernel_harness.timing import statistics
 from kernel_harness.timing.statistics import Interval
 
@@ -262,10 +262,10 @@ def test_runs_named_by_age_are_those_on_the_device_that_was_used_last(stored):
 
 
 @pytest.mark.parametrize(
-    "more", [{"settings": RunSettings(kernels=2)}, {"reason": NOT_TIMED_YET}], ids=["a kernel is missing", "not timed"]
+    "more", [{"settings": RunSettings(kernels=2)}, {"interim": True}], ids=["a kernel is missing", "not timed"]
 )
 def test_interrupted_runs_do_not_count_for_the_age(stored, more):
-    keep(stored.results / "p" / "nvidia-h200", record("up", 1.0, "20260103-interrupted", **more))
+    keep(stored.results / "p" / "nvidia-h200", record("up", None, "20260103-interrupted", **more))
     said = stored.run("compare", "previous", "latest").stdout
     assert "A: run 20260101-before" in said
     assert "B: run 20260102-after (later runs left out because they were interrupted: 20260103-interrupted)" in said

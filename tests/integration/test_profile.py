@@ -332,7 +332,7 @@ def test_the_call_runs_under_ncu_and_its_text_and_report_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_ncu(tmp_path, PROFILES, monkeypatch)
-    text, assembled = ncu.profiled(call_of(kernel(tmp_path)), tmp_path / "profiles", "stirs")
+    text, assembled = ncu.profiled(call_of(kernel(tmp_path)), tmp_path / "profiles", "stirs", {})
 
     assert text.startswith("  stir (3, 1, 1)x(32, 1, 1)")
     assert (tmp_path / "profiles" / "stirs.ncu-rep").read_text() == "report"
@@ -344,7 +344,7 @@ def test_the_call_runs_under_ncu_and_its_text_and_report_are_kept(
 
 def test_forbidden_counters_come_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_ncu(tmp_path, REFUSES, monkeypatch)
-    text, _ = ncu.profiled(call_of(kernel(tmp_path)), tmp_path / "profiles", "stirs")
+    text, _ = ncu.profiled(call_of(kernel(tmp_path)), tmp_path / "profiles", "stirs", {})
 
     assert text == ncu.FORBIDDEN
     assert "--cap-add=SYS_ADMIN" in text and "NVreg_RestrictProfilingToAdminUsers=0" in text
@@ -355,7 +355,7 @@ def test_without_ncu_the_compiler_s_figures_are_shown(tmp_path: Path, monkeypatc
     found = shutil.which
     monkeypatch.setattr(shutil, "which", lambda name, **more: None if name == "ncu" else found(name, **more))
     naive = call_of(ROOT / "kernels" / "matmul_tt" / "naive.py", ROOT / "problems" / "matmul_tt.py")
-    text, assembled = ncu.profiled(naive, tmp_path / "profiles", "naive")
+    text, assembled = ncu.profiled(naive, tmp_path / "profiles", "naive", {})
 
     assert text == ncu.MISSING
     assert len(assembled) == 1
@@ -367,7 +367,7 @@ def test_a_kernel_that_fails_under_ncu_is_reported_with_its_output(
 ) -> None:
     fake_ncu(tmp_path, PROFILES, monkeypatch)
     (tmp_path / "stirs.py").write_text("raise RuntimeError('not today')\n")
-    text, _ = ncu.profiled(call_of(tmp_path / "stirs.py"), tmp_path / "profiles", "stirs")
+    text, _ = ncu.profiled(call_of(tmp_path / "stirs.py"), tmp_path / "profiles", "stirs", {})
 
     assert "wrote no report" in text and "not today" in text
 

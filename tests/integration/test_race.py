@@ -31,7 +31,7 @@ from kernel_harness.ipc.packed import pack
 from kernel_harness.ipc.tensors import flatten, layout
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results import leaderboard
-from kernel_harness.results.record import NOT_TIMED_YET, Result
+from kernel_harness.results.record import Result
 from kernel_harness.sandbox.builder import FailedBuilds
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import CannotStart, Fault
@@ -401,8 +401,8 @@ def test_an_interim_record_is_kept_only_until_the_final_one(session: Session) ->
     session.judge([Candidate("only", Path("only.py"), RIGHT)], kept.append)
     interim, final = (result for result in kept if result.kernel == "only")
 
-    assert interim.reason == NOT_TIMED_YET and interim.timing is None
-    assert final.timing and NOT_TIMED_YET not in final.reason
+    assert interim.interim and "before the kernel was timed" in interim.reason and interim.timing is None
+    assert final.timing and not final.interim and "before the kernel was timed" not in final.reason
 
 
 # --------------------------------------------------------------------------------------------- the inputs

@@ -129,6 +129,53 @@ def test_a_file_that_a_flag_names_counts_as_read(tmp_path):
     assert read_files.of(sources, tmp_path / "build") == [f"{tmp_path}/lib.a"]
 
 
+@pytest.mark.parametrize(
+    "flag",
+    ["@{file}", "-include {file}", "-include{file}", "-imacros {file}", "-Wl,--version-script,{file},--gc-sections",
+     "-Wl,-T{file}", "-L{folder} -lown", "-L {folder} -l own", "-L{folder} -l:libown.a", "{folder}/libown.a",
+     "@{nested}"],
+)  # fmt: skip
+def test_a_file_that_a_flag_leads_to_counts_as_read(flag, tmp_path):
+    file, nested, library = tmp_path / "own.txt", tmp_path / "nested", tmp_path / "libown.a"
+    for each in (file, library):
+        each.write_text("")
+    nested.write_text(f"-O1 @{file}")
+    sources = from_arguments("k", "", extra_ldflags=[flag.format(file=file, folder=tmp_path, nested=nested)])
+    expected = {library} if "own" in flag else {file, nested} if "nested" in flag else {file}
+    assert read_files.of(sources, tmp_path / "build") == sorted(map(str, expected))
+
+
+@pytest.mark.parametrize(
+    "flag", ["-specs=/a", "--specs=/a", "-B/a", "-B /a", "-wrapper gdb,--args", "-fplugin=x", "@{file}", "-ccbin /a"]
+)
+def test_a_build_that_may_read_files_which_nothing_lists_is_built_again(flag, tmp_path):
+    (tmp_path / "flags").write_text("-specs=own.specs")
+    sources = from_arguments("k", "", extra_cflags=[flag.format(file=tmp_path / "flags")])
+    assert read_files.of(sources, tmp_path / "build")[-1] == read_files.UNKNOWN
+
+
+def test_files_of_flags_that_name_each_other_are_read_so_often_and_then_unknown(tmp_path):
+    (tmp_path / "flags").write_text(f"@{tmp_path}/flags")
+    sources = from_arguments("k", "", extra_cflags=[f"@{tmp_path}/flags"])
+    assert read_files.of(sources, tmp_path / "build") == [f"{tmp_path}/flags", read_files.UNKNOWN]
+
+
+ASSEMBLES = 'asm(".section .rodata\\n.incbin \\"{folder}/table.bin\\"\\n.include \\"{folder}/more.s\\"\\n.previous");\n'
+
+
+@needs_compiler
+@pytest.mark.parametrize("instrumentation", Instrumentation)
+def test_what_the_assembler_reads_is_listed(instrumentation, tmp_path):
+    folder = tmp_path / "build"
+    folder.mkdir()
+    for name in ("table.bin", "more.s"):
+        (tmp_path / name).write_text("")
+    sources = from_arguments("k", "", ASSEMBLES.format(folder=tmp_path), functions=None, no_implicit_headers=True)
+    unit = units.Unit("main", sources.cuda, [], includes_torch=False)
+    units.compile_unit(unit, sources, folder, instrumentation)
+    assert read_files.of(sources, folder) == [f"{tmp_path}/more.s", f"{tmp_path}/table.bin"]
+
+
 NVCC_CHILD = """
 import sys
 from pathlib import Path
@@ -172,13 +219,15 @@ def test_a_build_with_nvcc_lists_the_headers_of_both_compilers(tmp_path):
     own, folder = tmp_path / "own", tmp_path / "build"
     own.mkdir()
     folder.mkdir()
-    for name in ("host.h", "device.h"):
-        (own / name).write_text("")
+    for name in ("host", "device"):
+        (own / f"{name}.bin").write_text("")
+        (own / f"{name}.h").write_text(f'asm(".section .rodata\\n.incbin \\"{own}/{name}.bin\\"\\n.previous");\n')
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_CUDA_ARCH_LIST": "9.0"}
     done = subprocess.run(
         [sys.executable, "-c", NVCC_CHILD, own, folder], env=environment, capture_output=True, text=True
     )
-    assert done.stdout.split() == [f"{own}/device.h", f"{own}/host.h"], done.stderr
+    expected = [f"{own}/{name}" for name in ("device.bin", "device.h", "host.bin", "host.h")]
+    assert done.stdout.split() == expected, done.stderr
 
 
 # ------------------------------------------------------------------------------------------------ the command

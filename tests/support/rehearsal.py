@@ -28,7 +28,7 @@ class Rehearsal(Cuda):
 
     def __init__(self) -> None:
         super().__init__(f"{__name__}:{type(self).__name__}")  # from which the fork server finds this class
-        self.torch_device = "cuda:0"
+        self.name_in_workers, self.torch_device = self.name, "cuda:0"
 
     @property
     def label(self) -> str:
@@ -47,6 +47,14 @@ class Rehearsal(Cuda):
     def prepare_worker(self) -> None:
         """Installs the emulated CUDA device in this process's torch."""
         torch_cuda.install(shared_parts.runtime())
+
+    def worker_variables(self) -> dict[str, str]:
+        """None: there is no GPU to show."""
+        return {}
+
+    def hidden_from_workers(self) -> list[Path]:
+        """None: there is no device file."""
+        return []
 
     def share(self, size: int) -> SharedBuffer:
         """Memory of the host: there is no other."""

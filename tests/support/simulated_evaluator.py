@@ -70,7 +70,7 @@ def _judged(request: Judge, speedup: float | None) -> Judged:
         timing = {"samples_ms": [1.0], "rejected": [], "time": interval, "speedup": interval}
         own |= {"status": "PASSED", "timing": timing}
     baseline = {"kernel": "torch", "status": "PASSED", "source_sha256": "", "kind": "baseline"}
-    shared = {"schema_version": 3, "reason": "", "shape": {}, "settings": {"seed": 1}}
+    shared = {"schema_version": 4, "reason": "", "shape": {}, "settings": {"seed": 1}}
     return Judged(request.number, tuple(json.dumps({**shared, **each}) for each in (own, baseline)), 0.5, PHASES_S)
 
 

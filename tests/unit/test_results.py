@@ -37,6 +37,7 @@ from kernel_harness.results.record import (
     Result,
     RunSettings,
     from_line,
+    interrupted,
     to_line,
 )
 from kernel_harness.session.settings import Settings
@@ -127,7 +128,8 @@ def full() -> Result:
         kind=Kind.BASELINE, title="an idea", run="a run", measured_at="now", emulated=True, isolation="process",
         checks=(explained,), timing=TIMING, measurement=measured, restricted_to=("M=4",), phases_s={"build": 2.0},
         builds=(Build("a", 1.5, True),), first_call_ms=80.0, log="a log", remark="a remark", reproduce="a command",
-        numbers={"flops": 1e9}, environment={"device": "a GPU", "capability": [9, 0]}, settings=chosen,
+        lacked_memory=True, numbers={"flops": 1e9},
+        environment={"device": "a GPU", "capability": [9, 0]}, settings=chosen,
     )  # fmt: skip
 
 
@@ -136,15 +138,29 @@ def test_a_line_is_read_as_the_result_that_was_written():
     assert from_line(to_line(result())) == replace(result(), measured_at=from_line(to_line(result())).measured_at)
 
 
+def test_an_interim_result_is_told_by_its_flag_and_by_no_text():
+    final = replace(result(), reason="The kernel passed its checks; the run ended before the kernel was timed.")
+    interim = from_line(to_line(replace(final, interim=True, reason="")))
+    assert interim.interim and interrupted([interim])
+    assert not interrupted([final]) and not interrupted([interim, final])
+
+
+def test_an_interim_result_has_no_time():
+    with pytest.raises(ValueError, match="interim result of k cannot have a time"):
+        result("k", timing=TIMING, interim=True)
+
+
 def test_no_field_of_the_full_result_has_its_default():
     """Otherwise the test above would not notice a field that is not written or not read."""
     values = [*vars(full()).items(), *vars(full().measurement).items(), *vars(full().settings).items()]
-    assert [name for name, value in values if value in (None, "", 0, (), {}) and name != "reason"] == []
+    assert [
+        name for name, value in values if value in (None, "", 0, (), {}) and name not in ("reason", "interim")
+    ] == []
 
 
 def test_a_line_holds_no_derived_figure_and_the_schema_s_version():
     line = json.loads(to_line(full()))
-    assert line["schema_version"] == Result.schema_version == 3
+    assert line["schema_version"] == Result.schema_version == 4
     assert {"precision", "max_abs_error", "relative_error"}.isdisjoint(line)
     assert set(line["timing"]) == {"samples_ms", "rejected", "time", "speedup"}
 
@@ -164,7 +180,7 @@ def test_a_line_keeps_the_beginning_of_a_long_log():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"schema_version": 2}, "schema version 3"),
+        ({"schema_version": 3}, "schema version 4"),
         ({"kernel": 3}, "kernel: not of type str"),
         ({"status": "FINE"}, "status: 'FINE' is not a valid Status"),
         ({"unknown": 1}, "missing or unknown fields: unknown"),
@@ -216,7 +232,7 @@ def test_a_line_cut_short_loses_no_other_line(tmp_path):
 @pytest.mark.parametrize("at", ["start", "middle", "end"])
 @pytest.mark.parametrize(
     "rubbish",
-    ["no json", "[1, 2]", "3", "\x00\x00", '{"kernel": "k"}', '{"schema_version": 99}', '{"schema_version": 3}'],
+    ["no json", "[1, 2]", "3", "\x00\x00", '{"kernel": "k"}', '{"schema_version": 99}', '{"schema_version": 4}'],
 )
 def test_a_line_that_is_no_record_is_skipped_and_counted(tmp_path, caplog, at, rubbish):
     journal = Journal(tmp_path)
@@ -233,12 +249,12 @@ def test_a_line_that_is_no_record_is_skipped_and_counted(tmp_path, caplog, at, r
 def test_one_warning_says_how_many_lines_are_skipped_and_why(tmp_path, caplog):
     journal = Journal(tmp_path)
     journal.append(result("a"))
-    old = to_line(result("old")).replace('"schema_version": 3', '"schema_version": 2')
+    old = to_line(result("old")).replace('"schema_version": 4', '"schema_version": 3')
     with journal.path.open("a") as file:
         file.write(f"{old}\n{old}\nno json\n\n")
     journal.read()
     Journal(tmp_path).read()
-    reasons = "2 not of schema version 3; 1 cut short, or not JSON"
+    reasons = "2 not of schema version 4; 1 cut short, or not JSON"
     assert caplog.messages == [f"{journal.path}: skipped 3 of 4 lines: {reasons}"]
 
 

@@ -78,8 +78,8 @@ def profile(
         ]
         return "\n\n".join([f"{head}: one call on the emulated device", *tables])
     tell("building and profiling, which takes a minute or more")
-    call = ncu.Call(problem.path.absolute(), candidate.path.absolute(), device.name, dict(problem.shape))
-    report, assembled = ncu.profiled(call, reports, candidate.name)
+    call = ncu.Call(problem.path.absolute(), candidate.path.absolute(), device.name_in_workers, dict(problem.shape))
+    report, assembled = ncu.profiled(call, reports, candidate.name, device.worker_variables())
     return "\n\n".join([f"{head}: one call on {device.name}", report, *show.tables(None, assembled, screen)])
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,7 @@ class Call:
 
     A JSON text with these values is an argument of the process that ncu (Nsight Compute) watches.
 
-    `problem` and `kernel` are absolute paths of files. `device` is a device name such as "cuda:0". `shape` has the
+    `problem` and `kernel` are absolute paths of files. `device` is the device's name in that process. `shape` has the
     problem's size constants (`M`, `N`, ...) and their values.
     """
 
@@ -52,12 +53,13 @@ class Call:
         return Call(Path(fields["problem"]), Path(fields["kernel"]), fields["device"], fields["shape"])
 
 
-def profiled(call: Call, folder: Path, name: str) -> tuple[str, list[Assembled]]:
+def profiled(call: Call, folder: Path, name: str, variables: Mapping[str, str]) -> tuple[str, list[Assembled]]:
     """Runs ncu on one call. Returns the text of ncu's report, and nvcc's report about each library that was built.
 
-    If ncu is missing, fails or may not read the GPU's counters, the returned text is advice or an error message
-    instead. ncu's report is kept as `folder/<name>.ncu-rep`, and its text as `folder/<name>.txt`. Raises
-    `results.journal.Unwritable` if the folder cannot be created.
+    `variables` are the environment variables of the device (`JudgeDevice.worker_variables`). If ncu is missing, fails
+    or may not read the GPU's counters, the returned text is advice or an error message instead. ncu's report is kept as
+    `folder/<name>.ncu-rep`, and its text as `folder/<name>.txt`. Raises `results.journal.Unwritable` if the folder
+    cannot be created.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +72,11 @@ def profiled(call: Call, folder: Path, name: str) -> tuple[str, list[Assembled]]
         # By default ncu sets the clocks to their base rate, so its times would not be those of the leaderboard.
         clocks = ["--clock-control", "none"]
         command = [tool, *only_that_call, *clocks, "--set", "full", "--force-overwrite", "-o", str(report), *command]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(IMPORT_ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment = {
+        **os.environ,
+        **variables,
+        "PYTHONPATH": os.pathsep.join([str(IMPORT_ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assembled = []
     if assembled_file.exists():

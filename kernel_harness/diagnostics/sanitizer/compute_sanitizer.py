@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernel_harness.core import folder_removal
@@ -58,11 +58,12 @@ class WatchedWorkers:
     """Starts workers for the judge: the first one under compute-sanitizer, all later ones without it.
 
     `tool` is the tool of compute-sanitizer, such as "memcheck". `builders` starts the later workers, which only compile
-    for the first one. The constructor raises EnvironmentLacking if compute-sanitizer is not installed.
+    for the first one. `variables` are the environment variables of the device (`JudgeDevice.worker_variables`). The
+    constructor raises EnvironmentLacking if compute-sanitizer is not installed.
     """
 
-    def __init__(self, tool: str, builders: WorkerFactory) -> None:
-        self._builders = builders
+    def __init__(self, tool: str, builders: WorkerFactory, variables: Mapping[str, str]) -> None:
+        self._builders, self._variables = builders, variables
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-harness-"))
         self._log = self._folder / "log"
         self._command = [
@@ -93,7 +94,7 @@ class WatchedWorkers:
             self._wrapper = subprocess.Popen(
                 [*self._command, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
                 stdout=write, stderr=write, cwd=IMPORT_ROOT, start_new_session=True,
-                env=_environment(folder),
+                env={**_environment(folder), **self._variables},
             )  # fmt: skip
         finally:
             theirs.close()

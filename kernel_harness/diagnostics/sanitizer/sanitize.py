@@ -210,9 +210,10 @@ def sanitize_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell, 
     """
     report, declined = Report(), ""
     reference, candidate = Reference(job.problem, "cpu", None), job.candidate
+    variables = devices.named(device).worker_variables()
     for tool in tools:
         tell(f"{candidate.name}: {tool}")
-        with compute_sanitizer.WatchedWorkers(tool, fork_server) as watched:
+        with compute_sanitizer.WatchedWorkers(tool, fork_server, variables) as watched:
             subject = Subject(watched, device, _LIMITS)
             try:
                 declined = _call_each(subject, reference, job, report) or declined
