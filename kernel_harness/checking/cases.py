@@ -16,8 +16,9 @@ from typing import Any, Generic, TypeVar
 import psutil
 import torch
 
-from kernel_harness.checking import batch_slices, drawn_shapes
+from kernel_harness.checking import batch_slices, drawn_shapes, multiplications
 from kernel_harness.checking.elementwise import all_finite
+from kernel_harness.checking.half_precision import HALVES
 from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.checking.verify import Expectation, unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
@@ -238,6 +239,7 @@ class Reference:
         self._short: set[str] = set()
         self._output_bytes: dict[str, int] = {}
         self._sums_up: dict[str, bool] = {}
+        self._multiplies: dict[tuple[str, int | None], bool] = {}
         self._inputs: _Kept[Packed] = _Kept()
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept()
         self._float32, self._float64 = UnchangedModel(), UnchangedModel()
@@ -547,9 +549,26 @@ class Reference:
             zero_mean=distribution in _ZERO_MEAN,
             allowed_precision=self._allowed,
             oracle_missing=oracle.missing,
+            terms=self._terms(problem, packed) if any(t.dtype in HALVES for t in expected) else 0,
         )
         whole = self._with_inputs(expectation, problem, packed)
         return structure, replace(whole, rounded=None) if timed and self._allowed is not None else whole
+
+    def _terms(self, problem: Problem, packed: Packed) -> int:
+        """Returns an upper limit for the products of one sum of the reference; 0 if it multiplies no matrices.
+
+        The limit is the largest size of an input, or the elements of a weight for one of its rows or columns.
+        """
+        key = _key(problem)
+        if key not in self._multiplies:
+            with multiplications.Seen() as seen:
+                self._run(problem, self._placed(packed, self.device))
+            self._multiplies[key] = seen.any
+        if not self._multiplies[key]:
+            return 0
+        weights = [t for t in problem.state().values() if t.ndim > 1 and t.numel()]
+        sizes = [size for t in packed.tensors for size in t.shape]
+        return int(max([1, *sizes, *(t.numel() // min(t.shape[:2]) for t in weights)]))
 
     def _with_inputs(self, expectation: Expectation, problem: Problem, packed: Packed) -> Expectation:
         """Returns the Expectation with the two fields that need the inputs `packed`: `inputs` and `rounded`."""

@@ -475,7 +475,7 @@ def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], genera
     replaced by zero (`_sparse`). For each distribution, a tensor of choices (signs, classes, whole numbers) or of few
     different numbers is returned as it is, and so is any other value.
     """
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not _is_measured(value):
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not is_measured(value):
         return value
     if distribution == SPARSE:
         return _sparse(value, generator(torch.device("cpu")).initial_seed())
@@ -516,7 +516,7 @@ def _is_constant(value: torch.Tensor) -> bool:
     return value.numel() > 0 and bool((value == value.flatten()[0]).all())
 
 
-def _is_measured(value: torch.Tensor) -> bool:
+def is_measured(value: torch.Tensor) -> bool:
     """Returns whether a sample of the tensor holds more than _MOST_CHOICES different numbers, not all of them whole."""
     sample = value.reshape(-1)[:: max(1, value.numel() // _SAMPLE)].double()
     return sample.unique().numel() > _MOST_CHOICES and not bool((sample == sample.round()).all())
