@@ -15,7 +15,7 @@ import torch
 
 from kernel_harness.checking.elementwise import finite, pieces
 from kernel_harness.core.precision import Change, Precision, Rounding
-from kernel_harness.problem.problem import is_measured
+from kernel_harness.problem.lookalikes import is_measured
 
 HALVES = (torch.float16, torch.bfloat16)
 

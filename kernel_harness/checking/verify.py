@@ -75,6 +75,20 @@ of two million values, none of them above 1e-5 of the median. torch adds in floa
 own error is no measure. One product of TF32 numbers is off by 2e-4.
 """
 
+FEW, MANY = 64, 1024
+"""At most FEW numbers that are computed from at least MANY times as many inputs are sums (`_Answer.sum_error`)."""
+
+ONE_CHAIN, OF_PARTS, SUM_ERROR = 1 << 20, 1e-8, 1e-4
+"""The relative error of a sum of n float32 numbers is at most SUM_ERROR, and that of a long sum is OF_PARTS * sqrt(n).
+
+A sum of up to ONE_CHAIN numbers may be one chain, in which each thread adds to one total: 262,144 squares had an error
+of 7e-5. A longer sum adds up partial sums. Half of OF_PARTS was the largest that was measured for 2^20 to 2^28 numbers:
+for chains of 2^18 numbers, and where each warp adds to one total (docs/verdicts.md).
+"""
+
+WELL_CONDITIONED, CONDITION_RUNS = 16, 3
+"""A sum is well-conditioned if its terms are together at most this multiple of it, as changed inputs show."""
+
 WRONG_NORM = 1e-2
 """An output is wrong if its relative error, in the Frobenius norm, is at least this: no number format explains it."""
 
@@ -325,6 +339,36 @@ class _Answer:
         shown = self.shown(i) if self.shows_precision(i) else None
         return shown or self.allowed(i)
 
+    def sum_error(self, i: int) -> float | None:
+        """Returns the largest relative error that a float32 sum has, if output i consists of FEW sums, else None.
+
+        Returns None without an oracle, for another dtype than float32, if a coarser format is allowed, and for a
+        TOLERANCE that the problem file states.
+        """
+        expectation, output = self.expectation, self.outputs[i]
+        if expectation.oracle is None or output.dtype is not torch.float32 or not expectation.tolerance.follows_scale:
+            return None
+        terms = max((t.numel() for t in expectation.inputs), default=0) // max(1, output.numel())
+        if not 0 < output.numel() <= FEW or terms < MANY or self.allowed(i) is not self.native(i):
+            return None
+        long = max(TYPICAL_SHARE, OF_PARTS * math.sqrt(terms))
+        return SUM_ERROR if terms <= ONE_CHAIN else min(SUM_ERROR, long)
+
+    def is_well_conditioned(self, i: int) -> bool:
+        """Returns whether no element of output i is the small difference of large sums.
+
+        If each of n inputs changes by a random share of about JITTER, a sum changes by JITTER times the root of the sum
+        of its squared terms. That is at least the sum of their magnitudes, times JITTER, divided by the root of n.
+        """
+        truth, terms = self.truths[i], max(t.numel() for t in self.expectation.inputs)
+        largest = torch.zeros_like(truth)
+        for seed in range(CONDITION_RUNS):
+            answer = self._changed(i, partial(_jittered, seed))
+            if answer is None:
+                return False
+            largest = torch.maximum(largest, (answer.to(truth.device) - truth).abs())
+        return bool((math.sqrt(terms) * largest <= WELL_CONDITIONED * JITTER * truth.abs()).all())
+
     def shows_precision(self, i: int) -> bool:
         """Returns whether output i can show in which number format it was computed.
 
@@ -537,12 +581,17 @@ def _own_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     (SCALE_SHARE, TYPICAL_SHARE), and `rtol` and `atol` are increased where a format coarser than the output's applies
     (`applied`). The next limits are nearness to the oracle (`_nearness`). For inputs with zero mean, the last is the
     limit for other distributions (`_scaled_limit`): outputs can then be arbitrarily near zero, where an honest float32
-    sum does not meet a relative tolerance. Outputs of integers or booleans have other limits (`_exact_limits`).
+    sum does not meet a relative tolerance. Few sums of many numbers have narrower limits (`_sum_limits`), unless they
+    are ill-conditioned. Outputs of integers or booleans have other limits (`_exact_limits`).
     """
     expectation, tolerance = answer.expectation, answer.expectation.tolerance
     if not answer.is_inexact(i):
         yield from _exact_limits(answer, i)
         return
+    if (share := answer.sum_error(i)) is not None:
+        yield from _sum_limits(answer, i, share)
+        if answer.is_well_conditioned(i):
+            return
     rtol, atol = tolerance.rtol, tolerance.atol
     if answer.applied(i).epsilon > answer.native(i).epsilon:
         rtol, atol = max(rtol, REDUCED_TOLERANCE), max(atol, REDUCED_TOLERANCE)
@@ -556,18 +605,28 @@ def _own_limits(answer: _Answer, i: int) -> Iterator[Limit]:
         yield _scaled_limit(answer, i, answer.applied(i).epsilon)
 
 
+def _sum_limits(answer: _Answer, i: int, share: float) -> Iterator[Limit]:
+    """Yields the limits for an output of few sums: a relative error of `share` against the oracle, and `_nearness`."""
+    yield Limit(answer.truths[i], rtol=share)
+    yield from _nearness(answer, i)
+
+
 def _other_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     """Yields the limits for output i with other inputs than the problem's own: `_scaled_limit` and `_nearness`.
 
     An element is right if it meets one of the limits. An output that may be all rounding error (`is_noise`) has also
     the tolerance around the reference's output as a limit. For the distribution "integers", the output must equal the
     oracle (the reference's output in float64) if the reference itself does, unless a coarser format applies
-    (`applied`). Outputs of integers or booleans have other limits (`_exact_limits`).
+    (`applied`). Few sums and outputs of integers or booleans have other limits, as in `_own_limits`.
     """
     expectation = answer.expectation
     if not answer.is_inexact(i):
         yield from _exact_limits(answer, i)
         return
+    if (share := answer.sum_error(i)) is not None:
+        yield from _sum_limits(answer, i, share)
+        if answer.is_well_conditioned(i):
+            return
     reference_exact = expectation.oracle is not None and answer.errors[i].reference_relative == 0
     if expectation.distribution == "integers" and reference_exact and answer.applied(i) is answer.native(i):
         yield Limit(answer.truths[i])

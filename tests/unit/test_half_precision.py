@@ -18,7 +18,7 @@ from support.half_products import (
 )
 from torch import Tensor
 
-from kernel_harness.checking import multiplications
+from kernel_harness.checking import operators
 from kernel_harness.checking.half_precision import HALVES, Dither, measured
 from kernel_harness.checking.verify import Check, Expectation, verify
 from kernel_harness.core.precision import Change, Precision, default_tolerance
@@ -184,6 +184,6 @@ def test_a_few_wrong_elements_are_wrong_values() -> None:
     ],
 )
 def test_operators_that_sum_up_products_are_seen(call: Callable[[Tensor], object], multiplies: bool) -> None:
-    with torch.no_grad(), multiplications.Seen() as seen:
+    with torch.no_grad(), operators.Seen(operators.PRODUCTS) as seen:
         call(torch.ones(16, 16))
     assert seen.any is multiplies

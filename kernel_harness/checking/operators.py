@@ -1,4 +1,4 @@
-"""Finds out whether a model multiplies matrices: products, convolutions, attention and recurrent layers do."""
+"""Finds out which kinds of torch's operators a model calls."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# The names of torch's operators that sum up products, on a CPU and on a GPU.
-_NAMES = re.compile(
+PRODUCTS = re.compile(
     r"(?!upsample).*(mm|mv|dot|matmul|linear|convolution|conv[123]d|attention|lstm|gru|rnn|transformer|cdist)"
 )
+"""The names of operators that sum up products, on a CPU and on a GPU."""
+EXPONENTIALS = re.compile(
+    r".*(exp(?!and)|softmax|sigmoid|tanh|softplus|mish|silu|(?<!r)elu|sinh|cosh|attention|lstm|gru|rnn|transformer)"
+)
+"""The names of operators whose usual formulas overflow for large numbers."""
 
 
 class Seen(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow torch
-    """A context in which `any` becomes True as soon as an operator sums up products."""
+    """A context in which `any` becomes True as soon as an operator is called whose name matches one of `names`."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: re.Pattern[str]) -> None:
         super().__init__()
-        self.any = False
+        self.any, self._names = False, names
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Calls `func`, an operator that was called within the context."""
-        self.any = self.any or _NAMES.match(func.__name__) is not None
+        self.any = self.any or self._names.match(func.__name__) is not None
         return func(*args, **(kwargs or {}))
