@@ -363,7 +363,7 @@ class _Answer:
         truth, terms = self.truths[i], max(t.numel() for t in self.expectation.inputs)
         largest = torch.zeros_like(truth)
         for seed in range(CONDITION_RUNS):
-            answer = self._changed(i, partial(_jittered, seed))
+            answer = self.changed(i, partial(_jittered, seed))
             if answer is None:
                 return False
             largest = torch.maximum(largest, (answer.to(truth.device) - truth).abs())
@@ -419,7 +419,7 @@ class _Answer:
             return None
         if self.outputs[i].dtype is not torch.float32 or self.outputs[i].numel() < MIN_PRECISION_NUMEL:
             return None
-        return input_rounding.find(self.outputs[i], oracle[i], self.errors[i], partial(self._changed, i))
+        return input_rounding.find(self.outputs[i], oracle[i], self.errors[i], partial(self.changed, i))
 
     @cached_property
     def halves(self) -> tuple[Coarse | None, ...]:
@@ -438,13 +438,14 @@ class _Answer:
         if output.dtype not in half_precision.HALVES or output.numel() < MIN_PRECISION_NUMEL:
             return None
         pair = expectation.expected[i], expectation.oracle[i]
-        return half_precision.find(output, *pair, precision, partial(self._changed, i), expectation.terms)
+        return half_precision.find(output, *pair, precision, partial(self.changed, i), expectation.terms)
 
     def coarsely_allowed(self, i: int) -> bool:
         """Returns whether a coarser format than output i's own is allowed, and explains its error."""
         return self.allowed(i) is not self.native(i) and self.coarse(i, self.allowed(i)) is None
 
-    def _changed(self, i: int, change: Change) -> torch.Tensor | None:
+    def changed(self, i: int, change: Change) -> torch.Tensor | None:
+        """Returns the right answer for output i after a Change of inputs and weights; None if it is not known."""
         expectation = self.expectation
         answers = expectation.rounded(change) if expectation.rounded else None
         # The shape may depend on the numbers, as that of `x[x > 0.5]` does.
@@ -648,7 +649,8 @@ def _exact_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     expected, rounded = answer.expectation.expected[i], answer.expectation.rounded
     yield Limit(expected)
     differing = count(exceeds(*answer.pair(i), Limit(expected)))
-    alike = ties.alike(*answer.pair(i), answer.expectation.inputs) if differing else None
+    changed = partial(answer.changed, i)
+    alike = ties.alike(*answer.pair(i), answer.expectation.inputs, changed) if differing else None
     if alike is not None:
         expected = answer.outputs[i].where(alike, expected)
         yield Limit(expected)
