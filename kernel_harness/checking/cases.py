@@ -7,7 +7,7 @@ import hashlib
 import random
 import secrets
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,8 +16,9 @@ from typing import Any, Generic, TypeVar
 import psutil
 import torch
 
-from kernel_harness.checking import batch_slices, drawn_shapes
-from kernel_harness.checking.elementwise import all_finite
+from kernel_harness.checking import batch_slices, drawn_shapes, operators
+from kernel_harness.checking.elementwise import all_finite, count
+from kernel_harness.checking.half_precision import HALVES
 from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.checking.verify import Expectation, unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
@@ -28,6 +29,7 @@ from kernel_harness.device.host_memory import host_memory
 from kernel_harness.ipc import input_memory, tensors
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.problem import float64, sizing
+from kernel_harness.problem.lookalikes import LOOKALIKES, OUTLIERS, STRETCH
 from kernel_harness.problem.problem import OWN, PARAMETERS, SMALL, SPARSE, Problem, ProblemError, Shape, shape_text
 
 # Distributions whose inputs have zero mean. Terms of an output then cancel, so its rounding error is relatively large.
@@ -49,6 +51,8 @@ _WHOLE = 3
 # Inputs are sparse where the reference computes at most _FEW numbers from more than _MANY times as many bytes. In such
 # a sum, a number that is left out makes a difference far below the tolerance.
 _FEW, _MANY = 64, 1024
+# The elements of an output that show whether a few inputs decide the whole answer.
+_SAMPLE = 1 << 12
 
 # An output is copied if its storage has more than _SPARE times its bytes and more than _SPARE_BYTES: a cached answer
 # would hold that storage.
@@ -111,7 +115,8 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
 
     A shape is a set of values for the problem's size constants (`M`, `N`, ...). The timed shape is the one at which
     candidates are timed. The distributions are the problem's own and those of its STRESS. A problem file without STRESS
-    has variations of its own inputs instead. If the model has parameters, one more case at the timed shape has random
+    has variations of its own inputs instead, and then inputs that look like its own (`lookalikes`), if these change
+    most of the answer (`Reference.works`). If the model has parameters, one more case at the timed shape has random
     ones (`Case.random_parameters`).
     Further shapes come from three sources, in this order. Each shape of CHECK_SHAPES has one case; these cases take the
     problem's own distribution and those of STRESS in turn. With `quick`, only the first three shapes of CHECK_SHAPES
@@ -128,7 +133,7 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
         _case(
             problem.shape, d, seed, timed_shape=True, poison=d == named[0], repeat=d == OWN, optional=d not in named
         )
-        for d in distributions
+        for d in (*distributions, *(() if problem.states_stress else (OUTLIERS, STRETCH)))
     ]  # fmt: skip
     if problem.parameters:
         timed.append(_case(problem.shape, PARAMETERS, seed, timed_shape=True, optional=True))
@@ -238,6 +243,8 @@ class Reference:
         self._short: set[str] = set()
         self._output_bytes: dict[str, int] = {}
         self._sums_up: dict[str, bool] = {}
+        self._deciders: dict[tuple[str, int | None], tuple[str, ...]] = {}
+        self._multiplies: dict[tuple[str, int | None], bool] = {}
         self._inputs: _Kept[Packed] = _Kept()
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept()
         self._float32, self._float64 = UnchangedModel(), UnchangedModel()
@@ -291,8 +298,9 @@ class Reference:
         A shape that was drawn at random may be invalid for the problem, and so may a variation of its inputs. The
         function uses inputs of another seed than the case's. It also returns False if the reference raises an exception
         or an output has no elements, and for a variation that changes no input. For sparse inputs it returns False
-        unless a trial at this shape has shown that the reference sums up many numbers (`_MANY`). Raises
-        torch.OutOfMemoryError if the device has too little memory, EnvironmentLacking if the host has.
+        unless a trial at this shape has shown that the reference sums up many numbers (`_MANY`). For OUTLIERS and
+        STRETCH it returns False unless these change most of the answer (`_deciding`). Raises torch.OutOfMemoryError if
+        the device has too little memory, EnvironmentLacking if the host has.
         """
         key = (case.shape, case.distribution)
         if key not in self._works:
@@ -312,12 +320,46 @@ class Reference:
                 self._tried(problem, seed)
             if not self._sums_up[shape]:
                 return False
-        if case.inputs_from != OWN and not problem.states_stress:
+        if case.inputs_from in (OUTLIERS, STRETCH) and case.inputs_from not in self._deciding(problem, seed):
+            return False
+        if case.inputs_from in LOOKALIKES or (case.inputs_from != OWN and not problem.states_stress):
             own, varied = (self._drawn(problem, seed, each).tensors for each in (OWN, case.inputs_from))
             if all(map(unchanged, own, varied)):
                 return False
             del own, varied  # the trial may need the memory
         return all(o.numel() > 0 and all_finite(o) for o in self._tried(problem, seed, case.inputs_from))
+
+    def _deciding(self, problem: Problem, seed: int) -> Collection[str]:
+        """Returns those of OUTLIERS and STRETCH that change at least half of all outputs, as in a sum of all inputs.
+
+        OUTLIERS is left out if the reference calls an operator whose usual formula overflows for large numbers, and if
+        it cannot run with them.
+        """
+        key = _key(problem)
+        if key not in self._deciders:
+
+            def sampled(distribution: str) -> torch.Tensor:
+                outputs = self._tried(problem, seed, distribution)
+                places = [
+                    torch.randint(o.numel(), (_SAMPLE,), generator=torch.Generator().manual_seed(1)) for o in outputs
+                ]
+                return torch.cat(
+                    [o.reshape(-1)[at.to(o.device)].double() for o, at in zip(outputs, places, strict=True)]
+                )
+
+            def decides(distribution: str) -> bool:
+                return bool(2 * count(sampled(distribution) != usual) >= usual.numel())
+
+            usual = sampled(OWN)
+            try:
+                with operators.Seen(operators.EXPONENTIALS) as seen:
+                    found = (OUTLIERS, STRETCH) if decides(OUTLIERS) else ()
+                self._deciders[key] = found[1:] if seen.any else found
+            except torch.OutOfMemoryError:
+                raise
+            except (RuntimeError, ValueError):
+                self._deciders[key] = (STRETCH,) if decides(STRETCH) else ()
+        return self._deciders[key]
 
     @phase("right answers")
     def _tried(self, problem: Problem, seed: int, distribution: str = OWN) -> Sequence[torch.Tensor]:
@@ -344,11 +386,14 @@ class Reference:
     def other_distributions(self) -> list[str]:
         """Returns the sorted names of the distributions, other than the problem's own, of the inputs of timed calls.
 
-        SPARSE is left out, and so is a variation with which the reference does not work (`works`).
+        SPARSE is left out, and so is a variation with which the reference does not work (`works`). Those that look
+        like the problem's own come last.
         """
         # Zeros take less power and may take less time, so times for them tell little.
-        cases = [_case(self.problem.shape, d, 0) for d in sorted(self.problem.stress) if d != SPARSE]
-        return [case.distribution for case in cases if self.problem.states_stress or self.works(case)]
+        stress = [d for d in sorted(self.problem.stress) if d != SPARSE]
+        stated = stress if self.problem.states_stress else []
+        cases = [_case(self.problem.shape, d, 0) for d in (*stress, *LOOKALIKES)]
+        return [case.distribution for case in cases if case.distribution in stated or self.works(case)]
 
     def decides(self, expectation: Expectation) -> bool:
         """Returns whether a candidate may be judged by this answer.
@@ -356,7 +401,8 @@ class Reference:
         Returns False for a variation of the problem's inputs whose answer contains NaN or infinity, because such inputs
         may not be valid for the problem. Returns True for the problem's own inputs and for a distribution of STRESS.
         """
-        if expectation.distribution == OWN or self.problem.states_stress:
+        stated = self.problem.states_stress and expectation.distribution not in LOOKALIKES
+        if expectation.distribution == OWN or stated:
             return True
         answers = [*expectation.expected, *(expectation.oracle or ())]
         return all(map(all_finite, answers))
@@ -541,9 +587,26 @@ class Reference:
             allowed_precision=self._allowed,
             oracle_missing=oracle.missing,
             changed=changed,
+            terms=self._terms(problem, packed) if any(t.dtype in HALVES for t in expected) else 0,
         )
         whole = self._with_inputs(expectation, problem, packed)
         return structure, replace(whole, rounded=None) if timed and self._allowed is not None else whole
+
+    def _terms(self, problem: Problem, packed: Packed) -> int:
+        """Returns an upper limit for the products of one sum of the reference; 0 if it multiplies no matrices.
+
+        The limit is the largest size of an input, or the elements of a weight for one of its rows or columns.
+        """
+        key = _key(problem)
+        if key not in self._multiplies:
+            with operators.Seen(operators.PRODUCTS) as seen:
+                self._run(problem, self._placed(packed, self.device))
+            self._multiplies[key] = seen.any
+        if not self._multiplies[key]:
+            return 0
+        weights = [t for t in problem.state().values() if t.ndim > 1 and t.numel()]
+        sizes = [size for t in packed.tensors for size in t.shape]
+        return int(max([1, *sizes, *(t.numel() // min(t.shape[:2]) for t in weights)]))
 
     def _with_inputs(self, expectation: Expectation, problem: Problem, packed: Packed) -> Expectation:
         """Returns the Expectation with the two fields that need the inputs `packed`: `inputs` and `rounded`."""

@@ -89,9 +89,16 @@ def _passing(reference: Reference, cases: Sequence[Case]) -> dict[str, _Guess]:
 
 def _passing_in(case: Case, reference: Reference, guesses: Mapping[str, _Guess]) -> dict[str, _Guess]:
     others = reference.answer_to_others(case)  # first, because it needs more memory than the right answer takes
-    # The search for rounded inputs names a number format, and a guess has none.
-    expectation = replace(reference.expectation(case)[1], rounded=None)
+    expectation = _bare(reference.expectation(case)[1])
     return {n: guess for n, guess in guesses.items() if _accepted(guess(expectation, others), expectation)}
+
+
+def _bare(expectation: Expectation) -> Expectation:
+    """Returns the Expectation without what makes `verify` look for the cause of an error, or for equal numbers.
+
+    A guess has no number format, and whole numbers that are not equal to the right ones are no right answer.
+    """
+    return replace(expectation, rounded=None, inputs=())
 
 
 def _accepts_another_order(reference: Reference, cases: Sequence[Case]) -> bool:
@@ -108,7 +115,7 @@ def _accepts_another_order(reference: Reference, cases: Sequence[Case]) -> bool:
 
 def _accepts_reordered(reference: Reference, case: Case) -> bool:
     outputs = reference.answer_to_reordered(case)
-    return _accepted(outputs, replace(reference.expectation(case)[1], rounded=None))
+    return _accepted(outputs, _bare(reference.expectation(case)[1]))
 
 
 def _accepted(outputs: Sequence[torch.Tensor], expectation: Expectation) -> bool:

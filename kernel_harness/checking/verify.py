@@ -5,13 +5,14 @@ The functions have no side effects and work on tensors of any device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import torch
 
-from kernel_harness.checking import input_rounding, ties
+from kernel_harness.checking import half_precision, input_rounding, ties
 from kernel_harness.checking.elementwise import (
     Errors,
     Limit,
@@ -26,6 +27,7 @@ from kernel_harness.checking.elementwise import (
     up_to,
 )
 from kernel_harness.checking.error_map import ErrorMap, error_map
+from kernel_harness.checking.half_precision import Coarse
 from kernel_harness.checking.input_rounding import Trace
 from kernel_harness.checking.patterns import Mismatch, Pattern, Wrong, describe, first_mismatches
 from kernel_harness.core.precision import EXACT, REDUCED_TOLERANCE, Change, Precision, Tolerance, is_inexact
@@ -73,11 +75,28 @@ of two million values, none of them above 1e-5 of the median. torch adds in floa
 own error is no measure. One product of TF32 numbers is off by 2e-4.
 """
 
+FEW, MANY = 64, 1024
+"""At most FEW numbers that are computed from at least MANY times as many inputs are sums (`_Answer.sum_error`)."""
+
+ONE_CHAIN, OF_PARTS, SUM_ERROR = 1 << 20, 1e-8, 1e-4
+"""The relative error of a sum of n float32 numbers is at most SUM_ERROR, and that of a long sum is OF_PARTS * sqrt(n).
+
+A sum of up to ONE_CHAIN numbers may be one chain, in which each thread adds to one total: 262,144 squares had an error
+of 7e-5. A longer sum adds up partial sums. Half of OF_PARTS was the largest that was measured for 2^20 to 2^28 numbers:
+for chains of 2^18 numbers, and where each warp adds to one total (docs/verdicts.md).
+"""
+
+WELL_CONDITIONED, CONDITION_RUNS = 16, 3
+"""A sum is well-conditioned if its terms are together at most this multiple of it, as changed inputs show."""
+
 WRONG_NORM = 1e-2
 """An output is wrong if its relative error, in the Frobenius norm, is at least this: no number format explains it."""
 
 ELEMENT_LIMIT = 1e-4
 """The largest allowed error of an element, relative to the magnitude that `Expectation.scale` gives for the element."""
+
+LEAST_BITS = 3.0
+"""The significant bits of the coarsest format that is named: float8_e5m2. An int8 product shows 5 to 7."""
 
 _COMPARED_BYTES = 1 << 28
 
@@ -101,7 +120,8 @@ class Expectation:
     what it leaves there follows the outputs in `expected`, `oracle` and what `rounded` returns, and then there is no
     `scale`. `rounded`: a function that computes the oracle for inputs and weights after a
     Change, such as a rounding; it returns None if that is not possible. A None in its place stands for a function that
-    always returns None.
+    always returns None. `terms`: an upper limit for the products of one sum, if the reference multiplies matrices in a
+    half type (`Reference.terms`); otherwise 0.
 
     Raises ValueError if there is a reason `oracle_missing` although there is an oracle, if the oracle's shapes are not
     the reference's, if there are more or fewer scales than outputs, or if a scale does not broadcast to its output.
@@ -119,6 +139,7 @@ class Expectation:
     rounded: Callable[[Change], tuple[torch.Tensor, ...] | None] | None = None
     inputs: tuple[torch.Tensor, ...] = ()
     changed: tuple[int, ...] = ()
+    terms: int = 0
 
     def __post_init__(self) -> None:
         if self.oracle is not None and self.oracle_missing:
@@ -306,6 +327,7 @@ class _Answer:
         """
         classes = [self.shown(i) for i in range(len(self.outputs)) if self.shows_precision(i)]
         classes += [trace.rounding.precision for trace in self.traces if trace is not None]
+        classes += [Precision.BFLOAT16 for i, coarse in enumerate(self.halves) if coarse and self.coarsely_allowed(i)]
         known = [p for p in classes if p is not None]
         return max(known, key=lambda p: p.epsilon) if known and len(known) == len(classes) else None
 
@@ -331,6 +353,36 @@ class _Answer:
         """
         shown = self.shown(i) if self.shows_precision(i) else None
         return shown or self.allowed(i)
+
+    def sum_error(self, i: int) -> float | None:
+        """Returns the largest relative error that a float32 sum has, if output i consists of FEW sums, else None.
+
+        Returns None without an oracle, for another dtype than float32, if a coarser format is allowed, and for a
+        TOLERANCE that the problem file states.
+        """
+        expectation, output = self.expectation, self.outputs[i]
+        if expectation.oracle is None or output.dtype is not torch.float32 or not expectation.tolerance.follows_scale:
+            return None
+        terms = max((t.numel() for t in expectation.inputs), default=0) // max(1, output.numel())
+        if not 0 < output.numel() <= FEW or terms < MANY or self.allowed(i) is not self.native(i):
+            return None
+        long = max(TYPICAL_SHARE, OF_PARTS * math.sqrt(terms))
+        return SUM_ERROR if terms <= ONE_CHAIN else min(SUM_ERROR, long)
+
+    def is_well_conditioned(self, i: int) -> bool:
+        """Returns whether no element of output i is the small difference of large sums.
+
+        If each of n inputs changes by a random share of about JITTER, a sum changes by JITTER times the root of the sum
+        of its squared terms. That is at least the sum of their magnitudes, times JITTER, divided by the root of n.
+        """
+        truth, terms = self.truths[i], max(t.numel() for t in self.expectation.inputs)
+        largest = torch.zeros_like(truth)
+        for seed in range(CONDITION_RUNS):
+            answer = self.changed(i, partial(_jittered, seed))
+            if answer is None:
+                return False
+            largest = torch.maximum(largest, (answer.to(truth.device) - truth).abs())
+        return bool((math.sqrt(terms) * largest <= WELL_CONDITIONED * JITTER * truth.abs()).all())
 
     def shows_precision(self, i: int) -> bool:
         """Returns whether output i can show in which number format it was computed.
@@ -377,18 +429,42 @@ class _Answer:
         return tuple(map(self._trace, range(len(self.outputs))))
 
     def _trace(self, i: int) -> Trace | None:
-        oracle, rounded = self.expectation.oracle, self.expectation.rounded
-        if oracle is None or rounded is None or self.expectation.zero_mean:
+        oracle = self.expectation.oracle
+        if oracle is None or self.expectation.rounded is None or self.expectation.zero_mean:
             return None
         if self.outputs[i].dtype is not torch.float32 or self.outputs[i].numel() < MIN_PRECISION_NUMEL:
             return None
+        return input_rounding.find(self.outputs[i], oracle[i], self.errors[i], partial(self.changed, i))
 
-        def answer(change: Change) -> torch.Tensor | None:
-            answers = rounded(change)
-            # The shape may depend on the numbers, as that of `x[x > 0.5]` does.
-            return answers[i] if answers and answers[i].shape == oracle[i].shape else None
+    @cached_property
+    def halves(self) -> tuple[Coarse | None, ...]:
+        """Returns, for each output, how much more coarsely it was computed than in its own format, or None.
 
-        return input_rounding.find(self.outputs[i], oracle[i], self.errors[i], answer)
+        Only outputs of a half type with at least MIN_PRECISION_NUMEL elements are examined, if the reference multiplies
+        matrices and there are an oracle and `Expectation.rounded`. Other operations gain nothing from shorter formats.
+        """
+        return tuple(self.coarse(i, self.native(i)) if self.is_inexact(i) else None for i in range(len(self.outputs)))
+
+    def coarse(self, i: int, precision: Precision) -> Coarse | None:
+        """Returns how much more coarsely than in `precision` output i was computed, or None (`halves`)."""
+        expectation, output = self.expectation, self.outputs[i]
+        if expectation.oracle is None or expectation.rounded is None or not expectation.terms:
+            return None
+        if output.dtype not in half_precision.HALVES or output.numel() < MIN_PRECISION_NUMEL:
+            return None
+        pair = expectation.expected[i], expectation.oracle[i]
+        return half_precision.find(output, *pair, precision, partial(self.changed, i), expectation.terms)
+
+    def coarsely_allowed(self, i: int) -> bool:
+        """Returns whether a coarser format than output i's own is allowed, and explains its error."""
+        return self.allowed(i) is not self.native(i) and self.coarse(i, self.allowed(i)) is None
+
+    def changed(self, i: int, change: Change) -> torch.Tensor | None:
+        """Returns the right answer for output i after a Change of inputs and weights; None if it is not known."""
+        expectation = self.expectation
+        answers = expectation.rounded(change) if expectation.rounded else None
+        # The shape may depend on the numbers, as that of `x[x > 0.5]` does.
+        return answers[i] if answers and answers[i].shape == expectation.expected[i].shape else None
 
 
 def _structure(answer: _Answer) -> _Failure | None:
@@ -421,6 +497,29 @@ def _finite_mask(answer: _Answer, limits: _Limits | None = None) -> _Failure | N
     return None
 
 
+def _half_precision(answer: _Answer) -> _Failure | None:
+    """Checks that no output of a half type was computed in a format that is coarser than the allowed one.
+
+    The status is REDUCED_PRECISION if factors of the `Coarse.bits` that were found explain the error of every element,
+    and if these are at least LEAST_BITS or the error is below WRONG_NORM. Otherwise it is WRONG_VALUES.
+    """
+    for i, coarse in enumerate(answer.halves):
+        if coarse is None or answer.coarsely_allowed(i):
+            continue
+        wrong = exceeds(*answer.pair(i), _scaled_limit(answer, i, 2.0 ** (1 - max(coarse.bits, LEAST_BITS))))
+        if wrong.any() or (coarse.bits < LEAST_BITS and coarse.error >= WRONG_NORM):
+            return _wrong(i, wrong)
+        text = (
+            f"{_name(answer, i)} had a relative error of {coarse.error:.2g} against float64 before its last rounding, "
+            f"the error of the reference was {coarse.reference:.2g}. Factors of {coarse.bits:.1f} significant bits "
+            f"cause an error of this size (so do sums that are kept in a half type); {answer.native(i)} has "
+            f"{1 - round(math.log2(answer.native(i).epsilon))}."
+        )
+        advice = f"keep factors in {answer.native(i)} and sums in float32, and round each output once"
+        return _Failure(Status.REDUCED_PRECISION, text, advice=advice)
+    return None
+
+
 def _precision(answer: _Answer) -> _Failure | None:
     """Checks, for inputs with zero mean, that an allowed number format explains the Frobenius norm of each error.
 
@@ -432,7 +531,7 @@ def _precision(answer: _Answer) -> _Failure | None:
         shown, errors = answer.shown(i), answer.errors[i]
         if shown is not None and shown.epsilon <= answer.allowed(i).epsilon:
             continue
-        wrong = exceeds(*answer.pair(i), _scaled_limit(answer, i, shown or answer.allowed(i)))
+        wrong = exceeds(*answer.pair(i), _scaled_limit(answer, i, (shown or answer.allowed(i)).epsilon))
         if shown is None or wrong.any():
             return _wrong(i, wrong)
         also = " (so do sums that are kept in float16)" if shown is Precision.BFLOAT16 else ""
@@ -488,7 +587,7 @@ def _error_norm(answer: _Answer) -> _Failure | None:
 
 
 _STEPS: tuple[Callable[[_Answer], _Failure | None], ...] = (
-    _structure, _finite_mask, _precision, _values, _error_norm, _input_rounding,
+    _structure, _finite_mask, _half_precision, _precision, _values, _error_norm, _input_rounding,
 )  # fmt: skip
 
 
@@ -499,12 +598,17 @@ def _own_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     (SCALE_SHARE, TYPICAL_SHARE), and `rtol` and `atol` are increased where a format coarser than the output's applies
     (`applied`). The next limits are nearness to the oracle (`_nearness`). For inputs with zero mean, the last is the
     limit for other distributions (`_scaled_limit`): outputs can then be arbitrarily near zero, where an honest float32
-    sum does not meet a relative tolerance. Outputs of integers or booleans have other limits (`_exact_limits`).
+    sum does not meet a relative tolerance. Few sums of many numbers have narrower limits (`_sum_limits`), unless they
+    are ill-conditioned. Outputs of integers or booleans have other limits (`_exact_limits`).
     """
     expectation, tolerance = answer.expectation, answer.expectation.tolerance
     if not answer.is_inexact(i):
         yield from _exact_limits(answer, i)
         return
+    if (share := answer.sum_error(i)) is not None:
+        yield from _sum_limits(answer, i, share)
+        if answer.is_well_conditioned(i):
+            return
     rtol, atol = tolerance.rtol, tolerance.atol
     if answer.applied(i).epsilon > answer.native(i).epsilon:
         rtol, atol = max(rtol, REDUCED_TOLERANCE), max(atol, REDUCED_TOLERANCE)
@@ -515,7 +619,13 @@ def _own_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     yield Limit(expectation.expected[i], rtol, atol)
     yield from _nearness(answer, i)
     if expectation.zero_mean and expectation.oracle is not None:
-        yield _scaled_limit(answer, i, answer.applied(i))
+        yield _scaled_limit(answer, i, answer.applied(i).epsilon)
+
+
+def _sum_limits(answer: _Answer, i: int, share: float) -> Iterator[Limit]:
+    """Yields the limits for an output of few sums: a relative error of `share` against the oracle, and `_nearness`."""
+    yield Limit(answer.truths[i], rtol=share)
+    yield from _nearness(answer, i)
 
 
 def _other_limits(answer: _Answer, i: int) -> Iterator[Limit]:
@@ -524,17 +634,21 @@ def _other_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     An element is right if it meets one of the limits. An output that may be all rounding error (`is_noise`) has also
     the tolerance around the reference's output as a limit. For the distribution "integers", the output must equal the
     oracle (the reference's output in float64) if the reference itself does, unless a coarser format applies
-    (`applied`). Outputs of integers or booleans have other limits (`_exact_limits`).
+    (`applied`). Few sums and outputs of integers or booleans have other limits, as in `_own_limits`.
     """
     expectation = answer.expectation
     if not answer.is_inexact(i):
         yield from _exact_limits(answer, i)
         return
+    if (share := answer.sum_error(i)) is not None:
+        yield from _sum_limits(answer, i, share)
+        if answer.is_well_conditioned(i):
+            return
     reference_exact = expectation.oracle is not None and answer.errors[i].reference_relative == 0
     if expectation.distribution == "integers" and reference_exact and answer.applied(i) is answer.native(i):
         yield Limit(answer.truths[i])
     else:
-        yield _scaled_limit(answer, i, answer.applied(i))
+        yield _scaled_limit(answer, i, answer.applied(i).epsilon)
         yield from _nearness(answer, i)
         if answer.is_noise(i):
             yield Limit(expectation.expected[i], expectation.tolerance.rtol, expectation.tolerance.atol)
@@ -551,7 +665,8 @@ def _exact_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     expected, rounded = answer.expectation.expected[i], answer.expectation.rounded
     yield Limit(expected)
     differing = count(exceeds(*answer.pair(i), Limit(expected)))
-    alike = ties.alike(*answer.pair(i), answer.expectation.inputs) if differing else None
+    changed = partial(answer.changed, i)
+    alike = ties.alike(*answer.pair(i), answer.expectation.inputs, changed) if differing else None
     if alike is not None:
         expected = answer.outputs[i].where(alike, expected)
         yield Limit(expected)
@@ -605,17 +720,17 @@ def _repeat_limits(answer: _Answer, i: int) -> Iterator[Limit]:
     yield Limit(answer.truths[i], tolerance.rtol, tolerance.atol, tolerance.rtol, answer.errors[i].rms)
 
 
-def _scaled_limit(answer: _Answer, i: int, precision: Precision) -> Limit:
-    """Returns the limit for the errors of output i if a candidate computes in the number format `precision`.
+def _scaled_limit(answer: _Answer, i: int, epsilon: float) -> Limit:
+    """Returns the limit for the errors of output i if a candidate computes in a number format with this `epsilon`.
 
-    The limit is f * magnitude + e * |truth|. The magnitude is that of `Expectation.scale`. f is 1e-4. If the epsilon of
-    `precision` is at least 1e-4, f is 1e-4 + 2 * epsilon, for the rounding of two inputs. e is the larger of this
-    epsilon and that of the output's dtype, for the rounding of the output. The truth is the right answer. Without
-    `Expectation.scale`, the magnitude is its RMS, and e is at least 1e-4.
+    The limit is f * magnitude + e * |truth|. The magnitude is that of `Expectation.scale`. f is 1e-4. If `epsilon` is
+    at least 1e-4, f is 1e-4 + 2 * epsilon, for the rounding of two inputs. e is the larger of this epsilon and that of
+    the output's dtype, for the rounding of the output. The truth is the right answer. Without `Expectation.scale`, the
+    magnitude is its RMS, and e is at least 1e-4.
     """
     finfo = torch.finfo(answer.outputs[i].dtype)
-    factor = ELEMENT_LIMIT if precision.epsilon < ELEMENT_LIMIT else ELEMENT_LIMIT + 2 * precision.epsilon
-    scales, rtol = answer.expectation.scale, max(finfo.eps, precision.epsilon)
+    factor = ELEMENT_LIMIT if epsilon < ELEMENT_LIMIT else ELEMENT_LIMIT + 2 * epsilon
+    scales, rtol = answer.expectation.scale, max(finfo.eps, epsilon)
     if scales is None:  # the RMS says nothing of elements that are much larger
         return Limit(answer.truths[i], max(rtol, ELEMENT_LIMIT), finfo.tiny, factor, answer.errors[i].rms)
     return Limit(answer.truths[i], rtol, finfo.tiny, factor, scales[i])

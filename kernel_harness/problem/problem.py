@@ -27,6 +27,7 @@ from kernel_harness.problem import constants, sizing
 from kernel_harness.problem.constants import Constant
 from kernel_harness.problem.cuda_to_cpu import CudaToCpu
 from kernel_harness.problem.generators import seeded
+from kernel_harness.problem.lookalikes import LOOKALIKES, is_measured, lookalikes
 from kernel_harness.problem.made_on_cuda import MadeOnCuda, as_on_the_device, laid_out_as
 from kernel_harness.problem.varied_parameters import varied
 
@@ -53,8 +54,6 @@ _VARIATIONS: Mapping[str, Mapping[str, Any]] = {
 }  # fmt: skip
 # Of a sparse tensor, the first and the last _ENDS numbers are kept, and _WITHIN between them.
 _ENDS, _WITHIN = 4, 56
-# A tensor with at most so many different numbers in a sample holds choices (signs, classes), not measurements.
-_MOST_CHOICES, _SAMPLE = 32, 4096
 # The elements of a tensor that are converted to float64 at a time.
 _PART = 1 << 26
 # Not zero: the mean of all inputs, which a model may compute, would then be rounding error.
@@ -203,7 +202,8 @@ class Problem:
         device, it runs with the CPU, then and in later calls. The inputs have the strides, offsets and shared storages
         that they have where KernelBench has moved them to the device (`as_on_the_device`). For a distribution other
         than "own", each floating-point tensor in the list of inputs is replaced: by a tensor drawn from this
-        distribution if the problem file has STRESS, otherwise by one computed from its own numbers (`_varied`).
+        distribution if the problem file has STRESS, otherwise by one computed from its own numbers (`_varied`). The
+        distributions of `lookalikes` change a few numbers, for any problem.
         Raises ProblemError if get_inputs() raises an exception. Only torch.OutOfMemoryError is raised as it is.
         """
         try:
@@ -216,6 +216,8 @@ class Problem:
         if distribution == OWN:
             return inputs
         generator = cache(lambda device: torch.Generator(device).manual_seed(seed))
+        if distribution in LOOKALIKES:
+            return laid_out_as(inputs, lookalikes(inputs, distribution, generator("cpu")))
         parameters = self.stress[distribution]
         change = _redraw if self.states_stress else _varied
         return laid_out_as(inputs, [change(value, distribution, parameters, generator) for value in inputs])
@@ -482,7 +484,7 @@ def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], genera
     replaced by zero (`_sparse`). For each distribution, a tensor of choices (signs, classes, whole numbers) or of few
     different numbers is returned as it is, and so is any other value.
     """
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not _is_measured(value):
+    if not isinstance(value, torch.Tensor) or not is_measured(value):
         return value
     if distribution == SPARSE:
         return _sparse(value, generator(torch.device("cpu")).initial_seed())
@@ -521,9 +523,3 @@ def _parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
 
 def _is_constant(value: torch.Tensor) -> bool:
     return value.numel() > 0 and bool((value == value.flatten()[0]).all())
-
-
-def _is_measured(value: torch.Tensor) -> bool:
-    """Returns whether a sample of the tensor holds more than _MOST_CHOICES different numbers, not all of them whole."""
-    sample = value.reshape(-1)[:: max(1, value.numel() // _SAMPLE)].double()
-    return sample.unique().numel() > _MOST_CHOICES and not bool((sample == sample.round()).all())

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 from kernel_harness.checking.cases import Reference
 from kernel_harness.ipc.packed import Packed
+from kernel_harness.problem.lookalikes import LOOKALIKES
 from kernel_harness.problem.problem import OWN
 
-# One timed round in OTHERS_EVERY has inputs of another distribution than the problem's own.
-OTHERS_EVERY = 8
+# Of OTHERS_EVERY timed rounds, one has inputs of another distribution than the problem's own, and LOOKALIKES_EVERY have
+# inputs that look like the problem's own.
+OTHERS_EVERY, LOOKALIKES_EVERY = 8, 3
 
 
 @dataclass(frozen=True)
@@ -25,15 +27,18 @@ class DrawnInputs:
 def distributions(others: Sequence[str], rng: random.Random) -> Iterator[str]:
     """Yields the distribution of the inputs of each timed round, without end.
 
-    One round of each OTHERS_EVERY rounds, at a random position, has one of the distributions in `others`. The other
-    rounds have the problem's own distribution, and so have all if `others` is empty. A candidate then cannot tell from
-    the values that a call is not timed.
+    Of OTHERS_EVERY rounds, at random positions, one has one of the distributions in `others` that do not look like the
+    problem's own inputs, and LOOKALIKES_EVERY have one of those that do (`lookalikes`). The other rounds have the
+    problem's own distribution. A candidate then cannot tell from the values that a call is not timed, nor from a sample
+    of them what it may leave out.
     """
+    alike = [d for d in others if d in LOOKALIKES]
+    unlike = [d for d in others if d not in LOOKALIKES]
     while True:
-        block = [OWN] * OTHERS_EVERY
-        if others:
-            block[rng.randrange(OTHERS_EVERY)] = rng.choice(others)
-        yield from block
+        block = [rng.choice(unlike)] if unlike else []
+        block += [rng.choice(alike) for _ in range(LOOKALIKES_EVERY if alike else 0)]
+        block += [OWN] * (OTHERS_EVERY - len(block))
+        yield from rng.sample(block, len(block))
 
 
 def draw(reference: Reference, distribution: str = OWN) -> DrawnInputs:

@@ -10,6 +10,7 @@ from typing import Any
 
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.device import Steady
+from kernel_harness.problem.lookalikes import LOOKALIKES
 from kernel_harness.problem.problem import OWN
 from kernel_harness.sandbox.faults import Fault
 from kernel_harness.timing import clock
@@ -112,13 +113,17 @@ class Measurements:
     def slower_on_other_inputs(self, name: str) -> float | None:
         """Returns how many times as long a call of the arm takes on other distributions as on the problem's own inputs.
 
-        The times are relative to the baseline "torch". Returns None unless the call is clearly longer on other
-        distributions: at least _DEPENDS times as long in the median, and longer than usual in each of at least
-        _LEAST_OTHERS rounds.
+        The times are relative to the baseline "torch". Inputs that look like the problem's own count as its own.
+        Returns None unless the call is clearly longer on other distributions: at least _DEPENDS times as long in the
+        median, and longer than usual in each of at least _LEAST_OTHERS rounds.
         """
         counted = [r for r in self.accepted if r.rejected is None and name in r.samples_ms]
         own, others = (
-            [r.samples_ms[name] / r.samples_ms[BASELINE] for r in counted if (r.distribution == OWN) is wanted]
+            [
+                r.samples_ms[name] / r.samples_ms[BASELINE]
+                for r in counted
+                if (r.distribution in (OWN, *LOOKALIKES)) is wanted
+            ]
             for wanted in (True, False)
         )
         if not own or len(others) < _LEAST_OTHERS:

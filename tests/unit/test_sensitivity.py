@@ -189,7 +189,7 @@ def named(of: Problem) -> list[str]:
 def test_a_file_without_stress_is_checked_on_variations_of_its_inputs(tmp_path: Path) -> None:
     of = problem(tmp_path, "x * 2")
     assert named(of) == ["normal", "own", "scaled", "small"]
-    assert Reference(of, "cpu", None).other_distributions() == ["normal", "scaled", "small"]
+    assert Reference(of, "cpu", None).other_distributions() == ["normal", "scaled", "small", "spikes"]
 
 
 @pytest.mark.parametrize(("answer", "inputs"), [

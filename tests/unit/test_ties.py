@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernel_harness.checking import ties
 from kernel_harness.checking.verify import Expectation, verify
-from kernel_harness.core.precision import Tolerance
+from kernel_harness.core.precision import Change, Tolerance
 from kernel_harness.core.status import Status
 
 DIGITS = torch.randint(0, 5, (16, 40), generator=torch.Generator().manual_seed(1)).float()
@@ -72,3 +72,69 @@ def test_other_outputs_are_no_indices(output: Tensor) -> None:
 def test_a_number_that_is_not_the_extremum_is_no_index_of_one() -> None:
     first = torch.zeros(16, dtype=torch.long)
     assert ties.alike(first, first, (DIGITS,)) is None
+
+
+def verdict_of(model: Callable[..., Tensor], got: Tensor, *inputs: Tensor) -> Status:
+    """The verdict on indices for a model whose answer to changed inputs is known."""
+
+    def changed(change: Change) -> tuple[Tensor, ...]:
+        return (model(*map(change, inputs)),)
+
+    right = Expectation(
+        "x", "own", (model(*inputs),), None, None, Tolerance(1e-5, 1e-5), inputs=inputs, rounded=changed
+    )
+    return verify([got], right).status
+
+
+def masked_argmax(mask: Tensor, scores: Tensor) -> Tensor:
+    return scores.masked_fill(mask == 0, -torch.inf).argmax(1)
+
+
+MASK = torch.ones(40, 40).tril()
+
+
+@pytest.mark.parametrize("scores", [torch.randn(40, 40, generator=torch.Generator().manual_seed(0)), DIGITS.T @ DIGITS])
+def test_an_index_that_a_mask_allows_is_wrong_if_the_scores_contradict_it(scores: Tensor) -> None:
+    assert verdict_of(masked_argmax, torch.arange(40), MASK, scores) is Status.WRONG_VALUES
+    assert verdict_of(masked_argmax, masked_argmax(MASK, scores), MASK, scores) is Status.PASSED
+
+
+def test_an_index_of_an_equal_score_that_the_mask_allows_is_right() -> None:
+    scores = torch.randint(0, 3, (40, 40), generator=torch.Generator().manual_seed(0)).float()
+    last = 39 - scores.flip(1).masked_fill(MASK.flip(1) == 0, -torch.inf).argmax(1)
+    assert (last != masked_argmax(MASK, scores)).any()
+    assert verdict_of(masked_argmax, last, MASK, scores) is Status.PASSED
+
+
+@pytest.mark.parametrize("value", [0.0, 2.0])
+def test_any_index_of_a_constant_row_is_right_if_other_rows_show_what_the_indices_are(value: float) -> None:
+    x = DIGITS.clone()
+    x[5] = value
+    got = x.argmax(1)
+    got[5] = 17
+    assert verdict_of(lambda x: x.argmax(1), got, x) is Status.PASSED
+
+
+def test_constant_rows_alone_say_nothing() -> None:
+    ones, scores = torch.ones(16, 40), torch.randn(16, 40, generator=torch.Generator().manual_seed(0))
+
+    def model(ones: Tensor, scores: Tensor) -> Tensor:
+        return (scores * scores + ones).argmax(1)
+
+    assert verdict_of(model, torch.zeros(16, dtype=torch.long), ones, scores) is Status.WRONG_VALUES
+
+
+def test_the_number_of_ones_in_a_row_is_no_index_of_a_zero() -> None:
+    lengths = torch.arange(1, 17)
+    mask = (torch.arange(40) < lengths[:, None]).float()
+    assert verdict_of(lambda m: (m == 1).sum(1), lengths, mask) is Status.PASSED
+    assert verdict_of(lambda m: (m == 1).sum(1), lengths + 3, mask) is Status.WRONG_VALUES
+    assert verdict_of(lambda m: m.argmin(1), lengths + 3, mask) is Status.PASSED
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_indices_of_equal_numbers_are_right_beside_other_inputs(kind: str) -> None:
+    select, dim = KINDS[kind]
+    got = backwards(DIGITS, select, dim)
+    scale = torch.tensor([2.0, 3.0])
+    assert verdict_of(lambda x, y: select(x), got, DIGITS, scale) is Status.PASSED

@@ -20,7 +20,7 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts, Terms, timed
 from kernel_harness.timing import stopping
-from kernel_harness.timing.inputs import OTHERS_EVERY, distributions
+from kernel_harness.timing.inputs import LOOKALIKES_EVERY, OTHERS_EVERY, distributions
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
 from kernel_harness.timing.statistics import (
     LOOKS,
@@ -59,6 +59,15 @@ def test_one_round_of_each_eight_has_other_inputs(seed: int) -> None:
     drawn = list(itertools.islice(distributions(["normal"], random.Random(seed)), 10 * OTHERS_EVERY))
     blocks = [drawn[i : i + OTHERS_EVERY] for i in range(0, len(drawn), OTHERS_EVERY)]
     assert all(sorted(block) == ["normal"] + ["own"] * (OTHERS_EVERY - 1) for block in blocks)
+
+
+@pytest.mark.parametrize("others", [["normal"], []])
+def test_three_rounds_of_each_eight_have_inputs_that_look_like_the_own(others: list[str]) -> None:
+    drawn = distributions([*others, "spikes", "stretch"], random.Random(0))
+    for _ in range(50):
+        block = list(itertools.islice(drawn, OTHERS_EVERY))
+        assert sum(each in ("spikes", "stretch") for each in block) == LOOKALIKES_EVERY
+        assert block.count("own") == OTHERS_EVERY - LOOKALIKES_EVERY - len(others)
 
 
 def test_the_round_with_other_inputs_cannot_be_predicted() -> None:

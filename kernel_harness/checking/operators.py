@@ -1,0 +1,33 @@
+"""Finds out which kinds of torch's operators a model calls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+PRODUCTS = re.compile(
+    r"(?!upsample).*(mm|mv|dot|matmul|linear|convolution|conv[123]d|attention|lstm|gru|rnn|transformer|cdist)"
+)
+"""The names of operators that sum up products, on a CPU and on a GPU."""
+EXPONENTIALS = re.compile(
+    r".*(exp(?!and)|softmax|sigmoid|tanh|softplus|mish|silu|(?<!r)elu|sinh|cosh|attention|lstm|gru|rnn|transformer)"
+)
+"""The names of operators whose usual formulas overflow for large numbers."""
+
+
+class Seen(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow torch
+    """A context in which `any` becomes True as soon as an operator is called whose name matches one of `names`."""
+
+    def __init__(self, names: re.Pattern[str]) -> None:
+        super().__init__()
+        self.any, self._names = False, names
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Calls `func`, an operator that was called within the context."""
+        self.any = self.any or self._names.match(func.__name__) is not None
+        return func(*args, **(kwargs or {}))
