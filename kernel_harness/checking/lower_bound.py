@@ -26,7 +26,7 @@ _SEED = 0  # of the places that are looked at
 # If the inputs and outputs of a call take more than _MOST_BYTES, the float64 runs are of some rows of the batch, as
 # many as take _MOST_BYTES and at least _LEAST_ROWS. The float32 outputs of these rows, computed alone, must be those
 # of the whole batch up to _ALIKE of their root mean square.
-_MOST_BYTES, _LEAST_ROWS, _ALIKE = 1 << 28, 8, 1e-3
+_MOST_BYTES, _LEAST_ROWS, _ALIKE = 1 << 28, 4, 1e-3
 
 # Weights of fewer bytes than this share of those of inputs and outputs are not examined.
 _LEAST_SHARE = 1 / 64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from kernel_harness.problem.problem import Problem
 # with the same inputs changes, or what is not a change of its own (`shown`).
 _ROUNDING, _BEYOND = 1e-13, 8
 _SEED = 1  # of the factors of sums
+_LONGEST_S = 2.0
 
 Edits = Mapping[int, tuple[Index, torch.Tensor]]
 """For inputs, by their number from 0: places, and the numbers there in place of the input's own."""
@@ -34,6 +36,8 @@ class Probe:
     a call does not change, and `structure` is their nesting. The outputs of a run are weighted with fixed random
     factors and summed up over all dimensions but one, so that two large outputs are never in memory at once. Such a sum
     does not change by chance where a number of the output changes.
+    The constructor raises TimeoutError if one run takes more than _LONGEST_S seconds: such a call is not bound by its
+    bytes, and the runs of a proof would take minutes.
     """
 
     def __init__(
@@ -42,7 +46,10 @@ class Probe:
         self._problem, self._structure, self._device = problem, structure, device
         self.inputs = inputs
         self.model = float64.widened(model)
+        began = time.monotonic()
         self.base = self.sums({})
+        if time.monotonic() - began > _LONGEST_S:
+            raise TimeoutError("the reference in float64 is too slow to run again")
         again = self.sums({})
         self._noise = {lane: _finite((again[lane] - sums).abs()).max() for lane, sums in self.base.items()}
 

@@ -93,7 +93,7 @@ def _time_cohort(
     started = time.perf_counter()
     again: dict[str, Checked] = {}
     interruption: KeyboardInterrupt | None = None
-    terms = Terms(series.baseline_ms, run.facts.floors_ms)
+    terms = Terms(series.baseline_ms, run.facts.bounds_ms)
     run.reference.make_room()
     with ExitStack() as processes:
         for checked in cohort.values():

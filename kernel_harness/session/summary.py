@@ -31,12 +31,12 @@ from kernel_harness.timing.statistics import Round, Timing, summarize
 class Terms:
     """The numbers that are needed to turn the rounds of a cohort into times, and to find times that are too short.
 
-    `scale_ms` is the time of the baseline "torch" in the first cohort, in ms; None before it is known. `floors_ms` is
+    `scale_ms` is the time of the baseline "torch" in the first cohort, in ms; None before it is known. `bounds_ms` is
     that of `RunFacts`.
     """
 
     scale_ms: float | None
-    floors_ms: Mapping[str, float]
+    bounds_ms: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class RunFacts:
         """Returns the problem's work and the device's peak and measured rates, by name; empty for an emulated device.
 
         The numbers are for display. Work is in bytes or floating-point operations. Peaks (from the data sheet) and
-        ceilings (measured) are per second. `least_ms` is the longest of `floors_ms`.
+        ceilings (measured) are per second. `least_ms` is the longest of `bounds_ms`.
         """
         if self.device.emulated:
             return {}
@@ -74,12 +74,12 @@ class RunFacts:
             "peak_bytes_per_s": peaks and peaks.bytes_per_s, "ceiling_bytes_per_s": ceilings.get("bytes_per_s"),
             **{f"peak_{name}_flops_per_s": rate for name, rate in (peaks.flops_per_s if peaks else {}).items()},
             **{f"ceiling_{name}": rate for name, rate in ceilings.items()},
-            "least_ms": max(self.floors_ms.values(), default=None),
+            "least_ms": max(self.bounds_ms.values(), default=None),
         }  # fmt: skip
         return {name: number for name, number in found.items() if number}
 
     @cached_property
-    def floors_ms(self) -> dict[str, float]:
+    def bounds_ms(self) -> dict[str, float]:
         """Returns the least times in ms that a correct kernel needs on this device, by a text that describes the work.
 
         They come from the numbers that the problem file states, and from `lower_bound`. The dict is empty if the
@@ -275,12 +275,12 @@ def _in_counted_rounds(rounds: Sequence[Round], name: str) -> str | None:
 
 def _with_timing(terms: Terms, result: Result, timing: Timing) -> Result:
     """Returns the result with `timing` added, or with the status CHEATED if no correct kernel can be that fast."""
-    work, floor_ms = max(terms.floors_ms.items(), key=lambda each: each[1], default=("", 0.0))
-    if timing.time_ms >= floor_ms:
+    work, bound_ms = max(terms.bounds_ms.items(), key=lambda each: each[1], default=("", 0.0))
+    if timing.time_ms >= bound_ms:
         return replace(result, timing=timing)
     reason = (
         f"The time of {timing.time_ms:.4g} ms cannot be right: every correct kernel needs at least {work}, which take "
-        f"{floor_ms:.4g} ms at this device's peak."
+        f"{bound_ms:.4g} ms at this device's peak."
     )
     return replace(result, status=Status.CHEATED, reason=reason)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernel_harness.checking import inputs_read, lower_bound, places
+from kernel_harness.checking import inputs_read, lower_bound, places, probe
 from kernel_harness.checking.cases import Reference
 from kernel_harness.checking.lower_bound import LowerBound, derive
 from kernel_harness.core.arms import BASELINE
@@ -290,6 +290,14 @@ def test_runs_end_in_time_and_what_was_not_tried_does_not_count(
     assert bound(tmp_path, "x * 2").inputs == 0
 
 
+def test_a_reference_that_is_slow_in_float64_does_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "_LONGEST_S", 0.0)
+    found = bound(tmp_path, "x * 2")
+    assert found.inputs == 0 < found.written
+
+
 def test_a_device_without_memory_leaves_the_work_to_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate that fills the device's memory must not switch off the bound."""
 
@@ -328,7 +336,7 @@ def judged(facts: RunFacts, ms: float) -> Result:
     rounds = tuple(Round({BASELINE: 6.6, "a": ms * (1 + i % 3 / 1000)}, arms) for i in range(33))
     cohort = Measurements({name: ArmMeasurements(name) for name in arms}, rounds=rounds)
     passed = facts.result("a", Status.PASSED, "", "")
-    (result,) = timed([passed], cohort, Terms(None, facts.floors_ms), 1.0)
+    (result,) = timed([passed], cohort, Terms(None, facts.bounds_ms), 1.0)
     return result
 
 
@@ -360,5 +368,5 @@ def test_the_larger_of_the_derived_and_the_stated_bound_counts(tmp_path: Path) -
     stated = problem(tmp_path, "x", f"{X}\n\ndef min_bytes():\n    return int(4.8e9)")
     for derived, ms in ((4.8e8, 1.0), (9.6e9, 2.0)):
         facts = RunFacts(stated, H200(), Settings(), (), {}, "", lower_bound=LowerBound(inputs=derived))
-        assert max(facts.floors_ms.values()) == pytest.approx(ms)
+        assert max(facts.bounds_ms.values()) == pytest.approx(ms)
         assert judged(facts, 1.5).passed == (ms < 1.5)
