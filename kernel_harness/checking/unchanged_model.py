@@ -50,7 +50,7 @@ class UnchangedModel:
     @property
     def nbytes(self) -> int:
         """The bytes of the kept model's tensors."""
-        return sum(value.nbytes for value in _values(self._model) if isinstance(value, torch.Tensor))
+        return sum(value.nbytes for value in values(self._model) if isinstance(value, torch.Tensor))
 
     def clear(self) -> None:
         """Forgets the model."""
@@ -64,7 +64,7 @@ def _state(model: Any) -> list[Any] | None:
     compared. A tensor is represented by its identity, shape and strides, and by a checksum of its bytes.
     """
     state, sums, nbytes = list[Any](), list[torch.Tensor](), 0
-    for value in _values(model):
+    for value in values(model):
         if isinstance(value, torch.Tensor):
             if value.layout is not torch.strided:
                 return None
@@ -85,7 +85,7 @@ def _state(model: Any) -> list[Any] | None:
     return state
 
 
-def _values(model: Any) -> Iterator[Any]:
+def values(model: Any) -> Iterator[Any]:
     """Yields what the attributes of a model and of its submodules hold, in a fixed order.
 
     For each attribute, these are its name, the values in its containers (lists, tuples and dicts, nested at will), and

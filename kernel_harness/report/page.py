@@ -172,6 +172,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
         ("bound by", bound, "{}"),
         ("of the measured ceiling", roofline.nearest_roof(result, "ceiling")[1], "{:.3g}%"),
         ("bandwidth", roofline.gbytes_per_s(result), "{:.3g} GB/s"),
+        ("of the bound", roofline.share_of_bound(result), "{:.1%}"),
         ("with a warm cache", measured.warm_ms, "{:.4g} ms"),
         ("in a graph", measured.graph_interval_ms, "{:.4g} ms"),
         ("first call", result.first_call_ms, "{:.4g} ms"),

@@ -23,6 +23,7 @@ COLUMNS = (
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes",
     "build_s", "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor", "verified_to",
+    "share_of_bound",
 )  # fmt: skip
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
 NO_INTERVAL_NOTE = "A time without an interval is of too few rounds for one. A larger --budget allows more rounds."
@@ -130,6 +131,7 @@ def _row(result: Result) -> dict[str, Any]:
         "run": result.run or None,
         "processor": result.environment.get("processor"),
         "verified_to": _verified_to(result),
+        "share_of_bound": roofline.share_of_bound(result),
     }
 
 
@@ -206,6 +208,7 @@ def _shown(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
         "speedup": [_number(v, "{:.3g}x") for v in table["speedup"]],
         "TFLOPS": [_number(v, "{:.3g}") for v in table["tflops"]],
         "% of peak": [_number(v, "{:.3g}") for v in table["percent_of_peak"]],
+        "of the bound": [_number(v, "{:.1%}") for v in table["share_of_bound"]],
         "max abs error": [_number(v, "{:.2g}") for v in table["max_abs_error"]],
         "shapes": [v if isinstance(v, str) else "" for v in table["shapes"]],
         "from an earlier run": earlier(table),
@@ -253,7 +256,7 @@ def render(table: pd.DataFrame, style: str = "simple") -> str:
     headers, rows = _shown(table)
     if style == "github":
         rows = [list(map(markdown, row)) for row in rows]
-    right = {"rank", TIME, EMULATED_TIME, "speedup", "TFLOPS", "% of peak", "max abs error"}
+    right = {"rank", TIME, EMULATED_TIME, "speedup", "TFLOPS", "% of peak", "of the bound", "max abs error"}
     alignment = ["right" if h in right else "left" for h in headers]
     text = tabulate(rows, headers, tablefmt=style, colalign=alignment, disable_numparse=True)
     if emulated(table):

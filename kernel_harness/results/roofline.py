@@ -48,6 +48,16 @@ def nearest_roof(result: Result, roof: Roof) -> tuple[str | None, float | None]:
     return bound, percent
 
 
+def share_of_bound(result: Result) -> float | None:
+    """Returns the least time that any correct kernel needs on the device, divided by the kernel's time.
+
+    The least time is that of the bytes and operations that no correct kernel can do without, at the rates of the data
+    sheet (`least_ms` in `numbers`). Returns None if it is unknown, if the result has no time, or if it is emulated.
+    """
+    per_s, least_ms = _calls_per_s(result), result.numbers.get("least_ms")
+    return least_ms * per_s / 1e3 if least_ms and per_s else None
+
+
 def _rate(result: Result, work: str, unit: float) -> float | None:
     per_s, number = _calls_per_s(result), result.numbers.get(work)
     return number * per_s * unit if number and per_s else None

@@ -24,7 +24,7 @@ from kernel_harness.session.checks import Checked
 from kernel_harness.session.companions import CompanionMissing, Companions
 from kernel_harness.session.run import RunContext
 from kernel_harness.session.settings import QUICK_SHARE
-from kernel_harness.session.summary import failed, left_untimed, of_baseline, of_candidate, timed, untimed
+from kernel_harness.session.summary import Terms, failed, left_untimed, of_baseline, of_candidate, timed, untimed
 from kernel_harness.timing.baselines import ModelSource, reference_source
 from kernel_harness.timing.interference import convict
 from kernel_harness.timing.measurements import Measurements
@@ -93,7 +93,7 @@ def _time_cohort(
     started = time.perf_counter()
     again: dict[str, Checked] = {}
     interruption: KeyboardInterrupt | None = None
-    terms = run.facts.terms(series.baseline_ms)
+    terms = Terms(series.baseline_ms, run.facts.bounds_ms)
     run.reference.make_room()
     with ExitStack() as processes:
         for checked in cohort.values():

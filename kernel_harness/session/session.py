@@ -12,8 +12,9 @@ from types import TracebackType
 
 import torch
 
-from kernel_harness.checking import sensitivity
+from kernel_harness.checking import lower_bound, sensitivity
 from kernel_harness.checking.cases import Case, Reference, plan
+from kernel_harness.checking.lower_bound import LowerBound
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.paths import git_folders, hidden_from_workers
 from kernel_harness.core.phases import phase
@@ -110,6 +111,15 @@ class Session:
         with phase("sensitivity"):
             return sensitivity.remark(self.reference, self.cases)
 
+    @cached_property
+    def lower_bound(self) -> LowerBound | None:
+        """Returns the bytes that every correct kernel moves; None on a device whose speed is not known.
+
+        They are derived at the first use, when a candidate has passed, and kept for the other candidates.
+        """
+        known = self.device.peaks() is not None
+        return lower_bound.derive(self.reference, self.settings.precision) if known else None
+
     def build_ahead(self, candidate: Candidate) -> None:
         """Begins to build a candidate that a later call of `judge` will name. Returns at once.
 
@@ -182,8 +192,9 @@ class Session:
             for batch in _batches(candidates, run.settings.baseline):
                 for checked in check_all(run, batch, take_device, self._ahead):
                     wanted = checked.outcome.passed and run.settings.case is None
-                    if wanted and run.facts.problem_remark != self.problem_remark:
-                        run = replace(run, facts=replace(run.facts, problem_remark=self.problem_remark))
+                    if wanted and run.facts is own:
+                        known = replace(own, problem_remark=self.problem_remark, lower_bound=self.lower_bound)
+                        run = replace(run, facts=known)
                     result = of_candidate(run.facts, checked.candidate, checked.outcome)
                     if wanted:
                         _add(passed, checked)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kernel_harness.core.status import Status
-from kernel_harness.results import record
+from kernel_harness.results import record, roofline
 from kernel_harness.results.record import Result
 from kernel_harness.suite.collection import Task
 from kernel_harness.timing.statistics import Interval
@@ -26,7 +26,8 @@ class Entry:
     that was judged in place of this one, because their sources are equal; None if this candidate was judged. `reason`
     has the first _LONGEST_REASON characters of the result's reason. `time_ms` is the time of a call; None if none was
     timed. `speedup` is the time of `baseline` divided by the time of the candidate. It is None without a time, and for
-    emulated times, which say nothing about a GPU. `run` is the id of the run that judged the candidate, or the
+    emulated times, which say nothing about a GPU. `share_of_bound` is the least time that any correct kernel needs,
+    divided by `time_ms`; None if it is unknown. `run` is the id of the run that judged the candidate, or the
     candidate in its place. `seconds` is the time from the beginning of the checks to the verdict. `phases_s` has the
     seconds of each phase of the evaluator's work since its last verdict, including work for other candidates. If
     `same_as` is not None, `seconds` is 0 and `phases_s` is empty.
@@ -41,6 +42,7 @@ class Entry:
     same_as: str | None = None
     time_ms: float | None = None
     speedup: Interval | None = None
+    share_of_bound: float | None = None
     baseline: str = ""
     emulated: bool = False
     run: str = ""
@@ -78,8 +80,8 @@ def of_result(task: Task, key: str, result: Result, seconds: float) -> Entry:
     return Entry(
         task.problem.name, task.candidate.name, key, task.candidate.sha256, result.status,
         result.reason[:_LONGEST_REASON], None, timing.time_ms if timing else None,
-        timing.speedup if timing and not result.emulated else None, result.settings.baseline, result.emulated,
-        result.run, result.measured_at, seconds,
+        timing.speedup if timing and not result.emulated else None, roofline.share_of_bound(result),
+        result.settings.baseline, result.emulated, result.run, result.measured_at, seconds,
     )  # fmt: skip
 
 

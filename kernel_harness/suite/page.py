@@ -161,4 +161,5 @@ def _speed_meanings() -> dict[str, str]:
 
 def _cell(one: Entry) -> Cell:
     speedup = "" if one.speedup is None else f", {one.speedup.estimate:.3g}x"
-    return Cell(kind(one), f"{one.candidate}: {one.status}{speedup}", one.passed)
+    bound = "" if one.share_of_bound is None else f", {one.share_of_bound:.0%} of the bound"
+    return Cell(kind(one), f"{one.candidate}: {one.status}{speedup}{bound}", one.passed)

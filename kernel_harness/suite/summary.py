@@ -95,7 +95,7 @@ def save_parquet(folder: Path, summary: Summary) -> Path:
     Raises Unwritable if the file cannot be written.
     """
     facts = {"device": summary.facts.device, **{f"setting_{k}": v for k, v in summary.facts.settings.items()}}
-    numbers = dict.fromkeys(("time_ms", "speedup", "speedup_low", "speedup_high"), "float64")
+    numbers = dict.fromkeys(("time_ms", "speedup", "speedup_low", "speedup_high", "share_of_bound"), "float64")
     table = candidate_rows(summary).astype(numbers).assign(**facts)
     path = folder / "candidates.parquet"
     with writing(path):
@@ -168,6 +168,7 @@ def _candidate_row(one: Entry) -> dict[str, Any]:
         "speedup": speedup and speedup.estimate,
         "speedup_low": speedup and speedup.low,
         "speedup_high": speedup and speedup.high,
+        "share_of_bound": one.share_of_bound,
         "baseline": one.baseline,
         "emulated": one.emulated,
         "same_as": one.same_as,

@@ -20,9 +20,10 @@ from support.product import PROBLEM, RIGHT
 
 import kernel_harness
 from kernel_harness import isolation
-from kernel_harness.checking import drawn_shapes, input_rounding
+from kernel_harness.checking import drawn_shapes, examination, input_rounding, lower_bound
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.checking.examination import Examination
+from kernel_harness.checking.lower_bound import LowerBound
 from kernel_harness.core import process_tree
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
@@ -496,3 +497,32 @@ def test_a_time_below_the_possible_minimum_is_ranked_only_without_a_floor(
 
     assert result.status is status, result.reason
     assert (result.timing is None) == (status is Status.CHEATED)
+
+
+FOREIGN = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.rand(64, 64)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("bound", "status"), [(LowerBound(), Status.PASSED), (None, Status.CHEATED)], ids=["off", "on"]
+)
+def test_a_problem_that_states_no_minimum_has_one_only_if_it_is_derived(
+    bound: LowerBound | None, status: Status, monkeypatch: Patch, tmp_path: Path
+) -> None:
+    """As above, for a problem file without `min_bytes`."""
+    monkeypatch.setattr(Emulated, "peaks", lambda self: Peaks(1.0, {}, 1e30))
+    if bound is not None:
+        monkeypatch.setattr(lower_bound, "derive", lambda *arguments: bound)
+    (tmp_path / "foreign.py").write_text(FOREIGN)
+    source = FOREIGN.replace("Model(", "ModelNew(")
+    result = kernel_harness.evaluate(str(tmp_path / "foreign.py"), source, device="cpu", budget_s=0.1)
+
+    assert result.status is status, result.reason

@@ -59,6 +59,13 @@ def test_a_failure_is_explained_with_the_command_that_reproduces_it():
         assert words in text, words
 
 
+def test_a_timed_kernel_tells_its_share_of_the_bound():
+    result = timed("a", 5.0, numbers={**H200, "least_ms": 2.0})
+    share = 2.0 / result.timing.time_ms
+    assert ("of the bound", f"{share:.1%}") in page.facts(result)
+    assert f"{share:.1%}" in seen(made([result]))
+
+
 def test_a_gpu_s_page_has_every_picture():
     one = Page([*board(), timed("fast", 2.6, run="20260103-000000-abcd")], SHAPE)
     every = (pictures.speed, pictures.roofline, pictures.samples, pictures.phases, pictures.history)

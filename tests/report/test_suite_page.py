@@ -65,6 +65,14 @@ def test_each_candidate_has_a_cell_with_the_class_of_its_verdict(tmp_path: Path)
     assert cells == ["speed-0", "speed-5", "wrong", "unbuilt", "cheated", None]
 
 
+def test_the_cell_of_a_timed_candidate_tells_its_share_of_the_bound(tmp_path: Path) -> None:
+    entries = [entry("p", "sample_0", 2.5, share_of_bound=0.834), entry("p", "sample_1", 0.4)]
+    titles = [attrs["title"] for tag, attrs in outline(tmp_path, entries).tags if tag == "i"]
+
+    assert titles == ["sample_0: PASSED, 2.5x, 83% of the bound", "sample_1: PASSED, 0.4x"]
+    assert summary.candidate_rows(summarized(entries))["share_of_bound"].tolist()[:1] == [0.834]
+
+
 def test_every_tag_is_closed(tmp_path: Path) -> None:
     assert outline(tmp_path).open == []
 

@@ -68,12 +68,20 @@ class Heard:
 
 
 def entry(
-    problem: str, candidate: str, speedup: float | None = None, status: Status = Status.PASSED, emulated: bool = False
+    problem: str,
+    candidate: str,
+    speedup: float | None = None,
+    status: Status = Status.PASSED,
+    emulated: bool = False,
+    share_of_bound: float | None = None,
 ) -> Entry:
     """An entry of its own key."""
     interval = None if speedup is None else Interval(speedup * 0.99, speedup, speedup * 1.01)
     key = f"{problem}/{candidate}"
-    return Entry(problem, candidate, key, key, status, speedup=interval, emulated=emulated, baseline="torch")
+    return Entry(
+        problem, candidate, key, key, status, speedup=interval, share_of_bound=share_of_bound, emulated=emulated,
+        baseline="torch",
+    )  # fmt: skip
 
 
 def write(folder: Path, sources: dict[str, str]) -> None:

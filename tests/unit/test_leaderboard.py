@@ -31,6 +31,7 @@ COLUMNS = [
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes", "build_s",
     "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor", "verified_to",
+    "share_of_bound",
 ]  # fmt: skip
 NUMBERS = {
     "flops": 2e9,
@@ -109,6 +110,12 @@ def test_emulated_results_have_no_rank_and_are_in_the_order_of_status_and_name()
     assert list(ranks(records).items()) == [("fast", ""), ("slow", ""), ("untimed", ""), ("crashed", ""), ("wrong", "")]
     text = leaderboard.render(leaderboard.rank(records, SHAPE))
     assert "rank" not in text and "time (ms)" not in text and "emulation, ms" in text
+
+
+def test_the_table_shows_the_share_of_the_bound_where_one_is_known():
+    known = leaderboard.render(leaderboard.rank([record("a", 2.0, numbers={"least_ms": 1.5})], SHAPE))
+    unknown = leaderboard.render(leaderboard.rank([record("a", 2.0)], SHAPE))
+    assert "of the bound" in known and "75.0%" in known and "of the bound" not in unknown
 
 
 def test_baselines_have_a_row_among_the_others_and_no_rank():
@@ -193,7 +200,7 @@ def test_a_timed_row_has_every_measured_figure():
         "builds": (Build("a", 1.5, False), Build("b", 2.0, False)), "isolation": "process", "run": "20250101-00-ab",
         "environment": {**GPU, "processor": "a CPU"},
     }  # fmt: skip
-    (row,) = rows([record("a", 2.0, checks=checks, numbers=NUMBERS, **more)])
+    (row,) = rows([record("a", 2.0, checks=checks, numbers={**NUMBERS, "least_ms": 0.5}, **more)])
     assert row == {
         "rank": "1", "kernel": "a", "status": "PASSED", "precision": "", "time_ms": "2", "time_ms_low": "1.8",
         "time_ms_high": "2.2", "speedup": "0.5", "speedup_low": "0.45", "speedup_high": "0.55", "tflops": "1",
@@ -201,13 +208,15 @@ def test_a_timed_row_has_every_measured_figure():
         "shapes": "2 checked", "build_s": "3.5", "source_sha256": "ab" * 32, "device": "NVIDIA H200",
         "measured_at": "2025-01-01T00:00:00+00:00", "reason": "", "isolation": "process",
         "run": "20250101-00-ab", "processor": "a CPU", "verified_to": "",
+        "share_of_bound": "0.25",
     }  # fmt: skip
 
 
 def test_an_emulated_row_has_no_speedup_or_rate():
-    (row,) = rows([record("a", 2.0, numbers=NUMBERS, environment=EMULATION, emulated=True)])
+    numbers = {**NUMBERS, "least_ms": 0.5}
+    (row,) = rows([record("a", 2.0, numbers=numbers, environment=EMULATION, emulated=True)])
     assert row["device"] == "cpu-emulated" and row["time_ms"] == "2"
-    empty = ["speedup", "speedup_low", "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s"]
+    empty = ["speedup", "speedup_low", "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "share_of_bound"]
     assert [row[name] for name in empty] == [""] * len(empty)
 
 
