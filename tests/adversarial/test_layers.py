@@ -20,7 +20,7 @@ from support.product import PROBLEM, RIGHT
 
 import kernel_harness
 from kernel_harness import isolation
-from kernel_harness.checking import drawn_shapes, examination, input_rounding, lower_bound
+from kernel_harness.checking import drawn_shapes, input_rounding, lower_bound
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.checking.examination import Examination
 from kernel_harness.checking.lower_bound import LowerBound

@@ -15,7 +15,7 @@ from kernel_harness.ipc.messages import Purpose
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.shared_memory import map_shared
 from kernel_harness.sandbox.exchange import Exchange
-from kernel_harness.sandbox.gated_call import GatedCall, Timed
+from kernel_harness.sandbox.gated_call import HostCall, Timed
 
 
 def packed() -> Packed:
@@ -85,7 +85,7 @@ def test_a_device_finds_the_words_by_their_addresses(shared: Shared) -> None:
 def test_the_inputs_are_written_once_the_call_is_enqueued(shared: Shared) -> None:
     """The worker sees no inputs before it is ready, and its outputs are copied before it changes them again."""
     shared.input.zero_()
-    call = GatedCall(shared.exchange, packed(), Timed(10.0), 16)
+    call = HostCall(shared.exchange, packed(), Timed(10.0), 16)
     before = []
 
     def worker() -> None:
@@ -101,15 +101,16 @@ def test_the_inputs_are_written_once_the_call_is_enqueued(shared: Shared) -> Non
     call(wait)
     thread.join()
     shared.output.zero_()
+    bracket, _ = call.finish(lambda at_leisure: True)
 
     assert before[0].tolist() == [0.0] * 4
     assert call.copy.view(torch.float32).tolist() == [2.0, 4.0, 6.0, 8.0]
-    assert not call.exposed
-    assert call.bracket_ms >= 20
+    assert not bracket.exposed
+    assert bracket.bracket_ms >= 20
 
 
 def test_a_call_that_is_not_enqueued_in_time_begins_all_the_same_and_is_exposed(shared: Shared) -> None:
-    call = GatedCall(shared.exchange, packed(), Timed(0.002), 16)
+    call = HostCall(shared.exchange, packed(), Timed(0.002), 16)
 
     def worker() -> None:
         while not shared.worker_gate.is_open():
@@ -121,14 +122,14 @@ def test_a_call_that_is_not_enqueued_in_time_begins_all_the_same_and_is_exposed(
     call(wait)
     thread.join()
 
-    assert call.exposed
+    assert call.finish(lambda at_leisure: True)[0].exposed
     assert shared.input.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_words_of_the_call_before_do_not_count(shared: Shared) -> None:
     shared.worker_gate.say_ready()
     shared.worker_gate.say_done()
-    call = GatedCall(shared.exchange, packed(), Timed(0.002), 16)
+    call = HostCall(shared.exchange, packed(), Timed(0.002), 16)
 
     assert not wait(shared.worker_gate.is_done, 0.01)
     assert call.copy.numel() == 16
@@ -137,7 +138,7 @@ def test_words_of_the_call_before_do_not_count(shared: Shared) -> None:
 def test_outputs_are_copied_when_they_are_there_if_the_worker_sends_a_message_before(shared: Shared) -> None:
     """A worker that asks for a build in a timed call ends the judge's wait before its outputs are there."""
     shared.output.zero_()
-    call = GatedCall(shared.exchange, packed(), Timed(10.0), 16)
+    call = HostCall(shared.exchange, packed(), Timed(10.0), 16)
     shared.worker_gate.say_ready()
     call(lambda condition, limit_s: condition())
 
@@ -148,21 +149,29 @@ def test_outputs_are_copied_when_they_are_there_if_the_worker_sends_a_message_be
 
     thread = threading.Thread(target=worker)
     thread.start()
-    call.finish()
+    bracket, _ = call.finish(lambda at_leisure: True)
     thread.join()
 
     assert call.copy.view(torch.float32).tolist() == [2.0, 4.0, 6.0, 8.0]
-    assert call.bracket_ms >= 20
+    assert bracket.bracket_ms >= 20
 
 
 def test_outputs_that_were_copied_are_not_copied_again(shared: Shared) -> None:
-    call = GatedCall(shared.exchange, packed(), Timed(10.0), 16)
+    call = HostCall(shared.exchange, packed(), Timed(10.0), 16)
     shared.worker_gate.say_ready()
     shared.output.fill_(1)
     call(lambda condition, limit_s: True)
-    bracket_ms = call.bracket_ms
     shared.output.zero_()
-    call.finish()
+    call.finish(lambda at_leisure: True)
 
     assert call.copy.view(torch.float32).tolist() == [1.0] * 4
-    assert call.bracket_ms == bracket_ms
+
+
+def test_a_write_to_an_input_is_found_when_the_call_is_done(shared: Shared) -> None:
+    call = HostCall(shared.exchange, packed(), Timed(10.0), 16)
+    shared.worker_gate.say_ready()
+    call(lambda condition, limit_s: condition())
+    shared.input[2] = 0.0
+    shared.worker_gate.say_done()
+
+    assert call.finish(lambda at_leisure: True)[1].inputs == (0,)

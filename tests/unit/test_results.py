@@ -117,7 +117,7 @@ def full() -> Result:
         ErrorMap((4, 6), 4, 6, ((0.0, 1.0),)), {"M": 4}, "own",
     )  # fmt: skip
     measured = Measurement(
-        (None, 1.0), (2.0, None), (3.0, None), (2.5, None), (None, "busy"), (("a", "torch"), ("torch",)),
+        (None, 1.0), (2.0, None), (3.0, None), (None, "busy"), (("a", "torch"), ("torch",)),
         ({"load": 1.5},), 2, True, True, 7, Interval(None, 1.0, None), 0.01, (1.0,), 0.5, 0.25, "no graph", 4096,
         ("own", "normal"),
     )  # fmt: skip
