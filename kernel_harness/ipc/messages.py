@@ -426,6 +426,9 @@ class Place(Message):
     offset: int
     stride: Annotated[tuple[int, ...], AtMost(tensors.MAX_RANK)]
 
+    def __post_init__(self) -> None:
+        tensors.check_in_range((self.region, self.offset, *self.stride), "a tensor's place")
+
 
 @dataclass(frozen=True)
 class Exported(Message):
@@ -436,6 +439,9 @@ class Exported(Message):
 
     sizes: tuple[int, ...]
     left: int
+
+    def __post_init__(self) -> None:
+        tensors.check_in_range(self.sizes, "the size of a region")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from kernel_harness.core.status import Status
+from kernel_harness.core.strides import reach
 from kernel_harness.device.exports import INPUTS_REGION
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.messages import Called, Exported, Place, Purpose, Received
@@ -91,6 +92,8 @@ class OutputReader:
     ) -> list[torch.Tensor] | None:
         """Returns copies of the outputs, or None if they need what is allowed at leisure only."""
         copied = [leaf for leaf, place in zip(reply.leaves, reply.places, strict=True) if place is None]
+        if self._exchange.turn is None and len(copied) < len(reply.leaves):
+            raise tensors.Unreadable("it lies in memory of the process, of which the judge maps none")
         self._memory_bytes = self._exchange.needed(copied)
         fits = self._exchange.holds(Purpose.OUTPUTS, self._memory_bytes)
         if not at_leisure and not fits:
@@ -143,10 +146,9 @@ class OutputReader:
             return self._exchange.output(leaf)
         region = self._region(place.region)
         itemsize = leaf.dtype.itemsize
-        if len(place.stride) != len(leaf.shape) or place.offset < 0 or place.offset % itemsize:
+        if len(place.stride) != len(leaf.shape) or place.offset % itemsize:
             raise tensors.Unreadable("its place is invalid")
-        reach = sum((n - 1) * s for n, s in zip(leaf.shape, place.stride, strict=True))
-        if min(place.stride, default=0) < 0 or place.offset + (1 + reach) * itemsize > region.numel():
+        if place.offset + reach(leaf.shape, place.stride) * itemsize > region.numel():
             raise tensors.Unreadable("it reaches past its region of memory")
         typed = region[place.offset :]
         typed = typed[: typed.numel() // itemsize * itemsize].view(leaf.dtype)
