@@ -77,7 +77,6 @@ class BuildService:
                 f"{self._device.name_in_workers.split(':')[0]}-extensions",
                 key,
                 lambda folder: self._build_into(folder, wanted, timeout_s),
-                in_use=True,
             )
         except sources.Unreadable as error:
             return BuildResult(_failure(f"load_inline: {error}."))
