@@ -242,6 +242,8 @@ class Reference:
         self._free: int | None = None
         self._short: set[str] = set()
         self._output_bytes: dict[str, int] = {}
+        self._first_sums: dict[str, list[int]] = {}  # checksums of the outputs of the first trial at a shape
+        self._constant: dict[str, tuple[int, ...]] = {}
         self._sums_up: dict[str, bool] = {}
         self._deciders: dict[tuple[str, int | None], tuple[str, ...]] = {}
         self._multiplies: dict[tuple[str, int | None], bool] = {}
@@ -375,6 +377,7 @@ class Reference:
         self._call_may_change_model = self._float32.was_changed is not False
         output_bytes = sum(output.nbytes for output in outputs)
         self._output_bytes[shape_text(problem.shape)] = output_bytes
+        self._note_sums(problem, outputs)
         few = sum(output.numel() for output in outputs) <= _FEW and all(o.is_floating_point() for o in outputs)
         self._sums_up[shape_text(problem.shape)] = few and input_bytes > _MANY * output_bytes
         needed = input_bytes + output_bytes
@@ -464,6 +467,25 @@ class Reference:
     def output_bytes(self, problem: Problem) -> int | None:
         """Returns the bytes of all outputs at the sizes of `problem`; None if the reference was not tried there."""
         return self._output_bytes.get(shape_text(problem.shape))
+
+    def constant_outputs(self, problem: Problem) -> tuple[int, ...] | None:
+        """Returns the indices of the outputs that are the same for all inputs at the sizes of `problem`.
+
+        Returns None if the reference was not called there with two sets of inputs yet. A candidate may keep such an
+        output from call to call.
+        """
+        return self._constant.get(shape_text(problem.shape))
+
+    def _note_sums(self, problem: Problem, outputs: Sequence[torch.Tensor]) -> None:
+        """Compares the outputs with those of the first trial at this shape, by checksums, for `constant_outputs`."""
+        shape = shape_text(problem.shape)
+        if shape in self._constant:
+            return
+        sums = [int(tensors.checksum(output)) for output in outputs]
+        if shape in self._first_sums:
+            pairs = zip(self._first_sums[shape], sums, strict=False)
+            self._constant[shape] = tuple(i for i, (first, second) in enumerate(pairs) if first == second)
+        self._first_sums.setdefault(shape, sums)
 
     def call_bytes(self, case: Case) -> int:
         """Runs the reference in float32 on a GPU. Returns the largest use of the GPU's memory by this call, in bytes.
@@ -564,6 +586,7 @@ class Reference:
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
         structure, expected, changed = self._answered(problem, packed)
+        self._note_sums(problem, expected)
         if self._is_short(problem):
             expected = [_on_host(each) for each in expected]
         # Only the limits of other distributions than the problem's own use the scale.

@@ -99,6 +99,7 @@ LEAST_BITS = 3.0
 """The significant bits of the coarsest format that is named: float8_e5m2. An int8 product shows 5 to 7."""
 
 _COMPARED_BYTES = 1 << 28
+_KEPT = "An output is overwritten after its call: a kernel must not count on what it has left in its output."
 
 # Yields the limits for one output: an element is wrong if it exceeds all of them.
 _Limits = Callable[["_Answer", int], Iterator[Limit]]
@@ -246,7 +247,7 @@ def same(
     if failure is None:
         return Check(case, Status.PASSED, answer.max_abs, answer.relative)
     failure = _described(answer, failure)
-    detail = f"The second call with the same input gave a different answer. {failure.detail}"
+    detail = f"The second call with the same input gave a different answer. {failure.detail} {_KEPT}"
     return Check(
         case, Status.NONDETERMINISTIC, first_mismatches=failure.mismatches, detail=detail, error_map=failure.error_map
     )

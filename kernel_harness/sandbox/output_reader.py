@@ -36,7 +36,8 @@ class OutputReader:
     done, and a candidate cannot rely on what it holds later. `fetch` asks the worker for copies that did not fit.
 
     `right_bytes` is the size of right outputs, None if unknown. `constant` has the indices of the outputs that are the
-    same for all inputs, which are not overwritten. `landing_bytes` is the size of the judge's copy of the last outputs.
+    same for all inputs, which are not overwritten; None if that is not known yet, and then none is. `landing_bytes` is
+    the size of the judge's copy of the last outputs.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class OutputReader:
     ) -> None:
         self._exchange, self._export, self._fetch = exchange, export, fetch
         self.right_bytes: int | None = None
-        self.constant: tuple[int, ...] = ()
+        self.constant: tuple[int, ...] | None = None
         self.landing_bytes = 0
         self._memory_bytes = 0  # of the memory for outputs that the last call needed
         self._found: Found = (None, ())
@@ -130,12 +131,16 @@ class OutputReader:
         ]
         for copy, source in zip(copies, sources, strict=True):
             copy.copy_(source)
-        for i, (source, place) in enumerate(zip(sources, reply.places, strict=True)):
-            if place is not None and place.region != INPUTS_REGION and i not in self.constant and source.numel():
-                source.fill_(tensors.poison_of(source.dtype))
+        if self.constant is not None:
+            self._overwrite([s for i, s in enumerate(sources) if i not in self.constant and _is_own(reply.places[i])])
         if at_leisure:
             self._exchange.wait()
         return copies
+
+    def _overwrite(self, sources: Sequence[torch.Tensor]) -> None:
+        for source in sources:
+            if source.numel():
+                source.fill_(tensors.poison_of(source.dtype))
 
     def _source(self, leaf: Leaf, place: Place | None) -> torch.Tensor:
         """Returns an output tensor where it lies, as a view of shared memory. Raises Unreadable if it cannot."""
@@ -174,6 +179,11 @@ class OutputReader:
         region = self._exchange.region(number)
         assert region is not None
         return region
+
+
+def _is_own(place: Place | None) -> bool:
+    """Returns whether an output lies in the candidate's own memory."""
+    return place is not None and place.region != INPUTS_REGION
 
 
 @contextmanager

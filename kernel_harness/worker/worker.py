@@ -103,7 +103,7 @@ class Worker:
         self._shared: dict[messages.Purpose, torch.Tensor] = {}
         self._gate: Gate | None = None
         self._hold: device.Hold | None = None  # that the gate ends
-        self._constant: tuple[int, ...] = ()  # `Prepare.constant` of the last call
+        self._constant: tuple[int, ...] | None = None  # `Prepare.constant` of the last call
         self._outputs: Outputs
 
     def ping(self, request: messages.Ping, descriptors: list[int]) -> Done:
