@@ -585,12 +585,12 @@ class Reference:
         takes longer than a call.
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
-        structure, expected, changed = self._answered(problem, packed)
+        structure, expected, packed = self._answered(problem, packed)
         self._note_sums(problem, expected)
         if self._is_short(problem):
             expected = [_on_host(each) for each in expected]
         # Only the limits of other distributions than the problem's own use the scale.
-        oracle = self._oracle(problem, packed, expected, changed, scaled=distribution != OWN)
+        oracle = self._oracle(problem, packed, expected, scaled=distribution != OWN)
         if oracle.outputs is not None and [o.shape for o in oracle.outputs] != [e.shape for e in expected]:
             oracle = _Oracle(None, missing="the reference's outputs have other shapes in float64")
         if self._is_short(problem):
@@ -609,7 +609,7 @@ class Reference:
             zero_mean=distribution in _ZERO_MEAN,
             allowed_precision=self._allowed,
             oracle_missing=oracle.missing,
-            changed=changed,
+            changed=packed.changed,
             terms=self._terms(problem, packed) if any(t.dtype in HALVES for t in expected) else 0,
         )
         whole = self._with_inputs(expectation, problem, packed)
@@ -634,8 +634,10 @@ class Reference:
     def _with_inputs(self, expectation: Expectation, problem: Problem, packed: Packed) -> Expectation:
         """Returns the Expectation with the two fields that need the inputs `packed`: `inputs` and `rounded`."""
 
+        packed = replace(packed, changed=expectation.changed)
+
         def changed(change: Change) -> tuple[torch.Tensor, ...] | None:
-            return self._oracle(problem, packed, expectation.expected, expectation.changed, change=change).outputs
+            return self._oracle(problem, packed, expectation.expected, change=change).outputs
 
         return replace(expectation, rounded=changed, inputs=packed.tensors)
 
@@ -644,22 +646,21 @@ class Reference:
         problem: Problem,
         packed: Packed,
         expected: Sequence[torch.Tensor],
-        changed: Sequence[int],
         *,
         scaled: bool = False,
         change: Change | None = None,
     ) -> _Oracle:
         """Returns the reference's outputs in float64, computed on the CPU if the device has too little memory.
 
-        `expected` are the reference's outputs in float32. In both, the inputs with the indices `changed` follow, as the
-        reference leaves them. If `scaled` and there are none of these, the scale is computed too. With `change`, inputs
+        `expected` are the reference's outputs in float32. In both, the inputs `packed.changed` follow, as the reference
+        leaves them. If `scaled` and there are none of these, the scale is computed too. With `change`, inputs
         and weights are changed first, for example rounded as units that multiply numbers of a shorter format do. If the
         outputs cannot be computed, the result holds the reason.
         The cached answers are freed before the attempt on the CPU. Without that attempt, a candidate that fills the
         device's memory could switch off the precision check.
         """
         try:
-            return self._oracle_on(self.device, problem, packed, changed, scaled, change, expected)
+            return self._oracle_on(self.device, problem, packed, scaled, change, expected)
         except MemoryError:
             self._expectations.clear()
             self._float64.clear()
@@ -667,7 +668,7 @@ class Reference:
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         try:
-            return self._oracle_on("cpu", problem, packed, changed, scaled, change)
+            return self._oracle_on("cpu", problem, packed, scaled, change)
         except MemoryError as error:
             return _Oracle(None, missing=f"there is too little memory for the reference in float64 ({error})")
 
@@ -676,7 +677,6 @@ class Reference:
         device: str,
         problem: Problem,
         packed: Packed,
-        changed: Sequence[int],
         scaled: bool,
         change: Change | None,
         expected: Sequence[torch.Tensor] = (),
@@ -688,19 +688,17 @@ class Reference:
         """
         with _memory_errors():
             try:
-                slices = self._slices(problem, packed, expected, changed)
-                outputs = self._in_float64(device, problem, packed, change, slices, changed)
+                slices = self._slices(problem, packed, expected)
+                outputs = self._in_float64(device, problem, packed, change, slices)
             except Exception as error:
                 if _is_out_of_memory(error):
                     raise
                 return _Oracle(None, missing=f"the reference cannot run in float64 ({_summary(error)})")
-            scaled = scaled and problem.states_error_scale and not changed
+            scaled = scaled and problem.states_error_scale and not packed.changed
             scale = problem.error_scale(self._placed(packed, device, torch.float64)) if scaled else None
             return _Oracle(outputs, None if scale is None else tuple(tensors.flatten_output(scale)[1]))
 
-    def _slices(
-        self, problem: Problem, packed: Packed, expected: Sequence[torch.Tensor], changed: Sequence[int]
-    ) -> Sequence[slice]:
+    def _slices(self, problem: Problem, packed: Packed, expected: Sequence[torch.Tensor]) -> Sequence[slice]:
         """Returns slices of the batch whose outputs can be computed one by one; none if a call needs the whole batch.
 
         In float64 a call takes twice the memory, so large inputs and outputs may not fit into it. There are no slices
@@ -718,7 +716,7 @@ class Reference:
 
         def alike(model: Any) -> bool:
             def outputs(part: slice) -> Sequence[torch.Tensor]:
-                return _run(problem, model, self._placed(packed, self.device, part=part), changed)[1]
+                return _run(problem, model, self._placed(packed, self.device, part=part), packed.changed)[1]
 
             return all(
                 unchanged(output, whole[part])
@@ -736,13 +734,7 @@ class Reference:
         return ()
 
     def _in_float64(
-        self,
-        device: str,
-        problem: Problem,
-        packed: Packed,
-        change: Change | None,
-        slices: Sequence[slice],
-        changed: Sequence[int],
+        self, device: str, problem: Problem, packed: Packed, change: Change | None, slices: Sequence[slice]
     ) -> tuple[torch.Tensor, ...]:
         """Returns the outputs of a model in float64, whose weights are drawn with the seed of the float32 model.
 
@@ -763,7 +755,7 @@ class Reference:
             def outputs(model: Any, part: slice | None) -> Sequence[torch.Tensor]:
                 inputs = self._placed(packed, device, torch.float64, change, part)
                 with context:
-                    return _run(problem, model, inputs, changed)[1]
+                    return _run(problem, model, inputs, packed.changed)[1]
 
             def call(model: Any) -> Sequence[torch.Tensor]:
                 if not slices:
@@ -780,17 +772,16 @@ class Reference:
                 raise
             return run(nullcontext())
 
-    def _answered(self, problem: Problem, packed: Packed) -> tuple[Any, Sequence[torch.Tensor], tuple[int, ...]]:
-        """Returns the float32 reference's answer: the nesting of its outputs, its tensors, and what it changes.
+    def _answered(self, problem: Problem, packed: Packed) -> tuple[Any, Sequence[torch.Tensor], Packed]:
+        """Returns the nesting of the float32 reference's outputs, its answer, and `packed` with its field `changed`.
 
-        The tensors are the outputs and then the inputs that the reference changes in place, as it leaves them. What it
-        changes is the indices of these inputs.
+        The answer is the outputs and then the inputs that the reference changes in place, as it leaves them.
         """
         inputs = self._placed(packed, self.device)
         after = _memory_of(inputs)
         structure, outputs = self._run(problem, inputs)
         changed = tuple(i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i]))
-        return structure, [*outputs, *(_alone(after[i]) for i in changed)], changed
+        return structure, [*outputs, *(_alone(after[i]) for i in changed)], replace(packed, changed=changed)
 
     def _run(self, problem: Problem, inputs: Any) -> tuple[Any, Sequence[torch.Tensor]]:
         """Returns the float32 reference's outputs for inputs on the device: their nesting, and the tensors."""
