@@ -221,6 +221,11 @@ def test_the_type_of_a_tensor_where_that_of_its_elements_is_needed(words: str) -
     assert found is not None and "scalar_type()" in found.text
 
 
+def test_a_launch_from_device_code_that_nvcc_refuses() -> None:
+    found = hint("kernel launch from __device__ or __global__ functions requires separate compilation mode")
+    assert found is not None and "launch the kernel from the host" in found.text
+
+
 def test_an_unknown_error_has_no_hint() -> None:
     assert hint("the answer is 42") is None
 
@@ -232,6 +237,7 @@ def test_an_unknown_error_has_no_hint() -> None:
         ("cublasLtMatmul", 'extra_ldflags=["-lcublasLt"]'),
         ("c10::Error::Error(std::string)", "_GLIBCXX_USE_CXX11_ABI"),
         ("forward(at::Tensor)", "give both the same parameters"),
+        ("__cudaRegisterLinkedBinary_f2e1878f_5_dp_cu__Z3rowPf", "remove -rdc=true, and launch kernels from the host"),
     ],
 )
 def test_the_hint_for_a_missing_symbol_depends_on_its_name(symbol: str, fragment: str) -> None:
