@@ -27,7 +27,7 @@ from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerMisbehav
 _MAX_LIBRARY_BYTES, _COPIED_BYTES = 1 << 30, 1 << 20
 # What a building worker raises for sources that cannot be built. Other errors may pass, such as a full disk.
 _OF_SOURCES = (BuildFailed.__name__, CompilerFailed.__name__, UnsupportedConstruct.__name__)
-_LIBRARY_NAME = re.compile(r"[A-Za-z_]\w{0,199}\.so", re.ASCII)
+_LIBRARY_NAME = re.compile(r"\w[\w.-]{0,199}\.so", re.ASCII)
 
 
 FailedBuilds = MutableMapping[str, Failure]

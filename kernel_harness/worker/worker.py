@@ -423,8 +423,8 @@ class Worker:
 
         The message calls the exception a refusal (the model declines this shape) only if the device still works.
         """
-        lacking = torch_cuda.lacks(error)
-        if isinstance(error, (UnsupportedConstruct, NoCompiler)) or _lacks_kernel_language(error) or lacking:
+        lacking, reached = torch_cuda.lacks(error), torch_cuda.lack()
+        if isinstance(error, (UnsupportedConstruct, NoCompiler)) or _lacks_kernel_language(error) or lacking or reached:
             stage = Stage.UNSUPPORTED  # this is no mistake of the candidate
         elif isinstance(error, FullHeadersMissing):
             stage = Stage.FULL_HEADERS
@@ -444,6 +444,7 @@ class Worker:
         if lacking:
             where = self._file.name if line is None else f"{self._file.name}:{line}"
             message = f"{where}: the emulation lacks this part of torch.cuda: {_sentence(message)}"
+        message = reached or message
         return Failure(
             stage,
             type="OutOfMemoryError" if _is_out_of_memory(error) else type(error).__name__,
