@@ -17,8 +17,8 @@ import psutil
 import torch
 
 from kernel_harness.checking import batch_slices, drawn_shapes, operators
+from kernel_harness.checking.coarseness import HALVES
 from kernel_harness.checking.elementwise import all_finite, count
-from kernel_harness.checking.half_precision import HALVES
 from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.checking.verify import Expectation, unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
@@ -566,8 +566,8 @@ class Reference:
 
         `packed` holds the inputs, which need not be those of a case; they may be those of a timed round. `name` is the
         text that stands for the case in messages. The answer is not cached. If `timed`, and a coarser number format is
-        allowed, the Expectation has no function `rounded`: `verify` then does not look for rounded inputs, because that
-        takes longer than a call.
+        allowed, `verify` does not look for the rounding of the inputs that an error shows, because that takes longer
+        than a call.
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
         structure, expected = self._run(problem, self._placed(packed, self.device))
@@ -593,10 +593,10 @@ class Reference:
             zero_mean=distribution in _ZERO_MEAN,
             allowed_precision=self._allowed,
             oracle_missing=oracle.missing,
-            terms=self._terms(problem, packed) if any(t.dtype in HALVES for t in expected) else 0,
+            terms=self._terms(problem, packed) if self._allowed or any(t.dtype in HALVES for t in expected) else 0,
+            searches=not timed or self._allowed is None,
         )
-        whole = self._with_inputs(expectation, problem, packed)
-        return structure, replace(whole, rounded=None) if timed and self._allowed is not None else whole
+        return structure, self._with_inputs(expectation, problem, packed)
 
     def _terms(self, problem: Problem, packed: Packed) -> int:
         """Returns an upper limit for the products of one sum of the reference; 0 if it multiplies no matrices.
