@@ -98,6 +98,12 @@ ELEMENT_LIMIT = 1e-4
 LEAST_BITS = 3.0
 """The significant bits of the coarsest format that is named: float8_e5m2. An int8 product shows 5 to 7."""
 
+_OF_FAST_ALGORITHMS = (
+    "the errors are small beside the norm of the output, but not beside the elements. Fast algorithms such as "
+    "Strassen's err like this, and formats with few exponents. This problem limits the error of each element "
+    "(error_scale)"
+)
+
 _COMPARED_BYTES = 1 << 28
 
 # Yields the limits for one output: an element is wrong if it exceeds all of them.
@@ -400,8 +406,9 @@ class _Answer:
         any error below its `largest_error`.
         """
         errors, native = self.errors[i], self.native(i)
-        own = min(native.largest_error, Precision.FLOAT32.largest_error)
-        if errors.relative is None or errors.relative <= max(32 * (errors.reference_relative or 0.0), own):
+        if errors.relative is None or errors.relative <= max(
+            32 * (errors.reference_relative or 0.0), _own_error(self, i)
+        ):
             return native
         coarser = (p for p in Precision if p.epsilon > native.epsilon and errors.relative < p.largest_error)
         return next(coarser, None)
@@ -814,7 +821,18 @@ def _described(answer: _Answer, failure: _Failure) -> _Failure:
         f"{_name(answer, i)}: {wrong.count} of {mask.numel()} elements wrong, the first at "
         f"{list(shown[0].index)}: got {shown[0].got:.7g}, expected {shown[0].expected:.7g}.{some} {pattern.text}"
     )
-    return _Failure(Status.WRONG_VALUES, text.strip(), shown, pattern.advice, error_map(mask))
+    advice = pattern.advice or (_OF_FAST_ALGORITHMS if _is_small_beside_norm(answer, i) else "")
+    return _Failure(Status.WRONG_VALUES, text.strip(), shown, advice, error_map(mask))
+
+
+def _is_small_beside_norm(answer: _Answer, i: int) -> bool:
+    """Returns whether elements of output i have a scale, and its error is that of its own format beside its norm."""
+    relative = answer.errors[i].relative if answer.expectation.scale is not None and answer.is_inexact(i) else None
+    return relative is not None and relative <= _own_error(answer, i)
+
+
+def _own_error(answer: _Answer, i: int) -> float:
+    return min(answer.native(i).largest_error, Precision.FLOAT32.largest_error)
 
 
 def _name(answer: _Answer, i: int) -> str:
