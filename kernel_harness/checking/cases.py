@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import random
+import re
 import secrets
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -352,9 +353,9 @@ class Reference:
 
             usual = sampled(OWN)
             try:
-                with operators.Seen(operators.EXPONENTIALS) as seen:
-                    found = (OUTLIERS, STRETCH) if decides(OUTLIERS) else ()
-                self._deciders[key] = found[1:] if seen.any else found
+                found = (OUTLIERS, STRETCH) if decides(OUTLIERS) else ()
+                overflows = bool(found) and self._calls(problem, self._drawn(problem, seed), operators.EXPONENTIALS)
+                self._deciders[key] = found[1:] if overflows else found
             except torch.OutOfMemoryError:
                 raise
             except (RuntimeError, ValueError):
@@ -598,6 +599,12 @@ class Reference:
         )
         return structure, self._with_inputs(expectation, problem, packed)
 
+    def _calls(self, problem: Problem, packed: Packed, names: re.Pattern[str]) -> bool:
+        """Returns whether the reference calls an operator of torch with one of these names."""
+        with operators.Seen(names) as seen:
+            self._run(problem, self._placed(packed, self.device))
+        return bool(seen.any)
+
     def _terms(self, problem: Problem, packed: Packed) -> int:
         """Returns an upper limit for the products of one sum of the reference; 0 if it multiplies no matrices.
 
@@ -605,9 +612,7 @@ class Reference:
         """
         key = _key(problem)
         if key not in self._multiplies:
-            with operators.Seen(operators.PRODUCTS) as seen:
-                self._run(problem, self._placed(packed, self.device))
-            self._multiplies[key] = seen.any
+            self._multiplies[key] = self._calls(problem, packed, operators.PRODUCTS)
         if not self._multiplies[key]:
             return 0
         weights = [t for t in problem.state().values() if t.ndim > 1 and t.numel()]
