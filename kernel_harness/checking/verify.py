@@ -368,14 +368,19 @@ class _Answer:
         If each of n inputs changes by a random share of about JITTER, a sum changes by JITTER times the root of the sum
         of its squared terms. That is at least the sum of their magnitudes, times JITTER, divided by the root of n.
         """
-        truth, terms = self.truths[i], max(t.numel() for t in self.expectation.inputs)
-        largest = torch.zeros_like(truth)
-        for seed in range(CONDITION_RUNS):
-            answer = self.changed(i, partial(_jittered, seed))
-            if answer is None:
-                return False
-            largest = torch.maximum(largest, (answer.to(truth.device) - truth).abs())
-        return bool((math.sqrt(terms) * largest <= WELL_CONDITIONED * JITTER * truth.abs()).all())
+        if i not in self._conditioned:
+            terms = max(t.numel() for t in self.expectation.inputs)
+            answers = [self.changed(i, partial(_jittered, seed)) for seed in range(CONDITION_RUNS)]
+            allowed = WELL_CONDITIONED * JITTER * self.truths[i].abs() / math.sqrt(terms)
+            self._conditioned[i] = all(
+                a is not None and bool(((a.to(allowed.device) - self.truths[i]).abs() <= allowed).all())
+                for a in answers
+            )
+        return self._conditioned[i]
+
+    @cached_property
+    def _conditioned(self) -> dict[int, bool]:
+        return {}
 
     def shows_precision(self, i: int) -> bool:
         """Returns whether output i can show in which number format it was computed.
