@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import random
+import re
 import secrets
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -17,8 +18,8 @@ import psutil
 import torch
 
 from kernel_harness.checking import batch_slices, drawn_shapes, operators
+from kernel_harness.checking.coarseness import HALVES
 from kernel_harness.checking.elementwise import all_finite, count
-from kernel_harness.checking.half_precision import HALVES
 from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.checking.verify import Expectation, unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
@@ -354,9 +355,9 @@ class Reference:
 
             usual = sampled(OWN)
             try:
-                with operators.Seen(operators.EXPONENTIALS) as seen:
-                    found = (OUTLIERS, STRETCH) if decides(OUTLIERS) else ()
-                self._deciders[key] = found[1:] if seen.any else found
+                found = (OUTLIERS, STRETCH) if decides(OUTLIERS) else ()
+                overflows = bool(found) and self._calls(problem, self._drawn(problem, seed), operators.EXPONENTIALS)
+                self._deciders[key] = found[1:] if overflows else found
             except torch.OutOfMemoryError:
                 raise
             except (RuntimeError, ValueError):
@@ -581,8 +582,8 @@ class Reference:
 
         `packed` holds the inputs, which need not be those of a case; they may be those of a timed round. `name` is the
         text that stands for the case in messages. The answer is not cached. If `timed`, and a coarser number format is
-        allowed, the Expectation has no function `rounded`: `verify` then does not look for rounded inputs, because that
-        takes longer than a call.
+        allowed, `verify` does not look for the rounding of the inputs that an error shows, because that takes longer
+        than a call.
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
         structure, expected, packed = self._answered(problem, packed)
@@ -610,10 +611,16 @@ class Reference:
             allowed_precision=self._allowed,
             oracle_missing=oracle.missing,
             changed=packed.changed,
-            terms=self._terms(problem, packed) if any(t.dtype in HALVES for t in expected) else 0,
+            terms=self._terms(problem, packed) if self._allowed or any(t.dtype in HALVES for t in expected) else 0,
+            searches=not timed or self._allowed is None,
         )
-        whole = self._with_inputs(expectation, problem, packed)
-        return structure, replace(whole, rounded=None) if timed and self._allowed is not None else whole
+        return structure, self._with_inputs(expectation, problem, packed)
+
+    def _calls(self, problem: Problem, packed: Packed, names: re.Pattern[str]) -> bool:
+        """Returns whether the reference calls an operator of torch with one of these names."""
+        with operators.Seen(names) as seen:
+            self._run(problem, self._placed(packed, self.device))
+        return bool(seen.any)
 
     def _terms(self, problem: Problem, packed: Packed) -> int:
         """Returns an upper limit for the products of one sum of the reference; 0 if it multiplies no matrices.
@@ -622,9 +629,7 @@ class Reference:
         """
         key = _key(problem)
         if key not in self._multiplies:
-            with operators.Seen(operators.PRODUCTS) as seen:
-                self._run(problem, self._placed(packed, self.device))
-            self._multiplies[key] = seen.any
+            self._multiplies[key] = self._calls(problem, packed, operators.PRODUCTS)
         if not self._multiplies[key]:
             return 0
         weights = [t for t in problem.state().values() if t.ndim > 1 and t.numel()]

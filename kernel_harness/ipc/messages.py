@@ -231,11 +231,15 @@ class Prepare(Message):
 
 @dataclass(frozen=True)
 class Call(Message):
-    """A request to a worker: make the call that Prepare has described. The reply is Called.
+    """A request to a worker: make the call that `prepare` describes, or, if that is None, the last Prepare.
+
+    The reply is Called.
 
     An output in a CUDA device's memory that the judge can map stays where it is. The worker copies any other output to
     the shared memory for outputs if these outputs fit there. If not, the judge shares more memory and sends Fetch.
     """
+
+    prepare: Prepare | None = None
 
 
 @dataclass(frozen=True)

@@ -239,9 +239,7 @@ class Subject:
             else DeviceCall(self._exchange, turn, packed, timed, size)
         )
         try:
-            self._ask(prepare, Done)
-            gated.prepared()
-            reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s, meanwhile=gated)
+            reply = self._ask(messages.Call(prepare), messages.Called, timeout_s=limit_s, meanwhile=gated)
             bracket, written = gated.finish(lambda at_leisure: self.outputs.read(reply, packed, gated.copy, at_leisure))
         finally:
             gated.close()
