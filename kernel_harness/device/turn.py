@@ -71,11 +71,11 @@ class Turn:
     A call takes these steps, in which the device's work is enqueued on the judge's current stream:
 
     1. `take`, before the worker's process is resumed: a first blocking kernel begins.
-    2. `inputs_enqueued`, when the call is enqueued and the judge has enqueued the work that writes the inputs. The
-       first kernel ends. After the inputs, the stream waits for the word by which the worker's device says that the
-       call is done. Then a last blocking kernel begins.
-    3. The judge opens the gate once `is_filled`, and waits until the call `is_done`.
-    4. `outputs_enqueued`, when the judge has enqueued its copies of the outputs: the last kernel ends.
+    2. `enqueue_rest`, when the judge has enqueued the work that writes the inputs. After it, the stream waits for the
+       word by which the worker's device says that the call is done, and then for a last blocking kernel.
+    3. `let_inputs`, when the worker has enqueued its call: the first kernel ends, and the inputs are written.
+    4. The judge opens the gate once `is_filled`, and waits until the call `is_done`.
+    5. `outputs_enqueued`, when the judge has enqueued its copies of the outputs: the last kernel ends.
 
     `end` may be called at any time, and lets everything run that is enqueued. The constructor raises CannotShare if the
     device cannot run the kernel or wait for the gate.
@@ -103,13 +103,16 @@ class Turn:
         self._words[_ENDED] = 1
         self._block(_END_FIRST, _BEFORE)
 
-    def inputs_enqueued(self) -> None:
-        """Ends the first blocking kernel. Enqueues what follows after the inputs: the wait, and the last kernel."""
+    def let_inputs(self) -> None:
+        """Ends the first blocking kernel."""
+        self._words[_END_FIRST] = 1
+
+    def enqueue_rest(self) -> None:
+        """Enqueues what follows after the inputs: the wait for the call, and the last blocking kernel."""
         self._block(_ENDED, _FILLED)
         at_least = self._driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
         self._checked(self._driver.cuStreamWaitValue32(self._stream, self._done, 1, at_least))
         self._block(_END_LAST, _AFTER)
-        self._words[_END_FIRST] = 1
 
     def outputs_enqueued(self) -> None:
         """Ends the last blocking kernel. `around_ms` is known when the stream has been synchronized."""
@@ -141,7 +144,7 @@ class Turn:
 
     @property
     def early_ms(self) -> float:
-        """Returns the time that other processes had on the device between `take` and `inputs_enqueued`, in ms."""
+        """Returns the time that other processes had on the device between `take` and `let_inputs`, in ms."""
         return self._others(_BEFORE)
 
     @property

@@ -138,15 +138,19 @@ class DeviceCall:
         self.copy = exchange.memory_for_copy(size, packed)
         self._exposed = False
         self._gate = _shut(exchange)
+        exchange.enqueue_surround(packed)
         turn.take()
+        if not packed.on_host:  # copies from the host would wait for the stream
+            exchange.enqueue_inputs(packed)
+            turn.enqueue_rest()
 
     def __call__(self, wait: Wait) -> None:
         """Does what GatedCall says, in the judge's turn."""
         self._exposed = not wait(self._gate.is_ready, self._hold_s)
+        self._turn.let_inputs()
         if self._packed.on_host:
-            self._turn.end()  # the copies from the host wait for the stream
-        self._exchange.enqueue_fill(self._packed)
-        self._turn.inputs_enqueued()
+            self._exchange.enqueue_inputs(self._packed)
+            self._turn.enqueue_rest()
         wait(self._turn.is_filled, None)
         self._gate.open()
         wait(self._turn.is_done, None)

@@ -232,6 +232,7 @@ class Subject:
     def _gated_answer(self, packed: Packed, prepare: messages.Prepare, timed: Timed, limit_s: float) -> Answer:
         """Makes the call that `prepare` describes, which begins at the gate, and returns its answer."""
         self.outputs.reserve()
+        self.worker.look_for_escape()
         size, turn = self.outputs.landing_bytes, self._exchange.turn
         gated: GatedCall = (
             HostCall(self._exchange, packed, timed, size)

@@ -251,9 +251,9 @@ class Worker:
     def call(self, request: messages.Call, descriptors: list[int]) -> messages.Called:
         """Calls the model once. The judge gets the outputs as `Outputs` says.
 
-        `request.prepare`, or the last `Prepare`, describes the call. The inputs are in the shared memory for inputs afterwards, where the
-        judge looks for changes. Raises TypeError for more than tensors.MAX_OUTPUTS outputs, tensors.Unreadable for an
-        output that cannot be sent, and any exception that the model raises.
+        `request.prepare`, or the last `Prepare`, describes the call. The inputs are in the shared memory for inputs
+        afterwards, where the judge looks for changes. Raises TypeError for more than tensors.MAX_OUTPUTS outputs,
+        tensors.Unreadable for an output that cannot be sent, and any exception that the model raises.
         """
         if request.prepare is not None:
             self.prepare(request.prepare, [])
