@@ -323,8 +323,8 @@ class WorkerProcess:
     def look_for_escape(self) -> None:
         """Kills the worker if it has escaped _ESCAPES pauses, the present one included. Does nothing between pauses.
 
-        Also does nothing if it was called in this pause less than _LOOKED_S seconds ago: before a timed call on a GPU the judge
-        calls it ahead, because what it does until the call takes time in which the judge keeps the GPU for itself.
+        Also does nothing if it was called in this pause less than _LOOKED_S seconds ago: before a timed call on a GPU
+        the judge calls it ahead, because the judge keeps the GPU for itself until the call, for a short time only.
 
         A worker has escaped a pause if its processes used more than _ESCAPE_NS of CPU time during the pause, or started
         a process. Fifty pauses without an escape cancel one escape. A stopped process can be resumed without another

@@ -1,0 +1,134 @@
+"""How the judge reads outputs where they lie in a worker's memory. Memory of the host stands for a GPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.ipc import tensors
+from kernel_harness.ipc.messages import Called, DeviceTime, Exported, Place, Purpose, Received
+from kernel_harness.ipc.packed import Packed, pack
+from kernel_harness.sandbox.exchange import Exchange
+from kernel_harness.sandbox.faults import Fault
+from kernel_harness.sandbox.output_reader import OutputReader
+
+PACKED: Packed = pack([torch.arange(4.0)], device="cpu")
+
+
+class Worker:
+    """A worker with one region of 64 floats, and the reader that the judge has for it."""
+
+    def __init__(self) -> None:
+        self.region = torch.arange(64.0)
+        self.exchange = Exchange(Emulated(), lambda share, descriptors: None)
+        for purpose in (Purpose.INPUTS, Purpose.OUTPUTS):
+            self.exchange.reserve(purpose, 1 << 12)
+        self.exchange.fill(PACKED)
+        self.exchange.turn = object()  # type: ignore[assignment] # the memory counts as a GPU's
+        self.exported: list[tuple[int, int]] = []
+        self.reader = OutputReader(self.exchange, self.export, lambda: None)
+        self.reader.constant = ()
+
+    def export(self, region: int, first: int) -> Received[Exported]:
+        self.exported.append((region, first))
+        if region == 1:
+            self.exchange._regions[1] = self.region.view(torch.uint8)
+        return Received(Exported((256,) if region == 1 else (), 0), "", [])
+
+    def add_region(self, number: int, descriptors: Sequence[int], sizes: Sequence[int]) -> None:
+        """Stands for the mapping of a GPU's memory, which `export` has done."""
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    made = Worker()
+    monkeypatch.setattr(made.exchange, "add_region", made.add_region)
+    return made
+
+
+def called(*outputs: tuple[torch.Tensor, Place | None]) -> Called:
+    """The reply of a worker whose outputs have the shapes of these tensors, at these places."""
+    structure, found = tensors.flatten([tensor for tensor, _ in outputs])
+    leaves = tuple(tensors.layout([tensor])[0][0] for tensor in found)
+    places = tuple(place for _, place in outputs)
+    return Called(structure, leaves, places, (1,), DeviceTime(1.0, False, None), None)
+
+
+def read(worker: Worker, *outputs: tuple[torch.Tensor, Place | None]) -> tuple[torch.Tensor, ...]:
+    assert worker.reader.read(called(*outputs), PACKED)
+    return worker.reader.take()[1]
+
+
+def test_an_output_is_copied_from_where_it_lies_and_then_overwritten(worker: Worker) -> None:
+    (output,) = read(worker, (torch.empty(2, 3), Place(1, 16, (8, 2))))
+
+    assert output.tolist() == [[4.0, 6.0, 8.0], [12.0, 14.0, 16.0]]
+    assert worker.region[[4, 6, 8, 12, 14, 16]].isnan().all()
+    assert worker.region.isnan().sum() == 6
+
+
+def test_an_output_that_is_the_same_for_all_inputs_is_not_overwritten(worker: Worker) -> None:
+    worker.reader.constant = (0,)
+    read(worker, (torch.empty(3), Place(1, 0, (1,))), (torch.empty(2), Place(1, 32, (1,))))
+    assert worker.region.isnan().nonzero().flatten().tolist() == [8, 9]
+
+
+def test_no_output_is_overwritten_before_it_is_known_which_are_the_same_for_all_inputs(worker: Worker) -> None:
+    worker.reader.constant = None
+    read(worker, (torch.empty(3), Place(1, 0, (1,))))
+    assert not worker.region.isnan().any()
+
+
+def test_an_output_that_is_an_input_is_read_there_and_not_overwritten(worker: Worker) -> None:
+    place = Place(0, PACKED.leaves[0].offset, (1,))
+    (output,) = read(worker, (torch.empty(4), place))
+    assert output.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert worker.exchange.written(PACKED).inputs == ()
+
+
+def test_access_to_a_region_is_asked_for_once(worker: Worker) -> None:
+    for _ in range(3):
+        read(worker, (torch.empty(3), Place(1, 0, (1,))))
+    assert worker.exported == [(1, 0)]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        Place(1, 252, (1,)),  # the second number lies beyond the region
+        Place(1, 0, (1 << 40,)),
+        Place(1, -4, (1,)),
+        Place(1, 2, (1,)),  # not a multiple of the size of a number
+        Place(1, 0, (-1,)),
+        Place(1, 0, (1, 1)),
+        Place(2, 0, (1,)),  # there is no such region
+        Place(-1, 0, (1,)),
+    ],
+)
+def test_a_place_outside_of_the_worker_s_memory_is_a_fault_of_the_candidate(worker: Worker, place: Place) -> None:
+    with pytest.raises(Fault, match="invalid output"):
+        read(worker, (torch.empty(2), place))
+
+
+def test_places_without_outputs_are_a_fault_of_the_candidate(worker: Worker) -> None:
+    reply = called((torch.empty(2), Place(1, 0, (1,))))
+    with pytest.raises(Fault, match="invalid output"):
+        worker.reader.read(Called(reply.structure, reply.leaves, (), (), reply.time, None), PACKED)
+
+
+def test_outputs_that_need_more_memory_than_was_prepared_wait(worker: Worker) -> None:
+    """New memory could make the judge wait for the GPU, on which it has blocked all work."""
+    reply: Any = called((torch.empty(8), Place(1, 0, (1,))))
+
+    assert not worker.reader.read(reply, PACKED, torch.empty(16, dtype=torch.uint8), at_leisure=False)
+    assert worker.reader.read(reply, PACKED, torch.empty(256, dtype=torch.uint8), at_leisure=False)
+
+
+def test_an_output_far_larger_than_the_right_one_is_not_copied(worker: Worker) -> None:
+    worker.reader.right_bytes = 4
+    (output,) = read(worker, (torch.empty(1 << 28, device="meta"), Place(1, 0, (0,))))
+    assert output.is_meta and output.numel() == 1 << 28
