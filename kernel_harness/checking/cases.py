@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import random
+import re
 import secrets
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -17,8 +18,8 @@ import psutil
 import torch
 
 from kernel_harness.checking import batch_slices, drawn_shapes, operators
+from kernel_harness.checking.coarseness import HALVES
 from kernel_harness.checking.elementwise import all_finite, count
-from kernel_harness.checking.half_precision import HALVES
 from kernel_harness.checking.unchanged_model import UnchangedModel
 from kernel_harness.checking.verify import Expectation, unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
@@ -242,6 +243,8 @@ class Reference:
         self._free: int | None = None
         self._short: set[str] = set()
         self._output_bytes: dict[str, int] = {}
+        self._first_sums: dict[str, list[int]] = {}  # checksums of the outputs of the first trial at a shape
+        self._constant: dict[str, tuple[int, ...]] = {}
         self._sums_up: dict[str, bool] = {}
         self._deciders: dict[tuple[str, int | None], tuple[str, ...]] = {}
         self._multiplies: dict[tuple[str, int | None], bool] = {}
@@ -352,9 +355,9 @@ class Reference:
 
             usual = sampled(OWN)
             try:
-                with operators.Seen(operators.EXPONENTIALS) as seen:
-                    found = (OUTLIERS, STRETCH) if decides(OUTLIERS) else ()
-                self._deciders[key] = found[1:] if seen.any else found
+                found = (OUTLIERS, STRETCH) if decides(OUTLIERS) else ()
+                overflows = bool(found) and self._calls(problem, self._drawn(problem, seed), operators.EXPONENTIALS)
+                self._deciders[key] = found[1:] if overflows else found
             except torch.OutOfMemoryError:
                 raise
             except (RuntimeError, ValueError):
@@ -375,6 +378,7 @@ class Reference:
         self._call_may_change_model = self._float32.was_changed is not False
         output_bytes = sum(output.nbytes for output in outputs)
         self._output_bytes[shape_text(problem.shape)] = output_bytes
+        self._note_sums(problem, outputs)
         few = sum(output.numel() for output in outputs) <= _FEW and all(o.is_floating_point() for o in outputs)
         self._sums_up[shape_text(problem.shape)] = few and input_bytes > _MANY * output_bytes
         needed = input_bytes + output_bytes
@@ -464,6 +468,25 @@ class Reference:
     def output_bytes(self, problem: Problem) -> int | None:
         """Returns the bytes of all outputs at the sizes of `problem`; None if the reference was not tried there."""
         return self._output_bytes.get(shape_text(problem.shape))
+
+    def constant_outputs(self, problem: Problem) -> tuple[int, ...] | None:
+        """Returns the indices of the outputs that are the same for all inputs at the sizes of `problem`.
+
+        Returns None if the reference was not called there with two sets of inputs yet. A candidate may keep such an
+        output from call to call.
+        """
+        return self._constant.get(shape_text(problem.shape))
+
+    def _note_sums(self, problem: Problem, outputs: Sequence[torch.Tensor]) -> None:
+        """Compares the outputs with those of the first trial at this shape, by checksums, for `constant_outputs`."""
+        shape = shape_text(problem.shape)
+        if shape in self._constant:
+            return
+        sums = [int(tensors.checksum(output)) for output in outputs]
+        if shape in self._first_sums:
+            pairs = zip(self._first_sums[shape], sums, strict=False)
+            self._constant[shape] = tuple(i for i, (first, second) in enumerate(pairs) if first == second)
+        self._first_sums.setdefault(shape, sums)
 
     def call_bytes(self, case: Case) -> int:
         """Runs the reference in float32 on a GPU. Returns the largest use of the GPU's memory by this call, in bytes.
@@ -559,15 +582,16 @@ class Reference:
 
         `packed` holds the inputs, which need not be those of a case; they may be those of a timed round. `name` is the
         text that stands for the case in messages. The answer is not cached. If `timed`, and a coarser number format is
-        allowed, the Expectation has no function `rounded`: `verify` then does not look for rounded inputs, because that
-        takes longer than a call.
+        allowed, `verify` does not look for the rounding of the inputs that an error shows, because that takes longer
+        than a call.
         Raises torch.OutOfMemoryError if the device has too little memory for the float32 reference.
         """
-        structure, expected, changed = self._answered(problem, packed)
+        structure, expected, packed = self._answered(problem, packed)
+        self._note_sums(problem, expected)
         if self._is_short(problem):
             expected = [_on_host(each) for each in expected]
         # Only the limits of other distributions than the problem's own use the scale.
-        oracle = self._oracle(problem, packed, expected, changed, scaled=distribution != OWN)
+        oracle = self._oracle(problem, packed, expected, scaled=distribution != OWN)
         if oracle.outputs is not None and [o.shape for o in oracle.outputs] != [e.shape for e in expected]:
             oracle = _Oracle(None, missing="the reference's outputs have other shapes in float64")
         if self._is_short(problem):
@@ -586,11 +610,17 @@ class Reference:
             zero_mean=distribution in _ZERO_MEAN,
             allowed_precision=self._allowed,
             oracle_missing=oracle.missing,
-            changed=changed,
-            terms=self._terms(problem, packed) if any(t.dtype in HALVES for t in expected) else 0,
+            changed=packed.changed,
+            terms=self._terms(problem, packed) if self._allowed or any(t.dtype in HALVES for t in expected) else 0,
+            searches=not timed or self._allowed is None,
         )
-        whole = self._with_inputs(expectation, problem, packed)
-        return structure, replace(whole, rounded=None) if timed and self._allowed is not None else whole
+        return structure, self._with_inputs(expectation, problem, packed)
+
+    def _calls(self, problem: Problem, packed: Packed, names: re.Pattern[str]) -> bool:
+        """Returns whether the reference calls an operator of torch with one of these names."""
+        with operators.Seen(names) as seen:
+            self._run(problem, self._placed(packed, self.device))
+        return bool(seen.any)
 
     def _terms(self, problem: Problem, packed: Packed) -> int:
         """Returns an upper limit for the products of one sum of the reference; 0 if it multiplies no matrices.
@@ -599,9 +629,7 @@ class Reference:
         """
         key = _key(problem)
         if key not in self._multiplies:
-            with operators.Seen(operators.PRODUCTS) as seen:
-                self._run(problem, self._placed(packed, self.device))
-            self._multiplies[key] = seen.any
+            self._multiplies[key] = self._calls(problem, packed, operators.PRODUCTS)
         if not self._multiplies[key]:
             return 0
         weights = [t for t in problem.state().values() if t.ndim > 1 and t.numel()]
@@ -611,8 +639,10 @@ class Reference:
     def _with_inputs(self, expectation: Expectation, problem: Problem, packed: Packed) -> Expectation:
         """Returns the Expectation with the two fields that need the inputs `packed`: `inputs` and `rounded`."""
 
+        packed = replace(packed, changed=expectation.changed)
+
         def changed(change: Change) -> tuple[torch.Tensor, ...] | None:
-            return self._oracle(problem, packed, expectation.expected, expectation.changed, change=change).outputs
+            return self._oracle(problem, packed, expectation.expected, change=change).outputs
 
         return replace(expectation, rounded=changed, inputs=packed.tensors)
 
@@ -621,22 +651,21 @@ class Reference:
         problem: Problem,
         packed: Packed,
         expected: Sequence[torch.Tensor],
-        changed: Sequence[int],
         *,
         scaled: bool = False,
         change: Change | None = None,
     ) -> _Oracle:
         """Returns the reference's outputs in float64, computed on the CPU if the device has too little memory.
 
-        `expected` are the reference's outputs in float32. In both, the inputs with the indices `changed` follow, as the
-        reference leaves them. If `scaled` and there are none of these, the scale is computed too. With `change`, inputs
+        `expected` are the reference's outputs in float32. In both, the inputs `packed.changed` follow, as the reference
+        leaves them. If `scaled` and there are none of these, the scale is computed too. With `change`, inputs
         and weights are changed first, for example rounded as units that multiply numbers of a shorter format do. If the
         outputs cannot be computed, the result holds the reason.
         The cached answers are freed before the attempt on the CPU. Without that attempt, a candidate that fills the
         device's memory could switch off the precision check.
         """
         try:
-            return self._oracle_on(self.device, problem, packed, changed, scaled, change, expected)
+            return self._oracle_on(self.device, problem, packed, scaled, change, expected)
         except MemoryError:
             self._expectations.clear()
             self._float64.clear()
@@ -644,7 +673,7 @@ class Reference:
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         try:
-            return self._oracle_on("cpu", problem, packed, changed, scaled, change)
+            return self._oracle_on("cpu", problem, packed, scaled, change)
         except MemoryError as error:
             return _Oracle(None, missing=f"there is too little memory for the reference in float64 ({error})")
 
@@ -653,7 +682,6 @@ class Reference:
         device: str,
         problem: Problem,
         packed: Packed,
-        changed: Sequence[int],
         scaled: bool,
         change: Change | None,
         expected: Sequence[torch.Tensor] = (),
@@ -665,19 +693,17 @@ class Reference:
         """
         with _memory_errors():
             try:
-                slices = self._slices(problem, packed, expected, changed)
-                outputs = self._in_float64(device, problem, packed, change, slices, changed)
+                slices = self._slices(problem, packed, expected)
+                outputs = self._in_float64(device, problem, packed, change, slices)
             except Exception as error:
                 if _is_out_of_memory(error):
                     raise
                 return _Oracle(None, missing=f"the reference cannot run in float64 ({_summary(error)})")
-            scaled = scaled and problem.states_error_scale and not changed
+            scaled = scaled and problem.states_error_scale and not packed.changed
             scale = problem.error_scale(self._placed(packed, device, torch.float64)) if scaled else None
             return _Oracle(outputs, None if scale is None else tuple(tensors.flatten_output(scale)[1]))
 
-    def _slices(
-        self, problem: Problem, packed: Packed, expected: Sequence[torch.Tensor], changed: Sequence[int]
-    ) -> Sequence[slice]:
+    def _slices(self, problem: Problem, packed: Packed, expected: Sequence[torch.Tensor]) -> Sequence[slice]:
         """Returns slices of the batch whose outputs can be computed one by one; none if a call needs the whole batch.
 
         In float64 a call takes twice the memory, so large inputs and outputs may not fit into it. There are no slices
@@ -695,7 +721,7 @@ class Reference:
 
         def alike(model: Any) -> bool:
             def outputs(part: slice) -> Sequence[torch.Tensor]:
-                return _run(problem, model, self._placed(packed, self.device, part=part), changed)[1]
+                return _run(problem, model, self._placed(packed, self.device, part=part), packed.changed)[1]
 
             return all(
                 unchanged(output, whole[part])
@@ -713,13 +739,7 @@ class Reference:
         return ()
 
     def _in_float64(
-        self,
-        device: str,
-        problem: Problem,
-        packed: Packed,
-        change: Change | None,
-        slices: Sequence[slice],
-        changed: Sequence[int],
+        self, device: str, problem: Problem, packed: Packed, change: Change | None, slices: Sequence[slice]
     ) -> tuple[torch.Tensor, ...]:
         """Returns the outputs of a model in float64, whose weights are drawn with the seed of the float32 model.
 
@@ -740,7 +760,7 @@ class Reference:
             def outputs(model: Any, part: slice | None) -> Sequence[torch.Tensor]:
                 inputs = self._placed(packed, device, torch.float64, change, part)
                 with context:
-                    return _run(problem, model, inputs, changed)[1]
+                    return _run(problem, model, inputs, packed.changed)[1]
 
             def call(model: Any) -> Sequence[torch.Tensor]:
                 if not slices:
@@ -757,17 +777,16 @@ class Reference:
                 raise
             return run(nullcontext())
 
-    def _answered(self, problem: Problem, packed: Packed) -> tuple[Any, Sequence[torch.Tensor], tuple[int, ...]]:
-        """Returns the float32 reference's answer: the nesting of its outputs, its tensors, and what it changes.
+    def _answered(self, problem: Problem, packed: Packed) -> tuple[Any, Sequence[torch.Tensor], Packed]:
+        """Returns the nesting of the float32 reference's outputs, its answer, and `packed` with its field `changed`.
 
-        The tensors are the outputs and then the inputs that the reference changes in place, as it leaves them. What it
-        changes is the indices of these inputs.
+        The answer is the outputs and then the inputs that the reference changes in place, as it leaves them.
         """
         inputs = self._placed(packed, self.device)
         after = _memory_of(inputs)
         structure, outputs = self._run(problem, inputs)
         changed = tuple(i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i]))
-        return structure, [*outputs, *(_alone(after[i]) for i in changed)], changed
+        return structure, [*outputs, *(_alone(after[i]) for i in changed)], replace(packed, changed=changed)
 
     def _run(self, problem: Problem, inputs: Any) -> tuple[Any, Sequence[torch.Tensor]]:
         """Returns the float32 reference's outputs for inputs on the device: their nesting, and the tensors."""

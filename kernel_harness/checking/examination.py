@@ -22,7 +22,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.tell import Tell
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.input_memory import Written
-from kernel_harness.ipc.packed import moved
+from kernel_harness.ipc.packed import Packed, moved
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem
 from kernel_harness.sandbox.builder import FailedBuilds
@@ -229,8 +229,11 @@ class Examination:
             self._checks += [replace(c, shape=dict(case.shape), distribution=case.distribution) for c in checks]
             failed = next((check for check in checks if not check.passed), None)
             if failed:
-                advice = _parameter_advice(self.candidate, case, problem, failed.status)
-                raise Fault(failed.status, "\n".join(filter(None, [f"{failed.case}: {failed.detail}", advice])))
+                advice = [
+                    _parameter_advice(self.candidate, case, problem, failed.status),
+                    _layout_advice(self._reference.inputs(case), failed.status),
+                ]
+                raise Fault(failed.status, "\n".join(filter(None, [f"{failed.case}: {failed.detail}", *advice])))
         self._case = None
         if not self._checks and not self._refused:
             raise Fault(
@@ -246,6 +249,7 @@ class Examination:
 
     def _try(self, subject: Subject, case: Case) -> list[Check]:
         packed = self._reference.inputs(case)
+        subject.outputs.constant = self._reference.constant_outputs(self._reference.at(case))
         answer = subject.call(packed, poison=case.poison)
         self._first_call_ms = self._first_call_ms or answer.timed.bracket_ms
         self._launches = answer.launches
@@ -263,6 +267,7 @@ class Examination:
         del expectation  # the call may need the memory of a large right answer
         self._reference.make_room()
         # A candidate may have kept the address of its first inputs, for example in a CUDA graph.
+        subject.outputs.constant = self._reference.constant_outputs(self._reference.at(case))
         again = subject.call(moved(packed, 3 * tensors.CANARY_BYTES))
         subject.release_large()  # the outputs may be on the host until here
         second = with_changed_inputs(again, changed, packed.tensors)
@@ -352,6 +357,20 @@ def _parameter_advice(candidate: Candidate, case: Case, problem: Problem, status
     if in_cuda and status is Status.WRONG_VALUES:
         return cu_file.left_out(candidate.source, len(problem.inputs(case.seed)), problem.state())
     return ""
+
+
+def _layout_advice(packed: Packed, status: Status) -> str:
+    """Returns advice on the first input that is not contiguous, for wrong values; empty if there is none."""
+    if status is not Status.WRONG_VALUES:
+        return ""
+    leaves = enumerate(packed.leaves, 1)
+    found = next(((i, leaf) for i, leaf in leaves if not leaf.without_values().is_contiguous()), None)
+    if found is None:
+        return ""
+    return (
+        f"Input {found[0]} is not contiguous: its strides are {found[1].stride}. A kernel must use them, or read what "
+        "contiguous() returns."
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -9,6 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -70,11 +71,12 @@ def _running_statistics(func: Call, args: tuple[Any, ...], kwargs: Arguments) ->
     return func(**{**given, "training": not given["training"]})
 
 
-def _other_divisor(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
-    """Divides the sum of squares by n - 1 in var() and std() where the reference divides by n, and the reverse."""
+def _other_divisor(func: Call, args: tuple[Any, ...], kwargs: Arguments, *, by_n: bool) -> Any:
+    """Computes var() or std() with the other divisor, n - 1 or n, if the reference's is n (`by_n`) or n - 1."""
     if len(args) > 2 or isinstance(args[-1], bool):
         return NotImplemented
-    by_n = kwargs.get("unbiased") is False or kwargs.get("correction") == 0
+    if by_n is not (kwargs.get("unbiased") is False or kwargs.get("correction") == 0):
+        return NotImplemented
     rest = {name: value for name, value in kwargs.items() if name not in ("unbiased", "correction")}
     return func(*args, **{"dim": None, **rest} if len(args) == 1 else rest, correction=1 if by_n else 0)
 
@@ -119,6 +121,8 @@ def _given(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> dict[str, An
     return dict(bound.arguments)
 
 
+_VARIANCES: frozenset[Call] = frozenset({torch.var, torch.std, torch.Tensor.var, torch.Tensor.std})
+
 FORMULAS = (
     Formula(
         Pattern(
@@ -149,12 +153,19 @@ FORMULAS = (
     ),
     Formula(
         Pattern(
-            "The output is the reference's answer with the other divisor in var() or std() (n in place of n - 1, or "
-            "n - 1 in place of n).",
+            "The output is the reference's answer with n in place of n - 1 as the divisor in var() or std().",
             "divide the sum of squares by n - 1, as var() and std() do unless they get correction=0",
         ),
-        frozenset({torch.var, torch.std, torch.Tensor.var, torch.Tensor.std}),
-        _other_divisor,
+        _VARIANCES,
+        partial(_other_divisor, by_n=False),
+    ),
+    Formula(
+        Pattern(
+            "The output is the reference's answer with n - 1 in place of n as the divisor in var() or std().",
+            "divide the sum of squares by n, because the reference passes unbiased=False or correction=0",
+        ),
+        _VARIANCES,
+        partial(_other_divisor, by_n=True),
     ),
     Formula(
         Pattern(

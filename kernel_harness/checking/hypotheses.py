@@ -2,7 +2,8 @@
 
 The mistakes are an input or a parameter that is left out or read with swapped indices, two inputs that are exchanged,
 another formula for an operation (`formulas`), and a sum whose loop leaves out terms or adds terms twice. A mistake is
-named only if each element of the output is right or is what the mistake gives. Verdicts do not depend on this module.
+named only if each element of the output is right or is what the mistake gives. It changes no verdict but one: another
+formula that gives the output in full precision is WRONG_VALUES, where the size of its error is that of a coarse format.
 """
 
 from __future__ import annotations
@@ -79,10 +80,14 @@ def shows_little(outputs: Sequence[torch.Tensor], reference: Reference, case: Ca
 def explained(check: Check, pattern: Pattern | None, other: Case | None = None) -> Check:
     """Returns a failed check with the mistake `pattern` in `detail` and `advice`, or unchanged if `pattern` is None.
 
-    `other` is the case in which the mistake was found, if that is not the case of the check.
+    `other` is the case in which the mistake was found, if that is not the case of the check. Another formula explains
+    an error of the size of a coarse number format better than this format, so the status is then WRONG_VALUES.
     """
     if pattern is None:
         return check
+    if check.status is Status.REDUCED_PRECISION:
+        text = f"The relative error is {check.relative_error:.2g}. {pattern.text}"
+        return replace(check, status=Status.WRONG_VALUES, detail=text, advice=pattern.advice, precision=None)
     text = pattern.text if other is None else f"At {other.name}, {pattern.text[0].lower()}{pattern.text[1:]}"
     return replace(check, detail=f"{check.detail} {text}", advice=pattern.advice)
 

@@ -12,7 +12,8 @@ from functools import cached_property, partial
 
 import torch
 
-from kernel_harness.checking import half_precision, input_rounding, ties
+from kernel_harness.checking import coarseness, input_rounding, ties
+from kernel_harness.checking.coarseness import Coarse
 from kernel_harness.checking.elementwise import (
     Errors,
     Limit,
@@ -27,7 +28,6 @@ from kernel_harness.checking.elementwise import (
     up_to,
 )
 from kernel_harness.checking.error_map import ErrorMap, error_map
-from kernel_harness.checking.half_precision import Coarse
 from kernel_harness.checking.input_rounding import Trace
 from kernel_harness.checking.patterns import Mismatch, Pattern, Wrong, describe, first_mismatches
 from kernel_harness.core.precision import EXACT, REDUCED_TOLERANCE, Change, Precision, Tolerance, is_inexact
@@ -98,7 +98,14 @@ ELEMENT_LIMIT = 1e-4
 LEAST_BITS = 3.0
 """The significant bits of the coarsest format that is named: float8_e5m2. An int8 product shows 5 to 7."""
 
+_OF_FAST_ALGORITHMS = (
+    "the errors are small beside the norm of the output, but not beside the elements. Fast algorithms such as "
+    "Strassen's err like this, and formats with few exponents. This problem limits the error of each element "
+    "(error_scale)"
+)
+
 _COMPARED_BYTES = 1 << 28
+_KEPT = "An output is overwritten after its call: a kernel must not count on what it has left in its output."
 
 # Yields the limits for one output: an element is wrong if it exceeds all of them.
 _Limits = Callable[["_Answer", int], Iterator[Limit]]
@@ -120,8 +127,9 @@ class Expectation:
     what it leaves there follows the outputs in `expected`, `oracle` and what `rounded` returns, and then there is no
     `scale`. `rounded`: a function that computes the oracle for inputs and weights after a
     Change, such as a rounding; it returns None if that is not possible. A None in its place stands for a function that
-    always returns None. `terms`: an upper limit for the products of one sum, if the reference multiplies matrices in a
-    half type (`Reference.terms`); otherwise 0.
+    always returns None. `terms`: an upper limit for the products of one sum, if the reference multiplies matrices and
+    has an output of a half type, or a coarser format is allowed; otherwise 0. `searches`: the rounding of the inputs
+    that an error shows is looked for, which may take 40 times as long as an answer.
 
     Raises ValueError if there is a reason `oracle_missing` although there is an oracle, if the oracle's shapes are not
     the reference's, if there are more or fewer scales than outputs, or if a scale does not broadcast to its output.
@@ -140,6 +148,7 @@ class Expectation:
     inputs: tuple[torch.Tensor, ...] = ()
     changed: tuple[int, ...] = ()
     terms: int = 0
+    searches: bool = True
 
     def __post_init__(self) -> None:
         if self.oracle is not None and self.oracle_missing:
@@ -246,7 +255,7 @@ def same(
     if failure is None:
         return Check(case, Status.PASSED, answer.max_abs, answer.relative)
     failure = _described(answer, failure)
-    detail = f"The second call with the same input gave a different answer. {failure.detail}"
+    detail = f"The second call with the same input gave a different answer. {failure.detail} {_KEPT}"
     return Check(
         case, Status.NONDETERMINISTIC, first_mismatches=failure.mismatches, detail=detail, error_map=failure.error_map
     )
@@ -327,7 +336,7 @@ class _Answer:
         """
         classes = [self.shown(i) for i in range(len(self.outputs)) if self.shows_precision(i)]
         classes += [trace.rounding.precision for trace in self.traces if trace is not None]
-        classes += [Precision.BFLOAT16 for i, coarse in enumerate(self.halves) if coarse and self.coarsely_allowed(i)]
+        classes += [self.allowed(i) for i in range(len(self.outputs)) if self.uses_allowed(i)]
         known = [p for p in classes if p is not None]
         return max(known, key=lambda p: p.epsilon) if known and len(known) == len(classes) else None
 
@@ -375,14 +384,19 @@ class _Answer:
         If each of n inputs changes by a random share of about JITTER, a sum changes by JITTER times the root of the sum
         of its squared terms. That is at least the sum of their magnitudes, times JITTER, divided by the root of n.
         """
-        truth, terms = self.truths[i], max(t.numel() for t in self.expectation.inputs)
-        largest = torch.zeros_like(truth)
-        for seed in range(CONDITION_RUNS):
-            answer = self.changed(i, partial(_jittered, seed))
-            if answer is None:
-                return False
-            largest = torch.maximum(largest, (answer.to(truth.device) - truth).abs())
-        return bool((math.sqrt(terms) * largest <= WELL_CONDITIONED * JITTER * truth.abs()).all())
+        if i not in self._conditioned:
+            terms = max(t.numel() for t in self.expectation.inputs)
+            answers = [self.changed(i, partial(_jittered, seed)) for seed in range(CONDITION_RUNS)]
+            allowed = WELL_CONDITIONED * JITTER * self.truths[i].abs() / math.sqrt(terms)
+            self._conditioned[i] = all(
+                a is not None and bool(((a.to(allowed.device) - self.truths[i]).abs() <= allowed).all())
+                for a in answers
+            )
+        return self._conditioned[i]
+
+    @cached_property
+    def _conditioned(self) -> dict[int, bool]:
+        return {}
 
     def shows_precision(self, i: int) -> bool:
         """Returns whether output i can show in which number format it was computed.
@@ -413,8 +427,9 @@ class _Answer:
         any error below its `largest_error`.
         """
         errors, native = self.errors[i], self.native(i)
-        own = min(native.largest_error, Precision.FLOAT32.largest_error)
-        if errors.relative is None or errors.relative <= max(32 * (errors.reference_relative or 0.0), own):
+        if errors.relative is None or errors.relative <= max(
+            32 * (errors.reference_relative or 0.0), _own_error(self, i)
+        ):
             return native
         coarser = (p for p in Precision if p.epsilon > native.epsilon and errors.relative < p.largest_error)
         return next(coarser, None)
@@ -430,34 +445,45 @@ class _Answer:
 
     def _trace(self, i: int) -> Trace | None:
         oracle = self.expectation.oracle
-        if oracle is None or self.expectation.rounded is None or self.expectation.zero_mean:
+        if oracle is None or self.expectation.zero_mean or not self.expectation.searches:
+            return None
+        if self.expectation.rounded is None:
             return None
         if self.outputs[i].dtype is not torch.float32 or self.outputs[i].numel() < MIN_PRECISION_NUMEL:
             return None
         return input_rounding.find(self.outputs[i], oracle[i], self.errors[i], partial(self.changed, i))
 
-    @cached_property
-    def halves(self) -> tuple[Coarse | None, ...]:
-        """Returns, for each output, how much more coarsely it was computed than in its own format, or None.
-
-        Only outputs of a half type with at least MIN_PRECISION_NUMEL elements are examined, if the reference multiplies
-        matrices and there are an oracle and `Expectation.rounded`. Other operations gain nothing from shorter formats.
-        """
-        return tuple(self.coarse(i, self.native(i)) if self.is_inexact(i) else None for i in range(len(self.outputs)))
-
     def coarse(self, i: int, precision: Precision) -> Coarse | None:
-        """Returns how much more coarsely than in `precision` output i was computed, or None (`halves`)."""
+        """Returns how much more coarsely than in `precision` output i was computed, or None.
+
+        Only outputs of at least MIN_PRECISION_NUMEL elements are examined, of a half type, or of float32 if `precision`
+        is coarser and the inputs have no zero mean, with which the size of the error suffices. The reference must
+        multiply matrices, because other operations gain nothing from shorter formats. There must be an oracle and
+        `Expectation.rounded`.
+        """
+        if (i, precision) not in self._coarse:
+            self._coarse[i, precision] = self._found_coarse(i, precision)
+        return self._coarse[i, precision]
+
+    @cached_property
+    def _coarse(self) -> dict[tuple[int, Precision], Coarse | None]:
+        return {}
+
+    def _found_coarse(self, i: int, precision: Precision) -> Coarse | None:
         expectation, output = self.expectation, self.outputs[i]
         if expectation.oracle is None or expectation.rounded is None or not expectation.terms:
             return None
-        if output.dtype not in half_precision.HALVES or output.numel() < MIN_PRECISION_NUMEL:
+        wide = output.dtype is torch.float32 and precision is not self.native(i) and not expectation.zero_mean
+        if output.numel() < MIN_PRECISION_NUMEL or not (wide or output.dtype in coarseness.HALVES):
             return None
         pair = expectation.expected[i], expectation.oracle[i]
-        return half_precision.find(output, *pair, precision, partial(self.changed, i), expectation.terms)
+        return coarseness.find(output, *pair, precision, partial(self.changed, i), expectation.terms)
 
-    def coarsely_allowed(self, i: int) -> bool:
-        """Returns whether a coarser format than output i's own is allowed, and explains its error."""
-        return self.allowed(i) is not self.native(i) and self.coarse(i, self.allowed(i)) is None
+    def uses_allowed(self, i: int) -> bool:
+        """Returns whether output i, of a half type, was computed in the coarser format that is allowed."""
+        if not self.is_inexact(i) or self.allowed(i) is self.native(i):
+            return False
+        return self.coarse(i, self.native(i)) is not None and self.coarse(i, self.allowed(i)) is None
 
     def changed(self, i: int, change: Change) -> torch.Tensor | None:
         """Returns the right answer for output i after a Change of inputs and weights; None if it is not known."""
@@ -497,25 +523,27 @@ def _finite_mask(answer: _Answer, limits: _Limits | None = None) -> _Failure | N
     return None
 
 
-def _half_precision(answer: _Answer) -> _Failure | None:
-    """Checks that no output of a half type was computed in a format that is coarser than the allowed one.
+def _coarseness(answer: _Answer) -> _Failure | None:
+    """Checks that no output was computed in a format that is coarser than the allowed one (`_Answer.coarse`).
 
     The status is REDUCED_PRECISION if factors of the `Coarse.bits` that were found explain the error of every element,
     and if these are at least LEAST_BITS or the error is below WRONG_NORM. Otherwise it is WRONG_VALUES.
     """
-    for i, coarse in enumerate(answer.halves):
-        if coarse is None or answer.coarsely_allowed(i):
+    for i in filter(answer.is_inexact, range(len(answer.outputs))):
+        allowed = answer.allowed(i)
+        coarse = answer.coarse(i, allowed)
+        if coarse is None:
             continue
         wrong = exceeds(*answer.pair(i), _scaled_limit(answer, i, 2.0 ** (1 - max(coarse.bits, LEAST_BITS))))
         if wrong.any() or (coarse.bits < LEAST_BITS and coarse.error >= WRONG_NORM):
             return _wrong(i, wrong)
+        before = " before its last rounding" if answer.outputs[i].dtype in coarseness.HALVES else ""
         text = (
-            f"{_name(answer, i)} had a relative error of {coarse.error:.2g} against float64 before its last rounding, "
-            f"the error of the reference was {coarse.reference:.2g}. Factors of {coarse.bits:.1f} significant bits "
-            f"cause an error of this size (so do sums that are kept in a half type); {answer.native(i)} has "
-            f"{1 - round(math.log2(answer.native(i).epsilon))}."
+            f"{_name(answer, i)} has a relative error of {coarse.error:.2g} against float64{before}; that of the "
+            f"reference is {coarse.reference:.2g}. Factors of {coarse.bits:.1f} significant bits cause an error of "
+            f"this size (so do sums in a half type); {allowed} has {1 - round(math.log2(allowed.epsilon))}."
         )
-        advice = f"keep factors in {answer.native(i)} and sums in float32, and round each output once"
+        advice = f"keep factors in {allowed} and sums in float32, and round each output once"
         return _Failure(Status.REDUCED_PRECISION, text, advice=advice)
     return None
 
@@ -587,7 +615,7 @@ def _error_norm(answer: _Answer) -> _Failure | None:
 
 
 _STEPS: tuple[Callable[[_Answer], _Failure | None], ...] = (
-    _structure, _finite_mask, _half_precision, _precision, _values, _error_norm, _input_rounding,
+    _structure, _finite_mask, _coarseness, _precision, _values, _error_norm, _input_rounding,
 )  # fmt: skip
 
 
@@ -815,7 +843,18 @@ def _described(answer: _Answer, failure: _Failure) -> _Failure:
         f"{_name(answer, i)}: {wrong.count} of {mask.numel()} elements wrong, the first at "
         f"{list(shown[0].index)}: got {shown[0].got:.7g}, expected {shown[0].expected:.7g}.{some} {pattern.text}"
     )
-    return _Failure(Status.WRONG_VALUES, text.strip(), shown, pattern.advice, error_map(mask))
+    advice = pattern.advice or (_OF_FAST_ALGORITHMS if _is_small_beside_norm(answer, i) else "")
+    return _Failure(Status.WRONG_VALUES, text.strip(), shown, advice, error_map(mask))
+
+
+def _is_small_beside_norm(answer: _Answer, i: int) -> bool:
+    """Returns whether elements of output i have a scale, and its error is that of its own format beside its norm."""
+    relative = answer.errors[i].relative if answer.expectation.scale is not None and answer.is_inexact(i) else None
+    return relative is not None and relative <= _own_error(answer, i)
+
+
+def _own_error(answer: _Answer, i: int) -> float:
+    return min(answer.native(i).largest_error, Precision.FLOAT32.largest_error)
 
 
 def _name(answer: _Answer, i: int) -> str:

@@ -14,7 +14,7 @@ OK, SOME_FAILED, REGRESSED = 0, 1, 3
 # 128 plus the number of the signal (SIGINT, SIGPIPE): a shell reports this code for a process that the signal ended.
 INTERRUPTED, PIPE_CLOSED = 130, 141
 EXIT_CODES = {
-    OK: "success; every kernel passed",
+    OK: "success; every kernel passed, or is `UNSUPPORTED` and was not asked for by name",
     SOME_FAILED: "a kernel failed, or `sanitize` found a mistake",
     2: "wrong usage, such as an unknown name or option",
     REGRESSED: "`compare` found a kernel that became slower or broke, or a figure of a suite that became worse",

@@ -30,6 +30,7 @@ from kernel_harness.cli.fork_server import started_fork_server
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import RESULTS, command, shown
+from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import terminal
 
 if TYPE_CHECKING:
@@ -128,12 +129,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(parsed: argparse.Namespace) -> int:
     """Judges the kernels, then prints the leaderboard, the failures and the path of the leaderboard's CSV file.
 
-    Returns 0 if every kernel passed, else 1. A baseline that failed does not count. Raises UserError for mistakes of
+    Returns 0 if every kernel passed, else 1. A baseline that failed does not count, nor does a kernel for which this
+    machine lacks something, unless it was asked for by name. Raises UserError for mistakes of
     the user, and KeyboardInterrupt for Ctrl-C.
     """
     options = _options(parsed)
     with started_fork_server() as fork_server, growth_told():
         from kernel_harness.cli.progress import RunProgress
+        from kernel_harness.problem import lookup
         from kernel_harness.session.stored_run import Request, StoredRun
 
         request = Request(
@@ -148,7 +151,13 @@ def main(parsed: argparse.Namespace) -> int:
             results = _judge(run, run.candidates, progress, options)
             while options.watch:
                 results = _judge(run, run.wait_for_change(), progress, options)
-    return OK if all(result.passed for result in results if not result.is_baseline) else SOME_FAILED
+        asked_for = lookup.asked_for(options.kernels, run.candidates)
+    return SOME_FAILED if any(_is_failure(result, asked_for) for result in results) else OK
+
+
+def _is_failure(result: Result, asked_for: Set[str]) -> bool:
+    lacking = result.status is Status.UNSUPPORTED and result.kernel not in asked_for
+    return not (result.passed or result.is_baseline or lacking)
 
 
 def _options(parsed: argparse.Namespace) -> Options:

@@ -64,7 +64,7 @@ def library(tell: Tell = silent) -> Path:
         host_compiler.run([*flags, *link], folder)
 
     name = cache.key(what=_NAME, machine=host_compiler.identity(), code=cache.digest_of(INCLUDE))
-    return cache.get_or_build("shared", name, build, in_use=True)[0] / f"lib{_NAME}.so"
+    return cache.get_or_build("shared", name, build)[0] / f"lib{_NAME}.so"
 
 
 def link_flags() -> list[str]:

@@ -102,7 +102,7 @@ def digest_of(*paths: Path) -> str:
 
 
 def get_or_build(
-    kind: str, name: str, build: Callable[[Path], Sequence[str] | None], *, in_use: bool = False
+    kind: str, name: str, build: Callable[[Path], Sequence[str] | None], *, in_use: bool = True
 ) -> tuple[Path, bool]:
     """Returns the folder of a cache entry, and whether the cache already held the entry.
 

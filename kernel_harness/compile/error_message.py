@@ -77,6 +77,18 @@ def symbol_message(symbol: str, file: CandidateFile) -> str:
     return _shown(_about(error, file, tip.about), 0, tip, file)
 
 
+def name_message(name: str, file: CandidateFile) -> str:
+    """Returns the message for `name`, the name of an extension that cannot be a part of a C++ identifier.
+
+    It shows the line of the candidate's `file` that gives the name, if the name stands there as a literal.
+    """
+    tip = Hint(f"name it {re.sub(r'[^0-9A-Za-z_]', '_', name) or 'kernel'}")
+    error = CompileError(f"the extension's name {name!r} becomes a part of C++ names: use letters, digits and _ only")
+    literal = rf"""["']{re.escape(name)}["']"""
+    placed = _about(error, file, rf"\bname\s*=\s*{literal}")
+    return _shown(placed if placed.file else _about(error, file, rf"\(\s*{literal}"), 0, tip, file)
+
+
 def _pointers_message(bound: Iterable[str], file: CandidateFile) -> str:
     """Returns the message for the first function named in `bound` that takes pointers, or an empty text if none does.
 

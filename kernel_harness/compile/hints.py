@@ -81,6 +81,10 @@ _KNOWN = (
         "put __device__ (or __host__ __device__) before the function that the kernel calls",
     ),
     _Known(
+        r"requires separate compilation mode",
+        "launch the kernel from the host: load_inline makes no device link step, which launches from device code need",
+    ),
+    _Known(
         r"a __global__ function call must be configured",
         "launch the kernel with name<<<grid, block, 0, at::cuda::getCurrentCUDAStream()>>>(...)",
     ),
@@ -164,6 +168,12 @@ def missing_symbol(symbol: str) -> Hint:
     `symbol` is the demangled name, with parameter types if it is a C++ function: `run(at::Tensor)`.
     """
     name = symbol.split("(")[0]
+    if name.startswith("__cudaRegisterLinkedBinary"):
+        return Hint(
+            "remove -rdc=true, and launch kernels from the host only: load_inline makes no device link step, which "
+            "relocatable device code and launches from device code need",
+            r"-rdc=true|-dc\b|--relocatable-device-code",
+        )
     if re.match(r"(?:c10|at|torch)::", symbol):
         return Hint(
             "the installed torch lacks this function: remove -D_GLIBCXX_USE_CXX11_ABI, or call another function",

@@ -16,11 +16,13 @@ from typing import Any
 from kernel_harness.compile import cu_file
 from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.compiler_log import undefined_symbol
-from kernel_harness.compile.error_message import readable_errors, symbol_message
+from kernel_harness.compile.error_message import name_message, readable_errors, symbol_message
 from kernel_harness.compile.errors import BuildFailed
 from kernel_harness.compile.sources import Sources, from_arguments, signature
 
 _INCLUDES_FILE = re.compile(r'^\s*#\s*include\s*"', re.MULTILINE)
+
+_PART_OF_A_NAME = re.compile(r"\w+", re.ASCII)
 
 # A builder takes the sources. It returns the library's path, and whether the build cache already held the library.
 Builder = Callable[[Sources], tuple[Path, bool]]
@@ -45,6 +47,8 @@ def install(builder: Builder, candidate: CandidateFile) -> None:
         candidate.add(sources)
         with loading:
             with readable_errors(candidate, sources.functions or ()):
+                if _uses_name(sources) and not _PART_OF_A_NAME.fullmatch(sources.name):
+                    raise BuildFailed(name_message(sources.name, candidate))
                 library, _ = builder(sources)
             if signature().bind(*args, **kwargs).arguments.get("is_python_module", True):
                 return load(library, candidate)
@@ -64,6 +68,11 @@ def install(builder: Builder, candidate: CandidateFile) -> None:
 
     load_inline.__doc__ = cpp_extension.load_inline.__doc__
     cpp_extension.load_inline, cpp_extension.load = load_inline, load_files
+
+
+def _uses_name(sources: Sources) -> bool:
+    """Returns whether C++ names are made of the extension's name, as the names of a Python module's functions are."""
+    return sources.functions is not None or "TORCH_EXTENSION_NAME" in sources.cpp + sources.cuda
 
 
 def _read(files: str | Sequence[str]) -> dict[str, list[str]]:

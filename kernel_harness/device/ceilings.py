@@ -31,7 +31,7 @@ def measured(device: str, identity: Mapping[str, Any]) -> dict[str, float]:
         with torch.cuda.device(device):  # the events belong to the current device
             (folder / "ceilings.json").write_text(json.dumps(_measure(device)))
 
-    folder, _ = cache.get_or_build("ceilings", cache.key(what="ceilings", size=_SIZE, **identity), build, in_use=True)
+    folder, _ = cache.get_or_build("ceilings", cache.key(what="ceilings", size=_SIZE, **identity), build)
     found: dict[str, float] = json.loads((folder / "ceilings.json").read_text())
     return found
 

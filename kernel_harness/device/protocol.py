@@ -213,7 +213,8 @@ class WorkerDevice(Protocol):
     def place(self, memory: torch.Tensor, leaves: Sequence[Leaf]) -> Placed:
         """Returns the inputs in the shared buffer `memory` as tensors on the device.
 
-        `leaves` describe the tensors in order: dtype, shape, strides and offset in `memory`.
+        `leaves` describe the tensors in order: dtype, shape, strides, and offset and storage in `memory`. Tensors of
+        one storage there share a storage on the device, which has no bytes of other storages.
         """
 
     def fetch(self, tensors: Sequence[torch.Tensor], leaves: Sequence[Leaf], memory: torch.Tensor) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import time
 import weakref
 from typing import Any
 
@@ -59,13 +58,9 @@ AGAIN:
 """
 # The indices of 64-bit words in the judge's memory: the words that end a blocking kernel, a word that is never 0, and
 # the records, of three words each: first reading, last reading, time of other processes.
-_END_FIRST, _END_SECOND, _END_LAST, _ENDED = 0, 8, 16, 24
-_RESUMED, _BEFORE, _FILLED, _AFTER, _COPIED = 32, 40, 48, 56, 64
-_WORDS = 72
-# Between two blocking kernels the GPU is free for so long at most, if no other process has work for it. The judge
-# launches the second one when it sees that the first has ended, which took up to 0.16 ms on an H200. If another process
-# had its turn, it took 0.3 ms and that process's work.
-_FREE_MS = 0.25
+_END_FIRST, _END_LAST, _ENDED = 0, 8, 16
+_BEFORE, _FILLED, _AFTER, _COPIED = 24, 32, 40, 48
+_WORDS = 56
 # A blocking kernel ends after so long if the judge does not end it, for example because the judge was killed.
 _LIMIT_NS = 1_000_000_000
 
@@ -76,12 +71,9 @@ class Turn:
     A call takes these steps, in which the device's work is enqueued on the judge's current stream:
 
     1. `take`, before the worker's process is resumed: a first blocking kernel begins.
-    2. `renew`, when the worker has prepared for the call: the kernel ends, and a second one begins. The GPU is free for
-       a moment in between. If the worker has enqueued work before its call, the GPU does that work now, and the second
-       kernel begins late. If not, the judge's time slice begins anew.
-    3. `inputs_enqueued`, when the call is enqueued and the judge has enqueued the work that writes the inputs. The
-       second kernel ends. After the inputs, the stream waits for the word by which the worker's device says that the
-       call is done. Then a last blocking kernel begins.
+    2. `enqueue_rest`, when the judge has enqueued the work that writes the inputs. After it, the stream waits for the
+       word by which the worker's device says that the call is done, and then for a last blocking kernel.
+    3. `let_inputs`, when the worker has enqueued its call: the first kernel ends, and the inputs are written.
     4. The judge opens the gate once `is_filled`, and waits until the call `is_done`.
     5. `outputs_enqueued`, when the judge has enqueued its copies of the outputs: the last kernel ends.
 
@@ -109,23 +101,18 @@ class Turn:
         device_memory.release_persisting_l2(self._device)
         self._words[:] = 0
         self._words[_ENDED] = 1
-        self._block(_END_FIRST, _RESUMED)
+        self._block(_END_FIRST, _BEFORE)
 
-    def renew(self) -> None:
-        """Ends the first blocking kernel, waits for its end, and enqueues the second one."""
+    def let_inputs(self) -> None:
+        """Ends the first blocking kernel."""
         self._words[_END_FIRST] = 1
-        end = time.monotonic() + _LIMIT_NS / 1e9
-        while not self._words[_RESUMED + 1] and time.monotonic() < end:
-            pass
-        self._block(_END_SECOND, _BEFORE)
 
-    def inputs_enqueued(self) -> None:
-        """Ends the second blocking kernel. Enqueues what follows after the inputs: the wait, and the last kernel."""
+    def enqueue_rest(self) -> None:
+        """Enqueues what follows after the inputs: the wait for the call, and the last blocking kernel."""
         self._block(_ENDED, _FILLED)
         at_least = self._driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
         self._checked(self._driver.cuStreamWaitValue32(self._stream, self._done, 1, at_least))
         self._block(_END_LAST, _AFTER)
-        self._words[_END_SECOND] = 1
 
     def outputs_enqueued(self) -> None:
         """Ends the last blocking kernel. `around_ms` is known when the stream has been synchronized."""
@@ -135,7 +122,7 @@ class Turn:
     def end(self) -> None:
         """Ends all blocking kernels and the wait for the worker, whatever the worker does."""
         self._gate.say_done()
-        self._words[[_END_FIRST, _END_SECOND, _END_LAST]] = 1
+        self._words[[_END_FIRST, _END_LAST]] = 1
 
     def is_filled(self) -> bool:
         """Returns whether the inputs are in the memory that the worker maps."""
@@ -157,9 +144,8 @@ class Turn:
 
     @property
     def early_ms(self) -> float:
-        """Returns the time that other processes had on the device between `take` and `inputs_enqueued`, in ms."""
-        free_ms = self._between(_RESUMED + 1, _BEFORE)
-        return self._others(_RESUMED) + self._others(_BEFORE) + (free_ms if free_ms > _FREE_MS else 0.0)
+        """Returns the time that other processes had on the device between `take` and `let_inputs`, in ms."""
+        return self._others(_BEFORE)
 
     @property
     def around_ms(self) -> float:

@@ -43,7 +43,7 @@ def runtime(tell: Tell = silent) -> Path:
             (folder / name).unlink()
 
     key = part_key("runtime", flags.EMULATOR_HEADERS, flags.RUNTIME)
-    return cache.get_or_build("emulator", key, build, in_use=True)[0] / "libemulator.so"
+    return cache.get_or_build("emulator", key, build)[0] / "libemulator.so"
 
 
 def _runtime_units(folder: Path) -> list[Path]:
@@ -76,7 +76,7 @@ def prelude(reporting: bool = False, tell: Tell = silent) -> Path:
         _precompile([*flags.for_candidates(reporting=reporting), *flags.LIGHT_HEADERS], folder)
 
     key = part_key("prelude" + "-reporting" * reporting, flags.INCLUDE, bindings.INCLUDE)
-    return cache.get_or_build("emulator", key, build, in_use=True)[0] / "prelude.h"
+    return cache.get_or_build("emulator", key, build)[0] / "prelude.h"
 
 
 def full_prelude() -> Path:
@@ -94,7 +94,7 @@ def full_prelude() -> Path:
         with suppress(BuildFailed):
             _precompile([*flags.for_candidates(reporting=False), *flags.FULL_HEADERS], folder)
 
-    return cache.get_or_build("emulator", _full_prelude_key(), build, in_use=True)[0] / "prelude.h"
+    return cache.get_or_build("emulator", _full_prelude_key(), build)[0] / "prelude.h"
 
 
 def _full_prelude_key() -> str:

@@ -44,7 +44,7 @@ def install(library: Path) -> None:
         return
     torch.ops.load_library(str(library))
     _runtime = ctypes.CDLL(str(library))
-    _runtime.emulator_failure.restype = ctypes.c_char_p
+    _runtime.emulator_failure.restype = _runtime.emulator_lack.restype = ctypes.c_char_p
     _runtime.emulator_launches.restype = ctypes.c_uint64
     _runtime.emulator_profile_end.restype = ctypes.c_char_p
     _runtime.emulator_skip_kernels.argtypes = [ctypes.c_bool]
@@ -72,6 +72,14 @@ def lacks(error: BaseException) -> bool:
     Returns false in a process that does not use the emulated device.
     """
     return _runtime is not None and bool(_LACKING.search(str(error)))
+
+
+def lack() -> str:
+    """Returns a sentence about the construct that a kernel of this process has reached and that cannot be emulated.
+
+    The sentence begins with the construct's place, in the form `file:line: `. It is empty if no kernel has reached one.
+    """
+    return "" if _runtime is None else _runtime.emulator_lack().decode()
 
 
 def synchronize(device: Any = None) -> None:

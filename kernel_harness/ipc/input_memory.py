@@ -60,7 +60,7 @@ def written(memory: torch.Tensor, packed: Packed) -> Written:
     changed = [i for i, flag in enumerate(_read(flags)) if flag]
     after = {}
     for i in changed:
-        with suppress(torch.OutOfMemoryError):
+        with suppress(RuntimeError):  # also raised, as a plain one, by torch's allocator of the host's memory
             after[i] = packed.leaves[i].view(memory).to(packed.tensors[i].device, copy=True)
     return Written(tuple(changed), tuple(damaged(memory, packed.leaves, packed.size)), after)
 

@@ -216,8 +216,8 @@ class Prepare(Message):
     - `timed`: whether the device times the call.
     - `opening`: when the inputs are in the shared memory.
     - `keep`: the worker keeps the inputs, so that Repeat or Replay can make the same call again.
-    - `constant`: the indices of the outputs that are the same for all inputs. The worker does not overwrite the
-      candidate's own tensors of these outputs after the call.
+    - `constant`: the indices of the outputs that are the same for all inputs; None if that is not known yet. The worker
+      does not overwrite the candidate's own tensors of these outputs after the call; if it is None, it overwrites none.
     """
 
     inputs: InputLayout
@@ -226,16 +226,20 @@ class Prepare(Message):
     timed: bool
     opening: Opening
     keep: bool
-    constant: tuple[int, ...]
+    constant: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
 class Call(Message):
-    """A request to a worker: make the call that Prepare has described. The reply is Called.
+    """A request to a worker: make the call that `prepare` describes, or, if that is None, the last Prepare.
+
+    The reply is Called.
 
     An output in a CUDA device's memory that the judge can map stays where it is. The worker copies any other output to
     the shared memory for outputs if these outputs fit there. If not, the judge shares more memory and sends Fetch.
     """
+
+    prepare: Prepare | None = None
 
 
 @dataclass(frozen=True)
@@ -426,9 +430,6 @@ class Place(Message):
     offset: int
     stride: Annotated[tuple[int, ...], AtMost(tensors.MAX_RANK)]
 
-    def __post_init__(self) -> None:
-        tensors.check_in_range((self.region, self.offset, *self.stride), "a tensor's place")
-
 
 @dataclass(frozen=True)
 class Exported(Message):
@@ -439,9 +440,6 @@ class Exported(Message):
 
     sizes: tuple[int, ...]
     left: int
-
-    def __post_init__(self) -> None:
-        tensors.check_in_range(self.sizes, "the size of a region")
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,15 @@ class Packed:
     The field `tensors` has the judge's own tensors; no worker can reach them. `leaves` has, in the same order, the
     place of each copy: dtype, shape, strides and offset in the buffer. The module
     `kernel_harness.ipc.input_memory` makes the copies. `size` is the size of the buffer in bytes. `structure` is the
-    nesting of the inputs with their values that are not tensors.
+    nesting of the inputs with their values that are not tensors. `changed` has the indices of the tensors that the
+    reference changes in place, once that is known.
     """
 
     structure: Any
     tensors: tuple[torch.Tensor, ...]
     leaves: tuple[Leaf, ...]
     size: int
+    changed: tuple[int, ...] = ()
 
     @property
     def on_host(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import glob
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -92,6 +93,12 @@ def kernels(wanted: Sequence[str], problem_name: str, root: Path) -> list[Candid
             raise NotFound(f"no kernel {name!r}{_close(name, [p.stem for p in found])}")
         chosen += [m for m in matches if m not in chosen]
     return _read(chosen)
+
+
+def asked_for(wanted: Sequence[str], found: Iterable[Candidate]) -> set[str]:
+    """Returns the names of the candidates in `found` that a name or a path in `wanted` selects, and not only a glob."""
+    words = [word for word in wanted if not glob.has_magic(word)]
+    return {each.name for each in found if any(each.path in _matches(word, [each.path]) for word in words)}
 
 
 def kernel(name: str, problem_name: str, root: Path) -> Candidate:

@@ -80,9 +80,10 @@ def _still_holds(before: Result, result: Result) -> bool:
     return untimed and more and before.source_sha256 == result.source_sha256
 
 
-def _order(result: Result) -> tuple[bool, float, str, str]:
+def _order(result: Result) -> tuple[bool, bool, float, str, str]:
     time_ms = result.timing.time_ms if result.timing else math.inf
-    return not result.passed, 0.0 if result.emulated else time_ms, result.status, result.kernel
+    unverified = result.timing is not None and not result.timing.verified
+    return not result.passed, unverified, 0.0 if result.emulated else time_ms, result.status, result.kernel
 
 
 def _places(results: Sequence[Result]) -> dict[str, int]:
@@ -90,15 +91,21 @@ def _places(results: Sequence[Result]) -> dict[str, int]:
 
     Two kernels have different ranks only if the 95% intervals of their times do not overlap: kernels whose intervals
     overlap, directly or through the intervals of others, share a rank. The rank after two kernels on rank 1 is 3. A
-    baseline, a kernel without an interval and an emulated result have no rank.
+    baseline, a kernel without an interval and an emulated result have no rank. A kernel whose time is hardly verified
+    ranks after all whose times are verified.
     """
-    times = {r.kernel: r.timing.time for r in results if r.timing and not r.is_baseline and not r.emulated}
-    bounds = sorted((t.low, t.high, name) for name, t in times.items() if t.low is not None and t.high is not None)
+    timed = {r.kernel: r.timing for r in results if r.timing and not r.is_baseline and not r.emulated}
+    bounds = sorted(
+        (not t.verified, t.time.low, t.time.high, name)
+        for name, t in timed.items()
+        if t.time.low is not None and t.time.high is not None
+    )
     places: dict[str, int] = {}
-    place, end = 0, 0.0
-    for count, (low, high, name) in enumerate(bounds, 1):
-        place = count if low > end else place
-        end = max(end, high)
+    place, end, before = 0, 0.0, False
+    for count, (unverified, low, high, name) in enumerate(bounds, 1):
+        place = count if low > end or unverified is not before else place
+        end = high if unverified is not before else max(end, high)
+        before = unverified
         places[name] = place
     return places
 

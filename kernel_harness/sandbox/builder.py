@@ -27,7 +27,7 @@ from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerMisbehav
 _MAX_LIBRARY_BYTES, _COPIED_BYTES = 1 << 30, 1 << 20
 # What a building worker raises for sources that cannot be built. Other errors may pass, such as a full disk.
 _OF_SOURCES = (BuildFailed.__name__, CompilerFailed.__name__, UnsupportedConstruct.__name__)
-_LIBRARY_NAME = re.compile(r"[A-Za-z_]\w{0,199}\.so", re.ASCII)
+_LIBRARY_NAME = re.compile(r"\w[\w.-]{0,199}\.so", re.ASCII)
 
 
 FailedBuilds = MutableMapping[str, Failure]
@@ -77,7 +77,6 @@ class BuildService:
                 f"{self._device.name_in_workers.split(':')[0]}-extensions",
                 key,
                 lambda folder: self._build_into(folder, wanted, timeout_s),
-                in_use=True,
             )
         except sources.Unreadable as error:
             return BuildResult(_failure(f"load_inline: {error}."))

@@ -83,9 +83,13 @@ class Exchange:
         input_memory.fill(self._pieces[Purpose.INPUTS].bytes, packed)
         self.wait()
 
-    def enqueue_fill(self, packed: Packed) -> None:
-        """Enqueues what `fill` writes to the device's memory, and then the work that empties the device's cache."""
-        input_memory.fill(self._pieces[Purpose.INPUTS].bytes, packed)
+    def enqueue_surround(self, packed: Packed) -> None:
+        """Enqueues the writing of known bytes around inputs. The memory holds no inputs then."""
+        input_memory.surround(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.size)
+
+    def enqueue_inputs(self, packed: Packed) -> None:
+        """Enqueues the copies of inputs to the device's memory, and then the work that empties the device's cache."""
+        input_memory.write(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.tensors)
         self._device.empty_cache()
 
     def wait(self) -> None:

@@ -63,14 +63,11 @@ class Bracket:
 class GatedCall(Protocol):
     """One timed call that begins when the judge opens the gate.
 
-    The judge makes the object before it sends the request Prepare, and calls it right after the request Call. `copy` is
-    memory for a copy of the outputs, which the worker cannot reach.
+    The judge makes the object before it sends the request Call, and calls it right after. `copy` is memory for a copy
+    of the outputs, which the worker cannot reach.
     """
 
     copy: torch.Tensor
-
-    def prepared(self) -> None:
-        """Is called between the reply to Prepare and the request Call."""
 
     def __call__(self, wait: Wait) -> None:
         """Writes the inputs once the worker is ready or the hold is over, opens the gate, and waits for the call."""
@@ -95,9 +92,6 @@ class HostCall:
         self._began = 0.0
         self._exposed = False
         self._gate = _shut(exchange)
-
-    def prepared(self) -> None:
-        """Does nothing."""
 
     def __call__(self, wait: Wait) -> None:
         """Does what GatedCall says, and copies the outputs, unless the worker sends a message before they are there."""
@@ -144,19 +138,19 @@ class DeviceCall:
         self.copy = exchange.memory_for_copy(size, packed)
         self._exposed = False
         self._gate = _shut(exchange)
+        exchange.enqueue_surround(packed)
         turn.take()
-
-    def prepared(self) -> None:
-        """Renews the judge's turn."""
-        self._turn.renew()
+        if not packed.on_host:  # copies from the host would wait for the stream
+            exchange.enqueue_inputs(packed)
+            turn.enqueue_rest()
 
     def __call__(self, wait: Wait) -> None:
         """Does what GatedCall says, in the judge's turn."""
         self._exposed = not wait(self._gate.is_ready, self._hold_s)
+        self._turn.let_inputs()
         if self._packed.on_host:
-            self._turn.end()  # the copies from the host wait for the stream
-        self._exchange.enqueue_fill(self._packed)
-        self._turn.inputs_enqueued()
+            self._exchange.enqueue_inputs(self._packed)
+            self._turn.enqueue_rest()
         wait(self._turn.is_filled, None)
         self._gate.open()
         wait(self._turn.is_done, None)

@@ -37,7 +37,8 @@ class OutputReader:
     done, and a candidate cannot rely on what it holds later. `fetch` asks the worker for copies that did not fit.
 
     `right_bytes` is the size of right outputs, None if unknown. `constant` has the indices of the outputs that are the
-    same for all inputs, which are not overwritten. `landing_bytes` is the size of the judge's copy of the last outputs.
+    same for all inputs, which are not overwritten; None if that is not known yet, and then none is. `landing_bytes` is
+    the size of the judge's copy of the last outputs.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class OutputReader:
     ) -> None:
         self._exchange, self._export, self._fetch = exchange, export, fetch
         self.right_bytes: int | None = None
-        self.constant: tuple[int, ...] = ()
+        self.constant: tuple[int, ...] | None = None
         self.landing_bytes = 0
         self._memory_bytes = 0  # of the memory for outputs that the last call needed
         self._found: Found = (None, ())
@@ -127,24 +128,36 @@ class OutputReader:
                 return None
             landing = self._exchange.memory_for_copy(end, packed)
         self._exchange.keep_regions(reply.regions)
-        sources = [self._source(leaf, place) for leaf, place in zip(reply.leaves, reply.places, strict=True)]
+        pairs = zip(reply.leaves, reply.places, strict=True)
+        sources = [self._source(leaf, place, packed) for leaf, place in pairs]
         copies = [
             leaf.of(landing[start : start + leaf.nbytes]) for leaf, start in zip(reply.leaves, starts, strict=True)
         ]
         for copy, source in zip(copies, sources, strict=True):
             copy.copy_(source)
-        for i, (source, place) in enumerate(zip(sources, reply.places, strict=True)):
-            if place is not None and place.region != INPUTS_REGION and i not in self.constant and source.numel():
-                source.fill_(tensors.poison_of(source.dtype))
+        if self.constant is not None:
+            self._overwrite(
+                [s for i, s in enumerate(sources) if i not in self.constant and not _is_input(reply.places[i])]
+            )
         if at_leisure:
             self._exchange.wait()
         return copies
 
-    def _source(self, leaf: Leaf, place: Place | None) -> torch.Tensor:
-        """Returns an output tensor where it lies, as a view of shared memory. Raises Unreadable if it cannot."""
+    def _overwrite(self, sources: Sequence[torch.Tensor]) -> None:
+        for source in sources:
+            if source.numel():
+                source.fill_(tensors.poison_of(source.dtype))
+
+    def _source(self, leaf: Leaf, place: Place | None, packed: Packed) -> torch.Tensor:
+        """Returns an output tensor where it lies, as a view of shared memory. Raises Unreadable if it cannot.
+
+        Of the memory for inputs only the part that the judge writes anew for each call, that of `packed`, can hold one.
+        """
         if place is None:
             return self._exchange.output(leaf)
+        tensors.check_in_range((place.offset, *place.stride), "its place")
         region = self._region(place.region)
+        region = region[: packed.size] if _is_input(place) else region
         itemsize = leaf.dtype.itemsize
         if len(place.stride) != len(leaf.shape) or place.offset % itemsize:
             raise tensors.Unreadable("its place is invalid")
@@ -176,6 +189,11 @@ class OutputReader:
         region = self._exchange.region(number)
         assert region is not None
         return region
+
+
+def _is_input(place: Place | None) -> bool:
+    """Returns whether an output lies in the memory for inputs, which the judge writes anew for each call."""
+    return place is not None and place.region == INPUTS_REGION
 
 
 @contextmanager

@@ -41,6 +41,7 @@ _CLOSE_S = 0.5  # before a kill, so that fewer processes are started meanwhile
 # its processes because memory runs out.
 # Fifty pauses without an escape make up for one.
 _ESCAPE_NS, _ESCAPES, _FORGIVEN = 1_000_000, 3, 0.02
+_LOOKED_S = 0.005
 _PIPE_BYTES = 1 << 20
 
 R = TypeVar("R", bound=Message)
@@ -154,6 +155,7 @@ class WorkerProcess:
         self._alive = True
         self._paused: dict[int, int] | None = None  # the CPU time in ns of each paused process; None between pauses
         self._escapes = 0.0
+        self._looked = 0.0  # when the worker was last looked at during a pause
         self._failure: WorkerFailed | None = None  # why the worker is dead; raised by every later request
 
     def __enter__(self) -> WorkerProcess:
@@ -266,10 +268,10 @@ class WorkerProcess:
         """Stops all threads of the worker and of its descendants, until `resume`.
 
         Kills the worker if not all of its processes can be stopped within _PAUSE_S seconds, or if the worker exceeds
-        its limits. Also kills a worker that is already paused if it has escaped too many pauses (`_look_for_escape`).
+        its limits. Also kills a worker that is already paused if it has escaped too many pauses (`look_for_escape`).
         The next request to a worker that was killed raises WorkerMisbehaved.
         """
-        self._look_for_escape()
+        self.look_for_escape()
         if self._alive and not self._stop_all(_PAUSE_S):
             self._dead(
                 WorkerMisbehaved,
@@ -298,7 +300,7 @@ class WorkerProcess:
             for pid in process_tree.pids(self.pid):
                 at_rest = at_rest and process_tree.is_at_rest(pid)
                 found[pid] = process_tree.cpu_ns(pid)
-            self._paused = found
+            self._paused, self._looked = found, 0.0
             if at_rest and found == before:
                 return True
             if time.monotonic() > end:
@@ -311,22 +313,27 @@ class WorkerProcess:
     def resume(self) -> None:
         """Resumes the processes that `pause` stopped. Kills a worker that has escaped too many pauses instead.
 
-        `_look_for_escape` says what an escape is.
+        `look_for_escape` says what an escape is.
         """
-        self._look_for_escape()
+        self.look_for_escape()
         if self._alive and self._paused is not None:
             _signal_each(signal.SIGCONT, self._paused)
         self._paused = None
 
-    def _look_for_escape(self) -> None:
+    def look_for_escape(self) -> None:
         """Kills the worker if it has escaped _ESCAPES pauses, the present one included. Does nothing between pauses.
+
+        Also does nothing if it was called in this pause less than _LOOKED_S seconds ago: before a timed call on a GPU
+        the judge calls it ahead, because the judge keeps the GPU for itself until the call, for a short time only.
 
         A worker has escaped a pause if its processes used more than _ESCAPE_NS of CPU time during the pause, or started
         a process. Fifty pauses without an escape cancel one escape. A stopped process can be resumed without another
         process, for example by a timer that sends SIGCONT.
         """
-        if not self._alive or self._paused is None:
+        now = time.monotonic()
+        if not self._alive or self._paused is None or now - self._looked < _LOOKED_S:
             return
+        self._looked = now
         found = {pid: process_tree.cpu_ns(pid) for pid in process_tree.pids(self.pid)}
         used_ns = sum(max(0, now - self._paused.get(pid, now)) for pid, now in found.items())
         escaped = used_ns > _ESCAPE_NS or not found.keys() <= self._paused.keys()

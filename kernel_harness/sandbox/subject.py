@@ -232,6 +232,7 @@ class Subject:
     def _gated_answer(self, packed: Packed, prepare: messages.Prepare, timed: Timed, limit_s: float) -> Answer:
         """Makes the call that `prepare` describes, which begins at the gate, and returns its answer."""
         self.outputs.reserve()
+        self.worker.look_for_escape()
         size, turn = self.outputs.landing_bytes, self._exchange.turn
         gated: GatedCall = (
             HostCall(self._exchange, packed, timed, size)
@@ -239,9 +240,7 @@ class Subject:
             else DeviceCall(self._exchange, turn, packed, timed, size)
         )
         try:
-            self._ask(prepare, Done)
-            gated.prepared()
-            reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s, meanwhile=gated)
+            reply = self._ask(messages.Call(prepare), messages.Called, timeout_s=limit_s, meanwhile=gated)
             bracket, written = gated.finish(lambda at_leisure: self.outputs.read(reply, packed, gated.copy, at_leisure))
         finally:
             gated.close()

@@ -22,7 +22,7 @@ from kernel_harness.results.record import Build, Kind, Measurement, Result, RunS
 from kernel_harness.sandbox.faults import Fault
 from kernel_harness.session.reproduce import command
 from kernel_harness.session.settings import Settings
-from kernel_harness.timing.clock import unseen_by_device, verified_to_ms
+from kernel_harness.timing.clock import HARDLY_VERIFIED, unseen_by_device, verified_to_ms
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.statistics import Round, Timing, summarize
 
@@ -219,12 +219,22 @@ def timed(results: Iterable[Result], cohort: Measurements, terms: Terms, seconds
             )
             if result.emulated:  # nothing is ranked by these times: a ratio to torch would only add the noise of torch
                 timing = replace(timing, time=summarize(rounds, arm.name, None, resolution_ms=resolution_ms).time)
+            if not arm.trusted and not result.emulated:
+                timing = _as_verified(timing, result.measurement)
             result = _with_timing(terms, result, timing)
             if result.passed and not result.emulated:
                 result = _with_remarks(result, cohort)
         elif result.status is Status.PASSED and (why := cohort.broken.reason if cohort.broken else _why_none(own)):
             result = left_untimed(result, why)
         yield result
+
+
+def _as_verified(timing: Timing, measurement: Measurement | None) -> Timing:
+    """Returns the timing of a candidate, at its upper end if the judge's clock hardly verifies it."""
+    verified_ms = measurement.verified_to_ms if measurement else None
+    if verified_ms is None or verified_ms <= HARDLY_VERIFIED * timing.time_ms:
+        return timing
+    return timing.at_upper_end(verified_ms)
 
 
 def failed(result: Result, fault: Fault) -> Result:
@@ -251,6 +261,11 @@ def _with_remarks(result: Result, cohort: Measurements) -> Result:
         remarks.append(
             f"Remark: the device's clock told {told_ms:.4g} ms, but the judge's clock shows that a call takes longer. "
             "The time is that of the judge's clock."
+        )
+    if result.timing is not None and not result.timing.verified:
+        remarks.append(
+            "Remark: the judge's clock hardly verifies the device's here, so the time is the longest that the judge's "
+            "clock leaves possible. A longer --budget verifies better, up to what the clock can resolve."
         )
     if longer := cohort.slower_on_other_inputs(result.kernel):
         remarks.append(

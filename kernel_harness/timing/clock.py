@@ -16,7 +16,9 @@ from kernel_harness.timing.statistics import Interval, Round, interval_of
 # The judge's time replaces the device's time only if the two differ by more than this, in ms. On an H200, the judge's
 # bracket of calls of 5 us to 20 ms was 292.0 us longer than the call, 0.3 us more or less in the median of 40 calls.
 # Brackets of calls that write much are longer by 4 us, and differ by up to 1.5 us between kernels of one problem.
-RESOLUTION_MS = 0.002
+RESOLUTION_MS = 0.0015
+# If the judge's clock verifies a time only to this share of it, the reported time is the upper end.
+HARDLY_VERIFIED = 0.25
 # Where the memory is the host's, the bracket contains copies of inputs and outputs. Brackets of honest calls then
 # differ by this share of what the baseline's bracket contains beside the call, and by at least COPIED_MS.
 COPIED_MS, COPIED_SHARE = 0.004, 0.005

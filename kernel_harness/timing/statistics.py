@@ -141,12 +141,15 @@ class Timing:
     one call, in ms. `speedup` is the baseline's time divided by the arm's time, so a value above 1 means that the arm
     is faster; None if there is no baseline. On a GPU `time.estimate` is the time of the baseline "torch" divided by the
     arm's speedup over "torch", whatever the baseline of `speedup` is. An emulated `time` is the median of `samples_ms`.
+    `verified` is False if the judge's clock hardly verifies the device's: `time` is then the longest and `speedup` the
+    lowest that the judge's clock leaves possible.
     """
 
     samples_ms: tuple[float, ...]
     rejected: tuple[RejectedSample, ...]
     time: Interval
     speedup: Interval | None
+    verified: bool = True
 
     @property
     def rounds(self) -> int:
@@ -157,6 +160,12 @@ class Timing:
     def time_ms(self) -> float:
         """Returns the estimated time of one call, in ms."""
         return self.time.estimate
+
+    def at_upper_end(self, verified_to_ms: float) -> Timing:
+        """Returns the Timing of a call that may take `verified_to_ms` longer than measured."""
+        factor = 1 + verified_to_ms / self.time_ms
+        speedup = self.speedup and self.speedup.scaled(1 / factor)
+        return replace(self, time=self.time.scaled(factor), speedup=speedup, verified=False)
 
     @property
     def time_ms_low(self) -> float | None:

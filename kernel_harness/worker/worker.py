@@ -103,7 +103,7 @@ class Worker:
         self._shared: dict[messages.Purpose, torch.Tensor] = {}
         self._gate: Gate | None = None
         self._hold: device.Hold | None = None  # that the gate ends
-        self._constant: tuple[int, ...] = ()  # `Prepare.constant` of the last call
+        self._constant: tuple[int, ...] | None = None  # `Prepare.constant` of the last call
         self._outputs: Outputs
 
     def ping(self, request: messages.Ping, descriptors: list[int]) -> Done:
@@ -251,10 +251,12 @@ class Worker:
     def call(self, request: messages.Call, descriptors: list[int]) -> messages.Called:
         """Calls the model once. The judge gets the outputs as `Outputs` says.
 
-        The last `Prepare` describes the call. The inputs are in the shared memory for inputs afterwards, where the
-        judge looks for changes. Raises TypeError for more than tensors.MAX_OUTPUTS outputs, tensors.Unreadable for an
-        output that cannot be sent, and any exception that the model raises.
+        `request.prepare`, or the last `Prepare`, describes the call. The inputs are in the shared memory for inputs
+        afterwards, where the judge looks for changes. Raises TypeError for more than tensors.MAX_OUTPUTS outputs,
+        tensors.Unreadable for an output that cannot be sent, and any exception that the model raises.
         """
+        if request.prepare is not None:
+            self.prepare(request.prepare, [])
         assert self._prepared is not None
         prepared, self._prepared = self._prepared, None
         self._constant = prepared.constant
@@ -423,8 +425,8 @@ class Worker:
 
         The message calls the exception a refusal (the model declines this shape) only if the device still works.
         """
-        lacking = torch_cuda.lacks(error)
-        if isinstance(error, (UnsupportedConstruct, NoCompiler)) or _lacks_kernel_language(error) or lacking:
+        lacking, reached = torch_cuda.lacks(error), torch_cuda.lack()
+        if isinstance(error, (UnsupportedConstruct, NoCompiler)) or _lacks_kernel_language(error) or lacking or reached:
             stage = Stage.UNSUPPORTED  # this is no mistake of the candidate
         elif isinstance(error, FullHeadersMissing):
             stage = Stage.FULL_HEADERS
@@ -444,6 +446,7 @@ class Worker:
         if lacking:
             where = self._file.name if line is None else f"{self._file.name}:{line}"
             message = f"{where}: the emulation lacks this part of torch.cuda: {_sentence(message)}"
+        message = reached or message
         return Failure(
             stage,
             type="OutOfMemoryError" if _is_out_of_memory(error) else type(error).__name__,

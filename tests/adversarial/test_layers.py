@@ -195,14 +195,15 @@ OF_THE_JUDGE = [
     (no_audits, "waits_for_the_audit_to_end"),
     (looked_at_late, "late_writer"),
     (inputs_not_compared, "edits_the_inputs"),
-    (inputs_not_compared, "edits_the_inputs_when_timed"),
+    (inputs_not_compared, "edits_inputs_when_timed"),
     (no_canaries, "writes_beside_inputs"),
-    (no_canaries, "writes_beside_inputs_when_timed"),
+    (no_canaries, "writes_beside_when_timed"),
     (one_shape, "hard_codes_the_shape"),
     (no_drawn_shapes, "right_at_listed_shapes"),
     (own_inputs_only, "tf32_inside"),
     (errors_limited_in_size_only, "tf32_on_positive_inputs"),
     (own_inputs_in_all_rounds, "tf32_after_the_checks"),
+    (own_inputs_in_all_rounds, "no_signs_of_its_own"),
 ]
 
 

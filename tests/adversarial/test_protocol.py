@@ -209,8 +209,6 @@ def test_a_worker_that_has_closed_its_output_does_not_keep_the_judge_busy(monkey
 CALLED = {
     "structure": {"tensor": 0},
     "leaves": [{"dtype": "float32", "shape": [2], "stride": [1], "offset": 512, "storage": None}],
-    "places": [{"region": 1, "offset": 8, "stride": [1]}],
-    "regions": [1],
     "time": {"device_ms": 1.5, "exposed": False, "peak_bytes": 0},
     "launches": 1,
 }
@@ -236,9 +234,9 @@ def test_a_reply_with_any_field_replaced_is_a_reply_or_malformed(name, value):
         (messages.Called, CALLED, {"leaves": None}),
         (messages.Called, CALLED, {"leaves": CALLED["leaves"] * 257}),
         (messages.Called, CALLED, {"leaves": [{}]}),
-        (messages.Called, CALLED, {"places": [{"region": 1, "offset": -8, "stride": [1]}]}),
-        (messages.Called, CALLED, {"places": [{"region": 1, "offset": 8, "stride": [1 << 64]}]}),
-        (messages.Exported, {"sizes": [1 << 21], "left": 0}, {"sizes": [10**400]}),
+        (messages.Called, CALLED, {"leaves": [{**CALLED["leaves"][0], "stride": [1 << 20]}]}),
+        (messages.Called, CALLED, {"leaves": [{**CALLED["leaves"][0], "storage": 512}]}),
+        (messages.Called, CALLED, {"leaves": [{**CALLED["leaves"][0], "storage": 0, "stride": [1 << 20]}]}),
         (messages.Called, CALLED, {"structure": "x" * (1 << 16)}),
         (messages.Called, CALLED, {"time": {"device_ms": 1.5}}),
         (messages.Called, CALLED, {"time": {"device_ms": 1.5, "exposed": 1, "peak_bytes": 0}}),

@@ -160,6 +160,37 @@ def test_short_calls_are_made_several_times_in_a_round_on_different_inputs() -> 
     assert len(later) > 4 and later == [[4, 4, 1]] * len(later)
 
 
+EDITS = """
+import sys
+import torch
+
+def repeats():
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_name != "repeat":
+        frame = frame.f_back
+    return frame is not None
+
+class ModelNew(torch.nn.Module):
+    calls = 0
+
+    def forward(self, A, B):
+        answer = torch.matmul(A.T, B.T)
+        self.calls += 1
+        if {condition}:
+            A.zero_()
+        return answer
+"""
+
+
+@pytest.mark.parametrize("condition", ["self.calls > 16 and self.calls % 4 == 0", "repeats()"], ids=["one", "warm"])
+def test_a_write_in_any_of_several_calls_of_a_round_or_in_the_warm_one_is_found(condition: str, tmp_path: Path) -> None:
+    kernel = tmp_path / "edits.py"
+    kernel.write_text(EDITS.format(condition=condition))
+    found = rehearsed("short calls", 4, kernel)["edits"]
+
+    assert found["status"] == "MUTATED_INPUT" and "A timed call wrote" in found["reason"]
+
+
 # ----------------------------------------------------------------------------------------------------- cheats
 
 

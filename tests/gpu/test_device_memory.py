@@ -56,6 +56,14 @@ def test_tensors_stay_on_the_device(subject: Subject) -> None:
     assert answer.written.beside == ()
 
 
+def test_inputs_keep_strides_and_gaps_on_the_device(subject: Subject) -> None:
+    packed = pack([torch.rand(64, 8, device="cuda")[:, 1::2]])
+    answer = subject.call(packed)
+
+    assert torch.equal(answer.outputs[0], 2 * packed.tensors[0])
+    assert torch.equal(answer.written.after[0], answer.outputs[0]) and answer.written.beside == ()
+
+
 def test_memory_of_large_calls_is_free_again(subject: Subject) -> None:
     packed = pack([torch.rand(1 << 30)], device="cuda")
     before, _ = torch.cuda.mem_get_info()

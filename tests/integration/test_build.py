@@ -587,7 +587,7 @@ def test_a_failed_build_for_a_gpu_is_repeated_whatever_the_message(tmp_path, mon
     )
     nvcc.build(sources, tmp_path / "folder")
     assert [bool(call["extra_include_paths"]) for call in calls] == [True, False]  # light headers, then none
-    assert calls[1]["functions"] == {"f": "f"} and calls[1]["extra_cflags"] == ["'-DA=b c'"]
+    assert calls[1]["functions"] == {"f": "f"} and calls[1]["extra_cflags"][0] == "'-DA=b c'"
 
 
 @pytest.mark.slow

@@ -20,10 +20,11 @@ import pytest
 import torch
 from support.command import ROOT, Harness
 from support.product import PROBLEM_FILE
+from torch.utils import cpp_extension
 
 from kernel_harness.compile import load_inline
 from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.compile.error_message import compile_message, readable_errors, symbol_message
+from kernel_harness.compile.error_message import compile_message, name_message, readable_errors, symbol_message
 from kernel_harness.compile.errors import BuildFailed, CompilerFailed
 from kernel_harness.compile.hints import hint, missing_symbol
 
@@ -221,6 +222,49 @@ def test_the_type_of_a_tensor_where_that_of_its_elements_is_needed(words: str) -
     assert found is not None and "scalar_type()" in found.text
 
 
+def test_a_launch_from_device_code_that_nvcc_refuses() -> None:
+    found = hint("kernel launch from __device__ or __global__ functions requires separate compilation mode")
+    assert found is not None and "launch the kernel from the host" in found.text
+
+
+@pytest.mark.parametrize("name", ["my-kernel", "my.kernel", "my kernel", ""])
+@pytest.mark.parametrize(
+    ("call", "line"), [("load_inline(name='{}')", 4), ('load_inline("{}")', 4), ("NAME + '{}'", None)]
+)
+def test_a_name_that_is_no_part_of_a_c_plus_plus_name_is_shown_where_it_stands(
+    name: str, call: str, line: int | None
+) -> None:
+    text = f'"""name={name!r}"""\n\nimport torch\nops = {call.format(name)}\n'
+    said = name_message(name, CandidateFile("k.py", text))
+    assert said.startswith(f"k.py:{line}: error: " if line else "the extension's name") and repr(name) in said
+    assert f"hint: name it {'my_kernel' if name else 'kernel'}" in said
+
+
+def loaded(name: str, source: str, folder: Path, **options: object) -> object:
+    """What load_inline returns, as a worker replaces it, for a build without a compiler."""
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(cpp_extension, "load_inline", cpp_extension.load_inline)
+    monkeypatch.setattr(cpp_extension, "load", cpp_extension.load)
+    monkeypatch.setattr(load_inline, "load", lambda library, candidate: library)
+    monkeypatch.setattr(load_inline, "load_operators", lambda library, candidate: library)
+    try:
+        load_inline.install(lambda sources: (folder / sources.name, False), CandidateFile("k.py", ""))
+        return cpp_extension.load_inline(name, source, **options)
+    finally:
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize(("source", "functions"), [("", ["f"]), ("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}", None)])
+def test_a_module_needs_such_a_name(source: str, functions: list[str] | None, tmp_path: Path) -> None:
+    with pytest.raises(BuildFailed, match="the extension's name 'a-b' becomes a part"):
+        loaded("a-b", source, tmp_path, functions=functions)
+    assert loaded("2d_kernel", source, tmp_path, functions=functions) == tmp_path / "2d_kernel"
+
+
+def test_a_library_of_operators_may_have_any_name(tmp_path: Path) -> None:
+    assert loaded("a-b", "TORCH_LIBRARY(ops, m) {}", tmp_path, is_python_module=False) == tmp_path / "a-b"
+
+
 def test_an_unknown_error_has_no_hint() -> None:
     assert hint("the answer is 42") is None
 
@@ -232,6 +276,7 @@ def test_an_unknown_error_has_no_hint() -> None:
         ("cublasLtMatmul", 'extra_ldflags=["-lcublasLt"]'),
         ("c10::Error::Error(std::string)", "_GLIBCXX_USE_CXX11_ABI"),
         ("forward(at::Tensor)", "give both the same parameters"),
+        ("__cudaRegisterLinkedBinary_f2e1878f_5_dp_cu__Z3rowPf", "remove -rdc=true, and launch kernels from the host"),
     ],
 )
 def test_the_hint_for_a_missing_symbol_depends_on_its_name(symbol: str, fragment: str) -> None:

@@ -14,7 +14,7 @@ import torch
 from tabulate import tabulate
 from torch import Tensor
 
-from kernel_harness.checking.half_precision import Dither, find, measured
+from kernel_harness.checking.coarseness import Dither, find, measured
 from kernel_harness.core.precision import Change, Precision
 
 from .float32_sums import chain, tensor_core

@@ -193,7 +193,7 @@ def test_rounded_inputs_that_are_allowed_are_not_looked_for_in_timed_calls(
 ) -> None:
     of = problem(tmp_path)
     _, found = Reference(of, "cpu", allowed).expect(of, pack(of.inputs(1)), "a call", "own", timed=timed)
-    assert (found.rounded is not None) is wanted
+    assert found.rounded is not None and found.searches is wanted
 
 
 def test_out_of_memory_for_rounded_inputs_gives_no_answer(tmp_path: Path, failures: Failures) -> None:

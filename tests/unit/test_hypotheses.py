@@ -333,6 +333,8 @@ TANH_GELU = ("torch.nn.GELU(approximate='tanh')", *GELU[1:])
 BATCH_NORM = ("torch.nn.BatchNorm2d(6)", "x", "self.layer(x)", "torch.rand(4, 6, 14, 11)")
 GROUP_NORM = ("torch.nn.GroupNorm(2, 6)", *BATCH_NORM[1:])
 VARIANCE = ("None", "x", "x - x.var(dim=1, keepdim=True)", "torch.rand(48, 32)")
+BY_N = (*VARIANCE[:2], "x - x.var(dim=1, keepdim=True, unbiased=False)", VARIANCE[3])
+LAYER_NORM = ("torch.nn.LayerNorm(1024)", *GELU[1:3], "torch.randn(48, 1024)")
 LEAKY = ("torch.nn.LeakyReLU(0.2)", *GELU[1:])
 POOL = ("torch.nn.AvgPool2d(3, padding=1)", *BATCH_NORM[1:])
 
@@ -350,7 +352,8 @@ def sample_variance(layer: torch.nn.Module, x: Sequence[torch.Tensor]) -> torch.
         (TANH_GELU, lambda layer, x: functional.gelu(x[0]), "formula of GELU"),
         (BATCH_NORM, lambda layer, x: layer.eval()(x[0]), "running statistics"),
         (GROUP_NORM, sample_variance, "n - 1 in place of n as the divisor"),
-        (VARIANCE, lambda layer, x: x[0] - x[0].var(dim=1, keepdim=True, correction=0), "other divisor in var()"),
+        (VARIANCE, lambda layer, x: x[0] - x[0].var(dim=1, keepdim=True, correction=0), "n in place of n - 1"),
+        (BY_N, lambda layer, x: x[0] - x[0].var(dim=1, keepdim=True), "n - 1 in place of n as the divisor in var()"),
         (LEAKY, lambda layer, x: functional.leaky_relu(x[0]), "slope of 0.01"),
         (POOL, lambda layer, x: functional.avg_pool2d(x[0], 3, padding=1, count_include_pad=False), "padding counted"),
     ],
@@ -361,6 +364,21 @@ def test_another_formula(parts: tuple[str, str, str, str], wrong: Wrong, text: s
         [judged.output(wrong)], judged.expectation, judged.reference, judged.case, only_formulas=True
     )
     assert found and text in found.text
+
+
+def test_another_formula_with_the_error_of_a_coarse_format_is_wrong_values(tmp_path: Path) -> None:
+    judged = Judged(tmp_path, LAYER_NORM)
+
+    def unbiased(layer: torch.nn.Module, x: Sequence[torch.Tensor]) -> torch.Tensor:
+        return (x[0] - x[0].mean(1, keepdim=True)) / (x[0].var(1, keepdim=True) + layer.eps).sqrt()
+
+    outputs = [judged.output(unbiased)]
+    check = verify(outputs, judged.expectation)
+    assert check.status is Status.REDUCED_PRECISION
+    found = hypotheses.find(outputs, judged.expectation, judged.reference, judged.case, only_formulas=True)
+    told = hypotheses.explained(check, found)
+    assert (told.status, told.precision) == (Status.WRONG_VALUES, None)
+    assert "n - 1 in place of n" in told.detail and "tf32" not in told.detail
 
 
 def test_a_coarse_format_is_no_other_formula(tmp_path: Path) -> None:

@@ -117,12 +117,13 @@ def problem(folder: Path, answer: str, shape: str = "N") -> Problem:
         (LOSS, "N", [SPIKES, OUTLIERS, STRETCH]),
         ("x / torch.linalg.vector_norm(x) + y", "N", [SPIKES, OUTLIERS, STRETCH]),
         ("torch.nn.functional.cross_entropy(x, y.softmax(-1))", "128, 64", [SPIKES, STRETCH]),  # exp overflows
+        ("torch.nn.functional.kl_div(x.log(), y)", "N", [OUTLIERS, STRETCH]),  # no logarithm of negative numbers
         ("torch.nn.functional.binary_cross_entropy(x, y)", "N", [STRETCH]),  # raises outside of 0 to 1
         ("x * y", "N", [SPIKES]),
         ("(x * y).sum(-1)", "128, 64", [SPIKES]),
         ("x.sqrt() + y.sqrt()", "N", []),
     ],
-    ids=["loss", "norm", "cross entropy", "probabilities", "elements", "rows", "roots"],
+    ids=["loss", "norm", "cross entropy", "divergence", "probabilities", "elements", "rows", "roots"],
 )
 def test_a_problem_has_the_lookalikes_that_decide_its_answer(
     answer: str, shape: str, expected: list[str], tmp_path: Path

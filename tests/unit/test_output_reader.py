@@ -1,98 +1,165 @@
-"""The judge reads outputs where a worker says that they lie. A worker may say anything."""
+"""How the judge reads outputs where they lie in a worker's memory. Memory of the host stands for a GPU's."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from kernel_harness.ipc import messages
-from kernel_harness.ipc.channel import Malformed
-from kernel_harness.ipc.messages import Called, DeviceTime, Exported, Place
+from kernel_harness.device.cpu import Emulated
+from kernel_harness.ipc import tensors
+from kernel_harness.ipc.messages import Called, DeviceTime, Exported, Place, Purpose, Received
 from kernel_harness.ipc.packed import Packed, pack
-from kernel_harness.ipc.tensors import Leaf, end_of
+from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import Fault
 from kernel_harness.sandbox.output_reader import OutputReader
 
-PACKED = pack([torch.zeros(4)], device="cpu")
-NUMBER = st.integers(0, 40) | st.sampled_from([-1, 1 << 31, (1 << 48) - 1, 1 << 48, 1 << 64, 10**400])
+PACKED: Packed = pack([torch.arange(4.0)], device="cpu")
 
 
-class Memory:
-    """Memory of the host in place of the device's: a region of 256 bytes, with the number 1.
+class Worker:
+    """A worker with one region of 64 floats, and the reader that the judge has for it."""
 
-    `turn` says whether the judge maps regions of the worker at all.
-    """
+    def __init__(self) -> None:
+        self.region = torch.arange(64.0)
+        self.exchange = Exchange(Emulated(), lambda share, descriptors: None)
+        for purpose in (Purpose.INPUTS, Purpose.OUTPUTS):
+            self.exchange.reserve(purpose, 1 << 12)
+        self.exchange.fill(PACKED)
+        self.exchange.turn = object()  # type: ignore[assignment] # the memory counts as a GPU's
+        self.exported: list[tuple[int, int]] = []
+        self.reader = OutputReader(self.exchange, self.export, lambda: None)
+        self.reader.constant = ()
 
-    def __init__(self, turn: object) -> None:
-        self.turn, self.bytes = turn, torch.arange(256).to(torch.uint8)
-
-    def needed(self, leaves: Sequence[Leaf]) -> int:
-        return end_of(leaves)
-
-    def holds(self, purpose: messages.Purpose, size: int) -> bool:
-        return True
-
-    def memory_for_copy(self, size: int, packed: Packed) -> torch.Tensor:
-        return torch.empty(size, dtype=torch.uint8)
-
-    def copy_outputs(self, copy: torch.Tensor) -> None:
-        copy.zero_()
-
-    def keep_regions(self, numbers: Collection[int]) -> None:
-        pass
-
-    def region(self, number: int) -> torch.Tensor | None:
-        return self.bytes if number == 1 else None
+    def export(self, region: int, first: int) -> Received[Exported]:
+        self.exported.append((region, first))
+        if region == 1:
+            self.exchange._regions[1] = self.region.view(torch.uint8)
+        return Received(Exported((256,) if region == 1 else (), 0), "", [])
 
     def add_region(self, number: int, descriptors: Sequence[int], sizes: Sequence[int]) -> None:
-        raise AssertionError("there is no other region")
-
-    def wait(self) -> None:
-        pass
+        """Stands for the mapping of a GPU's memory, which `export` has done."""
 
 
-def reader(turn: object) -> OutputReader:
-    def export(region: int, first: int) -> messages.Received[Exported]:
-        return messages.Received(Exported((), 0), "", [])
-
-    return OutputReader(Memory(turn), export, lambda: None)  # type: ignore[arg-type]
-
-
-def reply(leaf: Leaf, place: Any) -> Called:
-    return Called({"tensor": 0}, (leaf,), (place,), (1,), DeviceTime(None, False, None), None)
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    made = Worker()
+    monkeypatch.setattr(made.exchange, "add_region", made.add_region)
+    return made
 
 
-@given(
-    st.sampled_from([torch.uint8, torch.float32, torch.complex128]),
-    st.lists(st.tuples(st.integers(0, 3), NUMBER), max_size=3),
-    st.sampled_from([1, 1, 2, -1, 10**400]),
-    NUMBER,
+def called(*outputs: tuple[torch.Tensor, Place | None]) -> Called:
+    """The reply of a worker whose outputs have the shapes of these tensors, at these places."""
+    structure, found = tensors.flatten([tensor for tensor, _ in outputs])
+    leaves = tuple(tensors.layout([tensor])[0][0] for tensor in found)
+    places = tuple(place for _, place in outputs)
+    return Called(structure, leaves, places, (1,), DeviceTime(1.0, False, None), None)
+
+
+def read(worker: Worker, *outputs: tuple[torch.Tensor, Place | None]) -> tuple[torch.Tensor, ...]:
+    assert worker.reader.read(called(*outputs), PACKED)
+    return worker.reader.take()[1]
+
+
+def test_an_output_is_copied_from_where_it_lies_and_then_overwritten(worker: Worker) -> None:
+    (output,) = read(worker, (torch.empty(2, 3), Place(1, 16, (8, 2))))
+
+    assert output.tolist() == [[4.0, 6.0, 8.0], [12.0, 14.0, 16.0]]
+    assert worker.region[[4, 6, 8, 12, 14, 16]].isnan().all()
+    assert worker.region.isnan().sum() == 6
+
+
+def test_an_output_that_is_the_same_for_all_inputs_is_not_overwritten(worker: Worker) -> None:
+    worker.reader.constant = (0,)
+    read(worker, (torch.empty(3), Place(1, 0, (1,))), (torch.empty(2), Place(1, 32, (1,))))
+    assert worker.region.isnan().nonzero().flatten().tolist() == [8, 9]
+
+
+def test_no_output_is_overwritten_before_it_is_known_which_are_the_same_for_all_inputs(worker: Worker) -> None:
+    worker.reader.constant = None
+    read(worker, (torch.empty(3), Place(1, 0, (1,))))
+    assert not worker.region.isnan().any()
+
+
+def test_an_output_that_is_an_input_is_read_there_and_not_overwritten(worker: Worker) -> None:
+    place = Place(0, PACKED.leaves[0].offset, (1,))
+    (output,) = read(worker, (torch.empty(4), place))
+    assert output.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert worker.exchange.written(PACKED).inputs == ()
+
+
+def test_access_to_a_region_is_asked_for_once(worker: Worker) -> None:
+    for _ in range(3):
+        read(worker, (torch.empty(3), Place(1, 0, (1,))))
+    assert worker.exported == [(1, 0)]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        Place(1, 252, (1,)),  # the second number lies beyond the region
+        Place(1, 0, (1 << 40,)),
+        Place(1, -4, (1,)),
+        Place(1, 2, (1,)),  # not a multiple of the size of a number
+        Place(1, 0, (-1,)),
+        Place(1, 0, (1, 1)),
+        Place(1, 0, (1 << 64,)),
+        Place(1, 1 << 64, (1,)),
+        Place(2, 0, (1,)),  # there is no such region
+        Place(-1, 0, (1,)),
+    ],
 )
-def test_an_output_at_any_place_is_read_or_the_process_is_at_fault(dtype, dimensions, region, offset):
-    shape = [size for size, _ in dimensions]
-    leaf = Leaf(dtype, tuple(shape), torch.empty(shape, device="meta").stride(), 0)
-    place = {"region": region, "offset": offset, "stride": [stride for _, stride in dimensions]}
-
-    with suppress(Malformed, Fault):
-        found = reader("a GPU's")
-        found.read(reply(leaf, Place.from_json(place)), PACKED)
-
-        assert [tuple(o.shape) for o in found.take()[1]] == [tuple(shape)]
+def test_a_place_outside_of_the_worker_s_memory_is_a_fault_of_the_candidate(worker: Worker, place: Place) -> None:
+    with pytest.raises(Fault, match="invalid output"):
+        read(worker, (torch.empty(2), place))
 
 
-def test_an_output_is_read_where_it_lies() -> None:
-    found = reader("a GPU's")
-    found.read(reply(Leaf(torch.uint8, (2, 3), (3, 1), 0), Place(1, 10, (20, 2))), PACKED)
+@pytest.mark.parametrize("place", [Place(1, 0, (1, 1 << 64)), Place(1, 10**400, (1, 1))])
+def test_numbers_that_torch_cannot_take_are_a_fault_of_the_candidate(worker: Worker, place: Place) -> None:
+    for shape in ((0, 1), (1, 1)):
+        with pytest.raises(Fault, match="invalid output"):
+            read(worker, (torch.empty(shape), place))
 
-    assert found.take()[1][0].tolist() == [[10, 12, 14], [30, 32, 34]]
 
-
-def test_an_output_in_memory_of_which_the_judge_maps_none_is_a_fault() -> None:
+def test_a_place_is_a_fault_of_the_candidate_if_the_judge_maps_none_of_its_memory(worker: Worker) -> None:
+    worker.exchange.turn = None
     with pytest.raises(Fault, match="the judge maps none"):
-        reader(None).read(reply(Leaf(torch.uint8, (4,), (1,), 512), Place(1, 0, (1,))), PACKED)
+        read(worker, (torch.empty(2), Place(1, 0, (1,))))
+
+
+def test_a_copy_in_the_shared_memory_is_overwritten_too(worker: Worker) -> None:
+    """A worker could keep an output there, and write only what has changed since the last call."""
+    output = torch.empty(3)
+    leaf = tensors.layout([output])[0][0]
+    worker.exchange.output(leaf).copy_(torch.arange(3.0))
+
+    assert read(worker, (output, None))[0].tolist() == [0.0, 1.0, 2.0]
+    assert worker.exchange.output(leaf).isnan().all()
+
+
+def test_an_output_behind_the_inputs_is_a_fault_of_the_candidate(worker: Worker) -> None:
+    """The judge writes nothing there, so a worker could keep an output there, too."""
+    with pytest.raises(Fault, match="reaches past its region"):
+        read(worker, (torch.empty(2), Place(0, PACKED.size, (1,))))
+
+
+def test_places_without_outputs_are_a_fault_of_the_candidate(worker: Worker) -> None:
+    reply = called((torch.empty(2), Place(1, 0, (1,))))
+    with pytest.raises(Fault, match="invalid output"):
+        worker.reader.read(Called(reply.structure, reply.leaves, (), (), reply.time, None), PACKED)
+
+
+def test_outputs_that_need_more_memory_than_was_prepared_wait(worker: Worker) -> None:
+    """New memory could make the judge wait for the GPU, on which it has blocked all work."""
+    reply: Any = called((torch.empty(8), Place(1, 0, (1,))))
+
+    assert not worker.reader.read(reply, PACKED, torch.empty(16, dtype=torch.uint8), at_leisure=False)
+    assert worker.reader.read(reply, PACKED, torch.empty(256, dtype=torch.uint8), at_leisure=False)
+
+
+def test_an_output_far_larger_than_the_right_one_is_not_copied(worker: Worker) -> None:
+    worker.reader.right_bytes = 4
+    (output,) = read(worker, (torch.empty(1 << 28, device="meta"), Place(1, 0, (0,))))
+    assert output.is_meta and output.numel() == 1 << 28

@@ -67,7 +67,7 @@ def loaded(candidate: Candidate, device: Device) -> tuple[Any, list[dict[str, st
             device.build(sources, folder)
             return read_files.of(sources, folder)
 
-        folder, cached = cache.get_or_build("one-call", device.build_key(sources), build, in_use=True)
+        folder, cached = cache.get_or_build("one-call", device.build_key(sources), build)
         return next(folder.glob("*.so")), cached
 
     file = file_name(candidate)

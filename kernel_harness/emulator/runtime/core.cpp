@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 
 #include "emulator/profile.h"
 #include "emulator/sanitize.h"
@@ -403,6 +404,15 @@ void* shared_at(std::uint32_t low) { return core->shared_at(low); }
 bool in_kernel() { return core && core->runs(); }
 // A device function can also run on the host: in an algorithm of cub or thrust.
 void fail_in_kernel(const char* what) { in_kernel() ? core->fail(what) : fail(cudaErrorLaunchFailure, what); }
+namespace {
+std::mutex lack_mutex;
+std::string lack;  // the first construct that a kernel of this process has reached and that the emulator cannot run
+}  // namespace
+void lack_in_kernel(const std::string& construct, const char* file, int line) {
+  core->fail("the emulation cannot run this", cudaErrorNotSupported);
+  std::lock_guard lock(lack_mutex);
+  if (lack.empty()) lack = std::string(file) + ":" + std::to_string(line) + ": the emulation cannot run " + construct + ".";
+}
 bool is_shared(const void* address) { return core && core->holds(address); }
 
 void refuse_block(long long most) { core->refuse_block(most); }
@@ -414,3 +424,12 @@ void before_atomic(Update update) {
 }
 
 }  // namespace emulator
+
+// Called by the worker process. Returns what a kernel has reached and the emulator cannot run, with its place, or an
+// empty text.
+extern "C" const char* emulator_lack() {
+  static thread_local std::string text;
+  std::lock_guard lock(emulator::lack_mutex);
+  text = emulator::lack;
+  return text.c_str();
+}

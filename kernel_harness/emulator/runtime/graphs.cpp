@@ -178,7 +178,11 @@ cudaError_t instantiate(cudaGraphExec_t* out, cudaGraph_t graph) {
   return synchronize();
 }
 
-cudaError_t launch_graph(cudaGraphExec_t graph, cudaStream_t stream) {
+cudaError_t launch_graph(cudaGraphExec_t graph, cudaStream_t stream, const char* file, int line) {
+  if (in_kernel()) {
+    lack_in_kernel("the launch of a graph from device code", file, line);
+    return cudaErrorNotSupported;
+  }
   std::vector<Work> work;
   {
     std::lock_guard lock(mutex);

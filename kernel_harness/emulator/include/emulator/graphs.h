@@ -42,7 +42,8 @@ bool captured_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error);
 cudaError_t instantiate(cudaGraphExec_t* out, cudaGraph_t graph);
 // Returns torch's current stream: during a capture by torch.cuda.CUDAGraph the stream that is captured, otherwise null.
 cudaStream_t torch_stream();
-cudaError_t launch_graph(cudaGraphExec_t graph, cudaStream_t stream);
+// `file` and `line` are the place of the call in the source.
+cudaError_t launch_graph(cudaGraphExec_t graph, cudaStream_t stream, const char* file = "", int line = 0);
 cudaError_t graph_nodes(cudaGraph_t graph, std::size_t* count);
 cudaError_t destroy_graph(cudaGraph_t graph);
 cudaError_t destroy_graph(cudaGraphExec_t graph);
@@ -62,7 +63,9 @@ inline cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureS
 inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) { *mode = cudaStreamCaptureModeGlobal; return emulator::synchronize(); }
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t graph, unsigned long long = 0) { return emulator::instantiate(out, graph); }
 inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* out, cudaGraph_t graph, unsigned long long = 0) { return emulator::instantiate(out, graph); }
-inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) { return emulator::launch_graph(graph, stream); }
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return emulator::launch_graph(graph, stream, file, line);
+}
 inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return emulator::synchronize(); }
 // The emulator's graphs have no nodes that a program can look at, only their number.
 inline cudaError_t cudaGraphGetNodes(cudaGraph_t graph, std::nullptr_t, std::size_t* count) { return emulator::graph_nodes(graph, count); }

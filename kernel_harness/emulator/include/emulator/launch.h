@@ -31,6 +31,7 @@ class Configuration {
   void operator()(const char* kernel, Call call, Arguments... arguments) {
     static_assert((std::size_t{0} + ... + kParameterBytes<Arguments>) <= limits::kParameterBytes,
                   "the parameters of a kernel can have 32764 bytes at most");
+    if (in_kernel()) return lack_in_kernel(std::string("the launch of ") + kernel + " from device code", launch_.file, launch_.line);
     launch_.kernel = kernel;
     unsigned position = 0;
     if (!valid(launch_) || !(... && reachable(kernel, position++, arguments))) return;
@@ -101,11 +102,11 @@ cudaError_t launch(const char* name, void (*kernel)(P...), Configuration configu
 // The rewritten source calls these functions. It passes the kernel's name as an additional first argument, and removes
 // a cast to void* from the kernel.
 template <class... P>
-cudaError_t emulator_cudaLaunchKernel(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
-  return emulator::launch(name, kernel, emulator::Configuration(grid, block, shared_bytes, stream), arguments, std::index_sequence_for<P...>());
+cudaError_t emulator_cudaLaunchKernel(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return emulator::launch(name, kernel, emulator::Configuration(grid, block, shared_bytes, stream, file, line), arguments, std::index_sequence_for<P...>());
 }
 template <class... P>
-cudaError_t emulator_cudaLaunchCooperativeKernel(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
-  return emulator::launch(name, kernel, emulator::Configuration(grid, block, shared_bytes, stream).cooperative(), arguments, std::index_sequence_for<P...>());
+cudaError_t emulator_cudaLaunchCooperativeKernel(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return emulator::launch(name, kernel, emulator::Configuration(grid, block, shared_bytes, stream, file, line).cooperative(), arguments, std::index_sequence_for<P...>());
 }
 #pragma GCC visibility pop

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "emulator/context.h"
 #include "emulator/dim3.h"
@@ -112,6 +113,9 @@ EMULATOR_WAIT std::uint32_t converged_lanes() { return static_cast<std::uint32_t
 
 // Reports an error of the running thread, which makes the launch fail.
 void fail_in_kernel(const char* what);
+// Ends the launch, because its kernel has reached what the emulator cannot run at this place of the source. The worker
+// process then reports the candidate as unsupported.
+void lack_in_kernel(const std::string& construct, const char* file, int line);
 
 // Returns whether the running block has more threads than the launch bounds of its kernel allow: `most`. Then the launch
 // fails. All threads of the block call it first and then return, so none of them has an effect.

@@ -7,6 +7,12 @@ enum : unsigned { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisa
 enum : unsigned { cudaEventWaitDefault = 0, cudaEventRecordDefault = 0 };
 #define cudaStreamLegacy (reinterpret_cast<cudaStream_t>(1))
 #define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))
+// Streams of device code. A launch in one of them is reported when a kernel reaches it.
+#define cudaStreamTailLaunch (reinterpret_cast<cudaStream_t>(3))
+#define cudaStreamFireAndForget (reinterpret_cast<cudaStream_t>(4))
+#define cudaStreamGraphTailLaunch (reinterpret_cast<cudaStream_t>(0x0100000000000000))
+#define cudaStreamGraphFireAndForget (reinterpret_cast<cudaStream_t>(0x0200000000000000))
+#define cudaStreamGraphFireAndForgetAsSibling (reinterpret_cast<cudaStream_t>(0x0300000000000000))
 #define CUDART_CB  // the calling convention of callbacks, which matters on Windows only
 typedef void (*cudaHostFn_t)(void* data);
 typedef void (*cudaStreamCallback_t)(cudaStream_t stream, cudaError_t status, void* data);

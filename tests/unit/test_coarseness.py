@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from support.float32_sums import TF32, tensor_core
 from support.half_products import (
     COARSE,
     COARSE_ATTENTION,
     HALF_SUMS,
     HONEST,
     HONEST_ATTENTION,
+    bits,
     int8,
     of_attention,
     of_product,
@@ -19,9 +21,9 @@ from support.half_products import (
 from torch import Tensor
 
 from kernel_harness.checking import operators
-from kernel_harness.checking.half_precision import HALVES, Dither, measured
+from kernel_harness.checking.coarseness import HALVES, Dither, measured
 from kernel_harness.checking.verify import Check, Expectation, verify
-from kernel_harness.core.precision import Change, Precision, default_tolerance
+from kernel_harness.core.precision import Change, Precision, Rounding, default_tolerance
 from kernel_harness.core.status import Status
 
 torch.set_num_threads(1)
@@ -187,3 +189,88 @@ def test_operators_that_sum_up_products_are_seen(call: Callable[[Tensor], object
     with torch.no_grad(), operators.Seen(operators.PRODUCTS) as seen:
         call(torch.ones(16, 16))
     assert seen.any is multiplies
+
+
+# A float32 output, where a coarser format is allowed.
+
+TRUNCATED = Rounding(Precision.TF32, toward_zero=True)
+ALLOWED_FACTORS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "TF32": (TF32, TF32),
+    "TF32, cut": (TRUNCATED, TRUNCATED),
+    "TF32, cut, for one factor": (TRUNCATED, Tensor.float),
+    "float16": (lambda x: x.half().float(), lambda x: x.half().float()),
+}
+COARSER_FACTORS: dict[str, Callable[[Tensor], Tensor]] = {
+    "bfloat16": lambda x: x.bfloat16().float(),
+    "bfloat16, cut": Rounding(Precision.BFLOAT16, toward_zero=True),
+    "int8": int8,
+    "4 bits": lambda x: (x * 15).round() / 15,
+    "9 bits": lambda x: bits(x, 9),
+}
+
+
+class Timed:
+    """A timed call of a product of positive float32 matrices, where TF32 is allowed."""
+
+    def __init__(self, k: int) -> None:
+        generator = torch.Generator().manual_seed(2)
+        self.a, self.b = (torch.rand(shape, generator=generator) for shape in ((96, k), (k, 96)))
+
+    def oracle(self, change: Change = lambda x: x) -> tuple[Tensor, ...]:
+        return (change(self.a).double() @ change(self.b).double(),)
+
+    def check(self, output: Tensor, allowed: Precision = Precision.TF32) -> Check:
+        expectation = Expectation(
+            "a timed call", "own", (self.a @ self.b,), self.oracle(), None, default_tolerance(torch.float32),
+            allowed_precision=allowed, rounded=self.oracle, terms=self.a.shape[1], searches=False,
+        )  # fmt: skip
+        return verify([output], expectation)
+
+
+@pytest.mark.parametrize("sum_up", [torch.matmul, lambda a, b: tensor_core(a.T, b)], ids=["float32", "tensor cores"])
+@pytest.mark.parametrize("name", ALLOWED_FACTORS)
+def test_an_allowed_format_passes_in_timed_calls(name: str, sum_up: Callable[..., Tensor]) -> None:
+    timed, (left, right) = Timed(1024), ALLOWED_FACTORS[name]
+    assert timed.check(sum_up(left(timed.a), right(timed.b))).passed
+
+
+@pytest.mark.parametrize("k", [256, 4096])
+@pytest.mark.parametrize("name", COARSER_FACTORS)
+def test_a_format_coarser_than_the_allowed_is_found_in_timed_calls(name: str, k: int) -> None:
+    timed, change = Timed(k), COARSER_FACTORS[name]
+    check = timed.check(change(timed.a) @ change(timed.b))
+    assert check.relative_error is not None and check.relative_error < 1e-2
+    assert check.status is Status.REDUCED_PRECISION
+
+
+def test_int8_is_coarser_than_bfloat16_in_a_float32_problem() -> None:
+    timed = Timed(1024)
+    found = {
+        name: timed.check(change(timed.a) @ change(timed.b), Precision.BFLOAT16).status
+        for name, change in COARSER_FACTORS.items()
+        if name in ("bfloat16", "bfloat16, cut", "int8")
+    }
+    assert found["bfloat16"] is found["bfloat16, cut"] is Status.PASSED
+    assert found["int8"] is Status.REDUCED_PRECISION
+
+
+@pytest.mark.parametrize("rounding", [TF32, TRUNCATED, Rounding(Precision.BFLOAT16)], ids=["TF32", "cut", "bfloat16"])
+@pytest.mark.parametrize("layers", [2, 8])
+def test_layers_that_round_what_is_between_them_pass(rounding: Rounding, layers: int) -> None:
+    generator = torch.Generator().manual_seed(3)
+    x, *weights = (torch.rand(64, 64, generator=generator) for _ in range(layers + 1))
+    weights = [w - 0.5 for w in weights]
+
+    def model(change: Change, x: Tensor, *weights: Tensor) -> Tensor:
+        for weight in weights:
+            x = torch.relu(change(x) @ change(weight))
+        return x
+
+    def oracle(change: Change = lambda t: t) -> tuple[Tensor, ...]:
+        return (model(lambda t: t, *(change(t).double() for t in (x, *weights))),)
+
+    expectation = Expectation(
+        "layers", "own", (model(lambda t: t, x, *weights),), oracle(), None, default_tolerance(torch.float32),
+        allowed_precision=rounding.precision, rounded=oracle, terms=64, searches=False,
+    )  # fmt: skip
+    assert verify([model(rounding, x, *weights)], expectation).status is not Status.REDUCED_PRECISION

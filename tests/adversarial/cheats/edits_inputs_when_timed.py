@@ -1,4 +1,4 @@
-"""MUTATED_INPUT: makes a copy of its input in the checks; in timed calls it changes the input.
+"""MUTATED_INPUT: answers correctly, and sets an input to zero, in timed calls only.
 
 Class: correctness
 Layer: inputs compared

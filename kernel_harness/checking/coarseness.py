@@ -1,8 +1,9 @@
-"""Finds out whether a half-precision output was computed in a format that is coarser than its own.
+"""Finds out whether an output was computed in a format that is coarser than the one that is allowed.
 
-The last rounding of an output hides what was computed before: in a sum of positive numbers, an int8 product errs by a
-tenth of it. So the error before this rounding is estimated, and compared with the effect of rounding the inputs to the
-output's format (docs/verdicts.md has the figures).
+The last rounding of a half-precision output hides what was computed before: in a sum of positive numbers, an int8
+product errs by a tenth of it. Where a problem may be computed in a coarser format, its tolerance hides as much. So the
+error before the last rounding is estimated, and compared with the effect of rounding the inputs to the format
+(docs/verdicts.md has the figures).
 """
 
 from __future__ import annotations
@@ -24,6 +25,18 @@ LINE = 1.5
 
 The probabilities of flash attention in half precision are at 0.5 to 1.2, partial sums in half precision at 0.7 for
 inputs with zero mean, int8 weights at 1.7 and more, int8 products at 2.4 and more.
+"""
+
+LINE_IN_FLOAT32 = 2.0
+"""In place of LINE for a float32 output, if a coarser format is allowed: kernels round what is between layers, too."""
+
+LEAST_ERROR_IN_FLOAT32 = 1e-5
+"""In place of LEAST_ERROR and ERROR_PER_TERM for a float32 output, whose errors count without a common FACTOR."""
+
+FACTOR = 8.0
+"""A part of an error that is one factor for all elements, of at most FACTOR units of rounding, does not count.
+
+Tensor cores that read float32 as TF32 ignore the last bits, so each product of positive numbers is too small.
 """
 
 REFERENCE = 1.5
@@ -90,22 +103,42 @@ def find(
     changed: Callable[[Change], torch.Tensor | None],
     terms: int,
 ) -> Coarse | None:
-    """Returns how coarsely an output of a half type was computed; None if `precision` explains its error.
+    """Returns how coarsely an output of float32 or a half type was computed; None if `precision` explains its error.
 
     `expected` is the reference's output and `oracle` the right answer in float64. `changed` returns the right answer
     for changed inputs and weights, or None if it cannot be computed. `terms` is an upper limit for the products of one
     sum. The answer for changed inputs is computed only if the error is larger than that of a float32 sum.
     """
-    size = _norm(oracle)
-    error, certain = measured(output, oracle)
-    reference, _ = measured(expected, oracle)
-    if certain <= max(REFERENCE * reference, size * max(LEAST_ERROR, terms * ERROR_PER_TERM)):
+    size, largest_factor = _norm(oracle), FACTOR * precision.epsilon
+    if output.dtype in HALVES:
+        line, least = LINE, max(LEAST_ERROR, terms * ERROR_PER_TERM)
+        (error, certain), (reference, _) = measured(output, oracle), measured(expected, oracle)
+    else:
+        line, least = LINE_IN_FLOAT32, LEAST_ERROR_IN_FLOAT32
+        error, reference = (_without_factor(each, oracle, largest_factor) for each in (output, expected))
+        certain = error
+    if certain <= max(REFERENCE * reference, size * least):
         return None
     answer = changed(Dither(precision, _SEED))
     effect = 0.0 if answer is None else _norm(answer, oracle)
-    if not effect or certain <= LINE * effect:
+    if not effect or certain <= line * effect:
         return None
     return Coarse(error / size, reference / size, 1 - math.log2(precision.epsilon * error / effect))
+
+
+def _without_factor(output: torch.Tensor, oracle: torch.Tensor, largest: float) -> float:
+    """Returns the Frobenius norm of an output's error, less a multiple of the right answer of at most `largest`."""
+    error, along, size = 0.0, 0.0, 0.0
+    for parts in pieces(output, oracle):
+        out, true = finite(*(part.double() for part in parts))
+        off = out - true
+        error, along, size = (
+            error + float(off.square().sum()),
+            along + float((off * true).sum()),
+            size + float(true.square().sum()),
+        )
+    factor = max(-largest, min(largest, along / (size or 1.0)))
+    return math.sqrt(max(0.0, error - 2 * factor * along + factor**2 * size))
 
 
 def measured(output: torch.Tensor, oracle: torch.Tensor) -> tuple[float, float]:
