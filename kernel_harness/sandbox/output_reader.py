@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -32,9 +33,10 @@ class OutputReader:
     """Reads the outputs of one worker from the memory that `exchange` shares.
 
     A worker whose memory is the host's copies its outputs to the memory for outputs. Those on a GPU stay where they
-    are: the worker gives access to its memory (`export`, which gets the number of a region and the index of a piece),
-    and the judge copies the outputs from there and then overwrites them. So an output must be complete when the call is
-    done, and a candidate cannot rely on what it holds later. `fetch` asks the worker for copies that did not fit.
+    are: the worker gives access to its memory (`export`, which gets the number of a region, the index of a piece and a
+    time limit in s), and the judge copies the outputs from there and then overwrites them. So an output must be
+    complete when the call is done, and a candidate cannot rely on what it holds later. `fetch` asks the worker for
+    copies that did not fit. All access that one call's outputs need is given within `limit_s` seconds.
 
     `right_bytes` is the size of right outputs, None if unknown. `constant` has the indices of the outputs that are the
     same for all inputs, which are not overwritten; None if that is not known yet, and then none is. `landing_bytes` is
@@ -42,9 +44,11 @@ class OutputReader:
     """
 
     def __init__(
-        self, exchange: Exchange, export: Callable[[int, int], Received[Exported]], fetch: Callable[[], object]
-    ) -> None:
-        self._exchange, self._export, self._fetch = exchange, export, fetch
+        self, exchange: Exchange, export: Callable[[int, int, float], Received[Exported]],
+        fetch: Callable[[], object], limit_s: float,
+    ) -> None:  # fmt: skip
+        self._exchange, self._export, self._fetch, self._limit_s = exchange, export, fetch, limit_s
+        self._end = 0.0
         self.right_bytes: int | None = None
         self.constant: tuple[int, ...] | None = None
         self.landing_bytes = 0
@@ -69,6 +73,7 @@ class OutputReader:
         copied: they become tensors on torch's "meta" device, which have a shape and no values. Raises Fault if `reply`
         is malformed, and torch.OutOfMemoryError if the device has too little memory for right outputs.
         """
+        self._end = time.monotonic() + self._limit_s
         size = sum(leaf.nbytes for leaf in reply.leaves)
         far_larger = self.right_bytes is not None and size > _MOST_OUTPUT * self.right_bytes + _LITTLE_OUTPUT_BYTES
         with _readable():
@@ -177,7 +182,9 @@ class OutputReader:
         received: list[Received[Exported]] = []
         try:
             while not received or received[-1].message.left > 0:
-                received.append(self._export(number, len(sizes)))
+                if (left_s := self._end - time.monotonic()) <= 0:
+                    raise tensors.Unreadable(f"access to its memory takes longer than {self._limit_s:g} s")
+                received.append(self._export(number, len(sizes), left_s))
                 descriptors += received[-1].descriptors
                 sizes += received[-1].message.sizes
                 if not received[-1].message.sizes or len(sizes) > _MOST_PIECES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.messages import Called, DeviceTime, Exported, Place, Purpose, Received
 from kernel_harness.ipc.packed import Packed, pack
+from kernel_harness.sandbox import output_reader
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import Fault
 from kernel_harness.sandbox.output_reader import OutputReader
 
+LIMIT_S, ENDLESS = 60.0, 9
 PACKED: Packed = pack([torch.arange(4.0)], device="cpu")
 
 
@@ -30,11 +33,15 @@ class Worker:
         self.exchange.fill(PACKED)
         self.exchange.turn = object()  # type: ignore[assignment] # the memory counts as a GPU's
         self.exported: list[tuple[int, int]] = []
-        self.reader = OutputReader(self.exchange, self.export, lambda: None)
+        self.now = 0.0
+        self.reader = OutputReader(self.exchange, self.export, lambda: None, LIMIT_S)
         self.reader.constant = ()
 
-    def export(self, region: int, first: int) -> Received[Exported]:
+    def export(self, region: int, first: int, timeout_s: float) -> Received[Exported]:
         self.exported.append((region, first))
+        if region == ENDLESS:
+            self.now += 1.0
+            return Received(Exported((256,), 1), "", [])
         if region == 1:
             self.exchange._regions[1] = self.region.view(torch.uint8)
         return Received(Exported((256,) if region == 1 else (), 0), "", [])
@@ -94,6 +101,14 @@ def test_access_to_a_region_is_asked_for_once(worker: Worker) -> None:
     for _ in range(3):
         read(worker, (torch.empty(3), Place(1, 0, (1,))))
     assert worker.exported == [(1, 0)]
+
+
+def test_pieces_without_end_take_no_longer_than_a_call(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_reader, "time", SimpleNamespace(monotonic=lambda: worker.now))
+
+    with pytest.raises(Fault, match="takes longer than 60 s"):
+        read(worker, (torch.empty(2), Place(ENDLESS, 0, (1,))))
+    assert worker.now == LIMIT_S
 
 
 @pytest.mark.parametrize(
