@@ -691,7 +691,7 @@ class Reference:
         If `expected`, the float32 outputs, is not empty, the outputs are computed in slices where `_slices` finds any.
         Raises MemoryError if the memory of `device` is too small.
         """
-        with _memory_errors():
+        with memory_errors():
             try:
                 slices = self._slices(problem, packed, expected)
                 outputs = self._in_float64(device, problem, packed, change, slices)
@@ -863,7 +863,7 @@ def _change_weights(model: Any, change: Change) -> None:
 
 
 @contextmanager
-def _memory_errors() -> Iterator[None]:
+def memory_errors() -> Iterator[None]:
     """Returns a context that raises MemoryError in place of torch's out-of-memory errors, which have no common type."""
     try:
         yield
