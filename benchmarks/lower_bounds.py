@@ -7,7 +7,7 @@ derived. An ideal kernel reads each number of an input that differs between draw
 writes each number of an output that differs between runs once, all of them compared one by one. It writes no output
 that shares memory with an input or the model. The bound at the problem's own size is the sum of the same shares there,
 less the L2 of an H200, at its peak bandwidth. Prints a row for each problem, and exits with 1 if a bound is above the
-ideal. --write replaces the table of docs/timing.md. Takes half an hour on one core.
+ideal or a problem cannot run. --write replaces the table of docs/timing.md. Takes half an hour on one core.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tabulate import tabulate
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
+torch.set_num_threads(1)  # the models are small: a second thread waits for longer than it works
 
 import pages
 
@@ -61,7 +62,7 @@ class Row:
     def is_wrong(self) -> bool:
         """Whether a part of the bound is above that of the ideal kernel."""
         parts = zip(_parts(self.bound), _parts(self.ideal), strict=True)
-        return bool(self.fault) or any(bound > ideal for bound, ideal in parts)
+        return any(bound > ideal for bound, ideal in parts)
 
     @property
     def bound_us(self) -> float | None:
@@ -174,7 +175,7 @@ def main() -> int:
     print(f"\n{table(rows)}")
     if parsed.write:
         pages.write("timing.md", "lower bounds", table(rows))
-    return int(any(row.is_wrong for row in rows))
+    return int(any(row.is_wrong or row.fault for row in rows))
 
 
 def _print(row: Row) -> None:

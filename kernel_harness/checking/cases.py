@@ -247,7 +247,7 @@ class Reference:
         self._constant: dict[str, tuple[int, ...]] = {}
         self._sums_up: dict[str, bool] = {}
         self._deciders: dict[tuple[str, int | None], tuple[str, ...]] = {}
-        self._multiplies: dict[tuple[str, int | None], bool] = {}
+        self._called: dict[tuple[tuple[str, int | None], re.Pattern[str]], bool] = {}
         self._inputs: _Kept[Packed] = _Kept()
         self._expectations: _Kept[tuple[Any, Expectation]] = _Kept()
         self._float32, self._float64 = UnchangedModel(), UnchangedModel()
@@ -600,6 +600,7 @@ class Reference:
             oracle = replace(oracle, outputs=oracle.outputs and tuple(map(_on_host, oracle.outputs)))
 
         dtype = next((t.dtype for t in expected if t.is_floating_point()), torch.float32)
+        examined = self._allowed is not None or any(t.dtype in HALVES for t in expected)
         expectation = Expectation(
             case=name,
             distribution=distribution,
@@ -611,26 +612,27 @@ class Reference:
             allowed_precision=self._allowed,
             oracle_missing=oracle.missing,
             changed=packed.changed,
-            terms=self._terms(problem, packed) if self._allowed or any(t.dtype in HALVES for t in expected) else 0,
+            terms=self._terms(problem, packed) if examined else 0,
+            composite=examined and self._calls(problem, packed, operators.COMPOSITES),
             searches=not timed or self._allowed is None,
         )
         return structure, self._with_inputs(expectation, problem, packed)
 
     def _calls(self, problem: Problem, packed: Packed, names: re.Pattern[str]) -> bool:
-        """Returns whether the reference calls an operator of torch with one of these names."""
-        with operators.Seen(names) as seen:
-            self._run(problem, self._placed(packed, self.device))
-        return bool(seen.any)
+        """Returns whether the reference calls an operator of torch with one of these names. Runs it once for each."""
+        key = _key(problem), names
+        if key not in self._called:
+            with operators.Seen(names) as seen:
+                self._run(problem, self._placed(packed, self.device))
+            self._called[key] = bool(seen.any)
+        return self._called[key]
 
     def _terms(self, problem: Problem, packed: Packed) -> int:
         """Returns an upper limit for the products of one sum of the reference; 0 if it multiplies no matrices.
 
         The limit is the largest size of an input, or the elements of a weight for one of its rows or columns.
         """
-        key = _key(problem)
-        if key not in self._multiplies:
-            self._multiplies[key] = self._calls(problem, packed, operators.PRODUCTS)
-        if not self._multiplies[key]:
+        if not self._calls(problem, packed, operators.PRODUCTS):
             return 0
         weights = [t for t in problem.state().values() if t.ndim > 1 and t.numel()]
         sizes = [size for t in packed.tensors for size in t.shape]
@@ -691,7 +693,7 @@ class Reference:
         If `expected`, the float32 outputs, is not empty, the outputs are computed in slices where `_slices` finds any.
         Raises MemoryError if the memory of `device` is too small.
         """
-        with _memory_errors():
+        with memory_errors():
             try:
                 slices = self._slices(problem, packed, expected)
                 outputs = self._in_float64(device, problem, packed, change, slices)
@@ -863,7 +865,7 @@ def _change_weights(model: Any, change: Change) -> None:
 
 
 @contextmanager
-def _memory_errors() -> Iterator[None]:
+def memory_errors() -> Iterator[None]:
     """Returns a context that raises MemoryError in place of torch's out-of-memory errors, which have no common type."""
     try:
         yield

@@ -48,6 +48,14 @@ LEAST_ERROR, ERROR_PER_TERM = 3e-5, 4e-9
 Tensor cores add eight products at a time and cut each sum to 25 bits, which errs by 1e-5 for 8,192 positive products.
 """
 
+ROUNDINGS, ROUNDING = 12, 0.21
+"""If the reference calls operators such as softmax or a norm, results may be rounded ROUNDINGS times.
+
+A kernel may compose such an operator of several in the half type, each of which rounds its result: a layer with its
+bias, a residual and LayerNorm has ten. The root mean square of a relative rounding error is ROUNDING times the distance
+from 1 to the next number.
+"""
+
 DEVIATIONS = 5.0
 """The estimate must exceed the limit by so many of its standard deviations."""
 
@@ -102,16 +110,19 @@ def find(
     precision: Precision,
     changed: Callable[[Change], torch.Tensor | None],
     terms: int,
+    composite: bool = False,
 ) -> Coarse | None:
     """Returns how coarsely an output of float32 or a half type was computed; None if `precision` explains its error.
 
     `expected` is the reference's output and `oracle` the right answer in float64. `changed` returns the right answer
     for changed inputs and weights, or None if it cannot be computed. `terms` is an upper limit for the products of one
-    sum. The answer for changed inputs is computed only if the error is larger than that of a float32 sum.
+    sum. `composite` says that the reference calls operators that may be composed of others (ROUNDINGS). The answer for
+    changed inputs is computed only if the error is larger than that of a float32 sum.
     """
     size, largest_factor = _norm(oracle), FACTOR * precision.epsilon
     if output.dtype in HALVES:
-        line, least = LINE, max(LEAST_ERROR, terms * ERROR_PER_TERM)
+        composed = math.sqrt(ROUNDINGS) * ROUNDING * precision.epsilon if composite else 0.0
+        line, least = LINE, max(LEAST_ERROR, terms * ERROR_PER_TERM, composed)
         (error, certain), (reference, _) = measured(output, oracle), measured(expected, oracle)
     else:
         line, least = LINE_IN_FLOAT32, LEAST_ERROR_IN_FLOAT32

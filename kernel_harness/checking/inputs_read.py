@@ -10,7 +10,7 @@ import torch
 
 from kernel_harness.checking import places
 from kernel_harness.checking.places import Index
-from kernel_harness.checking.probe import Lane, Probe
+from kernel_harness.checking.probe import MOST_LANES, Lane, Probe
 
 # A tensor of a smaller share of all inputs is not examined.
 _LEAST_SHARE = 1 / 256
@@ -22,7 +22,7 @@ _LEAST_LANES = 4
 # Places of a tensor at which numbers are compared with others, and the share of equal ones that shows a repetition.
 _COMPARED, _REPEATED = 256, 0.75
 # No further trial is made of a tensor of which a trial has shown this share.
-_ENOUGH = 0.5
+_ENOUGH = 0.75
 # Runs end after so many seconds. The places that were not tried do not count.
 _LONGEST_S = 2.0
 # A whole number that is changed alone may be an index out of range, and end the device's context.
@@ -77,7 +77,7 @@ class Input:
 
     def __init__(self, number: int, tensor: torch.Tensor, part: torch.Tensor, generator: torch.Generator) -> None:
         self.number, self.bytes = number, tensor.numel() * tensor.dtype.itemsize
-        dims = [dim for dim, n in enumerate(part.shape) if n >= _LEAST_LANES]
+        dims = [dim for dim, n in enumerate(part.shape) if _LEAST_LANES <= n <= MOST_LANES]
         self.trials = [_Trial.of(part, dim, generator) for dim in (*dims, None)]
         self.extremes = [part.amax(), part.amin()] if part.dtype is not torch.bool and not part.is_complex() else []
         self._compared = places.at_random(tensor.shape, _COMPARED, generator)

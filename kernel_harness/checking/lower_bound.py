@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import torch
 
 from kernel_harness.checking import inputs_read, weights_read
-from kernel_harness.checking.cases import Reference
+from kernel_harness.checking.cases import Reference, memory_errors
+from kernel_harness.checking.inputs_read import Input
 from kernel_harness.checking.outputs_written import Written
-from kernel_harness.checking.probe import Probe, summed
+from kernel_harness.checking.probe import CannotRun, Probe, reference_errors, summed
 from kernel_harness.checking.unchanged_model import values
 from kernel_harness.checking.verify import MIN_PRECISION_NUMEL, NEARNESS, WRONG_NORM
 from kernel_harness.core.phases import phase
@@ -65,8 +66,9 @@ def derive(reference: Reference, allowed: Precision | None = None) -> LowerBound
     """
     for device in dict.fromkeys((reference.device, "cpu")):
         try:
-            return _derive(reference, allowed, device)
-        except torch.OutOfMemoryError:
+            with memory_errors():
+                return _tried(partial(_derive, reference, allowed, device)) or LowerBound()
+        except MemoryError:
             pass
         gc.collect()  # cycles of objects may hold tensors of the failed attempt
         torch.cuda.empty_cache()
@@ -75,20 +77,56 @@ def derive(reference: Reference, allowed: Precision | None = None) -> LowerBound
 
 def _derive(reference: Reference, allowed: Precision | None, device: str) -> LowerBound:
     """Returns the LowerBound, computed on `device`. Raises torch.OutOfMemoryError if it has too little memory."""
-    problem, generator = reference.problem, torch.Generator().manual_seed(_SEED)
-    run = _Run(problem, device)
-    others = reference.other_distributions()[:_MOST_OTHERS]
+    problem = reference.problem
+    seen = _look(reference, device)
+    probe = _tried(lambda: Probe(problem, seen.run.model, seen.structure, seen.part, device))
+    if probe is None:
+        return LowerBound(seen.written)
+    read = _tried(lambda: inputs_read.derive(probe, seen.inputs)) or 0.0
+    if not seen.other:
+        return LowerBound(seen.written, read)
+    error = seen.own.largest_error(probe, allowed) if seen.has_normal else WRONG_NORM
+    least = _LEAST_SHARE * (seen.written + read)
+    draw = partial(_drawn_weights, problem, device)
+    weights = _tried(lambda: weights_read.derive(probe, seen.other, draw, error, least)) or 0.0
+    return LowerBound(seen.written, read, weights)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What several runs of the reference, in its own formats, have shown.
+
+    `written` are the bytes of the outputs that count. `part` are the inputs of the first run, or the rows of its batch
+    that stand for all, and `other` those of another draw; empty for a model without parameters. `inputs` may count.
+    `own` is kept of the outputs. `has_normal` says whether the outputs on normal inputs are examined for precision.
+    """
+
+    run: _Run
+    structure: Any
+    part: list[torch.Tensor]
+    other: list[torch.Tensor]
+    inputs: list[Input]
+    own: _Own
+    written: float
+    has_normal: bool
+
+
+def _look(reference: Reference, device: str) -> _Seen:
+    """Runs the reference on two draws of the problem's own inputs and on some of other distributions.
+
+    One draw at a time is in memory, or two where none but the whole batch can run.
+    """
+    generator = torch.Generator().manual_seed(_SEED)
+    run = _Run(reference.problem, device)
     first = reference.new_inputs()
     outputs = run(first.structure, first.tensors)
-    held = run.held
-    written = [Written(output, held, generator) for output in outputs]
+    written = [Written(output, run.held, generator) for output in outputs]
     _see(written, first.tensors, outputs)
     rows = _rows(run, first.structure, first.tensors, outputs, generator)
     own = _Own(outputs, rows)
     del outputs
-    part = _part(first.tensors, rows, device)
+    structure, part = first.structure, _part(first.tensors, rows, device)
     inputs = inputs_read.chosen(first.tensors, part, generator)
-    structure = first.structure
     del first
     second = reference.new_inputs()
     _see(written, second.tensors, run(second.structure, second.tensors))
@@ -96,19 +134,13 @@ def _derive(reference: Reference, allowed: Precision | None, device: str) -> Low
     for each in inputs:
         each.see(second.tensors[each.number], other[each.number])
     del second
+    if not run.has_parameters:
+        other = []
+    others = reference.other_distributions()[:_MOST_OTHERS]
     for distribution in others:
         further = reference.new_inputs(distribution)
         _see(written, further.tensors, run(further.structure, further.tensors))
-    written_bytes = sum(each.bytes for each in written)
-    probe = _tried(lambda: Probe(problem, run.model, structure, part, device))
-    if probe is None:
-        return LowerBound(written_bytes)
-    read_bytes = _tried(lambda: inputs_read.derive(probe, inputs)) or 0.0
-    error = own.largest_error(probe, allowed) if _NORMAL in others else WRONG_NORM
-    least = _LEAST_SHARE * (written_bytes + read_bytes)
-    draw = partial(_drawn_weights, problem, device)
-    weights = _tried(lambda: weights_read.derive(probe, other, draw, error, least)) or 0.0
-    return LowerBound(written_bytes, read_bytes, weights)
+    return _Seen(run, structure, part, other, inputs, own, sum(each.bytes for each in written), _NORMAL in others)
 
 
 class _Run:
@@ -119,13 +151,20 @@ class _Run:
         self.model = problem.model(device)
         self.held: set[int] = set()
 
+    @property
+    def has_parameters(self) -> bool:
+        """Whether the model has parameters of two dimensions or more."""
+        parameters = self.model.parameters() if isinstance(self.model, torch.nn.Module) else ()
+        return any(each.ndim >= 2 for each in parameters)
+
     def __call__(self, structure: Any, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Returns the outputs for copies of `inputs`. `held` then has the storages of these copies and of the model."""
         placed = [tensor.to(self._device, copy=True) for tensor in inputs]
-        outputs = tensors.flatten_output(self._problem.forward(self.model, tensors.unflatten(structure, placed)))[1]
+        with reference_errors():
+            answer = self._problem.forward(self.model, tensors.unflatten(structure, placed))
         known = [*placed, *(each for each in values(self.model) if isinstance(each, torch.Tensor))]
         self.held = {each.untyped_storage().data_ptr() for each in known if each.layout is torch.strided}
-        return outputs
+        return [output.detach() for output in tensors.flatten_output(answer)[1]]
 
 
 class _Own:
@@ -143,14 +182,15 @@ class _Own:
         """Returns a relative error, in the Frobenius norm, that no output that passes the checks exceeds."""
         if self._exact or self._sums.keys() != probe.base.keys():
             return WRONG_NORM
-        relative = [float((each - probe.base[lane]).norm() / each.norm()) for lane, each in self._sums.items()]
+        longest = {lane[0]: lane for lane in sorted(self._sums, key=lambda lane: len(self._sums[lane]))}.values()
+        relative = [float((self._sums[k] - probe.base[k]).norm() / probe.base[k].norm()) for k in longest]
         formats = [*self._formats, Precision.FLOAT32, *([allowed] if allowed else [])]
         return max(max(each.largest_error for each in formats), NEARNESS * max(relative, default=0.0))
 
 
 def _drawn_weights(problem: Problem, device: str) -> dict[str, torch.Tensor]:
     """Returns the parameters of a reference model with another seed, by name. A GPU draws them itself, in less time."""
-    with torch.device(device):
+    with reference_errors(), torch.device(device):
         model = problem.with_random_parameters(_SEED).model(device)
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
@@ -197,10 +237,8 @@ def _part(given: Sequence[torch.Tensor], rows: torch.Tensor | None, device: str)
 
 
 def _tried(step: Callable[[], T]) -> T | None:
-    """Returns the result of `step`, or None if the reference cannot run so: in float64, or with changed inputs."""
+    """Returns the result of `step`, or None if the reference cannot run as the step needs."""
     try:
         return step()
-    except torch.OutOfMemoryError:
-        raise
-    except Exception:
+    except CannotRun:
         return None

@@ -17,6 +17,9 @@ EXPONENTIALS = re.compile(
 )
 """The names of operators whose usual formulas overflow for large numbers."""
 
+COMPOSITES = re.compile(EXPONENTIALS.pattern[:-1] + "|norm|erf|var|std|mean|sqrt|div|pow|log)")
+"""The names of operators that a kernel may compute as several, each of which rounds its result."""
+
 
 class Seen(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow torch
     """A context in which `any` becomes True as soon as an operator is called whose name matches one of `names`."""

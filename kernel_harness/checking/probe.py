@@ -19,14 +19,31 @@ from kernel_harness.problem.problem import Problem
 # with the same inputs changes, or what is not a change of its own (`shown`).
 _ROUNDING, _BEYOND = 1e-13, 8
 _SEED = 1  # of the factors of sums
+MOST_LANES = 1 << 20
+"""The most indices of a dimension whose sums are looked at one by one."""
 _LONGEST_S = 2.0
 
 Edits = Mapping[int, tuple[Index, torch.Tensor]]
 """For inputs, by their number from 0: places, and the numbers there in place of the input's own."""
 Lane = tuple[int, int]
-"""The number of an output from 0, and one of its dimensions."""
+"""The number of an output from 0, and one of its dimensions; -1 stands for the sum of the whole output."""
 Sums = dict[Lane, torch.Tensor]
 """For each lane a float64 sum for each index of its dimension, on the CPU. The output itself is not kept."""
+
+
+class CannotRun(Exception):
+    """The error raised if the reference cannot run so: in float64, with changed inputs, or often enough."""
+
+
+@contextmanager
+def reference_errors() -> Iterator[None]:
+    """Returns a context in which only the reference runs: its exceptions become CannotRun, but for a lack of memory."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise CannotRun(f"{type(error).__name__}: {error}") from error
 
 
 class Probe:
@@ -36,8 +53,8 @@ class Probe:
     a call does not change, and `structure` is their nesting. The outputs of a run are weighted with fixed random
     factors and summed up over all dimensions but one, so that two large outputs are never in memory at once. Such a sum
     does not change by chance where a number of the output changes.
-    The constructor raises TimeoutError if one run takes more than _LONGEST_S seconds: such a call is not bound by its
-    bytes, and the runs of a proof would take minutes.
+    The constructor and `sums` raise CannotRun. The constructor also does if one run takes more than _LONGEST_S seconds:
+    such a call is not bound by its bytes, and the runs of a proof would take minutes.
     """
 
     def __init__(
@@ -45,39 +62,36 @@ class Probe:
     ) -> None:
         self._problem, self._structure, self._device = problem, structure, device
         self.inputs = inputs
-        self.model = float64.widened(model)
+        with reference_errors():
+            self.model = float64.widened(model)
         began = time.monotonic()
         self.base = self.sums({})
         if time.monotonic() - began > _LONGEST_S:
-            raise TimeoutError("the reference in float64 is too slow to run again")
+            raise CannotRun("the reference in float64 is too slow to run again")
         again = self.sums({})
         self._noise = {lane: _finite((again[lane] - sums).abs()).max() for lane, sums in self.base.items()}
 
     def sums(self, edits: Edits, inputs: Sequence[torch.Tensor] | None = None) -> Sums:
-        """Runs the reference with the changes `edits` of `inputs`, the Probe's own by default, and sums its outputs up.
-
-        Raises what the reference raises in float64 or with changed inputs.
-        """
+        """Returns the sums of the outputs for `inputs`, the Probe's own by default, with the changes `edits`."""
         placed = [self._placed(tensor) for tensor in inputs or self.inputs]
         for number, (index, values) in edits.items():
             into = placed[number]
             into[tuple(each.to(into.device) for each in index)] = values.to(into.device, into.dtype)
-        with float64.Float32ToFloat64():
+        with reference_errors(), float64.Float32ToFloat64():
             outputs = self._problem.forward(self.model, tensors.unflatten(self._structure, placed))
         del placed
         return summed(tensors.flatten_output(outputs)[1])
 
     @contextmanager
-    def changed_weight(self, weight: torch.Tensor, index: Index | None, change: torch.Tensor) -> Iterator[None]:
-        """Returns a context in which `change` is added to a weight of the model, at `index` or everywhere (None)."""
-        at = ... if index is None else tuple(each.to(weight.device) for each in index)
-        numbers = weight.detach()
-        kept = numbers[at].clone()
+    def changed_weight(self, weight: torch.Tensor, index: Index, change: torch.Tensor) -> Iterator[None]:
+        """Returns a context in which `change` is added to a weight of the model, a tensor without gradient."""
+        at = tuple(each.to(weight.device) for each in index)
+        kept = weight[at].clone()
         try:
-            numbers[at] += change
+            weight[at] += change
             yield
         finally:
-            numbers[at] = kept
+            weight[at] = kept
 
     @property
     def is_steady(self) -> bool:
@@ -86,7 +100,7 @@ class Probe:
 
     def lanes(self, size: int) -> list[Lane]:
         """Returns the dimensions of outputs that have `size` indices."""
-        return [lane for lane, sums in self.base.items() if len(sums) == size]
+        return [lane for lane, sums in self.base.items() if len(sums) == size and lane[1] >= 0]
 
     def changed(self, sums: Sums) -> bool:
         """Returns whether any output has changed, for a run in which one number was changed."""
@@ -116,22 +130,23 @@ def summed(outputs: Sequence[torch.Tensor]) -> Sums:
     for number, output in enumerate(outputs):
         if not output.numel():
             continue
-        real = torch.view_as_real(output) if output.is_complex() else output
-        generator = torch.Generator().manual_seed(_SEED + number)
-        factors = [torch.randn(n, generator=generator, dtype=torch.float64).to(real.device) for n in real.shape]
+        real = torch.view_as_real(output.resolve_conj()) if output.is_complex() else output
+        generator = torch.Generator(real.device).manual_seed(_SEED + number)
+        drawn = {"generator": generator, "device": real.device, "dtype": torch.float64}
+        factors = [torch.randn(n, **drawn) for n in real.shape]
         numbers = real.detach().double()
-        for dim in range(max(1, output.ndim)):
-            found[number, dim] = _summed(numbers, dim, factors).cpu()
+        for dim, n in enumerate(real.shape):
+            if n <= MOST_LANES:
+                found[number, dim] = _summed(numbers, dim, factors).cpu()
+        found[number, -1] = _summed(numbers, -1, factors).reshape(1).cpu()
     return found
 
 
 def _summed(numbers: torch.Tensor, dim: int, factors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Returns the weighted sums of `numbers` over all dimensions but `dim`.
+    """Returns the weighted sums of `numbers` over all dimensions but `dim`, or over all for -1.
 
     The ends are summed up first, so that no large tensor is copied.
     """
-    if not numbers.ndim:
-        return numbers.reshape(1)
     for last in range(numbers.ndim - 1, dim, -1):
         numbers = numbers @ factors[last]
     for first in range(dim):

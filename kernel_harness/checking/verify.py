@@ -128,7 +128,8 @@ class Expectation:
     `scale`. `rounded`: a function that computes the oracle for inputs and weights after a
     Change, such as a rounding; it returns None if that is not possible. A None in its place stands for a function that
     always returns None. `terms`: an upper limit for the products of one sum, if the reference multiplies matrices and
-    has an output of a half type, or a coarser format is allowed; otherwise 0. `searches`: the rounding of the inputs
+    has an output of a half type, or a coarser format is allowed; otherwise 0. `composite`: the reference also calls
+    operators that may be composed of others, such as a softmax. `searches`: the rounding of the inputs
     that an error shows is looked for, which may take 40 times as long as an answer.
 
     Raises ValueError if there is a reason `oracle_missing` although there is an oracle, if the oracle's shapes are not
@@ -148,6 +149,7 @@ class Expectation:
     inputs: tuple[torch.Tensor, ...] = ()
     changed: tuple[int, ...] = ()
     terms: int = 0
+    composite: bool = False
     searches: bool = True
 
     def __post_init__(self) -> None:
@@ -477,7 +479,9 @@ class _Answer:
         if output.numel() < MIN_PRECISION_NUMEL or not (wide or output.dtype in coarseness.HALVES):
             return None
         pair = expectation.expected[i], expectation.oracle[i]
-        return coarseness.find(output, *pair, precision, partial(self.changed, i), expectation.terms)
+        return coarseness.find(
+            output, *pair, precision, partial(self.changed, i), expectation.terms, expectation.composite
+        )
 
     def uses_allowed(self, i: int) -> bool:
         """Returns whether output i, of a half type, was computed in the coarser format that is allowed."""

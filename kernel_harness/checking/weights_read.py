@@ -27,6 +27,7 @@ _LOOKED_AT, _REPEATED = 4096, 0.75
 # bound: log2 of the ratio of their entropy powers).
 _UNIFORM_BITS = 0.26
 _VECTORS = 8  # from which a norm is estimated
+_CHANGED_ROWS = 512  # from which it is estimated how much the outputs change with the weight
 
 
 def derive(
@@ -57,7 +58,7 @@ def derive(
             share, lane, dim = _shown(probe, weight, other)
             if share:
                 numbers = min(share * weight.numel(), weight.shape[dim] * per_row) * _rank_share(weight, dim)
-                found += numbers * _bits(probe, weight, lane, largest_error) / 8
+                found += numbers * _bits(probe, weight, lane, dim, largest_error) / 8
     return found if found and probe.is_steady else 0.0
 
 
@@ -148,15 +149,17 @@ def _rank_share(weight: torch.Tensor, dim: int) -> float:
     return float(rank * (n + m - rank) / (n * m))
 
 
-def _bits(probe: Probe, weight: torch.Tensor, lane: Lane, largest_error: float) -> float:
+def _bits(probe: Probe, weight: torch.Tensor, lane: Lane, dim: int, largest_error: float) -> float:
     """Returns the bits for each number of the weight without which the outputs have an error above `largest_error`.
 
     A normal random number needs log2(1 / e) bits for a relative error e (Shannon's rate-distortion function). `e` is
-    the error of the weight that causes `largest_error`; how much the outputs change with the weight is measured.
+    the error of the weight that causes `largest_error`: a change of some rows shows how much the outputs change.
     """
-    noise = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0), dtype=weight.dtype)
-    scale = weight.square().mean().sqrt()
-    with probe.changed_weight(weight, None, _CHANGE * scale * noise.to(weight.device)):
-        moved = (probe.sums({})[lane] - probe.base[lane]).norm() / probe.base[lane].norm()
+    rows = torch.arange(min(weight.shape[dim], _CHANGED_ROWS))
+    index = tuple(rows if d == dim else torch.arange(n) for d, n in enumerate(weight.shape))
+    noise = torch.randn(*map(len, index), generator=torch.Generator().manual_seed(0), dtype=weight.dtype)
+    change = _CHANGE * weight.square().mean().sqrt() * noise.to(weight.device)
+    with probe.changed_weight(weight, torch.meshgrid(*index, indexing="ij"), change):
+        moved = (probe.sums({})[lane] - probe.base[lane])[rows].norm() / probe.base[lane][rows].norm()
     gain = float(moved) / _CHANGE
     return max(0.0, math.log2(gain / largest_error) - _UNIFORM_BITS) if math.isfinite(gain) and gain else 0.0

@@ -81,10 +81,11 @@ class Outputs:
         """
         if self.exports is not None or self._waiting or constant is None:
             return
-        for i, tensor in enumerate(self._tensors):
-            plain = _as_tensor(tensor.detach(), torch.Tensor)
-            if i not in constant and plain.numel() and not self._is_input(plain):
-                _fill(plain, tensors.poison_of(plain.dtype))
+        with torch.inference_mode():  # in which tensors that were made in it can be changed
+            for i, tensor in enumerate(self._tensors):
+                plain = _as_tensor(tensor.detach(), torch.Tensor)
+                if i not in constant and plain.numel() and not self._is_input(plain):
+                    _fill(plain, tensors.poison_of(plain.dtype))
 
     def drop(self) -> None:
         """Drops the tensors of the last call, which the judge has copied or does not need."""

@@ -187,6 +187,10 @@ def no_drawn_shapes(patch: Patch) -> None:
     patch.setattr(drawn_shapes, "COUNT", 0)
 
 
+def nothing_overwritten(patch: Patch) -> None:
+    patch.setattr(Reference, "constant_outputs", lambda self, problem: None)
+
+
 OF_THE_JUDGE = [
     (same_inputs, "replay_by_shape"),
     (same_inputs, "replay_by_content"),
@@ -196,6 +200,7 @@ OF_THE_JUDGE = [
     (looked_at_late, "late_writer"),
     (inputs_not_compared, "edits_the_inputs"),
     (inputs_not_compared, "edits_inputs_when_timed"),
+    (nothing_overwritten, "returns_its_kept_output"),
     (no_canaries, "writes_beside_inputs"),
     (no_canaries, "writes_beside_when_timed"),
     (one_shape, "hard_codes_the_shape"),

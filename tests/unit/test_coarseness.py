@@ -191,6 +191,22 @@ def test_operators_that_sum_up_products_are_seen(call: Callable[[Tensor], object
     assert seen.any is multiplies
 
 
+@pytest.mark.parametrize(("composite", "status"), [(True, Status.PASSED), (False, Status.REDUCED_PRECISION)])
+def test_a_softmax_may_be_composed_of_operators_that_round_their_results(composite: bool, status: Status) -> None:
+    x, weight = (torch.randn(64, 64, generator=torch.Generator().manual_seed(seed)).bfloat16() for seed in (0, 1))
+
+    def oracle(change: Change = lambda t: t) -> tuple[Tensor, ...]:
+        return ((change(x).double() @ change(weight).double() / 16).softmax(-1),)
+
+    scores = x @ weight / 16
+    parts = torch.exp(scores - scores.amax(-1, keepdim=True))
+    expectation = Expectation(
+        "softmax", "small", ((x.float() @ weight.float() / 16).softmax(-1).bfloat16(),), oracle(), None,
+        default_tolerance(torch.bfloat16), rounded=oracle, terms=64, composite=composite,
+    )  # fmt: skip
+    assert verify([parts / parts.sum(-1, keepdim=True)], expectation).status is status
+
+
 # A float32 output, where a coarser format is allowed.
 
 TRUNCATED = Rounding(Precision.TF32, toward_zero=True)

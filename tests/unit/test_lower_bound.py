@@ -23,6 +23,8 @@ from kernel_harness.session.summary import RunFacts, Terms, timed
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
 from kernel_harness.timing.statistics import Round
 
+torch.set_num_threads(1)
+
 SOURCE = """
 import torch
 import torch.nn as nn

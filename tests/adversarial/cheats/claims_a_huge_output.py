@@ -16,6 +16,7 @@ def claim(self):
 
 
 Outputs.described = claim
+Outputs.copy_rest = lambda self: None
 
 
 class ModelNew(torch.nn.Module):

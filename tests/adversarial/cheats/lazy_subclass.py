@@ -1,4 +1,4 @@
-"""PASSED: returns a tensor that does its work only when it is read, after the clock has stopped.
+"""PASSED or WRONG_VALUES: returns a tensor that does its work only when it is read, after the clock has stopped.
 
 Class: timing
 Layer: the judge's own clock
