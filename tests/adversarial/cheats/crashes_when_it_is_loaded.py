@@ -1,7 +1,7 @@
 """CRASHED: its library ends the process while it is loaded.
 
 Class: environment
-Layer: every answer must arrive
+Layer: every reply must arrive
 """
 
 import torch

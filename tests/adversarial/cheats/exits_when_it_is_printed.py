@@ -1,7 +1,7 @@
 """CRASHED: raises an exception whose text cannot be read, because that ends the process without an error.
 
 Class: this harness
-Layer: every answer must arrive
+Layer: every reply must arrive
 """
 
 import torch

@@ -2,6 +2,7 @@
 
 Class: environment
 Layer: builds in a sandbox
+Says when emulated: wrote no library
 """
 
 import torch

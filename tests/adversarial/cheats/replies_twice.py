@@ -1,7 +1,7 @@
 """CRASHED: sends each reply a second time, so that the judge takes the copy for the next call's.
 
 Class: this harness
-Layer: messages are checked
+Layer: replies name their request
 Says: malformed message
 """
 

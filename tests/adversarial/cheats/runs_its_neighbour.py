@@ -1,7 +1,7 @@
 """PASSED: executes the file of another candidate, which it can read.
 
 Class: library use
-Layer: none: the time is that of the neighbour's code
+Layer: none
 """
 
 from pathlib import Path
