@@ -209,6 +209,8 @@ def test_a_worker_that_has_closed_its_output_does_not_keep_the_judge_busy(monkey
 CALLED = {
     "structure": {"tensor": 0},
     "leaves": [{"dtype": "float32", "shape": [2], "stride": [1], "offset": 512, "storage": None}],
+    "places": [{"region": 1, "offset": 8, "stride": [1]}],
+    "regions": [1],
     "time": {"device_ms": 1.5, "exposed": False, "peak_bytes": 0},
     "launches": 1,
 }
