@@ -8,7 +8,7 @@ import random
 import re
 import secrets
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -855,9 +855,9 @@ def _run(
 
 def _views_of(model: Any, outputs: Sequence[torch.Tensor]) -> set[int]:
     """Returns the indices of the outputs that share a storage with a parameter or a buffer of the model."""
-    held = {tensor.untyped_storage().data_ptr() for tensor in model.state_dict(keep_vars=True).values()
-            if isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided}  # fmt: skip
-    return {i for i, output in enumerate(outputs) if output.untyped_storage().data_ptr() in held - {0}}
+    state = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
+    held = {each.untyped_storage().data_ptr() for each in state if each.layout is torch.strided and each.numel()}
+    return {i for i, output in enumerate(outputs) if output.untyped_storage().data_ptr() in held}
 
 
 def _memory_of(inputs: Any) -> list[torch.Tensor]:
