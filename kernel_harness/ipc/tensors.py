@@ -112,8 +112,7 @@ class Leaf:
         if len(shape) != len(stride):
             raise Unreadable("a tensor's shape and strides contradict each other")
         start = offset if storage is None else storage
-        if not all(type(n) is int and 0 <= n < 1 << 48 for n in (*shape, *stride, offset, start)):
-            raise Unreadable("a tensor's shape, stride or offset is out of range")
+        check_in_range((*shape, *stride, offset, start), "a tensor's shape, stride or offset")
         # torch multiplies the sizes of an empty tensor too, so their product must not overflow. torch loads the widest
         # types only from aligned addresses.
         aligned = offset % dtype.itemsize == 0 and start <= offset and (offset - start) % dtype.itemsize == 0
@@ -323,6 +322,15 @@ def end_of(leaves: Iterable[Leaf]) -> int:
     The offset is counted from the start of the buffer. It is 0 if `leaves` is empty.
     """
     return max((leaf.offset + leaf.nbytes for leaf in leaves), default=0)
+
+
+def check_in_range(numbers: Iterable[Any], what: str) -> None:
+    """Raises Unreadable, with `what` as its subject, unless all `numbers` are integers from 0 to 2**48 - 1.
+
+    A number from another process may have any size, and torch and the driver cannot take all of them.
+    """
+    if not all(type(n) is int and 0 <= n < 1 << 48 for n in numbers):
+        raise Unreadable(f"{what} is out of range")
 
 
 def check_inside(leaves: Iterable[Leaf], size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from kernel_harness.core.status import Status
+from kernel_harness.core.strides import reach
 from kernel_harness.device.exports import INPUTS_REGION
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.messages import Called, Exported, Place, Purpose, Received
@@ -31,9 +33,10 @@ class OutputReader:
     """Reads the outputs of one worker from the memory that `exchange` shares.
 
     A worker whose memory is the host's copies its outputs to the memory for outputs. Those on a GPU stay where they
-    are: the worker gives access to its memory (`export`, which gets the number of a region and the index of a piece),
-    and the judge copies the outputs from there and then overwrites them. So an output must be complete when the call is
-    done, and a candidate cannot rely on what it holds later. `fetch` asks the worker for copies that did not fit.
+    are: the worker gives access to its memory (`export`, which gets the number of a region, the index of a piece and a
+    time limit in s), and the judge copies the outputs from there and then overwrites them. So an output must be
+    complete when the call is done, and a candidate cannot rely on what it holds later. `fetch` asks the worker for
+    copies that did not fit. All access that one call's outputs need is given within `limit_s` seconds.
 
     `right_bytes` is the size of right outputs, None if unknown. `kept` has the indices of the outputs that a
     candidate may keep, which are not overwritten; None if that is not known yet, and then none is. `landing_bytes` is
@@ -41,9 +44,11 @@ class OutputReader:
     """
 
     def __init__(
-        self, exchange: Exchange, export: Callable[[int, int], Received[Exported]], fetch: Callable[[], object]
-    ) -> None:
-        self._exchange, self._export, self._fetch = exchange, export, fetch
+        self, exchange: Exchange, export: Callable[[int, int, float], Received[Exported]],
+        fetch: Callable[[], object], limit_s: float,
+    ) -> None:  # fmt: skip
+        self._exchange, self._export, self._fetch, self._limit_s = exchange, export, fetch, limit_s
+        self._end = 0.0
         self.right_bytes: int | None = None
         self.kept: tuple[int, ...] | None = None
         self.landing_bytes = 0
@@ -68,6 +73,7 @@ class OutputReader:
         copied: they become tensors on torch's "meta" device, which have a shape and no values. Raises Fault if `reply`
         is malformed, and torch.OutOfMemoryError if the device has too little memory for right outputs.
         """
+        self._end = time.monotonic() + self._limit_s
         size = sum(leaf.nbytes for leaf in reply.leaves)
         far_larger = self.right_bytes is not None and size > _MOST_OUTPUT * self.right_bytes + _LITTLE_OUTPUT_BYTES
         with _readable():
@@ -92,6 +98,8 @@ class OutputReader:
     ) -> list[torch.Tensor] | None:
         """Returns copies of the outputs, or None if they need what is allowed at leisure only."""
         copied = [leaf for leaf, place in zip(reply.leaves, reply.places, strict=True) if place is None]
+        if self._exchange.turn is None and len(copied) < len(reply.leaves):
+            raise tensors.Unreadable("it lies in memory of the process, of which the judge maps none")
         self._memory_bytes = self._exchange.needed(copied)
         fits = self._exchange.holds(Purpose.OUTPUTS, self._memory_bytes)
         if not at_leisure and not fits:
@@ -125,14 +133,15 @@ class OutputReader:
                 return None
             landing = self._exchange.memory_for_copy(end, packed)
         self._exchange.keep_regions(reply.regions)
-        sources = [self._source(leaf, place) for leaf, place in zip(reply.leaves, reply.places, strict=True)]
+        pairs = zip(reply.leaves, reply.places, strict=True)
+        sources = [self._source(leaf, place, packed) for leaf, place in pairs]
         copies = [
             leaf.of(landing[start : start + leaf.nbytes]) for leaf, start in zip(reply.leaves, starts, strict=True)
         ]
         for copy, source in zip(copies, sources, strict=True):
             copy.copy_(source)
         if self.kept is not None:
-            self._overwrite([s for i, s in enumerate(sources) if i not in self.kept and _is_own(reply.places[i])])
+            self._overwrite([s for i, s in enumerate(sources) if i not in self.kept and not _is_input(reply.places[i])])
         if at_leisure:
             self._exchange.wait()
         return copies
@@ -142,16 +151,20 @@ class OutputReader:
             if source.numel():
                 source.fill_(tensors.poison_of(source.dtype))
 
-    def _source(self, leaf: Leaf, place: Place | None) -> torch.Tensor:
-        """Returns an output tensor where it lies, as a view of shared memory. Raises Unreadable if it cannot."""
+    def _source(self, leaf: Leaf, place: Place | None, packed: Packed) -> torch.Tensor:
+        """Returns an output tensor where it lies, as a view of shared memory. Raises Unreadable if it cannot.
+
+        Of the memory for inputs only the part that the judge writes anew for each call, that of `packed`, can hold one.
+        """
         if place is None:
             return self._exchange.output(leaf)
+        tensors.check_in_range((place.offset, *place.stride), "its place")
         region = self._region(place.region)
+        region = region[: packed.size] if _is_input(place) else region
         itemsize = leaf.dtype.itemsize
-        if len(place.stride) != len(leaf.shape) or place.offset < 0 or place.offset % itemsize:
+        if len(place.stride) != len(leaf.shape) or place.offset % itemsize:
             raise tensors.Unreadable("its place is invalid")
-        reach = sum((n - 1) * s for n, s in zip(leaf.shape, place.stride, strict=True))
-        if min(place.stride, default=0) < 0 or place.offset + (1 + reach) * itemsize > region.numel():
+        if place.offset + reach(leaf.shape, place.stride) * itemsize > region.numel():
             raise tensors.Unreadable("it reaches past its region of memory")
         typed = region[place.offset :]
         typed = typed[: typed.numel() // itemsize * itemsize].view(leaf.dtype)
@@ -167,7 +180,9 @@ class OutputReader:
         received: list[Received[Exported]] = []
         try:
             while not received or received[-1].message.left > 0:
-                received.append(self._export(number, len(sizes)))
+                if (left_s := self._end - time.monotonic()) <= 0:
+                    raise tensors.Unreadable(f"access to its memory takes longer than {self._limit_s:g} s")
+                received.append(self._export(number, len(sizes), left_s))
                 descriptors += received[-1].descriptors
                 sizes += received[-1].message.sizes
                 if not received[-1].message.sizes or len(sizes) > _MOST_PIECES:
@@ -181,9 +196,9 @@ class OutputReader:
         return region
 
 
-def _is_own(place: Place | None) -> bool:
-    """Returns whether an output lies in the candidate's own memory."""
-    return place is not None and place.region != INPUTS_REGION
+def _is_input(place: Place | None) -> bool:
+    """Returns whether an output lies in the memory for inputs, which the judge writes anew for each call."""
+    return place is not None and place.region == INPUTS_REGION
 
 
 @contextmanager

@@ -127,7 +127,9 @@ class Subject:
         self._made: tuple[Problem, str | None] | None = None  # the arguments of the last `make`
         self._was_called = False  # whether a call has followed it
         self._exchange = Exchange(self._device, lambda share, descriptors: self._ask(share, Done, descriptors))
-        self.outputs = OutputReader(self._exchange, self._export, lambda: self._ask(messages.Fetch(), Done))
+        self.outputs = OutputReader(
+            self._exchange, self._export, lambda: self._ask(messages.Fetch(), Done), limits.call_s
+        )
         try:
             self._ask(messages.Start(self._device.name_in_workers, tuple(map(str, kernel_folders()))), Done)
             self._share()
@@ -247,11 +249,11 @@ class Subject:
         structure, outputs = self.outputs.take()
         return Answer(structure, outputs, _clocked(reply.time), bracket, reply.launches, written)
 
-    def _export(self, region: int, first: int) -> Received[messages.Exported]:
+    def _export(self, region: int, first: int, timeout_s: float) -> Received[messages.Exported]:
         """Asks the worker for access to a region of its device memory. The caller closes the descriptors."""
         request = messages.Export(region, first)
         with self._faults():
-            received = self.worker.request(request, messages.Exported, timeout_s=self._limits.call_s)
+            received = self.worker.request(request, messages.Exported, timeout_s=timeout_s)
         if isinstance(received.message, messages.Exported):
             return Received(received.message, received.number, received.descriptors)
         received.close()

@@ -200,7 +200,9 @@ class Worker:
         sources = from_json(request.sources)
         builder = device.named(request.device)
         builder.build(sources, folder)
-        library = next(folder.glob("*.so"))
+        library = next(folder.glob("*.so"), None)
+        if library is None:
+            raise BuildFailed("The build wrote no library: remove flags such as -o, which say where it is written.")
         self.results.append(os.open(library, os.O_RDONLY | os.O_CLOEXEC))
         read = read_files.of(sources, folder)
         return messages.Library(library.name, tuple(read) if len(read) <= messages.MOST_READ_FILES else None)

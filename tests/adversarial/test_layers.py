@@ -337,7 +337,7 @@ def test_the_users_environment_is_visible_only_if_the_list_allows_it(monkeypatch
 BEHIND_THE_WALL = (
     "reads_the_judge", "edits_the_harness", "poisons_the_cache", "compiler_plugin", "opens_a_connection",
     "reads_the_problem", "embeds_the_problem", "knocks_at_sockets", "leaves_keys", "leaves_locks",
-    "watches_files", "asks_the_kernel_instead",
+    "watches_files", "asks_the_kernel_instead", "compiler_shows_the_problem", "assembles_the_problem",
 )  # fmt: skip
 
 

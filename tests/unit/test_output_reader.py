@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.messages import Called, DeviceTime, Exported, Place, Purpose, Received
 from kernel_harness.ipc.packed import Packed, pack
+from kernel_harness.sandbox import output_reader
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import Fault
 from kernel_harness.sandbox.output_reader import OutputReader
 
+LIMIT_S, ENDLESS = 60.0, 9
 PACKED: Packed = pack([torch.arange(4.0)], device="cpu")
 
 
@@ -30,11 +33,15 @@ class Worker:
         self.exchange.fill(PACKED)
         self.exchange.turn = object()  # type: ignore[assignment] # the memory counts as a GPU's
         self.exported: list[tuple[int, int]] = []
-        self.reader = OutputReader(self.exchange, self.export, lambda: None)
+        self.now = 0.0
+        self.reader = OutputReader(self.exchange, self.export, lambda: None, LIMIT_S)
         self.reader.kept = ()
 
-    def export(self, region: int, first: int) -> Received[Exported]:
+    def export(self, region: int, first: int, timeout_s: float) -> Received[Exported]:
         self.exported.append((region, first))
+        if region == ENDLESS:
+            self.now += 1.0
+            return Received(Exported((256,), 1), "", [])
         if region == 1:
             self.exchange._regions[1] = self.region.view(torch.uint8)
         return Received(Exported((256,) if region == 1 else (), 0), "", [])
@@ -96,6 +103,14 @@ def test_access_to_a_region_is_asked_for_once(worker: Worker) -> None:
     assert worker.exported == [(1, 0)]
 
 
+def test_pieces_without_end_take_no_longer_than_a_call(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_reader, "time", SimpleNamespace(monotonic=lambda: worker.now))
+
+    with pytest.raises(Fault, match="takes longer than 60 s"):
+        read(worker, (torch.empty(2), Place(ENDLESS, 0, (1,))))
+    assert worker.now == LIMIT_S
+
+
 @pytest.mark.parametrize(
     "place",
     [
@@ -105,6 +120,8 @@ def test_access_to_a_region_is_asked_for_once(worker: Worker) -> None:
         Place(1, 2, (1,)),  # not a multiple of the size of a number
         Place(1, 0, (-1,)),
         Place(1, 0, (1, 1)),
+        Place(1, 0, (1 << 64,)),
+        Place(1, 1 << 64, (1,)),
         Place(2, 0, (1,)),  # there is no such region
         Place(-1, 0, (1,)),
     ],
@@ -112,6 +129,35 @@ def test_access_to_a_region_is_asked_for_once(worker: Worker) -> None:
 def test_a_place_outside_of_the_worker_s_memory_is_a_fault_of_the_candidate(worker: Worker, place: Place) -> None:
     with pytest.raises(Fault, match="invalid output"):
         read(worker, (torch.empty(2), place))
+
+
+@pytest.mark.parametrize("place", [Place(1, 0, (1, 1 << 64)), Place(1, 10**400, (1, 1))])
+def test_numbers_that_torch_cannot_take_are_a_fault_of_the_candidate(worker: Worker, place: Place) -> None:
+    for shape in ((0, 1), (1, 1)):
+        with pytest.raises(Fault, match="invalid output"):
+            read(worker, (torch.empty(shape), place))
+
+
+def test_a_place_is_a_fault_of_the_candidate_if_the_judge_maps_none_of_its_memory(worker: Worker) -> None:
+    worker.exchange.turn = None
+    with pytest.raises(Fault, match="the judge maps none"):
+        read(worker, (torch.empty(2), Place(1, 0, (1,))))
+
+
+def test_a_copy_in_the_shared_memory_is_overwritten_too(worker: Worker) -> None:
+    """A worker could keep an output there, and write only what has changed since the last call."""
+    output = torch.empty(3)
+    leaf = tensors.layout([output])[0][0]
+    worker.exchange.output(leaf).copy_(torch.arange(3.0))
+
+    assert read(worker, (output, None))[0].tolist() == [0.0, 1.0, 2.0]
+    assert worker.exchange.output(leaf).isnan().all()
+
+
+def test_an_output_behind_the_inputs_is_a_fault_of_the_candidate(worker: Worker) -> None:
+    """The judge writes nothing there, so a worker could keep an output there, too."""
+    with pytest.raises(Fault, match="reaches past its region"):
+        read(worker, (torch.empty(2), Place(0, PACKED.size, (1,))))
 
 
 def test_places_without_outputs_are_a_fault_of_the_candidate(worker: Worker) -> None:
