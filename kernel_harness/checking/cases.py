@@ -8,7 +8,7 @@ import random
 import re
 import secrets
 import traceback
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -244,7 +244,8 @@ class Reference:
         self._short: set[str] = set()
         self._output_bytes: dict[str, int] = {}
         self._first_sums: dict[str, list[int]] = {}  # checksums of the outputs of the first trial at a shape
-        self._constant: dict[str, tuple[int, ...]] = {}
+        self._views: dict[str, set[int]] = {}  # the outputs that are views of the model's parameters or buffers
+        self._kept_outputs: dict[str, tuple[int, ...]] = {}
         self._sums_up: dict[str, bool] = {}
         self._deciders: dict[tuple[str, int | None], tuple[str, ...]] = {}
         self._called: dict[tuple[tuple[str, int | None], re.Pattern[str]], bool] = {}
@@ -374,10 +375,12 @@ class Reference:
         self.make_room()
         inputs = self._placed(self._drawn(problem, seed, distribution), self.device)
         input_bytes = sum(tensor.nbytes for tensor in tensors.flatten(inputs)[1])
-        outputs = self._run(problem, inputs)[1]
+        views: set[int] = set()
+        outputs = self._run(problem, inputs, lambda model, found: views.update(_views_of(model, found)))[1]
         self._call_may_change_model = self._float32.was_changed is not False
         output_bytes = sum(output.nbytes for output in outputs)
         self._output_bytes[shape_text(problem.shape)] = output_bytes
+        self._views[shape_text(problem.shape)] = views
         self._note_sums(problem, outputs)
         few = sum(output.numel() for output in outputs) <= _FEW and all(o.is_floating_point() for o in outputs)
         self._sums_up[shape_text(problem.shape)] = few and input_bytes > _MANY * output_bytes
@@ -469,23 +472,24 @@ class Reference:
         """Returns the bytes of all outputs at the sizes of `problem`; None if the reference was not tried there."""
         return self._output_bytes.get(shape_text(problem.shape))
 
-    def constant_outputs(self, problem: Problem) -> tuple[int, ...] | None:
-        """Returns the indices of the outputs that are the same for all inputs at the sizes of `problem`.
+    def kept_outputs(self, problem: Problem) -> tuple[int, ...] | None:
+        """Returns the indices of the outputs that a candidate may keep from call to call at the sizes of `problem`.
 
-        Returns None if the reference was not called there with two sets of inputs yet. A candidate may keep such an
-        output from call to call.
+        They are the same for all inputs, or the reference returns views of its parameters or buffers. Returns None if
+        the reference was not called there with two sets of inputs yet.
         """
-        return self._constant.get(shape_text(problem.shape))
+        return self._kept_outputs.get(shape_text(problem.shape))
 
     def _note_sums(self, problem: Problem, outputs: Sequence[torch.Tensor]) -> None:
-        """Compares the outputs with those of the first trial at this shape, by checksums, for `constant_outputs`."""
+        """Compares the outputs with those of the first trial at this shape, by checksums, for `kept_outputs`."""
         shape = shape_text(problem.shape)
-        if shape in self._constant:
+        if shape in self._kept_outputs:
             return
         sums = [int(tensors.checksum(output)) for output in outputs]
         if shape in self._first_sums:
             pairs = zip(self._first_sums[shape], sums, strict=False)
-            self._constant[shape] = tuple(i for i, (first, second) in enumerate(pairs) if first == second)
+            constant = {i for i, (first, second) in enumerate(pairs) if first == second}
+            self._kept_outputs[shape] = tuple(sorted(constant | self._views.get(shape, set())))
         self._first_sums.setdefault(shape, sums)
 
     def call_bytes(self, case: Case) -> int:
@@ -790,10 +794,15 @@ class Reference:
         changed = tuple(i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i]))
         return structure, [*outputs, *(_alone(after[i]) for i in changed)], replace(packed, changed=changed)
 
-    def _run(self, problem: Problem, inputs: Any) -> tuple[Any, Sequence[torch.Tensor]]:
-        """Returns the float32 reference's outputs for inputs on the device: their nesting, and the tensors."""
+    def _run(
+        self, problem: Problem, inputs: Any, seen: Callable[[Any, Sequence[torch.Tensor]], None] | None = None
+    ) -> tuple[Any, Sequence[torch.Tensor]]:
+        """Returns the float32 reference's outputs for inputs on the device: their nesting, and the tensors.
+
+        `seen` gets the model, and the outputs as it has returned them.
+        """
         return self._float32.call(
-            _key(problem), lambda: problem.model(self.device), lambda model: _run(problem, model, inputs)
+            _key(problem), lambda: problem.model(self.device), lambda model: _run(problem, model, inputs, seen=seen)
         )
 
     def _placed(
@@ -825,15 +834,30 @@ def _key(problem: Problem) -> tuple[str, int | None]:
     return shape_text(problem.shape), problem.parameter_seed
 
 
-def _run(problem: Problem, model: Any, inputs: Any, changed: Sequence[int] = ()) -> tuple[Any, Sequence[torch.Tensor]]:
+def _run(
+    problem: Problem,
+    model: Any,
+    inputs: Any,
+    changed: Sequence[int] = (),
+    seen: Callable[[Any, Sequence[torch.Tensor]], None] | None = None,
+) -> tuple[Any, Sequence[torch.Tensor]]:
     """Returns the nesting of a model's outputs, and its outputs and then the inputs `changed`, as the call leaves them.
 
-    `changed` has indices of input tensors.
+    `changed` has indices of input tensors. `seen` gets the model, and the outputs as it has returned them.
     """
     after = _memory_of(inputs)
     structure, outputs = tensors.flatten_output(problem.forward(model, inputs))
+    if seen is not None:
+        seen(model, outputs)
     outputs += [after[i] for i in changed]
     return structure, [_alone(output.detach()) for output in outputs]  # an output may be a parameter
+
+
+def _views_of(model: Any, outputs: Sequence[torch.Tensor]) -> set[int]:
+    """Returns the indices of the outputs that share a storage with a parameter or a buffer of the model."""
+    state = [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else []
+    held = {each.untyped_storage().data_ptr() for each in state if each.layout is torch.strided and each.numel()}
+    return {i for i, output in enumerate(outputs) if output.untyped_storage().data_ptr() in held}
 
 
 def _memory_of(inputs: Any) -> list[torch.Tensor]:

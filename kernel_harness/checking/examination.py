@@ -249,7 +249,7 @@ class Examination:
 
     def _try(self, subject: Subject, case: Case) -> list[Check]:
         packed = self._reference.inputs(case)
-        subject.outputs.constant = self._reference.constant_outputs(self._reference.at(case))
+        subject.outputs.kept = self._reference.kept_outputs(self._reference.at(case))
         answer = subject.call(packed, poison=case.poison)
         self._first_call_ms = self._first_call_ms or answer.timed.bracket_ms
         self._launches = answer.launches
@@ -267,7 +267,7 @@ class Examination:
         del expectation  # the call may need the memory of a large right answer
         self._reference.make_room()
         # A candidate may have kept the address of its first inputs, for example in a CUDA graph.
-        subject.outputs.constant = self._reference.constant_outputs(self._reference.at(case))
+        subject.outputs.kept = self._reference.kept_outputs(self._reference.at(case))
         again = subject.call(moved(packed, 3 * tensors.CANARY_BYTES))
         subject.release_large()  # the outputs may be on the host until here
         second = with_changed_inputs(again, changed, packed.tensors)

@@ -216,8 +216,8 @@ class Prepare(Message):
     - `timed`: whether the device times the call.
     - `opening`: when the inputs are in the shared memory.
     - `keep`: the worker keeps the inputs, so that Repeat or Replay can make the same call again.
-    - `constant`: the indices of the outputs that are the same for all inputs; None if that is not known yet. The worker
-      does not overwrite the candidate's own tensors of these outputs after the call; if it is None, it overwrites none.
+    - `kept`: the indices of the outputs that a candidate may keep; None if that is not known yet. The worker does not
+      overwrite the candidate's own tensors of these outputs after the call; if it is None, it overwrites none.
     """
 
     inputs: InputLayout
@@ -226,7 +226,7 @@ class Prepare(Message):
     timed: bool
     opening: Opening
     keep: bool
-    constant: tuple[int, ...] | None
+    kept: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,8 @@ class OutputReader:
     complete when the call is done, and a candidate cannot rely on what it holds later. `fetch` asks the worker for
     copies that did not fit. All access that one call's outputs need is given within `limit_s` seconds.
 
-    `right_bytes` is the size of right outputs, None if unknown. `constant` has the indices of the outputs that are the
-    same for all inputs, which are not overwritten; None if that is not known yet, and then none is. `landing_bytes` is
+    `right_bytes` is the size of right outputs, None if unknown. `kept` has the indices of the outputs that a
+    candidate may keep, which are not overwritten; None if that is not known yet, and then none is. `landing_bytes` is
     the size of the judge's copy of the last outputs.
     """
 
@@ -50,7 +50,7 @@ class OutputReader:
         self._exchange, self._export, self._fetch, self._limit_s = exchange, export, fetch, limit_s
         self._end = 0.0
         self.right_bytes: int | None = None
-        self.constant: tuple[int, ...] | None = None
+        self.kept: tuple[int, ...] | None = None
         self.landing_bytes = 0
         self._memory_bytes = 0  # of the memory for outputs that the last call needed
         self._found: Found = (None, ())
@@ -140,10 +140,8 @@ class OutputReader:
         ]
         for copy, source in zip(copies, sources, strict=True):
             copy.copy_(source)
-        if self.constant is not None:
-            self._overwrite(
-                [s for i, s in enumerate(sources) if i not in self.constant and not _is_input(reply.places[i])]
-            )
+        if self.kept is not None:
+            self._overwrite([s for i, s in enumerate(sources) if i not in self.kept and not _is_input(reply.places[i])])
         if at_leisure:
             self._exchange.wait()
         return copies

@@ -216,7 +216,7 @@ class Subject:
         self._exchange.reserve(Purpose.INPUTS, packed.size)
         opening = self._opening(timed)
         prepare = messages.Prepare(
-            _layout(packed), FORWARD_SEED, poison, timed is not None, opening, keep, self.outputs.constant
+            _layout(packed), FORWARD_SEED, poison, timed is not None, opening, keep, self.outputs.kept
         )
         limit_s = patience * self._limits.call_s
         if timed is not None and opening is not Opening.BEFORE:

@@ -97,7 +97,7 @@ class RunContext:
             subject.failed_builds = failed_builds
         subject.renews_model = self.reference.keeps_state
         subject.outputs.right_bytes = self.reference.output_bytes(self.problem)
-        subject.outputs.constant = self.reference.constant_outputs(self.problem)
+        subject.outputs.kept = self.reference.kept_outputs(self.problem)
         try:
             subject.load(model.file, model.text, model.class_name)
             subject.make(self.problem, compiled=model.compile_mode)

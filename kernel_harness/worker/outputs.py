@@ -71,20 +71,20 @@ class Outputs:
         places = [None if i in self._copied else self._place(tensor) for i, tensor in enumerate(self._tensors)]
         return self._structure, tuple(self._leaves), tuple(places), regions
 
-    def overwrite(self, constant: Collection[int] | None) -> None:
+    def overwrite(self, kept: Collection[int] | None) -> None:
         """Overwrites outputs in memory of the host, once they are copied, with NaN or the largest integer.
 
         A candidate must not rely on what its outputs hold after a call, because their user may change them. The judge
         itself overwrites those that it reads where they lie. A GPU's other outputs are copied in the timed call, so
-        nothing is gained by keeping them. Outputs with an index in `constant` and the call's inputs stay as they are,
-        and so do all outputs if `constant` is None.
+        nothing is gained by keeping them. Outputs with an index in `kept` and the call's inputs stay as they are,
+        and so do all outputs if `kept` is None.
         """
-        if self.exports is not None or self._waiting or constant is None:
+        if self.exports is not None or self._waiting or kept is None:
             return
         with torch.inference_mode():  # in which tensors that were made in it can be changed
             for i, tensor in enumerate(self._tensors):
                 plain = _as_tensor(tensor.detach(), torch.Tensor)
-                if i not in constant and plain.numel() and not self._is_input(plain):
+                if i not in kept and plain.numel() and not self._is_input(plain):
                     _fill(plain, tensors.poison_of(plain.dtype))
 
     def drop(self) -> None:

@@ -103,7 +103,7 @@ class Worker:
         self._shared: dict[messages.Purpose, torch.Tensor] = {}
         self._gate: Gate | None = None
         self._hold: device.Hold | None = None  # that the gate ends
-        self._constant: tuple[int, ...] | None = None  # `Prepare.constant` of the last call
+        self._kept: tuple[int, ...] | None = None  # `Prepare.kept` of the last call
         self._outputs: Outputs
 
     def ping(self, request: messages.Ping, descriptors: list[int]) -> Done:
@@ -261,7 +261,7 @@ class Worker:
             self.prepare(request.prepare, [])
         assert self._prepared is not None
         prepared, self._prepared = self._prepared, None
-        self._constant = prepared.constant
+        self._kept = prepared.kept
         gate = self._gate if prepared.opening is Opening.HOST else None
         if gate is not None:
             gate.pass_through()
@@ -276,7 +276,7 @@ class Worker:
             gate.say_done()
         placed.write_back()
         described = self._outputs.described()
-        self._outputs.overwrite(prepared.constant)
+        self._outputs.overwrite(prepared.kept)
         return messages.Called(*described, _device_time(clocked), self._launches_since())
 
     def _called(self, inputs: Any) -> Any:
@@ -290,7 +290,7 @@ class Worker:
         """Copies the outputs of the last call, which did not fit before, to the shared memory for outputs."""
         self._outputs.copy_rest()
         self._device.synchronize()
-        self._outputs.overwrite(self._constant)
+        self._outputs.overwrite(self._kept)
         return Done()
 
     def export(self, request: messages.Export, descriptors: list[int]) -> messages.Exported:

@@ -188,7 +188,7 @@ def no_drawn_shapes(patch: Patch) -> None:
 
 
 def nothing_overwritten(patch: Patch) -> None:
-    patch.setattr(Reference, "constant_outputs", lambda self, problem: None)
+    patch.setattr(Reference, "kept_outputs", lambda self, problem: None)
 
 
 OF_THE_JUDGE = [

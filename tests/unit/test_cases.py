@@ -115,7 +115,7 @@ def test_the_oracle_is_computed_in_slices_only_if_no_bit_changes(
     reference = Reference(of, "cpu", None)
     found = [reference.expect(of, packed, "a call", "own")[1] for _ in range(2)]
 
-    assert bool(reference._slices(of, packed, whole.expected, ())) is sliced
+    assert bool(reference._slices(of, packed, whole.expected)) is sliced
     assert whole.oracle is not None
     for each in found:
         assert each.oracle is not None and each.rounded is not None

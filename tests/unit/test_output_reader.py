@@ -35,7 +35,7 @@ class Worker:
         self.exported: list[tuple[int, int]] = []
         self.now = 0.0
         self.reader = OutputReader(self.exchange, self.export, lambda: None, LIMIT_S)
-        self.reader.constant = ()
+        self.reader.kept = ()
 
     def export(self, region: int, first: int, timeout_s: float) -> Received[Exported]:
         self.exported.append((region, first))
@@ -79,13 +79,13 @@ def test_an_output_is_copied_from_where_it_lies_and_then_overwritten(worker: Wor
 
 
 def test_an_output_that_is_the_same_for_all_inputs_is_not_overwritten(worker: Worker) -> None:
-    worker.reader.constant = (0,)
+    worker.reader.kept = (0,)
     read(worker, (torch.empty(3), Place(1, 0, (1,))), (torch.empty(2), Place(1, 32, (1,))))
     assert worker.region.isnan().nonzero().flatten().tolist() == [8, 9]
 
 
 def test_no_output_is_overwritten_before_it_is_known_which_are_the_same_for_all_inputs(worker: Worker) -> None:
-    worker.reader.constant = None
+    worker.reader.kept = None
     read(worker, (torch.empty(3), Place(1, 0, (1,))))
     assert not worker.region.isnan().any()
 
