@@ -61,6 +61,9 @@ AGAIN:
 _END_FIRST, _END_LAST, _ENDED = 0, 8, 16
 _BEFORE, _FILLED, _AFTER, _COPIED = 24, 32, 40, 48
 _WORDS = 56
+# The last blocking kernel waits for the worker's reply, which takes 0.3 to 1.5 ms (measured on an H200). A copy engine or
+# the host could finish a candidate's outputs meanwhile, so a longer wait counts as time of the call.
+_REPLY_MS = 3.0
 # A blocking kernel ends after so long if the judge does not end it, for example because the judge was killed.
 _LIMIT_NS = 1_000_000_000
 
@@ -138,9 +141,11 @@ class Turn:
 
         No other process can set either end. The time contains about 0.29 ms in which the GPU goes from process to
         process, the same in each call. It also contains the time that other processes had on the device in one of the
-        judge's turns, which is 0 unless they have work there that does not wait for the gate.
+        judge's turns, which is 0 unless they have work there that does not wait for the gate, and the time by which the
+        worker's reply came later than usual.
         """
-        return self._between(_FILLED, _AFTER) + self.early_ms + self._others(_AFTER)
+        late_ms = max(0.0, self._between(_AFTER, _AFTER + 1) - _REPLY_MS) if self._words[_AFTER + 1] else 0.0
+        return self._between(_FILLED, _AFTER) + self.early_ms + self._others(_AFTER) + late_ms
 
     @property
     def early_ms(self) -> float:

@@ -136,7 +136,7 @@ class DeviceCall:
     def __init__(self, exchange: Exchange, turn: Turn, packed: Packed, timed: Timed, size: int) -> None:
         self._exchange, self._turn, self._packed, self._hold_s = exchange, turn, packed, timed.hold_s
         self.copy = exchange.memory_for_copy(size, packed)
-        self._exposed = False
+        self._exposed, self._opened = False, time.perf_counter()
         self._gate = _shut(exchange)
         exchange.enqueue_surround(packed)
         turn.take()
@@ -152,14 +152,15 @@ class DeviceCall:
             self._exchange.enqueue_inputs(self._packed)
             self._turn.enqueue_rest()
         wait(self._turn.is_filled, None)
+        self._opened = time.perf_counter()
         self._gate.open()
         wait(self._turn.is_done, None)
 
     def finish(self, read: Read) -> tuple[Bracket, Written]:
         """Copies the outputs by `read` in the judge's turn, and ends the turn.
 
-        Outputs for which the judge was not prepared are copied later. The call then counts as exposed, because the
-        worker could have finished them after its call.
+        Outputs for which the judge was not prepared are copied later. The worker could finish them until then, so the
+        bracket ends there, too, and the call counts as exposed.
         """
         in_turn = self.copy.is_cuda and read(False)  # a copy to the host waits for the stream
         self._turn.outputs_enqueued()
@@ -169,7 +170,9 @@ class DeviceCall:
             read(True)
         self._exchange.wait()
         exposed = self._exposed or not in_turn or self._turn.early_ms > _EARLY_MS
-        return Bracket(self._turn.bracket_ms, self._turn.around_ms, exposed=exposed), written
+        late_ms = 0.0 if in_turn else (time.perf_counter() - self._opened) * 1e3
+        bracket_ms = max(self._turn.bracket_ms, late_ms)
+        return Bracket(bracket_ms, self._turn.around_ms, exposed=exposed), written
 
     def close(self) -> None:
         """Ends the judge's turn."""
