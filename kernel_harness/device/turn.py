@@ -61,8 +61,8 @@ AGAIN:
 _END_FIRST, _END_LAST, _ENDED = 0, 8, 16
 _BEFORE, _FILLED, _AFTER, _COPIED = 24, 32, 40, 48
 _WORDS = 56
-# The last blocking kernel waits for the worker's reply, which takes 0.3 to 1.5 ms (measured on an H200). A copy engine or
-# the host could finish a candidate's outputs meanwhile, so a longer wait counts as time of the call.
+# The last blocking kernel waits for the worker's reply, which takes 0.3 to 1.5 ms (measured on an H200). A copy engine
+# or the host could finish a candidate's outputs meanwhile, so a longer wait counts as time of the call.
 _REPLY_MS = 3.0
 # A blocking kernel ends after so long if the judge does not end it, for example because the judge was killed.
 _LIMIT_NS = 1_000_000_000
