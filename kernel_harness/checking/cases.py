@@ -19,9 +19,10 @@ import torch
 
 from kernel_harness.checking import batch_slices, drawn_shapes, operators
 from kernel_harness.checking.coarseness import HALVES
+from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.elementwise import all_finite, count
 from kernel_harness.checking.unchanged_model import UnchangedModel
-from kernel_harness.checking.verify import Expectation, unchanged
+from kernel_harness.checking.verify import unchanged
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.phases import phase
 from kernel_harness.core.precision import Change, Precision

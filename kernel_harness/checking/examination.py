@@ -14,8 +14,9 @@ import torch
 
 from kernel_harness.checking import hypotheses, narrow_formats, replay
 from kernel_harness.checking.cases import Case, Reference
+from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.patterns import Pattern
-from kernel_harness.checking.verify import Check, Expectation, same, verify
+from kernel_harness.checking.verify import Check, same, verify
 from kernel_harness.compile import cu_file
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status

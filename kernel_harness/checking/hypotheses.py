@@ -18,10 +18,11 @@ import torch
 
 from kernel_harness.checking import summed
 from kernel_harness.checking.cases import Case, Reference
+from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.formulas import FORMULAS
 from kernel_harness.checking.patterns import Pattern, Wrong, rearranged
 from kernel_harness.checking.replay import Replay, Source
-from kernel_harness.checking.verify import Check, Expectation, status
+from kernel_harness.checking.verify import Check, status
 from kernel_harness.core.status import Status
 
 _LOG = logging.getLogger(__name__)

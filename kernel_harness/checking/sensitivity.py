@@ -8,8 +8,9 @@ from dataclasses import replace
 import torch
 
 from kernel_harness.checking.cases import Case, Reference
+from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.elementwise import chunks, finite, measure, typical
-from kernel_harness.checking.verify import WRONG_NORM, Expectation, status
+from kernel_harness.checking.verify import WRONG_NORM, status
 from kernel_harness.core.precision import is_inexact
 from kernel_harness.core.status import Status
 from kernel_harness.device import device_memory

@@ -21,8 +21,8 @@ from statistics import median
 from typing import Any
 
 from kernel_harness.checking.cases import Reference
+from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.examination import compare
-from kernel_harness.checking.verify import Expectation
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status

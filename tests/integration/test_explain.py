@@ -16,8 +16,9 @@ import pytest
 import torch
 from support.command import ROOT, Harness
 
+from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.patterns import Mismatch
-from kernel_harness.checking.verify import Expectation, verify
+from kernel_harness.checking.verify import verify
 from kernel_harness.core.precision import Tolerance
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal, terminal

@@ -13,7 +13,8 @@ import torch
 
 from kernel_harness.checking import cases
 from kernel_harness.checking.cases import Reference, plan
-from kernel_harness.checking.verify import Expectation, unchanged, verify
+from kernel_harness.checking.compared import Expectation
+from kernel_harness.checking.verify import unchanged, verify
 from kernel_harness.core.precision import Precision, Rounding
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.problem import Problem, load

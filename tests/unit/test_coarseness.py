@@ -22,7 +22,8 @@ from torch import Tensor
 
 from kernel_harness.checking import operators
 from kernel_harness.checking.coarseness import HALVES, Dither, measured
-from kernel_harness.checking.verify import Check, Expectation, verify
+from kernel_harness.checking.compared import Expectation
+from kernel_harness.checking.verify import Check, verify
 from kernel_harness.core.precision import Change, Precision, Rounding, default_tolerance
 from kernel_harness.core.status import Status
 

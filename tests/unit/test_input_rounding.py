@@ -7,8 +7,9 @@ import pytest
 import torch
 from support.float32_sums import HONEST, REDUCED, TF32, figures, of_sums
 
+from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.input_rounding import MIN_CORRELATION, ROUNDINGS, resemblance
-from kernel_harness.checking.verify import Check, Expectation, verify
+from kernel_harness.checking.verify import Check, verify
 from kernel_harness.core.precision import Precision, Rounding, default_tolerance
 from kernel_harness.core.status import Status
 

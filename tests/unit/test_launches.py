@@ -11,6 +11,7 @@ import torch
 from support.product import PROBLEM
 
 from kernel_harness.checking.cases import Reference, plan
+from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.examination import CheckOutcome, compare
 from kernel_harness.checking.launches import (
     base_name,
@@ -19,7 +20,6 @@ from kernel_harness.checking.launches import (
     share_of_output,
     share_of_time,
 )
-from kernel_harness.checking.verify import Expectation
 from kernel_harness.core.precision import Tolerance
 from kernel_harness.core.status import Status
 from kernel_harness.device import Clocked

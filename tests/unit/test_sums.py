@@ -9,7 +9,8 @@ import torch
 from support.sums import HONEST, chain, drawn, strided
 from torch import Tensor
 
-from kernel_harness.checking.verify import Expectation, verify
+from kernel_harness.checking.compared import Expectation
+from kernel_harness.checking.verify import verify
 from kernel_harness.core.precision import Change, Precision, Tolerance, default_tolerance
 from kernel_harness.core.status import Status
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from kernel_harness.checking import ties
-from kernel_harness.checking.verify import Expectation, verify
+from kernel_harness.checking.compared import Expectation
+from kernel_harness.checking.verify import verify
 from kernel_harness.core.precision import Change, Tolerance
 from kernel_harness.core.status import Status
 
