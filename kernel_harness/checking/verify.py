@@ -121,7 +121,7 @@ def same(
     if failure is None:
         return Check(case, Status.PASSED, compared.max_abs, compared.relative)
     failure = _described(compared, failure)
-    detail = f"The second call with the same input gave a different compared. {failure.detail} {_KEPT}"
+    detail = f"The second call with the same input gave a different answer. {failure.detail} {_KEPT}"
     return Check(
         case, Status.NONDETERMINISTIC, first_mismatches=failure.mismatches, detail=detail, error_map=failure.error_map
     )
