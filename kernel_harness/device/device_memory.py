@@ -117,7 +117,8 @@ def release_persisting_l2(torch_device: str) -> None:
     CannotShare if the driver refuses.
     """
     driver, _ = driver_of(torch_device)
-    error, *_ = driver.cuCtxResetPersistingL2Cache()
+    with torch.cuda.device(torch_device):
+        error, *_ = driver.cuCtxResetPersistingL2Cache()
     if error != driver.CUresult.CUDA_ERROR_NOT_SUPPORTED:  # a device without persisting lines gives this error
         value_of(driver, (error,))
 

@@ -114,7 +114,8 @@ class Turn:
         """Enqueues what follows after the inputs: the wait for the call, and the last blocking kernel."""
         self._block(_ENDED, _FILLED)
         at_least = self._driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
-        self._checked(self._driver.cuStreamWaitValue32(self._stream, self._done, 1, at_least))
+        with torch.cuda.device(self._device):  # another thread may have chosen another GPU
+            self._checked(self._driver.cuStreamWaitValue32(self._stream, self._done, 1, at_least))
         self._block(_END_LAST, _AFTER)
 
     def outputs_enqueued(self) -> None:
@@ -171,7 +172,8 @@ class Turn:
         values = self._base + 8 * word, self._base + 8 * record, _LIMIT_NS
         types = (ctypes.c_uint64,) * 3
         one = (1, 1, 1)
-        self._checked(self._driver.cuLaunchKernel(self._kernel, *one, *one, 0, self._stream, (values, types), 0))
+        with torch.cuda.device(self._device):
+            self._checked(self._driver.cuLaunchKernel(self._kernel, *one, *one, 0, self._stream, (values, types), 0))
 
     @property
     def _stream(self) -> int:
@@ -188,5 +190,6 @@ class Turn:
 def _kernel(torch_device: str) -> Any:
     """Returns the blocking kernel, which the driver compiles for the device. Raises CannotShare if it cannot."""
     driver, _ = device_memory.driver_of(torch_device)
-    module = device_memory.value_of(driver, driver.cuModuleLoadData(_PTX.encode() + b"\0"))
-    return device_memory.value_of(driver, driver.cuModuleGetFunction(module, b"block"))
+    with torch.cuda.device(torch_device):
+        module = device_memory.value_of(driver, driver.cuModuleLoadData(_PTX.encode() + b"\0"))
+        return device_memory.value_of(driver, driver.cuModuleGetFunction(module, b"block"))
