@@ -87,7 +87,9 @@ class Cuda:
         bindings.library(tell)
 
     def worker_variables(self) -> dict[str, str]:
-        """Returns the variable that shows a worker this GPU alone, as its device 0."""
+        """Returns the variable that shows a worker this GPU alone, as its device 0; none if torch sees no GPU."""
+        if not torch.cuda.is_available():
+            return {}  # the worker says why it cannot open the device
         found = torch.cuda.get_device_properties(self.torch_device)
         number = torch.device(self.torch_device).index
         own = os.environ.get(one_gpu.VISIBLE)

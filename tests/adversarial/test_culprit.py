@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results.record import Result
 from kernel_harness.sandbox.faults import Fault
+from kernel_harness.sandbox.gated_call import Bracket
 from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session import checks, cohorts
 from kernel_harness.session.run import SilentObserver
@@ -254,8 +256,7 @@ def test_a_candidate_that_slows_the_sentinel_is_found_from_first_reading_to_verd
         if subject is not sentinel:
             return answer
         left_behind = any(not each.closed for each in guilty)
-        object.__setattr__(answer, "bracket_ms", 3.0 if left_behind else 1.0)
-        return answer
+        return replace(answer, timed=Bracket(3.0 if left_behind else 1.0))
 
     def start(name: str) -> Subject:
         subject = started(session, RIGHT)

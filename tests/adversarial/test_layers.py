@@ -206,7 +206,7 @@ OF_THE_JUDGE = [
     (one_shape, "hard_codes_the_shape"),
     (no_drawn_shapes, "right_at_listed_shapes"),
     (own_inputs_only, "tf32_inside"),
-    (errors_limited_in_size_only, "tf32_on_positive_inputs"),
+    (own_inputs_in_all_rounds, "tf32_on_positive_inputs"),
     (own_inputs_in_all_rounds, "tf32_after_the_checks"),
     (own_inputs_in_all_rounds, "no_signs_of_its_own"),
 ]

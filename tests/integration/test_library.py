@@ -7,6 +7,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -291,7 +292,8 @@ def test_a_candidate_without_enough_memory_is_judged_again_without_the_baselines
     def judging(session: Session, *arguments: Any) -> Sequence[RecordedResult]:
         beside.append(len(session.companions._idle))
         if beside[-1]:
-            return [RecordedResult("candidate", kernel_harness.Status.RUNTIME_ERROR, "CUDA out of memory", {}, "")]
+            failed = RecordedResult("candidate", kernel_harness.Status.RUNTIME_ERROR, "a text", {}, "")
+            return [replace(failed, lacked_memory=True)]
         return judge(session, *arguments)
 
     monkeypatch.setattr(Session, "_judge", judging)

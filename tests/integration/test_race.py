@@ -445,7 +445,8 @@ def test_the_copy_of_an_output_does_not_change_any_more(shared: tuple[Exchange, 
     exchange.reserve(Purpose.OUTPUTS, size)
     memory = exchange._pieces[Purpose.OUTPUTS].bytes
     write(memory, leaves, tensors)
-    copy = exchange.copied_outputs(size, pack(tensors))
+    copy = exchange.memory_for_copy(size, pack(tensors))
+    exchange.copy_outputs(copy)
     copies = tuple(leaf.of(leaf.bytes(copy)) for leaf in leaves)
     memory.zero_()
 

@@ -162,7 +162,7 @@ def test_a_line_holds_no_derived_figure_and_the_schema_s_version():
     line = json.loads(to_line(full()))
     assert line["schema_version"] == Result.schema_version == 4
     assert {"precision", "max_abs_error", "relative_error"}.isdisjoint(line)
-    assert set(line["timing"]) == {"samples_ms", "rejected", "time", "speedup"}
+    assert set(line["timing"]) == {"samples_ms", "rejected", "time", "speedup", "verified"}
 
 
 def test_a_line_is_json_even_where_a_number_is_not_finite():
