@@ -244,7 +244,7 @@ class Reference:
         self._free: int | None = None
         self._short: set[str] = set()
         self._output_bytes: dict[str, int] = {}
-        self._first_sums: dict[str, list[int]] = {}  # checksums of the outputs of the first trial at a shape
+        self._first_sums: dict[str, list[int]] = {}  # fingerprints of the outputs of the first trial at a shape
         self._views: dict[str, set[int]] = {}  # the outputs that are views of the model's parameters or buffers
         self._kept_outputs: dict[str, tuple[int, ...]] = {}
         self._sums_up: dict[str, bool] = {}
@@ -482,11 +482,11 @@ class Reference:
         return self._kept_outputs.get(shape_text(problem.shape))
 
     def _note_sums(self, problem: Problem, outputs: Sequence[torch.Tensor]) -> None:
-        """Compares the outputs with those of the first trial at this shape, by checksums, for `kept_outputs`."""
+        """Compares the outputs with those of the first trial at this shape, by fingerprints, for `kept_outputs`."""
         shape = shape_text(problem.shape)
         if shape in self._kept_outputs:
             return
-        sums = [int(tensors.checksum(output)) for output in outputs]
+        sums = [tensors.fingerprint(output) for output in outputs]
         if shape in self._first_sums:
             pairs = zip(self._first_sums[shape], sums, strict=False)
             constant = {i for i, (first, second) in enumerate(pairs) if first == second}

@@ -20,6 +20,7 @@ from kernel_harness.ipc.tensors import (
     MAX_RANK,
     Leaf,
     Unreadable,
+    fingerprint,
     flatten,
     layout,
     outline,
@@ -369,3 +370,23 @@ def test_what_is_no_list_of_leaves_is_malformed(described):
 def test_a_leaf_that_ends_with_its_buffer_is_read():
     (leaf,) = read_leaves([leaf_of(offset=SIZE - 24)], SIZE)
     assert leaf.offset + leaf.nbytes == SIZE and leaf.view(torch.zeros(SIZE, dtype=torch.uint8)).numel() == 6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+@pytest.mark.parametrize("count", [1, 7, 64, 1001])
+def test_a_fingerprint_tells_where_a_byte_is(dtype: torch.dtype, count: int) -> None:
+    """One-hot rows of two draws have the same numbers, in other places."""
+    found = set()
+    for place in range(count):
+        tensor = torch.zeros(count, dtype=dtype)
+        tensor[place] = 1
+        found.add(fingerprint(tensor))
+    assert len(found) == count
+    assert fingerprint(torch.zeros(count, dtype=dtype)) not in found
+
+
+def test_a_fingerprint_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensor = torch.randn(37, 11)[1:].t()
+    whole = fingerprint(tensor)
+    monkeypatch.setattr("kernel_harness.ipc.tensors._PIECE_BYTES", 64)
+    assert fingerprint(tensor) == whole == fingerprint(tensor.clone())
