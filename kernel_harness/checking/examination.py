@@ -246,6 +246,7 @@ class Examination:
     def _make(self, subject: Subject, problem: Problem) -> bool:
         subject.renews_model = self._reference.keeps_state
         subject.outputs.right_bytes = self._reference.output_bytes(problem)
+        subject.outputs.kept = self._reference.kept_outputs(problem)
         return subject.make(problem)
 
     def _try(self, subject: Subject, case: Case) -> list[Check]:
