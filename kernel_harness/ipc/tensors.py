@@ -32,7 +32,7 @@ _DTYPES = {
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
-_PIECE_BYTES = 1 << 27
+_PIECE_BYTES, _MOST_PIECES = 1 << 14, 64
 _MULTIPLIER = 0x5851F42D4C957F2D  # of Knuth's MMIX generator (The Art of Computer Programming, vol. 2, 3.3.4)
 
 
@@ -150,8 +150,9 @@ def fingerprint(tensor: torch.Tensor) -> int:
     """
     data = tensor.detach().reshape(-1).view(torch.uint8)
     total = 0
-    for start in range(0, len(data), _PIECE_BYTES):
-        piece = data[start : start + _PIECE_BYTES]
+    size = max(_PIECE_BYTES, len(data) // _MOST_PIECES // 8 * 8)
+    for start in range(0, len(data), size):
+        piece = data[start : start + size]
         if len(piece) % 8 or piece.storage_offset() % 8:
             piece = torch.cat([piece, piece.new_zeros(-len(piece) % 8)])
         words = piece.view(torch.int64)

@@ -134,6 +134,7 @@ def moving_below(pid: int) -> int:
 def same_inputs(patch: Patch) -> None:
     patch.setattr(secrets, "randbits", lambda bits: 1)
     patch.setattr(rounds, "distributions", lambda problem, rng: itertools.repeat("own"))
+    nothing_overwritten(patch)  # what is kept would be lost
 
 
 def no_audits(patch: Patch) -> None:
