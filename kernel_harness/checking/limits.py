@@ -54,20 +54,16 @@ Limits = Callable[[Compared, int], Iterator[Limit]]
 
 def limits_of(compared: Compared) -> Limits:
     """Returns the limits that belong to the distribution of the inputs."""
-    return _own_limits if compared.expectation.distribution == OWN else _other_limits
+    inexact = _own_limits if compared.expectation.distribution == OWN else _other_limits
+    return partial(_limits, inexact)
 
 
-def _own_limits(compared: Compared, i: int) -> Iterator[Limit]:
-    """Yields the limits for output i with the problem's own inputs. An element is right if it meets one of the limits.
+def _limits(inexact: Limits, compared: Compared, i: int) -> Iterator[Limit]:
+    """Yields the limits for output i. An element is right if it meets one of the limits.
 
-    The first limit is the tolerance around the reference's output. A default `atol` follows the magnitude of the output
-    (SCALE_SHARE, TYPICAL_SHARE), and `rtol` and `atol` are increased where a format coarser than the output's applies
-    (`applied`). The next limits are nearness to the oracle (`_nearness`). For inputs with zero mean, the last is the
-    limit for other distributions (`scaled_limit`): outputs can then be arbitrarily near zero, where an honest float32
-    sum does not meet a relative tolerance. Few sums of many numbers have narrower limits (`_sum_limits`), unless they
-    are ill-conditioned. Outputs of integers or booleans have other limits (`_exact_limits`).
+    Outputs of integers or booleans have `_exact_limits`. Few sums of many numbers have narrower limits (`_sum_limits`),
+    unless they are ill-conditioned. All other outputs have the limits that `inexact` yields.
     """
-    expectation, tolerance = compared.expectation, compared.expectation.tolerance
     if not compared.is_inexact(i):
         yield from _exact_limits(compared, i)
         return
@@ -75,6 +71,19 @@ def _own_limits(compared: Compared, i: int) -> Iterator[Limit]:
         yield from _sum_limits(compared, i, share)
         if compared.is_well_conditioned(i):
             return
+    yield from inexact(compared, i)
+
+
+def _own_limits(compared: Compared, i: int) -> Iterator[Limit]:
+    """Yields the limits for output i with the problem's own inputs.
+
+    The first limit is the tolerance around the reference's output. A default `atol` follows the magnitude of the output
+    (SCALE_SHARE, TYPICAL_SHARE), and `rtol` and `atol` are increased where a format coarser than the output's applies
+    (`applied`). The next limits are nearness to the oracle (`_nearness`). For inputs with zero mean, the last is the
+    limit for other distributions (`scaled_limit`): outputs can then be arbitrarily near zero, where an honest float32
+    sum does not meet a relative tolerance.
+    """
+    expectation, tolerance = compared.expectation, compared.expectation.tolerance
     rtol, atol = tolerance.rtol, tolerance.atol
     if compared.applied(i).epsilon > compared.native(i).epsilon:
         rtol, atol = max(rtol, REDUCED_TOLERANCE), max(atol, REDUCED_TOLERANCE)
@@ -97,19 +106,11 @@ def _sum_limits(compared: Compared, i: int, share: float) -> Iterator[Limit]:
 def _other_limits(compared: Compared, i: int) -> Iterator[Limit]:
     """Yields the limits for output i with other inputs than the problem's own: `scaled_limit` and `_nearness`.
 
-    An element is right if it meets one of the limits. An output that may be all rounding error (`is_noise`) has also
-    the tolerance around the reference's output as a limit. For the distribution "integers", the output must equal the
-    oracle (the reference's output in float64) if the reference itself does, unless a coarser format applies
-    (`applied`). Few sums and outputs of integers or booleans have other limits, as in `_own_limits`.
+    An output that may be all rounding error (`is_noise`) has also the tolerance around the reference's output as a
+    limit. For the distribution "integers", the output must equal the oracle (the reference's output in float64) if the
+    reference itself does, unless a coarser format applies (`applied`).
     """
     expectation = compared.expectation
-    if not compared.is_inexact(i):
-        yield from _exact_limits(compared, i)
-        return
-    if (share := compared.sum_error(i)) is not None:
-        yield from _sum_limits(compared, i, share)
-        if compared.is_well_conditioned(i):
-            return
     reference_exact = expectation.oracle is not None and compared.errors[i].reference_relative == 0
     if expectation.distribution == "integers" and reference_exact and compared.applied(i) is compared.native(i):
         yield Limit(compared.truths[i])
