@@ -218,12 +218,13 @@ class Cuda:
         torch.cuda.synchronize(self.torch_device)
         return Turn(gate, self.torch_device)
 
-    def hold_at(self, gate: Gate) -> Hold:
+    def hold_at(self, gate: Gate, enqueued: Callable[[], None]) -> Hold:
         """Returns, in a worker, a hold of this device's current stream that ends when the judge opens `gate`.
 
-        Raises CannotShare if this machine's device cannot wait for the gate.
+        `enqueued` is called when the call is enqueued. Raises CannotShare if this machine's device cannot wait for the
+        gate.
         """
-        return AtGate(gate, self.torch_device)
+        return AtGate(gate, self.torch_device, enqueued)
 
     def exports(self) -> Exports:
         """Returns, in a worker, the regions of its device memory that the judge can map."""
@@ -258,7 +259,7 @@ class Cuda:
         result = call()
         stop.record()
         # If the hold ended before the whole call was enqueued, the measured time contains launch latency.
-        exposed = hold is not None and start.query()
+        exposed = hold is not None and hold.holds_back and start.query()
         if hold is not None:
             hold.end()
         self.synchronize()

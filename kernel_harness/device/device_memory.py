@@ -142,11 +142,31 @@ def handle_type(driver: Any) -> Any:
 
 
 def value_of(driver: Any, result: tuple[Any, ...]) -> Any:
-    """Returns the value of a driver call, or None if it has none. Raises CannotShare if the call has failed."""
+    """Returns the value of a driver call: None if it has none, a list if it has several.
+
+    Raises CannotShare if the call has failed.
+    """
     error, *values = result
     if error != driver.CUresult.CUDA_SUCCESS:
         raise CannotShare(f"CUDA's driver returned {error.name}")
-    return values[0] if values else None
+    return (values[0] if len(values) == 1 else values) if values else None
+
+
+def register(address: int, size: int, torch_device: str) -> int:
+    """Lets the device use memory of the host, of `size` bytes. Returns what `seen_from_device` does.
+
+    Raises CannotShare if the driver refuses.
+    """
+    driver, _ = driver_of(torch_device)
+    flags = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
+    value_of(driver, driver.cuMemHostRegister(address, size, flags))
+    return seen_from_device(address, torch_device)
+
+
+def seen_from_device(address: int, torch_device: str) -> int:
+    """Returns what has to be added to an address in memory of the host, so that the device can use it there."""
+    driver, _ = driver_of(torch_device)
+    return int(value_of(driver, driver.cuMemHostGetDevicePointer(address, 0))) - address
 
 
 def _create(driver: Any, size: int, properties: Any, torch_device: str) -> Any:

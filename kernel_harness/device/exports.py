@@ -58,11 +58,16 @@ class Exports:
     def locate(self, tensor: torch.Tensor) -> Location:
         """Returns where a tensor lies of which `has` is true. Raises CannotShare if it lies elsewhere."""
         first = tensor.data_ptr()
-        pieces, end = [], first
-        while end < first + extent(tensor):
-            start, size = map(int, self._checked(self._driver.cuMemGetAddressRange(end)))
-            pieces.append(_Piece(start, size, self._checked(self._driver.cuMemRetainAllocationHandle(end))))
-            end = start + size
+        pieces: list[_Piece] = []
+        end = first
+        try:
+            while end < first + extent(tensor):
+                start, size = map(int, self._checked(self._driver.cuMemGetAddressRange(end)))
+                pieces.append(_Piece(start, size, self._checked(self._driver.cuMemRetainAllocationHandle(end))))
+                end = start + size
+        except device_memory.CannotShare:
+            self._release(pieces)
+            raise
         key = tuple((piece.address, int(piece.handle)) for piece in pieces)
         if key in self._numbers:
             self._release(pieces)
@@ -119,10 +124,7 @@ class Exports:
             self._driver.cuMemRelease(piece.handle)
 
     def _checked(self, result: tuple[Any, ...]) -> Any:
-        error, *values = result
-        if error != self._driver.CUresult.CUDA_SUCCESS:
-            raise device_memory.CannotShare(f"CUDA's driver returned {error.name}")
-        return values[0] if len(values) == 1 else values
+        return device_memory.value_of(self._driver, result)
 
 
 def extent(tensor: torch.Tensor) -> int:

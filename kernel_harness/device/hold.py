@@ -5,6 +5,7 @@ Without a hold, the device would wait within the call for the host, and the time
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -16,7 +17,12 @@ _SLEEP_CYCLES = 1 << 20  # half a millisecond on an H200
 
 
 class Hold(Protocol):
-    """A way to hold the device back."""
+    """A way to hold the device back.
+
+    `holds_back` is False if it does not: the worker then begins the call when its inputs are there.
+    """
+
+    holds_back: bool
 
     def begin(self) -> None:
         """Makes the current stream wait before the work that is enqueued next."""
@@ -27,6 +33,8 @@ class Hold(Protocol):
 
 class Sleep:
     """Holds the current stream for a number of the device's clock cycles, `cycles`."""
+
+    holds_back = True
 
     def __init__(self, cycles: int = _SLEEP_CYCLES) -> None:
         self._cycles = cycles
@@ -39,19 +47,35 @@ class Sleep:
         """Does nothing."""
 
 
+class Unheld:
+    """Does not hold the device back. `enqueued` is called when the call is enqueued."""
+
+    holds_back = False
+
+    def __init__(self, enqueued: Callable[[], None]) -> None:
+        self._enqueued = enqueued
+
+    def begin(self) -> None:
+        """Does nothing."""
+
+    def end(self) -> None:
+        """Calls `enqueued`."""
+        self._enqueued()
+
+
 class AtGate:
-    """Holds the current stream until the judge opens `gate`.
+    """Holds the current stream until the judge opens `gate`. `enqueued` is called when the call is enqueued.
 
     The constructor raises CannotShare if streams of `torch_device` cannot wait for a word of the host's memory, or
     cannot write one.
     """
 
-    def __init__(self, gate: Gate, torch_device: str) -> None:
-        self._gate = gate
+    holds_back = True
+
+    def __init__(self, gate: Gate, torch_device: str, enqueued: Callable[[], None]) -> None:
+        self._gate, self._enqueued = gate, enqueued
         self._driver, _ = device_memory.driver_of(torch_device)
-        flags = self._driver.CU_MEMHOSTREGISTER_PORTABLE | self._driver.CU_MEMHOSTREGISTER_DEVICEMAP
-        self._checked(self._driver.cuMemHostRegister(gate.address, GATE_BYTES, flags))
-        offset = int(self._checked(self._driver.cuMemHostGetDevicePointer(gate.address, 0))) - gate.address
+        offset = device_memory.register(gate.address, GATE_BYTES, torch_device)
         self._open, self._done = gate.address_of_open + offset, gate.address_of_done + offset
         self._wait_for(0)  # does not wait: only shows whether the device can wait for a word and write one
         self._say_done(0)
@@ -64,9 +88,11 @@ class AtGate:
         """Enqueues the word that the call is done, which the device writes itself, and says that the worker is ready.
 
         The time between call and word is then short and the same in each call, because the host has no part in it.
+        Calls `enqueued` at the end.
         """
         self._say_done(1)
         self._gate.say_ready()
+        self._enqueued()
 
     def _wait_for(self, value: int) -> None:
         at_least = self._driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ

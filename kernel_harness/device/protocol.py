@@ -264,10 +264,11 @@ class TakesTurns(Protocol):
         Raises CannotShare if this machine's device cannot do so.
         """
 
-    def hold_at(self, gate: Gate) -> Hold:
+    def hold_at(self, gate: Gate, enqueued: Callable[[], None]) -> Hold:
         """Returns, in a worker, a hold of the current stream that ends when the judge opens `gate`.
 
-        Raises CannotShare if this machine's device cannot wait for the gate.
+        `enqueued` is called when the call is enqueued. Raises CannotShare if this machine's device cannot wait for the
+        gate.
         """
 
     def exports(self) -> Exports:

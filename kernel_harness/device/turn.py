@@ -56,15 +56,13 @@ AGAIN:
     ret;
 }}
 """
-# The indices of 64-bit words in the judge's memory: the words that end a blocking kernel, a word that is never 0, and
-# the records, of three words each: first reading, last reading, time of other processes.
-_END_FIRST, _END_LAST, _ENDED = 0, 8, 16
-_BEFORE, _FILLED, _AFTER, _COPIED = 24, 32, 40, 48
-_WORDS = 56
-# The last blocking kernel waits for the worker's reply, which takes 0.3 to 1.5 ms (measured on an H200). A copy engine
-# or the host could finish a candidate's outputs meanwhile, so a longer wait counts as time of the call.
-_REPLY_MS = 3.0
-# A blocking kernel ends after so long if the judge does not end it, for example because the judge was killed.
+# The indices of 64-bit words in the judge's memory: the word that ends the blocking kernel, a word that is never 0, and
+# the records, of three words each: first reading, last reading, time of other processes. A kernel that is ended from
+# the start only reads the clock.
+_END, _ENDED = 0, 8
+_BEFORE, _FILLED, _AFTER, _COPIED = 16, 24, 32, 40
+_WORDS = 48
+# The blocking kernel ends after so long if the judge does not end it, for example because the judge was killed.
 _LIMIT_NS = 1_000_000_000
 
 
@@ -73,85 +71,82 @@ class Turn:
 
     A call takes these steps, in which the device's work is enqueued on the judge's current stream:
 
-    1. `take`, before the worker's process is resumed: a first blocking kernel begins.
-    2. `enqueue_rest`, when the judge has enqueued the work that writes the inputs. After it, the stream waits for the
-       word by which the worker's device says that the call is done, and then for a last blocking kernel.
-    3. `let_inputs`, when the worker has enqueued its call: the first kernel ends, and the inputs are written.
-    4. The judge opens the gate once `is_filled`, and waits until the call `is_done`.
-    5. `outputs_enqueued`, when the judge has enqueued its copies of the outputs: the last kernel ends.
+    1. `take`, before the worker's process is resumed: a blocking kernel begins.
+    2. `filled`, when the judge has enqueued the work that writes the inputs: the bracket begins after that work.
+    3. `await_call`: the stream waits for the word by which the worker says that the call is done, and the bracket ends.
+    4. `outputs_read`, when the judge has enqueued its copies of the outputs.
+    5. `let_inputs`: the blocking kernel ends. The judge opens the gate once `is_filled`.
 
-    `end` may be called at any time, and lets everything run that is enqueued. The constructor raises CannotShare if the
-    device cannot run the kernel or wait for the gate.
+    If the worker can name its outputs only after the call, step 5 comes before step 3. `end` may be called at any time,
+    and lets everything run that is enqueued. The constructor raises CannotShare if the device cannot run the kernel or
+    wait for the gate.
     """
 
     def __init__(self, gate: Gate, torch_device: str) -> None:
         self._gate, self._device = gate, torch_device
         self._driver, _ = device_memory.driver_of(torch_device)
         self._kernel = _kernel(torch_device)
-        flags = self._driver.CU_MEMHOSTREGISTER_PORTABLE | self._driver.CU_MEMHOSTREGISTER_DEVICEMAP
-        self._checked(self._driver.cuMemHostRegister(gate.address, GATE_BYTES, flags))
+        self._done = gate.address_of_done + device_memory.register(gate.address, GATE_BYTES, torch_device)
         weakref.finalize(self, self._driver.cuMemHostUnregister, gate.address).atexit = False
-        self._done = gate.address_of_done + self._offset(gate.address)
         self._memory = torch.zeros(_WORDS, dtype=torch.int64, pin_memory=True)
         self._words = self._memory.numpy()
-        self._base = self._memory.data_ptr() + self._offset(self._memory.data_ptr())
+        at = self._memory.data_ptr()
+        self._base = at + device_memory.seen_from_device(at, torch_device)
 
     def take(self) -> None:
-        """Begins the judge's turn: enqueues the first blocking kernel. The judge has shut the gate before.
+        """Begins the judge's turn: enqueues the blocking kernel. The judge has shut the gate before.
 
         Also makes lines of the L2 cache normal that an earlier call has marked as persisting.
         """
         device_memory.release_persisting_l2(self._device)
         self._words[:] = 0
         self._words[_ENDED] = 1
-        self._block(_END_FIRST, _BEFORE)
+        self._run(_END, _BEFORE)
 
     def let_inputs(self) -> None:
-        """Ends the first blocking kernel."""
-        self._words[_END_FIRST] = 1
+        """Ends the blocking kernel."""
+        self._words[_END] = 1
 
-    def enqueue_rest(self) -> None:
-        """Enqueues what follows after the inputs: the wait for the call, and the last blocking kernel."""
-        self._block(_ENDED, _FILLED)
+    def filled(self) -> None:
+        """Enqueues the reading of the clock that begins the bracket."""
+        self._run(_ENDED, _FILLED)
+
+    def await_call(self) -> None:
+        """Enqueues the wait for the end of the worker's call, and the reading of the clock that ends the bracket."""
         at_least = self._driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
         with torch.cuda.device(self._device):  # another thread may have chosen another GPU
             self._checked(self._driver.cuStreamWaitValue32(self._stream, self._done, 1, at_least))
-        self._block(_END_LAST, _AFTER)
+        self._run(_ENDED, _AFTER)
 
-    def outputs_enqueued(self) -> None:
-        """Ends the last blocking kernel. `around_ms` is known when the stream has been synchronized."""
-        self._block(_ENDED, _COPIED)
-        self._words[_END_LAST] = 1
+    def outputs_read(self) -> None:
+        """Enqueues a reading of the clock, after the copies of the outputs."""
+        self._run(_ENDED, _COPIED)
 
     def end(self) -> None:
-        """Ends all blocking kernels and the wait for the worker, whatever the worker does."""
+        """Ends the blocking kernel and the wait for the worker, whatever the worker does."""
         self._gate.say_done()
-        self._words[[_END_FIRST, _END_LAST]] = 1
+        self._words[_END] = 1
 
     def is_filled(self) -> bool:
         """Returns whether the inputs are in the memory that the worker maps."""
         return bool(self._words[_FILLED])
 
-    def is_done(self) -> bool:
-        """Returns whether the judge's turn has begun again after the worker said that its call is done."""
-        return bool(self._words[_AFTER])
-
     @property
     def bracket_ms(self) -> float:
         """Returns the time from the end of the inputs' writing to the judge's turn after the call, by the GPU's clock.
 
-        No other process can set either end. The time contains about 0.29 ms in which the GPU goes from process to
-        process, the same in each call. It also contains the time that other processes had on the device in one of the
-        judge's turns, which is 0 unless they have work there that does not wait for the gate, and the time by which the
-        worker's reply came later than usual.
+        It is known when the stream has been synchronized. No other process can set either end. The time contains about
+        0.29 ms in which the GPU goes from process to process, the same in each call. It also contains `early_ms`.
         """
-        late_ms = max(0.0, self._between(_AFTER, _AFTER + 1) - _REPLY_MS) if self._words[_AFTER + 1] else 0.0
-        return self._between(_FILLED, _AFTER) + self.early_ms + self._others(_AFTER) + late_ms
+        return self._between(_FILLED, _AFTER) + self.early_ms
 
     @property
     def early_ms(self) -> float:
-        """Returns the time that other processes had on the device between `take` and `let_inputs`, in ms."""
-        return self._others(_BEFORE)
+        """Returns the time that other processes had on the device between `take` and `let_inputs`, in ms.
+
+        It is 0 unless they have work there that does not wait for the gate.
+        """
+        return float(self._words[_BEFORE + 2]) / 1e6
 
     @property
     def around_ms(self) -> float:
@@ -165,10 +160,7 @@ class Turn:
     def _between(self, first: int, last: int) -> float:
         return float(self._words[last] - self._words[first]) / 1e6
 
-    def _others(self, record: int) -> float:
-        return float(self._words[record + 2]) / 1e6
-
-    def _block(self, word: int, record: int) -> None:
+    def _run(self, word: int, record: int) -> None:
         values = self._base + 8 * word, self._base + 8 * record, _LIMIT_NS
         types = (ctypes.c_uint64,) * 3
         one = (1, 1, 1)
@@ -178,9 +170,6 @@ class Turn:
     @property
     def _stream(self) -> int:
         return int(torch.cuda.current_stream(self._device).cuda_stream)
-
-    def _offset(self, address: int) -> int:
-        return int(self._checked(self._driver.cuMemHostGetDevicePointer(address, 0))) - address
 
     def _checked(self, result: tuple[Any, ...]) -> Any:
         return device_memory.value_of(self._driver, result)

@@ -101,7 +101,8 @@ def _link(units: list[Unit], sources: Sources, folder: Path) -> None:
     needed = ["-Wl,--push-state,--no-as-needed", *shared, "-Wl,--pop-state"]
     search = host_compiler.torch_folder_flags()
     try:
-        host_compiler.run(["-shared", *objects, "-o", f"{sources.name}.so", *needed, *search, *own], folder)
+        # As in torch's builds, the last -o counts, not one among the candidate's own flags.
+        host_compiler.run(["-shared", *objects, *needed, *search, *own, "-o", f"{sources.name}.so"], folder)
     except BuildFailed as failure:
         # The candidate's own flags name the missing library, so other headers of torch cannot help.
         failure.final = any(flag in own for flag in _MISSING_LIBRARY.findall(failure.log))

@@ -160,12 +160,17 @@ def _parts(tensor: torch.Tensor, other: torch.Tensor) -> Iterator[torch.Tensor]:
     """
     strides = zip(tensor.stride(), other.stride(), strict=True)
     whole = tensor[tuple(slice(0, 1) if each == (0, 0) else slice(None) for each in strides)]
-    whole = torch.view_as_real(whole) if tensor.dtype is torch.complex128 else whole
-    whole = whole.view(_INTEGERS[whole.itemsize])
+    whole = as_integers(whole)
     if tensor.stride() == other.stride() and is_dense(tensor):
         whole = whole.as_strided((whole.numel(),), (1,))
     rows = max(1, _COMPARED * whole.shape[0] // max(1, whole.numel())) if whole.ndim else 1
     yield from whole.split(rows) if whole.numel() and whole.ndim else [whole]
+
+
+def as_integers(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a view of the tensor with elements of an integer type, two for each element of 16 bytes."""
+    parts = torch.view_as_real(tensor) if tensor.dtype is torch.complex128 else tensor
+    return parts.view(_INTEGERS[parts.itemsize])
 
 
 def _read(flags: Sequence[torch.Tensor]) -> list[bool]:

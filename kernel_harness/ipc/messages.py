@@ -243,6 +243,14 @@ class Call(Message):
 
 
 @dataclass(frozen=True)
+class Finish(Message):
+    """A request to a worker that has named the outputs of a timed call: wait until the call is done.
+
+    The reply is DeviceTime.
+    """
+
+
+@dataclass(frozen=True)
 class Fetch(Message):
     """A request to a worker: copy the outputs of the last call to the shared memory for outputs. The reply is Done.
 
@@ -446,6 +454,10 @@ class Exported(Message):
 class Called(Message):
     """The reply to Call: where the output is, and what the worker measured for the call.
 
+    For a call that begins at a gate, and whose outputs the judge reads where they lie, the reply names the outputs
+    before the call is done. `time` is None then, and the judge sends Finish next.
+
+
     `structure` is the nesting of the output as `tensors.flatten` returns it. `leaves` describes each output tensor
     (dtype, shape, strides, offset) in the shared memory for outputs. If the tensor's entry in `places` is not None, the
     tensor is not there but at that place, and the leaf gives only its dtype and shape, and the strides for a copy.
@@ -457,7 +469,7 @@ class Called(Message):
     leaves: _Outputs
     places: Annotated[tuple[Place | None, ...], AtMost(tensors.MAX_OUTPUTS)]
     regions: Annotated[tuple[int, ...], AtMost(1 << 12)]
-    time: DeviceTime
+    time: DeviceTime | None
     launches: Annotated[int | None, Plausible(0, 1 << 50)]
 
     def __post_init__(self) -> None:

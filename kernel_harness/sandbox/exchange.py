@@ -88,8 +88,11 @@ class Exchange:
         input_memory.surround(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.size)
 
     def enqueue_inputs(self, packed: Packed) -> None:
-        """Enqueues the copies of inputs to the device's memory, and then the work that empties the device's cache."""
+        """Enqueues the copies of inputs to the device's memory."""
         input_memory.write(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.tensors)
+
+    def empty_cache(self) -> None:
+        """Enqueues the work that empties the device's cache."""
         self._device.empty_cache()
 
     def wait(self) -> None:

@@ -14,6 +14,7 @@ from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.input_memory import Written
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.sandbox.exchange import Exchange
+from kernel_harness.sandbox.placed_outputs import PlacedOutputs
 from kernel_harness.sandbox.process import Wait
 
 # A GPU copies gigabytes of outputs in milliseconds, but other processes may have their turns before. Outputs that do
@@ -21,13 +22,6 @@ from kernel_harness.sandbox.process import Wait
 _LONGEST_COPY_S = 1.0
 # A turn of another process on the GPU takes at least 0.3 ms (measured on an H200).
 _EARLY_MS = 0.1
-
-
-Read = Callable[[bool], bool]
-"""A function that copies the outputs of the last call, and returns whether it did.
-
-With the argument False, it copies them only if it needs neither new memory nor the worker for that.
-"""
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,8 @@ class Bracket:
     memory, when the judge has copied them. `around_ms` is the time that the judge's own work took on the GPU: to write
     the inputs and to copy the outputs. `copied` says that the memory is the host's, so that the bracket contains the
     copies of inputs and outputs, and `around_ms` is 0. `exposed` says that the judge opened the gate before the worker
-    was ready, or that another process had the GPU before the inputs were there.
+    was ready, that another process had the GPU or wrote to the outputs before the inputs were there, or that the
+    outputs were copied late.
     """
 
     bracket_ms: float
@@ -72,10 +67,10 @@ class GatedCall(Protocol):
     def __call__(self, wait: Wait) -> None:
         """Writes the inputs once the worker is ready or the hold is over, opens the gate, and waits for the call."""
 
-    def finish(self, read: Read) -> tuple[Bracket, Written]:
-        """Copies the outputs by `read`. Returns the call's times, and what the call wrote to its inputs or beside them.
+    def finish(self, read: Callable[[], None]) -> tuple[Bracket, Written]:
+        """Copies the outputs, by `read` if they are not copied yet.
 
-        The caller has the last reply.
+        Returns the call's times, and what the call wrote to its inputs or beside them. The caller has the last reply.
         """
 
     def close(self) -> None:
@@ -102,7 +97,7 @@ class HostCall:
         if wait(self._gate.is_done, None):
             self._copy_outputs()
 
-    def finish(self, read: Read) -> tuple[Bracket, Written]:
+    def finish(self, read: Callable[[], None]) -> tuple[Bracket, Written]:
         """Copies the outputs if `__call__` has not copied them, and ends the bracket. `read` finds them in the copy.
 
         A worker that asks for a build sends a message before its outputs are there. The device may still copy the
@@ -112,7 +107,7 @@ class HostCall:
         while self._bracket_ms is None:
             if self._gate.is_done() or time.perf_counter() > end:
                 self._copy_outputs()
-        read(True)
+        read()
         written = self._exchange.written(self._packed)
         return Bracket(self._bracket_ms, copied=True, exposed=self._exposed), written
 
@@ -129,54 +124,86 @@ class DeviceCall:
 
     From the constructor until the gate is open, no other process has the GPU, unless the call takes longer to enqueue
     than a time slice and the candidate has work on the GPU that does not wait at the gate. So work cannot be done
-    before the call. Once the call is done the turn is the judge's again, until it has copied the outputs from where
-    they lie. So no work can be left for later.
+    before the call. But copy engines and the host work at any time. So the outputs, which the worker names when its
+    call is enqueued, are overwritten before the inputs are there; and the judge's stream copies them as soon as the
+    call is done, some elements at random places first (`PlacedOutputs`).
+
+    A worker that waits at the gate on the host, or that is not ready in time, names its outputs after the call began.
+    They are copied then, and overwritten for the next call.
     """
 
     def __init__(self, exchange: Exchange, turn: Turn, packed: Packed, timed: Timed, size: int) -> None:
-        self._exchange, self._turn, self._packed, self._hold_s = exchange, turn, packed, timed.hold_s
+        self._exchange, self._turn, self._packed, self._timed = exchange, turn, packed, timed
         self.copy = exchange.memory_for_copy(size, packed)
-        self._exposed, self._opened = False, time.perf_counter()
+        self._outputs: PlacedOutputs | None = None
+        self._exposed = self._begun = False
         self._gate = _shut(exchange)
         exchange.enqueue_surround(packed)
         turn.take()
         if not packed.on_host:  # copies from the host would wait for the stream
             exchange.enqueue_inputs(packed)
-            turn.enqueue_rest()
 
     def __call__(self, wait: Wait) -> None:
-        """Does what GatedCall says, in the judge's turn."""
-        self._exposed = not wait(self._gate.is_ready, self._hold_s)
-        self._turn.let_inputs()
+        """Waits until the worker is ready, and lets the call begin if its outputs cannot be named before."""
+        self._exposed = not wait(self._gate.is_ready, self._timed.hold_s)
+        if self._exposed or self._timed.on_host:
+            self.begin(wait)
+
+    def named(self, outputs: PlacedOutputs | None) -> None:
+        """Takes the outputs that the worker has named; None if the judge is not prepared to copy them in its turn."""
+        self._outputs = outputs
+        if self._begun and outputs is not None:
+            self._copy(outputs)
+            outputs.overwrite()
+            self._turn.outputs_read()
+
+    def begin(self, wait: Wait) -> None:
+        """Writes the inputs and opens the gate, unless that has been done."""
+        if self._begun:
+            return
+        self._begun, outputs = True, self._outputs
         if self._packed.on_host:
+            self._turn.let_inputs()
             self._exchange.enqueue_inputs(self._packed)
-            self._turn.enqueue_rest()
+        if outputs is not None:
+            outputs.overwrite()
+        self._exchange.empty_cache()
+        if outputs is not None:
+            outputs.look_for_early_work()
+        self._turn.filled()
+        if outputs is not None:
+            self._copy(outputs)
+            self._turn.outputs_read()
+        self._turn.let_inputs()
         wait(self._turn.is_filled, None)
-        self._opened = time.perf_counter()
         self._gate.open()
-        wait(self._turn.is_done, None)
 
-    def finish(self, read: Read) -> tuple[Bracket, Written]:
-        """Copies the outputs by `read` in the judge's turn, and ends the turn.
+    def finish(self, read: Callable[[], None]) -> tuple[Bracket, Written]:
+        """Does what GatedCall says, and ends the turn.
 
-        Outputs for which the judge was not prepared are copied later. The worker could finish them until then, so the
-        bracket ends there, too, and the call counts as exposed.
+        Outputs for which the judge was not prepared are copied by `read` now. The worker could finish them until then,
+        so the bracket ends there, too, and the call counts as exposed.
         """
-        in_turn = self.copy.is_cuda and read(False)  # a copy to the host waits for the stream
-        self._turn.outputs_enqueued()
-        written = self._exchange.written(self._packed)
         self._turn.end()
-        if not in_turn:
-            read(True)
+        if self._outputs is None:
+            read()
+            self._turn.await_call()
+        written = self._exchange.written(self._packed)
         self._exchange.wait()
-        exposed = self._exposed or not in_turn or self._turn.early_ms > _EARLY_MS
-        late_ms = 0.0 if in_turn else (time.perf_counter() - self._opened) * 1e3
-        bracket_ms = max(self._turn.bracket_ms, late_ms)
-        return Bracket(bracket_ms, self._turn.around_ms, exposed=exposed), written
+        early = self._turn.early_ms > _EARLY_MS
+        if self._outputs is not None:
+            early |= self._outputs.had_early_work
+            self._outputs.settle(written, self._packed)
+        exposed = self._exposed or self._outputs is None or early
+        return Bracket(self._turn.bracket_ms, self._turn.around_ms, exposed=exposed), written
 
     def close(self) -> None:
         """Ends the judge's turn."""
         self._turn.end()
+
+    def _copy(self, outputs: PlacedOutputs) -> None:
+        self._turn.await_call()
+        outputs.copy()
 
 
 def _shut(exchange: Exchange) -> Gate:

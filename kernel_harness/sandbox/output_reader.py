@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from kernel_harness.core.status import Status
-from kernel_harness.core.strides import reach
 from kernel_harness.device.exports import INPUTS_REGION
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.messages import Called, Exported, Place, Purpose, Received
@@ -18,6 +17,7 @@ from kernel_harness.ipc.packed import Packed
 from kernel_harness.ipc.tensors import Leaf
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import Fault
+from kernel_harness.sandbox.placed_outputs import PlacedOutput, PlacedOutputs
 
 # Outputs are copied only if they take at most _MOST_OUTPUT times the memory of right outputs, and _LITTLE_OUTPUT_BYTES
 # more. Larger ones have another shape or dtype, which the verdict needs alone.
@@ -64,111 +64,118 @@ class OutputReader:
         found, self._found = self._found, (None, ())
         return found
 
-    def read(self, reply: Called, packed: Packed, landing: torch.Tensor | None = None, at_leisure: bool = True) -> bool:
-        """Copies the outputs that `reply` describes, for `take`. Returns whether it did.
+    def read(self, reply: Called, packed: Packed, landing: torch.Tensor | None = None) -> None:
+        """Copies the outputs that `reply` describes, for `take`. The call is done.
 
-        `landing` is flat memory for the copy; for memory of the host it already holds the first bytes of the memory for
-        outputs. Unless `at_leisure`, outputs are copied only if that needs no other memory and no request to the worker
-        but for access to a region. If they are far larger than right outputs, or too large for the device, they are not
-        copied: they become tensors on torch's "meta" device, which have a shape and no values. Raises Fault if `reply`
-        is malformed, and torch.OutOfMemoryError if the device has too little memory for right outputs.
+        `landing` is flat memory for the copy. For memory of the host it already holds the first bytes of the memory for
+        outputs. Outputs that are far larger than right ones, or too large for the device, are not copied: they become
+        tensors on torch's "meta" device, which have a shape and no values. Raises Fault if `reply` is malformed, and
+        torch.OutOfMemoryError if the device has too little memory for right outputs.
         """
-        self._end = time.monotonic() + self._limit_s
-        size = sum(leaf.nbytes for leaf in reply.leaves)
-        far_larger = self.right_bytes is not None and size > _MOST_OUTPUT * self.right_bytes + _LITTLE_OUTPUT_BYTES
-        with _readable():
-            if len(reply.places) != len(reply.leaves):
-                raise tensors.Unreadable("the places are not those of the outputs")
-            try:
-                copies = None if far_larger else self._copies(reply, packed, landing, at_leisure)
-            except torch.OutOfMemoryError:
-                if self.right_bytes is None or size <= self.right_bytes:
-                    raise
-                copies = None
-            if copies is None:
-                if not far_larger and not at_leisure:
-                    return False
-                copies = [leaf.without_values() for leaf in reply.leaves]
-            structure, found = tensors.flatten_output(tensors.unflatten(reply.structure, copies))
-        self._found = structure, tuple(found)
-        return True
+        with self._readable():
+            copies = None
+            if not self._are_far_larger(reply):
+                try:
+                    copies = self._copies(reply, packed, landing)
+                except torch.OutOfMemoryError:
+                    if self.right_bytes is None or _bytes_of(reply) <= self.right_bytes:
+                        raise
+            self._find(reply, [leaf.without_values() for leaf in reply.leaves] if copies is None else copies)
 
-    def _copies(
-        self, reply: Called, packed: Packed, landing: torch.Tensor | None, at_leisure: bool
-    ) -> list[torch.Tensor] | None:
-        """Returns copies of the outputs, or None if they need what is allowed at leisure only."""
+    def place(self, reply: Called, packed: Packed, landing: torch.Tensor) -> PlacedOutputs | None:
+        """Returns the outputs that `reply` names where they lie on the device, and their copies in `landing`.
+
+        `take` returns the copies, too. Returns None, and copies nothing, if that needs other memory than `landing`, a
+        copy to the host, or copies by the worker that it could not make. Raises Fault if `reply` is malformed.
+        """
+        with self._readable():
+            copied = self._needed(reply)
+            if self._are_far_larger(reply) or not self._exchange.holds(Purpose.OUTPUTS, copied):
+                return None
+            if not landing.is_cuda or landing.numel() < self.landing_bytes:
+                return None
+            return self._placed(reply, packed, landing)
+
+    def _are_far_larger(self, reply: Called) -> bool:
+        return self.right_bytes is not None and (
+            _bytes_of(reply) > _MOST_OUTPUT * self.right_bytes + _LITTLE_OUTPUT_BYTES
+        )
+
+    def _needed(self, reply: Called) -> int:
+        """Returns the bytes that outputs need in the memory for outputs, and sets `landing_bytes`."""
+        if len(reply.places) != len(reply.leaves):
+            raise tensors.Unreadable("the places are not those of the outputs")
         copied = [leaf for leaf, place in zip(reply.leaves, reply.places, strict=True) if place is None]
         if self._exchange.turn is None and len(copied) < len(reply.leaves):
             raise tensors.Unreadable("it lies in memory of the process, of which the judge maps none")
         self._memory_bytes = self._exchange.needed(copied)
-        fits = self._exchange.holds(Purpose.OUTPUTS, self._memory_bytes)
-        if not at_leisure and not fits:
-            return None
+        on_host = self._exchange.turn is None
+        self.landing_bytes = self._memory_bytes if on_host else sum(_aligned(leaf.nbytes) for leaf in reply.leaves)
+        return self._memory_bytes
+
+    def _copies(self, reply: Called, packed: Packed, landing: torch.Tensor | None) -> list[torch.Tensor]:
+        needed = self._needed(reply)
+        fits = self._exchange.holds(Purpose.OUTPUTS, needed)
         if not fits:
-            self._exchange.reserve(Purpose.OUTPUTS, self._memory_bytes)
+            self._exchange.reserve(Purpose.OUTPUTS, needed)
             self._fetch()
-        if self._exchange.turn is None:
-            return self._from_host(reply.leaves, packed, landing if fits else None)
-        return self._from_device(reply, packed, landing, at_leisure)
+        on_host = self._exchange.turn is None
+        new = landing is None or landing.numel() < self.landing_bytes or (on_host and not fits)
+        landing = self._exchange.memory_for_copy(self.landing_bytes, packed) if landing is None or new else landing
+        if on_host:
+            if new:
+                self._exchange.copy_outputs(landing)
+            return [leaf.of(leaf.bytes(landing)) for leaf in reply.leaves]
+        outputs = self._placed(reply, packed, landing)
+        outputs.copy()
+        outputs.overwrite()
+        self._exchange.wait()
+        return outputs.copies
 
-    def _from_host(self, leaves: Sequence[Leaf], packed: Packed, landing: torch.Tensor | None) -> list[torch.Tensor]:
-        """Returns the outputs in a copy of the memory for outputs: `landing`, if it is large enough, or a new copy."""
-        self.landing_bytes = self._memory_bytes
-        if landing is None or landing.numel() < self.landing_bytes:
-            landing = self._exchange.memory_for_copy(self.landing_bytes, packed)
-            self._exchange.copy_outputs(landing)
-        return [leaf.of(leaf.bytes(landing)) for leaf in leaves]
-
-    def _from_device(
-        self, reply: Called, packed: Packed, landing: torch.Tensor | None, at_leisure: bool
-    ) -> list[torch.Tensor] | None:
-        """Enqueues copies of the outputs to `landing` and the work that overwrites them. Returns the copies."""
-        starts, end = [], 0
-        for leaf in reply.leaves:
-            starts.append(end)
-            end += -(-leaf.nbytes // _ALIGNMENT) * _ALIGNMENT
-        self.landing_bytes = end
-        if landing is None or landing.numel() < end:
-            if not at_leisure:
-                return None
-            landing = self._exchange.memory_for_copy(end, packed)
+    def _placed(self, reply: Called, packed: Packed, landing: torch.Tensor) -> PlacedOutputs:
+        """Returns the outputs of a worker on a device, and finds their copies, which are in `landing`."""
         self._exchange.keep_regions(reply.regions)
-        pairs = zip(reply.leaves, reply.places, strict=True)
-        sources = [self._source(leaf, place, packed) for leaf, place in pairs]
-        copies = [
-            leaf.of(landing[start : start + leaf.nbytes]) for leaf, start in zip(reply.leaves, starts, strict=True)
-        ]
-        for copy, source in zip(copies, sources, strict=True):
-            copy.copy_(source)
-        if self.kept is not None:
-            self._overwrite([s for i, s in enumerate(sources) if i not in self.kept and not _is_input(reply.places[i])])
-        if at_leisure:
-            self._exchange.wait()
-        return copies
+        placed, start = [], 0
+        for i, (leaf, place) in enumerate(zip(reply.leaves, reply.places, strict=True)):
+            copy = leaf.of(landing[start : start + leaf.nbytes])
+            start += _aligned(leaf.nbytes)
+            there = self._exchange.output(leaf) if place is None else self._seen(leaf, place, packed)
+            in_inputs = _at(leaf, place) if place is not None and place.region == INPUTS_REGION else None
+            overwritten = self.kept is not None and i not in self.kept and in_inputs is None
+            placed.append(PlacedOutput(there, copy, overwritten, in_inputs))
+        outputs = PlacedOutputs(placed)
+        self._find(reply, outputs.copies)
+        return outputs
 
-    def _overwrite(self, sources: Sequence[torch.Tensor]) -> None:
-        for source in sources:
-            if source.numel():
-                source.fill_(tensors.poison_of(source.dtype))
+    def _find(self, reply: Called, copies: Sequence[torch.Tensor]) -> None:
+        structure, found = tensors.flatten_output(tensors.unflatten(reply.structure, list(copies)))
+        self._found = structure, tuple(found)
 
-    def _source(self, leaf: Leaf, place: Place | None, packed: Packed) -> torch.Tensor:
+    def _seen(self, leaf: Leaf, place: Place, packed: Packed) -> torch.Tensor:
         """Returns an output tensor where it lies, as a view of shared memory. Raises Unreadable if it cannot.
 
         Of the memory for inputs only the part that the judge writes anew for each call, that of `packed`, can hold one.
         """
-        if place is None:
-            return self._exchange.output(leaf)
         tensors.check_in_range((place.offset, *place.stride), "its place")
         region = self._region(place.region)
-        region = region[: packed.size] if _is_input(place) else region
-        itemsize = leaf.dtype.itemsize
-        if len(place.stride) != len(leaf.shape) or place.offset % itemsize:
+        region = region[: packed.size] if place.region == INPUTS_REGION else region
+        if len(place.stride) != len(leaf.shape) or place.offset % leaf.dtype.itemsize:
             raise tensors.Unreadable("its place is invalid")
-        if place.offset + reach(leaf.shape, place.stride) * itemsize > region.numel():
+        if place.offset + _at(leaf, place).nbytes > region.numel():
             raise tensors.Unreadable("it reaches past its region of memory")
-        typed = region[place.offset :]
-        typed = typed[: typed.numel() // itemsize * itemsize].view(leaf.dtype)
-        return typed.as_strided(leaf.shape, place.stride, typed.storage_offset())
+        return _at(leaf, place).view(region)
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Raises Fault if the code in the `with` block finds that the worker described an invalid output.
+
+        Access to the worker's memory is given within the block, in at most the time limit.
+        """
+        self._end = time.monotonic() + self._limit_s
+        try:
+            yield
+        except (tensors.Unreadable, RecursionError) as error:
+            raise Fault(Status.CRASHED, f"The process described an invalid output: {error}.") from None
 
     def _region(self, number: int) -> torch.Tensor:
         """Returns a region of the worker's memory, which is mapped if it is not yet. Raises Unreadable if it cannot."""
@@ -196,15 +203,14 @@ class OutputReader:
         return region
 
 
-def _is_input(place: Place | None) -> bool:
-    """Returns whether an output lies in the memory for inputs, which the judge writes anew for each call."""
-    return place is not None and place.region == INPUTS_REGION
+def _at(leaf: Leaf, place: Place) -> Leaf:
+    """Returns the description of an output in its region of memory."""
+    return Leaf(leaf.dtype, leaf.shape, place.stride, place.offset, storage=place.offset)
 
 
-@contextmanager
-def _readable() -> Iterator[None]:
-    """Raises Fault if the code in the `with` block finds that the worker described an invalid output."""
-    try:
-        yield
-    except (tensors.Unreadable, RecursionError) as error:
-        raise Fault(Status.CRASHED, f"The process described an invalid output: {error}.") from None
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _bytes_of(reply: Called) -> int:
+    return sum(leaf.nbytes for leaf in reply.leaves)

@@ -243,11 +243,15 @@ class Subject:
         )
         try:
             reply = self._ask(messages.Call(prepare), messages.Called, timeout_s=limit_s, meanwhile=gated)
-            bracket, written = gated.finish(lambda at_leisure: self.outputs.read(reply, packed, gated.copy, at_leisure))
+            time = reply.time
+            if isinstance(gated, DeviceCall):
+                gated.named(self.outputs.place(reply, packed, gated.copy))
+                time = self._ask(messages.Finish(), messages.DeviceTime, timeout_s=limit_s, meanwhile=gated.begin)
+            bracket, written = gated.finish(lambda: self.outputs.read(reply, packed, gated.copy))
         finally:
             gated.close()
         structure, outputs = self.outputs.take()
-        return Answer(structure, outputs, _clocked(reply.time), bracket, reply.launches, written)
+        return Answer(structure, outputs, _clocked(time), bracket, reply.launches, written)
 
     def _export(self, region: int, first: int, timeout_s: float) -> Received[messages.Exported]:
         """Asks the worker for access to a region of its device memory. The caller closes the descriptors."""
@@ -500,8 +504,8 @@ def _layout(packed: Packed) -> InputLayout:
     return InputLayout(packed.structure, packed.leaves, packed.size)
 
 
-def _clocked(time: messages.DeviceTime) -> Clocked:
-    return Clocked(time.device_ms, time.exposed, time.peak_bytes)
+def _clocked(time: messages.DeviceTime | None) -> Clocked:
+    return Clocked(time.device_ms, time.exposed, time.peak_bytes) if time else Clocked(None)
 
 
 def _first_lines(text: str, count: int = 3) -> str:

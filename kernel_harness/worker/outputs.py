@@ -63,7 +63,7 @@ class Outputs:
             self._copy()
 
     def described(self) -> tuple[Any, tuple[Leaf, ...], tuple[Place | None, ...], tuple[int, ...]]:
-        """Returns the first four fields of Called for the last call, whose work on the device is done.
+        """Returns the first four fields of Called for the last call.
 
         Raises CannotShare if a tensor has been freed meanwhile.
         """

@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,21 +63,9 @@ _STAGES_WITHOUT_DEVICE = (Stage.START, Stage.BUILD)
 
 def main(end: channel.Channel) -> int:
     """Replies to the judge's requests until the judge closes its end of the channel `end`. Returns the exit code 0."""
-    worker = Worker(end)
-    while True:
-        try:
-            received = messages.receive(end, tuple(_HANDLERS))
-        except channel.Closed:
-            return 0
-        worker.number = received.number
-        try:
-            reply = _HANDLERS[type(received.message)](worker, received.message, received.descriptors)
-        except BaseException as error:
-            reply = worker.failure(error)
-        finally:
-            received.close()
-        messages.send(end, reply, worker.number, worker.results)
-        worker.close_results()
+    with suppress(channel.Closed):
+        Worker(end).serve(tuple(_HANDLERS))
+    return 0
 
 
 class Worker:
@@ -89,7 +77,7 @@ class Worker:
 
     def __init__(self, end: channel.Channel) -> None:
         self._end, self._asking = end, threading.Lock()
-        self.number = ""  # the number of the request in progress
+        self._number = ""  # of the request in progress
         self.results: list[int] = []  # descriptors to send with the next reply
         self._file = CandidateFile("", "")
         self._device: device.WorkerDevice
@@ -105,6 +93,28 @@ class Worker:
         self._hold: device.Hold | None = None  # that the gate ends
         self._kept: tuple[int, ...] | None = None  # `Prepare.kept` of the last call
         self._outputs: Outputs
+
+    def serve(self, kinds: tuple[type[Message], ...]) -> None:
+        """Carries out requests of these kinds, until one is Finish. Raises Closed when the judge closes the channel."""
+        while True:
+            received = messages.receive(self._end, kinds)
+            self._number = received.number
+            try:
+                if isinstance(received.message, messages.Finish):
+                    return
+                reply = _HANDLERS[type(received.message)](self, received.message, received.descriptors)
+            except channel.Closed:
+                raise
+            except BaseException as error:
+                reply = self.failure(error)
+            finally:
+                received.close()
+            self._reply(reply)
+
+    def _reply(self, reply: Message) -> None:
+        messages.send(self._end, reply, self._number, self.results)
+        while self.results:
+            os.close(self.results.pop())
 
     def ping(self, request: messages.Ping, descriptors: list[int]) -> Done:
         """Returns Done, which shows that the process runs."""
@@ -144,7 +154,8 @@ class Worker:
                 self._gate, self._hold = Gate(mapped), None
             elif request.on_device and self._hold is None and self._gate is not None:
                 assert isinstance(self._device, device.TakesTurns)
-                self._hold, self._outputs.exports = self._device.hold_at(self._gate), self._device.exports()
+                self._hold = self._device.hold_at(self._gate, self._name_outputs)
+                self._outputs.exports = self._device.exports()
         self._outputs.inputs, self._outputs.memory = map(self._shared.get, (Purpose.INPUTS, Purpose.OUTPUTS))
         return Done()
 
@@ -176,9 +187,9 @@ class Worker:
         """
         with self._asking:
             kinds: tuple[type[Built | Failure], ...] = (Built, Failure)
-            messages.send(self._end, BuildWanted(to_json(sources)), self.number)
+            messages.send(self._end, BuildWanted(to_json(sources)), self._number)
             received = messages.receive(self._end, kinds)
-            self.number = received.number
+            self._number = received.number
         answer = received.message
         if isinstance(answer, Failure):
             if answer.type == CompilerFailed.__name__:
@@ -206,11 +217,6 @@ class Worker:
         self.results.append(os.open(library, os.O_RDONLY | os.O_CLOEXEC))
         read = read_files.of(sources, folder)
         return messages.Library(library.name, tuple(read) if len(read) <= messages.MOST_READ_FILES else None)
-
-    def close_results(self) -> None:
-        """Closes the file descriptors that were sent with the last reply."""
-        while self.results:
-            os.close(self.results.pop())
 
     def make(self, request: messages.Make, descriptors: list[int]) -> messages.Made:
         """Seeds torch's generator as for the reference model, and builds the model from its constructor's inputs.
@@ -250,12 +256,14 @@ class Worker:
         torch.manual_seed(request.seed)
         return Done()
 
-    def call(self, request: messages.Call, descriptors: list[int]) -> messages.Called:
+    def call(self, request: messages.Call, descriptors: list[int]) -> messages.Called | messages.DeviceTime:
         """Calls the model once. The judge gets the outputs as `Outputs` says.
 
         `request.prepare`, or the last `Prepare`, describes the call. The inputs are in the shared memory for inputs
-        afterwards, where the judge looks for changes. Raises TypeError for more than tensors.MAX_OUTPUTS outputs,
-        tensors.Unreadable for an output that cannot be sent, and any exception that the model raises.
+        afterwards, where the judge looks for changes. If the call begins at a gate and the judge reads the outputs
+        where they lie, Called is sent before the call is done, and the call's time is returned as the reply to Finish.
+        Raises TypeError for more than tensors.MAX_OUTPUTS outputs, tensors.Unreadable for an output that cannot be
+        sent, and any exception that the model raises.
         """
         if request.prepare is not None:
             self.prepare(request.prepare, [])
@@ -263,6 +271,7 @@ class Worker:
         prepared, self._prepared = self._prepared, None
         self._kept = prepared.kept
         gate = self._gate if prepared.opening is Opening.HOST else None
+        named = self._outputs.exports is not None and prepared.opening is not Opening.BEFORE
         if gate is not None:
             gate.pass_through()
         placed, inputs = self._place(prepared.inputs)
@@ -274,10 +283,17 @@ class Worker:
             self._device.synchronize()
         if gate is not None:
             gate.say_done()
+        if named:
+            return _device_time(clocked)
         placed.write_back()
         described = self._outputs.described()
         self._outputs.overwrite(prepared.kept)
         return messages.Called(*described, _device_time(clocked), self._launches_since())
+
+    def _name_outputs(self) -> None:
+        """Tells the judge where the outputs of a call will be, and waits for Finish. The call is enqueued."""
+        self._reply(messages.Called(*self._outputs.described(), None, None))
+        self.serve((messages.Export, messages.Finish))
 
     def _called(self, inputs: Any) -> Any:
         """Calls the model. Copies of outputs that the judge cannot read where they lie are a part of a timed call."""
@@ -362,14 +378,14 @@ class Worker:
         self._device.synchronize()
         return result, device.Clocked(None)
 
-    def _hold_of(self, opening: Opening) -> device.Hold | None:
-        """Returns the hold of the device in a timed call: the one at the gate if `opening` is STREAM, otherwise None.
+    def _hold_of(self, opening: Opening) -> device.Hold:
+        """Returns the hold of the device in a timed call.
 
-        Returns a Sleep if this worker has no hold at the gate, because the shared memory is the host's.
+        It is a Sleep if this worker has no hold at the gate, because the shared memory is the host's.
         """
         if self._hold is None:
             return device.Sleep()
-        return self._hold if opening is Opening.STREAM else None
+        return self._hold if opening is Opening.STREAM else device.Unheld(self._name_outputs)
 
     def _kept_call(self) -> tuple[Callable[[], Any], device.Placed]:
         if self._last is None:

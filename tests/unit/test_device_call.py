@@ -10,18 +10,16 @@ import pytest
 import torch
 
 from kernel_harness.ipc.input_memory import Written
-from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.sandbox.gated_call import Bracket, DeviceCall, Timed
-
-PACKED: Packed = pack([torch.arange(4.0)], device="cpu")
 
 
 class Steps:
-    """Stands for the gate, the exchange and the judge's turn. Each call of a method is noted by its name."""
+    """Stands for the gate, the exchange, the judge's turn and the outputs. Each call of a method is noted by name."""
 
-    def __init__(self, early_ms: float = 0.0, on_host: bool = False) -> None:
+    def __init__(self, early_ms: float = 0.0, on_host: bool = False, early_work: bool = False) -> None:
         self.done: list[str] = []
         self.gate, self.turn, self.early_ms = self, self, early_ms
+        self.had_early_work = early_work
         self.bracket_ms, self.around_ms = 2.0, 0.5
         self.packed: Any = SimpleNamespace(on_host=on_host)
 
@@ -32,58 +30,73 @@ class Steps:
 
         return step
 
-    def call(self, *, ready: bool = True) -> DeviceCall:
-        made = DeviceCall(self, self, self.packed, Timed(1.0), 0)  # type: ignore[arg-type]
-        made.copy = SimpleNamespace(is_cuda=True)  # type: ignore[assignment]
+    def judged(self, *, ready: bool = True, prepared: bool = True, waits_on_host: bool = False) -> Bracket:
+        """The bracket of a call whose worker is `ready` in time; `prepared`: the outputs fit where they are copied."""
+
+        def wait(condition: Callable[[], object], limit_s: float | None) -> bool:
+            condition()
+            return ready
+
+        call = DeviceCall(self, self, self.packed, Timed(1.0, waits_on_host), 0)  # type: ignore[arg-type]
         self.done.append("the request")
-        made(lambda condition, limit_s: (condition(), ready)[1])
-        return made
-
-    def finished(self, call: DeviceCall, *, prepared: bool = True) -> Bracket:
-        def read(at_leisure: bool) -> bool:
-            self.done.append("read at leisure" if at_leisure else "read")
-            return prepared or at_leisure
-
-        return call.finish(read)[0]
+        call(wait)
+        self.done.append("the outputs are named")
+        call.named(self if prepared else None)  # type: ignore[arg-type]
+        call.begin(wait)
+        self.done.append("the reply")
+        return call.finish(lambda: self.done.append("read"))[0]
 
 
-def test_the_judge_has_the_gpu_before_the_worker_is_asked_and_until_the_outputs_are_copied() -> None:
+def test_the_judge_has_the_gpu_before_the_worker_is_asked_and_copies_the_outputs_once_the_call_is_done() -> None:
     steps = Steps()
-    bracket = steps.finished(steps.call())
+    bracket = steps.judged()
 
     assert steps.done == [
-        "memory_for_copy", "shut", "enqueue_surround", "take", "enqueue_inputs", "enqueue_rest", "the request",
-        "is_ready", "let_inputs", "is_filled", "open", "is_done", "read", "outputs_enqueued", "written", "end", "wait",
+        "memory_for_copy", "shut", "enqueue_surround", "take", "enqueue_inputs", "the request", "is_ready",
+        "the outputs are named", "overwrite", "empty_cache", "look_for_early_work", "filled", "await_call", "copy",
+        "outputs_read", "let_inputs", "is_filled", "open", "the reply", "end", "written", "wait", "settle",
     ]  # fmt: skip
     assert bracket == Bracket(2.0, 0.5)
 
 
+@pytest.mark.parametrize(("ready", "waits_on_host"), [(True, True), (False, False)])
+def test_outputs_that_are_named_after_the_call_began_are_copied_then(ready: bool, waits_on_host: bool) -> None:
+    steps = Steps()
+    bracket = steps.judged(ready=ready, waits_on_host=waits_on_host)
+
+    named = steps.done.index("the outputs are named")
+    assert steps.done.index("open") < named
+    assert steps.done[named + 1 : named + 6] == ["await_call", "copy", "overwrite", "outputs_read", "the reply"]
+    assert steps.done.count("filled") == steps.done.count("overwrite") == 1
+    assert bracket.exposed is not ready
+
+
 def test_inputs_on_the_host_are_written_once_nothing_blocks_the_stream() -> None:
     steps = Steps(on_host=True)
-    steps.call()
+    steps.judged(prepared=False)
     assert steps.done.index("let_inputs") < steps.done.index("enqueue_inputs") < steps.done.index("is_filled")
 
 
-def test_outputs_that_are_copied_after_the_turn_make_the_call_exposed() -> None:
+def test_outputs_that_are_copied_later_end_the_bracket_and_make_the_call_exposed() -> None:
+    """A worker could otherwise compute them after its call, which no clock would see."""
     steps = Steps()
-    bracket = steps.finished(steps.call(), prepared=False)
-    assert steps.done.index("end") < steps.done.index("read at leisure")
+    bracket = steps.judged(prepared=False)
+
+    assert steps.done.index("end") < steps.done.index("read") < steps.done.index("await_call")
     assert bracket.exposed
 
 
 @pytest.mark.parametrize(("early_ms", "exposed"), [(0.03, False), (0.3, True)])
 def test_work_of_the_candidate_before_the_call_makes_the_call_exposed(early_ms: float, exposed: bool) -> None:
     """A reading of the clock takes microseconds, and a turn of another process a third of a millisecond."""
-    steps = Steps(early_ms)
-    assert steps.finished(steps.call()).exposed is exposed
+    assert Steps(early_ms).judged().exposed is exposed
 
 
-def test_a_call_that_is_not_enqueued_in_time_is_exposed() -> None:
-    steps = Steps()
-    assert steps.finished(steps.call(ready=False)).exposed
+def test_outputs_that_something_wrote_before_the_call_make_the_call_exposed() -> None:
+    assert Steps(early_work=True).judged().exposed
 
 
 def test_closing_ends_the_turn_whatever_has_happened() -> None:
     steps = Steps()
-    steps.call().close()
+    DeviceCall(steps, steps, steps.packed, Timed(1.0), 0).close()  # type: ignore[arg-type]
     assert steps.done[-1] == "end"

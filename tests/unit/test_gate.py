@@ -101,7 +101,7 @@ def test_the_inputs_are_written_once_the_call_is_enqueued(shared: Shared) -> Non
     call(wait)
     thread.join()
     shared.output.zero_()
-    bracket, _ = call.finish(lambda at_leisure: True)
+    bracket, _ = call.finish(lambda: None)
 
     assert before[0].tolist() == [0.0] * 4
     assert call.copy.view(torch.float32).tolist() == [2.0, 4.0, 6.0, 8.0]
@@ -122,7 +122,7 @@ def test_a_call_that_is_not_enqueued_in_time_begins_all_the_same_and_is_exposed(
     call(wait)
     thread.join()
 
-    assert call.finish(lambda at_leisure: True)[0].exposed
+    assert call.finish(lambda: None)[0].exposed
     assert shared.input.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
@@ -149,7 +149,7 @@ def test_outputs_are_copied_when_they_are_there_if_the_worker_sends_a_message_be
 
     thread = threading.Thread(target=worker)
     thread.start()
-    bracket, _ = call.finish(lambda at_leisure: True)
+    bracket, _ = call.finish(lambda: None)
     thread.join()
 
     assert call.copy.view(torch.float32).tolist() == [2.0, 4.0, 6.0, 8.0]
@@ -162,7 +162,7 @@ def test_outputs_that_were_copied_are_not_copied_again(shared: Shared) -> None:
     shared.output.fill_(1)
     call(lambda condition, limit_s: True)
     shared.output.zero_()
-    call.finish(lambda at_leisure: True)
+    call.finish(lambda: None)
 
     assert call.copy.view(torch.float32).tolist() == [1.0] * 4
 
@@ -174,4 +174,4 @@ def test_a_write_to_an_input_is_found_when_the_call_is_done(shared: Shared) -> N
     shared.input[2] = 0.0
     shared.worker_gate.say_done()
 
-    assert call.finish(lambda at_leisure: True)[1].inputs == (0,)
+    assert call.finish(lambda: None)[1].inputs == (0,)

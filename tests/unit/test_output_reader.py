@@ -66,7 +66,7 @@ def called(*outputs: tuple[torch.Tensor, Place | None]) -> Called:
 
 
 def read(worker: Worker, *outputs: tuple[torch.Tensor, Place | None]) -> tuple[torch.Tensor, ...]:
-    assert worker.reader.read(called(*outputs), PACKED)
+    worker.reader.read(called(*outputs), PACKED)
     return worker.reader.take()[1]
 
 
@@ -166,12 +166,19 @@ def test_places_without_outputs_are_a_fault_of_the_candidate(worker: Worker) -> 
         worker.reader.read(Called(reply.structure, reply.leaves, (), (), reply.time, None), PACKED)
 
 
-def test_outputs_that_need_more_memory_than_was_prepared_wait(worker: Worker) -> None:
+def test_outputs_are_placed_only_in_memory_of_the_device_that_is_large_enough(worker: Worker) -> None:
     """New memory could make the judge wait for the GPU, on which it has blocked all work."""
     reply: Any = called((torch.empty(8), Place(1, 0, (1,))))
 
-    assert not worker.reader.read(reply, PACKED, torch.empty(16, dtype=torch.uint8), at_leisure=False)
-    assert worker.reader.read(reply, PACKED, torch.empty(256, dtype=torch.uint8), at_leisure=False)
+    class OnDevice(torch.Tensor):
+        is_cuda = True
+
+    def on_device(size: int) -> torch.Tensor:
+        return torch.empty(size, dtype=torch.uint8).as_subclass(OnDevice)
+
+    assert worker.reader.place(reply, PACKED, on_device(16)) is None
+    assert worker.reader.place(reply, PACKED, torch.empty(256, dtype=torch.uint8)) is None
+    assert worker.reader.place(reply, PACKED, on_device(256)) is not None
 
 
 def test_an_output_far_larger_than_the_right_one_is_not_copied(worker: Worker) -> None:

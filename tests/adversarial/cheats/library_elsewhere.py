@@ -1,8 +1,7 @@
-"""BUILD_ERROR: the linker writes the library to another place than the harness expects.
+"""PASSED: asks the linker for another place of the library; the harness names its own last, as torch does.
 
 Class: environment
 Layer: builds in a sandbox
-Says when emulated: wrote no library
 """
 
 import torch

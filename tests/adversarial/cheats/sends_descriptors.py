@@ -1,4 +1,4 @@
-"""PASSED: sends a hundred open files with each reply, so that the judge runs out of them.
+"""PASSED or CRASHED: sends a hundred open files with each reply, so that the judge runs out of them.
 
 Class: this harness
 Layer: messages are checked
