@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from kernel_harness.device.hold import Hold, Sleep, Unheld
+from kernel_harness.device.hold import Hold, Sleep
 from kernel_harness.device.protocol import (
     MOST_USED,
     ROOM,
@@ -26,7 +26,7 @@ from kernel_harness.device.turn import Turn
 
 __all__ = [
     "MOST_USED", "ROOM", "Clocked", "CountsLaunches", "Device", "Hold", "JudgeDevice", "Placed", "Profiles",
-    "Sanitizes", "SharedMemory", "SkipsKernels", "Sleep", "Steady", "TakesTurns", "TimesKernels", "Turn", "Unheld",
+    "Sanitizes", "SharedMemory", "SkipsKernels", "Sleep", "Steady", "TakesTurns", "TimesKernels", "Turn",
     "WorkerDevice", "named",
 ]  # fmt: skip
 

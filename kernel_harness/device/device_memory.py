@@ -10,6 +10,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -123,9 +124,11 @@ def release_persisting_l2(torch_device: str) -> None:
         value_of(driver, (error,))
 
 
+@cache
 def driver_of(torch_device: str) -> tuple[Any, int]:
-    """Returns the module with the functions of CUDA's driver, and the device's number. Creates the CUDA context.
+    """Returns the module with the functions of CUDA's driver, and the device's number.
 
+    The first call creates the CUDA context. Later ones do not wait for the device, which a blocking kernel may keep.
     Raises CannotShare if the package cuda-bindings, which has this module, cannot be imported.
     """
     try:

@@ -17,12 +17,7 @@ _SLEEP_CYCLES = 1 << 20  # half a millisecond on an H200
 
 
 class Hold(Protocol):
-    """A way to hold the device back.
-
-    `holds_back` is False if it does not: the worker then begins the call when its inputs are there.
-    """
-
-    holds_back: bool
+    """A way to hold the device back."""
 
     def begin(self) -> None:
         """Makes the current stream wait before the work that is enqueued next."""
@@ -33,8 +28,6 @@ class Hold(Protocol):
 
 class Sleep:
     """Holds the current stream for a number of the device's clock cycles, `cycles`."""
-
-    holds_back = True
 
     def __init__(self, cycles: int = _SLEEP_CYCLES) -> None:
         self._cycles = cycles
@@ -47,30 +40,12 @@ class Sleep:
         """Does nothing."""
 
 
-class Unheld:
-    """Does not hold the device back. `enqueued` is called when the call is enqueued."""
-
-    holds_back = False
-
-    def __init__(self, enqueued: Callable[[], None]) -> None:
-        self._enqueued = enqueued
-
-    def begin(self) -> None:
-        """Does nothing."""
-
-    def end(self) -> None:
-        """Calls `enqueued`."""
-        self._enqueued()
-
-
 class AtGate:
     """Holds the current stream until the judge opens `gate`. `enqueued` is called when the call is enqueued.
 
     The constructor raises CannotShare if streams of `torch_device` cannot wait for a word of the host's memory, or
     cannot write one.
     """
-
-    holds_back = True
 
     def __init__(self, gate: Gate, torch_device: str, enqueued: Callable[[], None]) -> None:
         self._gate, self._enqueued = gate, enqueued

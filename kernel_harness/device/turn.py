@@ -1,8 +1,7 @@
-"""The judge's turn on a GPU: blocking kernels that keep other processes off the device around a timed call.
+"""The judge's turn on a GPU: a blocking kernel, behind which the judge enqueues its work around a timed call.
 
-A GPU runs the work of one process at a time. While a kernel of the judge runs, work that a candidate has enqueued on
-any stream waits, for at most a time slice of about 2 ms (measured on an H200). A blocking kernel reads the GPU's clock
-all the time it runs, so a gap between two readings shows that another process had its turn.
+A GPU runs the work of one process at a time. While the judge's stream has work, work that a candidate has enqueued on
+any stream waits, for at most a time slice of about 2 ms (measured on an H200).
 """
 
 from __future__ import annotations
@@ -17,17 +16,14 @@ import torch
 from kernel_harness.device import device_memory
 from kernel_harness.ipc.gate import GATE_BYTES, Gate
 
-# One thread reads the clock (%globaltimer, in ns) and a word of the host's memory until the word is not 0, or until
-# `limit` ns have passed. The record gets the first reading at once, and at the end the sum of all gaps between readings
-# of at least _GAP_NS and then the last reading. A reading takes 1 to 5 us, a turn of another process at least 300 us
-# (measured on an H200).
-_GAP_NS = 10_000
-_PTX = f"""
+# One thread reads a word of the host's memory until the word is not 0, or until `limit` ns have passed. At the end it
+# writes the time (%globaltimer, in ns) to `record`.
+_PTX = """
 .version 7.0
 .target sm_70
 .address_size 64
 .visible .entry block(.param .u64 word, .param .u64 record, .param .u64 limit)
-{{
+{
     .reg .pred %p<4>;
     .reg .b32 %r<2>;
     .reg .b64 %d<10>;
@@ -35,30 +31,21 @@ _PTX = f"""
     ld.param.u64 %d1, [record];
     ld.param.u64 %d2, [limit];
     mov.u64 %d3, %globaltimer;
-    st.volatile.u64 [%d1], %d3;
-    mov.u64 %d4, %d3;
-    mov.u64 %d5, 0;
 AGAIN:
     mov.u64 %d6, %globaltimer;
-    sub.u64 %d7, %d6, %d4;
-    mov.u64 %d4, %d6;
-    setp.ge.u64 %p0, %d7, {_GAP_NS};
-    @%p0 add.u64 %d5, %d5, %d7;
     ld.volatile.u32 %r0, [%d0];
     setp.ne.u32 %p1, %r0, 0;
     sub.u64 %d8, %d6, %d3;
     setp.gt.u64 %p2, %d8, %d2;
     or.pred %p3, %p1, %p2;
     @!%p3 bra AGAIN;
-    st.volatile.u64 [%d1+16], %d5;
     membar.sys;
-    st.volatile.u64 [%d1+8], %d6;
+    st.volatile.u64 [%d1], %d6;
     ret;
-}}
+}
 """
 # The indices of 64-bit words in the judge's memory: the word that ends the blocking kernel, a word that is never 0, and
-# the records, of three words each: first reading, last reading, time of other processes. A kernel that is ended from
-# the start only reads the clock.
+# the readings of the clock. A kernel that is ended from the start only reads the clock.
 _END, _ENDED = 0, 8
 _BEFORE, _FILLED, _AFTER, _COPIED = 16, 24, 32, 40
 _WORDS = 48
@@ -69,24 +56,26 @@ _LIMIT_NS = 1_000_000_000
 class Turn:
     """The judge's turns around the timed calls of one worker, whose calls begin and end at `gate`.
 
-    A call takes these steps, in which the device's work is enqueued on the judge's current stream:
+    A call takes these steps. All but the last enqueue work on the judge's current stream:
 
-    1. `take`, before the worker's process is resumed: a blocking kernel begins.
-    2. `filled`, when the judge has enqueued the work that writes the inputs: the bracket begins after that work.
-    3. `await_call`: the stream waits for the word by which the worker says that the call is done, and the bracket ends.
-    4. `outputs_read`, when the judge has enqueued its copies of the outputs.
-    5. `let_inputs`: the blocking kernel ends. The judge opens the gate once `is_filled`.
+    1. `take`: a blocking kernel begins, so that no other process gets the device between the following steps.
+    2. The judge enqueues the work that writes the inputs.
+    3. `open_gate`: the clock is read, which begins the bracket, and the device opens the gate.
+    4. `await_call`: the stream waits for the word by which the worker says that the call is done, and the clock is
+       read, which ends the bracket. It may follow later, or again, if the judge knows only then where the outputs are.
+    5. The judge enqueues its copies of the outputs; `outputs_read` reads the clock once more.
+    6. `let_run`: the blocking kernel ends.
 
-    If the worker can name its outputs only after the call, step 5 comes before step 3. `end` may be called at any time,
-    and lets everything run that is enqueued. The constructor raises CannotShare if the device cannot run the kernel or
-    wait for the gate.
+    `end` may be called at any time, and lets everything run that is enqueued. The constructor raises CannotShare if the
+    device cannot run the kernel, wait for the gate or open it.
     """
 
     def __init__(self, gate: Gate, torch_device: str) -> None:
         self._gate, self._device = gate, torch_device
         self._driver, _ = device_memory.driver_of(torch_device)
         self._kernel = _kernel(torch_device)
-        self._done = gate.address_of_done + device_memory.register(gate.address, GATE_BYTES, torch_device)
+        offset = device_memory.register(gate.address, GATE_BYTES, torch_device)
+        self._open, self._done = gate.address_of_open + offset, gate.address_of_done + offset
         weakref.finalize(self, self._driver.cuMemHostUnregister, gate.address).atexit = False
         self._memory = torch.zeros(_WORDS, dtype=torch.int64, pin_memory=True)
         self._words = self._memory.numpy()
@@ -103,18 +92,16 @@ class Turn:
         self._words[_ENDED] = 1
         self._run(_END, _BEFORE)
 
-    def let_inputs(self) -> None:
-        """Ends the blocking kernel."""
-        self._words[_END] = 1
-
-    def filled(self) -> None:
-        """Enqueues the reading of the clock that begins the bracket."""
+    def open_gate(self) -> None:
+        """Enqueues the reading of the clock that begins the bracket, and the opening of the gate."""
         self._run(_ENDED, _FILLED)
+        with torch.cuda.device(self._device):  # another thread may have chosen another GPU
+            self._checked(self._driver.cuStreamWriteValue32(self._stream, self._open, 1, 0))
 
     def await_call(self) -> None:
         """Enqueues the wait for the end of the worker's call, and the reading of the clock that ends the bracket."""
         at_least = self._driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
-        with torch.cuda.device(self._device):  # another thread may have chosen another GPU
+        with torch.cuda.device(self._device):
             self._checked(self._driver.cuStreamWaitValue32(self._stream, self._done, 1, at_least))
         self._run(_ENDED, _AFTER)
 
@@ -122,31 +109,23 @@ class Turn:
         """Enqueues a reading of the clock, after the copies of the outputs."""
         self._run(_ENDED, _COPIED)
 
+    def let_run(self) -> None:
+        """Ends the blocking kernel."""
+        self._words[_END] = 1
+
     def end(self) -> None:
         """Ends the blocking kernel and the wait for the worker, whatever the worker does."""
         self._gate.say_done()
-        self._words[_END] = 1
-
-    def is_filled(self) -> bool:
-        """Returns whether the inputs are in the memory that the worker maps."""
-        return bool(self._words[_FILLED])
+        self.let_run()
 
     @property
     def bracket_ms(self) -> float:
-        """Returns the time from the end of the inputs' writing to the judge's turn after the call, by the GPU's clock.
+        """Returns the time from the end of the inputs' writing to the end of the call, by the GPU's clock.
 
         It is known when the stream has been synchronized. No other process can set either end. The time contains about
-        0.29 ms in which the GPU goes from process to process, the same in each call. It also contains `early_ms`.
+        0.29 ms in which the GPU goes from process to process, the same in each call.
         """
-        return self._between(_FILLED, _AFTER) + self.early_ms
-
-    @property
-    def early_ms(self) -> float:
-        """Returns the time that other processes had on the device between `take` and `let_inputs`, in ms.
-
-        It is 0 unless they have work there that does not wait for the gate.
-        """
-        return float(self._words[_BEFORE + 2]) / 1e6
+        return self._between(_FILLED, _AFTER)
 
     @property
     def around_ms(self) -> float:
@@ -154,8 +133,8 @@ class Turn:
 
         It is longer if another process had a turn meanwhile.
         """
-        copied = self._between(_AFTER + 1, _COPIED) if self._words[_COPIED] else 0.0
-        return self._between(_BEFORE + 1, _FILLED) + copied
+        copied = self._between(_AFTER, _COPIED) if self._words[_COPIED] else 0.0
+        return self._between(_BEFORE, _FILLED) + copied
 
     def _between(self, first: int, last: int) -> float:
         return float(self._words[last] - self._words[first]) / 1e6

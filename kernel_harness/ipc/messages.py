@@ -454,8 +454,8 @@ class Exported(Message):
 class Called(Message):
     """The reply to Call: where the output is, and what the worker measured for the call.
 
-    For a call that begins at a gate, and whose outputs the judge reads where they lie, the reply names the outputs
-    before the call is done. `time` is None then, and the judge sends Finish next.
+    For a call that waits at the gate in the device's stream, and whose outputs the judge reads where they lie, the
+    reply names the outputs before the call begins. `time` is None then, and the judge sends Finish next.
 
 
     `structure` is the nesting of the output as `tensors.flatten` returns it. `leaves` describes each output tensor

@@ -83,13 +83,9 @@ class Exchange:
         input_memory.fill(self._pieces[Purpose.INPUTS].bytes, packed)
         self.wait()
 
-    def enqueue_surround(self, packed: Packed) -> None:
-        """Enqueues the writing of known bytes around inputs. The memory holds no inputs then."""
-        input_memory.surround(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.size)
-
     def enqueue_inputs(self, packed: Packed) -> None:
-        """Enqueues the copies of inputs to the device's memory."""
-        input_memory.write(self._pieces[Purpose.INPUTS].bytes, packed.leaves, packed.tensors)
+        """Does what `fill` does, and does not wait. The inputs are in the device's memory."""
+        input_memory.fill(self._pieces[Purpose.INPUTS].bytes, packed)
 
     def empty_cache(self) -> None:
         """Enqueues the work that empties the device's cache."""

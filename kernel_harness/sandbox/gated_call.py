@@ -20,8 +20,6 @@ from kernel_harness.sandbox.process import Wait
 # A GPU copies gigabytes of outputs in milliseconds, but other processes may have their turns before. Outputs that do
 # not fit into the memory for outputs never come; that happens once for a size.
 _LONGEST_COPY_S = 1.0
-# A turn of another process on the GPU takes at least 0.3 ms (measured on an H200).
-_EARLY_MS = 0.1
 
 
 @dataclass(frozen=True)
@@ -45,8 +43,8 @@ class Bracket:
     memory, when the judge has copied them. `around_ms` is the time that the judge's own work took on the GPU: to write
     the inputs and to copy the outputs. `copied` says that the memory is the host's, so that the bracket contains the
     copies of inputs and outputs, and `around_ms` is 0. `exposed` says that the judge opened the gate before the worker
-    was ready, that another process had the GPU or wrote to the outputs before the inputs were there, or that the
-    outputs were copied late.
+    was ready, that something wrote to the outputs before the inputs were there, or that the judge was not prepared to
+    copy the outputs at the end of the call.
     """
 
     bracket_ms: float
@@ -122,64 +120,51 @@ class HostCall:
 class DeviceCall:
     """A GatedCall whose inputs and outputs stay in the GPU's memory. The judge's `turn` measures its bracket.
 
-    From the constructor until the gate is open, no other process has the GPU, unless the call takes longer to enqueue
-    than a time slice and the candidate has work on the GPU that does not wait at the gate. So work cannot be done
-    before the call. But copy engines and the host work at any time. So the outputs, which the worker names when its
-    call is enqueued, are overwritten before the inputs are there; and the judge's stream copies them as soon as the
-    call is done, some elements at random places first (`PlacedOutputs`).
+    The worker enqueues its call behind the gate and names its outputs. Only then does the judge enqueue, in one turn,
+    the work that writes the inputs, overwrites the outputs, opens the gate, waits for the end of the call and copies
+    the outputs. So neither kernels nor copy engines nor the host can fill outputs before the call or after it: some
+    elements at random places are looked at right before the gate opens, and copied first (`PlacedOutputs`).
 
-    A worker that waits at the gate on the host, or that is not ready in time, names its outputs after the call began.
-    They are copied then, and overwritten for the next call.
+    A worker that waits at the gate on the host, or that is not ready in time, names its outputs when the call is done.
+    The judge copies them from where the outputs of the call before were. If they are elsewhere, it copies them once
+    they are named, and the bracket ends then.
     """
 
     def __init__(self, exchange: Exchange, turn: Turn, packed: Packed, timed: Timed, size: int) -> None:
         self._exchange, self._turn, self._packed, self._timed = exchange, turn, packed, timed
         self.copy = exchange.memory_for_copy(size, packed)
+        self.expected: PlacedOutputs | None = None  # the outputs, if they lie where those of the last call were
         self._outputs: PlacedOutputs | None = None
         self._exposed = self._begun = False
         self._gate = _shut(exchange)
-        exchange.enqueue_surround(packed)
-        turn.take()
-        if not packed.on_host:  # copies from the host would wait for the stream
-            exchange.enqueue_inputs(packed)
 
     def __call__(self, wait: Wait) -> None:
         """Waits until the worker is ready, and lets the call begin if its outputs cannot be named before."""
         self._exposed = not wait(self._gate.is_ready, self._timed.hold_s)
         if self._exposed or self._timed.on_host:
-            self.begin(wait)
+            self._begin()
+            if self.expected is not None:
+                self._copy(self.expected)
+            self._turn.let_run()
 
     def named(self, outputs: PlacedOutputs | None) -> None:
-        """Takes the outputs that the worker has named; None if the judge is not prepared to copy them in its turn."""
-        self._outputs = outputs
-        if self._begun and outputs is not None:
-            self._copy(outputs)
-            outputs.overwrite()
-            self._turn.outputs_read()
+        """Takes the outputs that the worker has named, and lets the call begin if it has not begun.
 
-    def begin(self, wait: Wait) -> None:
-        """Writes the inputs and opens the gate, unless that has been done."""
-        if self._begun:
-            return
-        self._begun, outputs = True, self._outputs
-        if self._packed.on_host:
-            self._turn.let_inputs()
-            self._exchange.enqueue_inputs(self._packed)
-        if outputs is not None:
+        `outputs` is None if the judge is not prepared to copy them in its turn.
+        """
+        self._outputs = outputs
+        if not self._begun:
+            self._begin(outputs)
+            if outputs is not None:
+                self._copy(outputs)
+            self._turn.let_run()
+        elif outputs is not None:
+            if outputs is not self.expected:
+                self._copy(outputs)
             outputs.overwrite()
-        self._exchange.empty_cache()
-        if outputs is not None:
-            outputs.look_for_early_work()
-        self._turn.filled()
-        if outputs is not None:
-            self._copy(outputs)
-            self._turn.outputs_read()
-        self._turn.let_inputs()
-        wait(self._turn.is_filled, None)
-        self._gate.open()
 
     def finish(self, read: Callable[[], None]) -> tuple[Bracket, Written]:
-        """Does what GatedCall says, and ends the turn.
+        """Does what GatedCall says. The outputs have been named.
 
         Outputs for which the judge was not prepared are copied by `read` now. The worker could finish them until then,
         so the bracket ends there, too, and the call counts as exposed.
@@ -190,20 +175,34 @@ class DeviceCall:
             self._turn.await_call()
         written = self._exchange.written(self._packed)
         self._exchange.wait()
-        early = self._turn.early_ms > _EARLY_MS
+        exposed = self._exposed or self._outputs is None or self._outputs.had_early_work
         if self._outputs is not None:
-            early |= self._outputs.had_early_work
             self._outputs.settle(written, self._packed)
-        exposed = self._exposed or self._outputs is None or early
         return Bracket(self._turn.bracket_ms, self._turn.around_ms, exposed=exposed), written
 
     def close(self) -> None:
         """Ends the judge's turn."""
         self._turn.end()
 
+    def _begin(self, outputs: PlacedOutputs | None = None) -> None:
+        """Enqueues all that comes before the call, and the opening of the gate."""
+        self._begun = True
+        if self._packed.on_host:
+            self._exchange.fill(self._packed)  # copies from the host would wait for the blocking kernel
+        self._turn.take()
+        if not self._packed.on_host:
+            self._exchange.enqueue_inputs(self._packed)
+        if outputs is not None:
+            outputs.overwrite()
+        self._exchange.empty_cache()
+        if outputs is not None:
+            outputs.look_for_early_work()
+        self._turn.open_gate()
+
     def _copy(self, outputs: PlacedOutputs) -> None:
         self._turn.await_call()
         outputs.copy()
+        self._turn.outputs_read()
 
 
 def _shut(exchange: Exchange) -> Gate:

@@ -242,11 +242,14 @@ class Subject:
             else DeviceCall(self._exchange, turn, packed, timed, size)
         )
         try:
+            if isinstance(gated, DeviceCall) and timed.on_host:
+                gated.expected = self.outputs.expect(packed, gated.copy)
             reply = self._ask(messages.Call(prepare), messages.Called, timeout_s=limit_s, meanwhile=gated)
             time = reply.time
             if isinstance(gated, DeviceCall):
                 gated.named(self.outputs.place(reply, packed, gated.copy))
-                time = self._ask(messages.Finish(), messages.DeviceTime, timeout_s=limit_s, meanwhile=gated.begin)
+                if time is None:
+                    time = self._ask(messages.Finish(), messages.DeviceTime, timeout_s=limit_s)
             bracket, written = gated.finish(lambda: self.outputs.read(reply, packed, gated.copy))
         finally:
             gated.close()

@@ -32,8 +32,9 @@ HOST_MS, FEW_ROUNDS_MS = 0.05, 0.1
 AROUND_MS, AROUND_SHARE = 0.02, 0.02
 # Events around an empty kernel measure 2 to 3 us. A shorter time in a worker's report is treated as missing.
 LEAST_MS = 5e-4
-# Enqueuing a deep network takes torch tens of milliseconds.
-MOST_HOLD_S, LEAST_HOLD_S = 0.128, 0.002
+# Enqueuing a deep network takes torch tens of milliseconds. Calls that allocate an output of 6 GB sometimes took longer
+# than 0.128 s on an H200. Nothing is kept waiting for the worker meanwhile but its own stream.
+MOST_HOLD_S, LEAST_HOLD_S = 1.0, 0.002
 # An arm waits for the device after _EXPOSURES exposed calls. A call that is not exposed takes _FORGIVEN off this count.
 _EXPOSURES, _FORGIVEN = 4, 0.1
 

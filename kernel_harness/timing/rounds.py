@@ -76,7 +76,7 @@ _ROOM = 3
 # a long call cannot be stopped meanwhile. A usual pause takes some milliseconds; on two cores with a load of 16 the
 # longest of 1,300 pauses of honest workers took 32 ms.
 SLOW_PAUSE_S, SLOW_PAUSES = 0.5, 3
-# A candidate fails after LATE_BUILDS rounds in which it asked for a library that the build cache lacked. All workers
+# A candidate fails after LATE_BUILDS timed calls that asked for a library that the build cache lacked. All workers
 # can read the cache, so one could build the answer of a round into a library, and another could look for it there.
 LATE_BUILDS = 3
 
@@ -354,10 +354,11 @@ def _calls(
             if answer.clocked.peak_bytes is not None:
                 arm.peak_bytes = max(arm.peak_bytes or 0, answer.clocked.peak_bytes)
             made.append(answer if drawn is kept else answer.bare)
-        arm.late_builds += arm.subject.new_libraries > built
-        if arm.late_builds >= LATE_BUILDS:
-            why = f"calls in {LATE_BUILDS} rounds built new libraries. Build every library when the file is loaded."
-            raise Fault(Status.RUNTIME_ERROR, why)
+            arm.late_builds += arm.subject.new_libraries > built
+            built = arm.subject.new_libraries
+            if arm.late_builds >= LATE_BUILDS:
+                why = f"{LATE_BUILDS} calls built new libraries. Build every library when the file is loaded."
+                raise Fault(Status.RUNTIME_ERROR, why)
         if warm:
             clocked, written = arm.subject.warm(sets[-1].packed)
             arm.warm_ms += [clocked.device_ms] if clocked.device_ms else []

@@ -260,8 +260,8 @@ class Worker:
         """Calls the model once. The judge gets the outputs as `Outputs` says.
 
         `request.prepare`, or the last `Prepare`, describes the call. The inputs are in the shared memory for inputs
-        afterwards, where the judge looks for changes. If the call begins at a gate and the judge reads the outputs
-        where they lie, Called is sent before the call is done, and the call's time is returned as the reply to Finish.
+        afterwards, where the judge looks for changes. If the device's stream waits at the gate, Called is sent before
+        the call is done (`_name_outputs`), and the call's time is returned as the reply to Finish.
         Raises TypeError for more than tensors.MAX_OUTPUTS outputs, tensors.Unreadable for an output that cannot be
         sent, and any exception that the model raises.
         """
@@ -271,7 +271,6 @@ class Worker:
         prepared, self._prepared = self._prepared, None
         self._kept = prepared.kept
         gate = self._gate if prepared.opening is Opening.HOST else None
-        named = self._outputs.exports is not None and prepared.opening is not Opening.BEFORE
         if gate is not None:
             gate.pass_through()
         placed, inputs = self._place(prepared.inputs)
@@ -283,7 +282,7 @@ class Worker:
             self._device.synchronize()
         if gate is not None:
             gate.say_done()
-        if named:
+        if prepared.opening is Opening.STREAM and self._outputs.exports is not None:
             return _device_time(clocked)
         placed.write_back()
         described = self._outputs.described()
@@ -378,14 +377,14 @@ class Worker:
         self._device.synchronize()
         return result, device.Clocked(None)
 
-    def _hold_of(self, opening: Opening) -> device.Hold:
-        """Returns the hold of the device in a timed call.
+    def _hold_of(self, opening: Opening) -> device.Hold | None:
+        """Returns the hold of the device in a timed call: the one at the gate if `opening` is STREAM, otherwise None.
 
-        It is a Sleep if this worker has no hold at the gate, because the shared memory is the host's.
+        Returns a Sleep if this worker has no hold at the gate, because the shared memory is the host's.
         """
         if self._hold is None:
             return device.Sleep()
-        return self._hold if opening is Opening.STREAM else device.Unheld(self._name_outputs)
+        return self._hold if opening is Opening.STREAM else None
 
     def _kept_call(self) -> tuple[Callable[[], Any], device.Placed]:
         if self._last is None:

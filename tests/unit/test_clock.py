@@ -17,7 +17,7 @@ def test_a_call_that_is_enqueued_late_once_rejects_its_round_only() -> None:
     patience = Patience()
     rejected = [patience.update(exposed) for exposed in [False, True, *[False] * 10, True, *[False] * 10]]
     assert rejected.count(True) == 2
-    assert patience.hold_s == 0.128 and not patience.waits
+    assert patience.hold_s == 1.0 and not patience.waits
 
 
 def test_the_judge_waits_less_and_less_for_an_arm_that_waits_for_the_device() -> None:
@@ -25,7 +25,7 @@ def test_the_judge_waits_less_and_less_for_an_arm_that_waits_for_the_device() ->
     for _ in range(6):
         holds.append(patience.hold_s)
         rejected.append(patience.update(True))
-    assert holds == [0.128, 0.032, 0.008, 0.002, 0.002, 0.002]
+    assert holds == [1.0, 0.25, 0.0625, 0.015625, 0.00390625, 0.00390625]
     assert rejected == [True] * 4 + [False] * 2
     assert patience.waits
 
@@ -40,7 +40,7 @@ def test_the_hold_stays_within_its_limits(exposed: list[bool]) -> None:
     patience = Patience()
     for each in exposed:
         patience.update(each)
-        assert 0.002 <= patience.hold_s <= 0.128
+        assert 0.002 <= patience.hold_s <= 1.0
 
 
 def rounds(honest: float, hidden: float, noise: float = 0.3, count: int = 64, around: float = 30) -> list[Round]:

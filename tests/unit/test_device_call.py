@@ -16,9 +16,9 @@ from kernel_harness.sandbox.gated_call import Bracket, DeviceCall, Timed
 class Steps:
     """Stands for the gate, the exchange, the judge's turn and the outputs. Each call of a method is noted by name."""
 
-    def __init__(self, early_ms: float = 0.0, on_host: bool = False, early_work: bool = False) -> None:
+    def __init__(self, on_host: bool = False, early_work: bool = False) -> None:
         self.done: list[str] = []
-        self.gate, self.turn, self.early_ms = self, self, early_ms
+        self.gate = self.turn = self
         self.had_early_work = early_work
         self.bracket_ms, self.around_ms = 2.0, 0.5
         self.packed: Any = SimpleNamespace(on_host=on_host)
@@ -30,31 +30,36 @@ class Steps:
 
         return step
 
-    def judged(self, *, ready: bool = True, prepared: bool = True, waits_on_host: bool = False) -> Bracket:
-        """The bracket of a call whose worker is `ready` in time; `prepared`: the outputs fit where they are copied."""
+    def judged(
+        self, *, ready: bool = True, prepared: bool = True, waits_on_host: bool = False, expected: bool = False
+    ) -> Bracket:
+        """The bracket of a call whose worker is `ready` in time.
+
+        `prepared`: the judge can copy the outputs in its turn. `expected`: they lie where it expected them.
+        """
 
         def wait(condition: Callable[[], object], limit_s: float | None) -> bool:
             condition()
             return ready
 
         call = DeviceCall(self, self, self.packed, Timed(1.0, waits_on_host), 0)  # type: ignore[arg-type]
+        call.expected = self if expected else None  # type: ignore[assignment]
         self.done.append("the request")
         call(wait)
         self.done.append("the outputs are named")
         call.named(self if prepared else None)  # type: ignore[arg-type]
-        call.begin(wait)
-        self.done.append("the reply")
+        self.done.append("the last reply")
         return call.finish(lambda: self.done.append("read"))[0]
 
 
-def test_the_judge_has_the_gpu_before_the_worker_is_asked_and_copies_the_outputs_once_the_call_is_done() -> None:
+def test_all_work_around_a_call_is_one_turn_that_begins_when_the_outputs_are_named() -> None:
     steps = Steps()
     bracket = steps.judged()
 
     assert steps.done == [
-        "memory_for_copy", "shut", "enqueue_surround", "take", "enqueue_inputs", "the request", "is_ready",
-        "the outputs are named", "overwrite", "empty_cache", "look_for_early_work", "filled", "await_call", "copy",
-        "outputs_read", "let_inputs", "is_filled", "open", "the reply", "end", "written", "wait", "settle",
+        "memory_for_copy", "shut", "the request", "is_ready", "the outputs are named", "take", "enqueue_inputs",
+        "overwrite", "empty_cache", "look_for_early_work", "open_gate", "await_call", "copy", "outputs_read", "let_run",
+        "the last reply", "end", "written", "wait", "settle",
     ]  # fmt: skip
     assert bracket == Bracket(2.0, 0.5)
 
@@ -65,16 +70,32 @@ def test_outputs_that_are_named_after_the_call_began_are_copied_then(ready: bool
     bracket = steps.judged(ready=ready, waits_on_host=waits_on_host)
 
     named = steps.done.index("the outputs are named")
-    assert steps.done.index("open") < named
-    assert steps.done[named + 1 : named + 6] == ["await_call", "copy", "overwrite", "outputs_read", "the reply"]
-    assert steps.done.count("filled") == steps.done.count("overwrite") == 1
+    assert steps.done.index("open_gate") < steps.done.index("let_run") < named
+    assert steps.done[named + 1 : named + 5] == ["await_call", "copy", "outputs_read", "overwrite"]
+    assert steps.done.count("open_gate") == steps.done.count("overwrite") == 1
     assert bracket.exposed is not ready
 
 
-def test_inputs_on_the_host_are_written_once_nothing_blocks_the_stream() -> None:
+def test_outputs_where_those_of_the_last_call_were_are_copied_when_the_call_is_done() -> None:
+    steps = Steps()
+    steps.judged(waits_on_host=True, expected=True)
+
+    named = steps.done.index("the outputs are named")
+    assert steps.done.index("await_call") < steps.done.index("copy") < named
+    assert steps.done.count("copy") == 1 and steps.done[named + 1] == "overwrite"
+
+
+def test_memory_in_which_outputs_are_only_expected_is_not_overwritten() -> None:
+    """It may hold something else by now that the candidate needs."""
+    steps = Steps()
+    steps.judged(waits_on_host=True, expected=True, prepared=False)
+    assert "overwrite" not in steps.done
+
+
+def test_inputs_on_the_host_are_written_before_anything_blocks_the_stream() -> None:
     steps = Steps(on_host=True)
     steps.judged(prepared=False)
-    assert steps.done.index("let_inputs") < steps.done.index("enqueue_inputs") < steps.done.index("is_filled")
+    assert steps.done.index("fill") < steps.done.index("take") and "enqueue_inputs" not in steps.done
 
 
 def test_outputs_that_are_copied_later_end_the_bracket_and_make_the_call_exposed() -> None:
@@ -84,12 +105,6 @@ def test_outputs_that_are_copied_later_end_the_bracket_and_make_the_call_exposed
 
     assert steps.done.index("end") < steps.done.index("read") < steps.done.index("await_call")
     assert bracket.exposed
-
-
-@pytest.mark.parametrize(("early_ms", "exposed"), [(0.03, False), (0.3, True)])
-def test_work_of_the_candidate_before_the_call_makes_the_call_exposed(early_ms: float, exposed: bool) -> None:
-    """A reading of the clock takes microseconds, and a turn of another process a third of a millisecond."""
-    assert Steps(early_ms).judged().exposed is exposed
 
 
 def test_outputs_that_something_wrote_before_the_call_make_the_call_exposed() -> None:

@@ -185,3 +185,24 @@ def test_an_output_far_larger_than_the_right_one_is_not_copied(worker: Worker) -
     worker.reader.right_bytes = 4
     (output,) = read(worker, (torch.empty(1 << 28, device="meta"), Place(1, 0, (0,))))
     assert output.is_meta and output.numel() == 1 << 28
+
+
+def test_the_next_outputs_are_expected_where_the_last_ones_were(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OnDevice(torch.Tensor):
+        is_cuda = True
+
+    landing = torch.empty(256, dtype=torch.uint8).as_subclass(OnDevice)
+    at, elsewhere = (called((torch.empty(8), Place(1, offset, (1,)))) for offset in (0, 64))
+    assert worker.reader.expect(PACKED, landing) is None  # nothing has been named yet
+    worker.reader.place(at, PACKED, landing)
+    worker.reader.take()
+
+    expected = worker.reader.expect(PACKED, landing)
+    assert expected is not None and worker.reader.place(at, PACKED, landing) is expected
+    assert worker.reader.place(elsewhere, PACKED, landing) is not expected
+    worker.reader.take()
+
+    worker.exchange.keep_regions(())
+    assert worker.reader.expect(PACKED, landing) is None  # access would have to be asked for
