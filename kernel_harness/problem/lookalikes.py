@@ -17,7 +17,9 @@ OUTLIERS = "outliers"
 """One number is so large that it decides a sum, a mean or a norm of all numbers."""
 STRETCH = "stretch"
 """The numbers in one place, a 64th of all, are larger than elsewhere, but within the range of the problem's own."""
-LOOKALIKES = (SPIKES, OUTLIERS, STRETCH)
+RARE = "rare"
+"""The largest or the smallest of a few different numbers, such as classes or ratings, is rare."""
+LOOKALIKES = (SPIKES, OUTLIERS, STRETCH, RARE)
 
 # The most numbers of a tensor that become spikes, and their size in terms of the largest magnitude.
 _MOST_SPIKES, _SPIKE = 4, 4.0
@@ -28,6 +30,8 @@ _STRETCH_SHARE = 64
 _LARGEST_OF = 4
 # A tensor with at most so many different numbers in a sample holds choices (signs, classes), not measurements.
 _MOST_CHOICES, _SAMPLE = 32, 4096
+# A number of choices becomes rare: one in so many is left, and at least one. Smaller tensors are left as they are.
+_RARE_IN = 1024
 # The elements of a tensor that are read at a time.
 _PART = 1 << 26
 
@@ -39,17 +43,39 @@ def is_measured(value: torch.Tensor) -> bool:
     """
     if not value.is_floating_point():
         return False
-    sample = value.reshape(-1)[:: max(1, value.numel() // _SAMPLE)].double()
+    sample = _sample(value)
     return sample.unique().numel() > _MOST_CHOICES and not bool((sample == sample.round()).all())
+
+
+def _are_choices(value: torch.Tensor) -> bool:
+    """Returns whether a tensor holds a few different numbers in no order, so that others of them may replace each.
+
+    Numbers that ascend or descend along a dimension have a meaning together, as those of a mask or of offsets.
+    """
+    if value.dtype is torch.bool or value.is_complex() or value.numel() < _RARE_IN:
+        return False
+    if not 1 < _sample(value).unique().numel() <= _MOST_CHOICES or _is_symmetric(value):
+        return False
+    steps = [value.diff(dim=d) for d, size in enumerate(value.shape) if size > 1]
+    return not any(bool((each >= 0).all()) or bool((each <= 0).all()) for each in steps)
+
+
+def _sample(value: torch.Tensor) -> torch.Tensor:
+    return value.reshape(-1)[:: max(1, value.numel() // _SAMPLE)].double()
 
 
 def lookalikes(inputs: Sequence[Any], distribution: str, generator: torch.Generator) -> list[Any]:
     """Returns the inputs with a few numbers changed as `distribution` says (LOOKALIKES).
 
-    `generator` is on the CPU. Zeros stay zeros and symmetric matrices stay symmetric. Only tensors of measured numbers
-    are changed (`is_measured`): all of them, or one of them for OUTLIERS, so that a kernel that reads half of the
-    numbers misses the outlier half of the time.
+    `generator` is on the CPU. Symmetric matrices stay symmetric. RARE changes tensors of choices (`_are_choices`). The
+    others leave zeros as they are, and change tensors of measured numbers only (`is_measured`): all of them, or one of
+    them for OUTLIERS, so that a kernel that reads half of the numbers misses the outlier half of the time.
     """
+    if distribution == RARE:
+        return [
+            _with_rare(value, generator) if isinstance(value, torch.Tensor) and _are_choices(value) else value
+            for value in inputs
+        ]
     measured = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor) and is_measured(value)]
     if distribution == OUTLIERS and measured:
         measured = [measured[int(torch.randint(len(measured), (), generator=generator))]]
@@ -101,6 +127,20 @@ def _stretched(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     for start in starts[1:]:
         other = value.narrow(dim, start, length)
         stretch.copy_(torch.where((stretch == 0) | (other == 0), stretch, torch.maximum(stretch, other)))
+    return out
+
+
+def _with_rare(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Returns `value` with most of its largest numbers, or of its smallest ones, replaced by others of its numbers."""
+    flat = value.reshape(-1)
+    rare = flat.amax() if torch.randint(2, (), generator=generator) else flat.amin()
+    others = flat[flat != rare]
+    drawn = torch.randint(len(others), flat.shape, generator=generator).to(value.device)
+    kept = torch.randint(flat.numel(), (-(-flat.numel() // _RARE_IN),), generator=generator).to(value.device)
+    replaced = torch.where(flat == rare, others[drawn], flat)
+    replaced[kept] = rare
+    out = value.clone()
+    out.copy_(replaced.view(value.shape))
     return out
 
 

@@ -12,12 +12,15 @@ from torch import Tensor
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.checking.verify import verify
 from kernel_harness.core.status import Status
-from kernel_harness.problem.lookalikes import LOOKALIKES, OUTLIERS, SPIKES, STRETCH, lookalikes
+from kernel_harness.problem.lookalikes import LOOKALIKES, OUTLIERS, RARE, SPIKES, STRETCH, lookalikes
 from kernel_harness.problem.problem import OWN, Problem, load
 
 torch.set_num_threads(1)
 
 N = 1 << 14
+
+
+OF_MEASURED = [each for each in LOOKALIKES if each != RARE]
 
 
 def drawn(value: Tensor, distribution: str, seed: int = 0) -> Tensor:
@@ -30,7 +33,7 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("distribution", LOOKALIKES)
+@pytest.mark.parametrize("distribution", OF_MEASURED)
 @pytest.mark.parametrize("seed", range(5))
 def test_most_numbers_are_the_problem_s_own(distribution: str, seed: int) -> None:
     own = numbers(N)
@@ -75,9 +78,28 @@ def test_symmetric_and_triangular_matrices_remain_so(distribution: str) -> None:
     assert not drawn(triangular, distribution).tril(-1).any()
 
 
+CHOICES = torch.randint(4, (64, 1024), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.float32])
+def test_the_largest_or_the_smallest_choice_becomes_rare(dtype: torch.dtype) -> None:
+    own = CHOICES.to(dtype).T
+    changed = [drawn(own, RARE, seed) for seed in range(8)]
+    assert all(each.unique().tolist() == [0, 1, 2, 3] and each.stride() == own.stride() for each in changed)
+    counts = [(int((each == 0).sum()), int((each == 3).sum())) for each in changed]
+    assert {min(each) <= own.numel() // 1024 for each in counts} == {True}
+    assert {each[0] < each[1] for each in counts} == {True, False}
+
+
 @pytest.mark.parametrize("distribution", LOOKALIKES)
-@pytest.mark.parametrize("value", [torch.ones(N), torch.arange(N), torch.arange(N).float(), 2.5, None])
-def test_choices_and_indices_are_not_changed(distribution: str, value: object) -> None:
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.ones(N), torch.arange(N), torch.arange(N).float(), 2.5, None, CHOICES[0, :512], CHOICES > 1,
+        CHOICES.sort(dim=0).values, torch.ones(128, 128).tril(), torch.arange(4).repeat_interleave(1024),
+    ],
+)  # fmt: skip
+def test_constants_indices_and_masks_are_not_changed(distribution: str, value: object) -> None:
     assert lookalikes([value], distribution, torch.Generator())[0] is value
 
 
@@ -169,6 +191,24 @@ def test_a_sampled_mean_is_wrong_on_most_lookalikes(
 ) -> None:
     found = verdicts(problem(tmp_path, LOSS), sampled(part), distribution)
     assert found.count(Status.WRONG_VALUES) >= 4
+
+
+def test_an_argmax_of_a_few_columns_is_wrong_where_the_largest_class_is_rare(tmp_path: Path) -> None:
+    path = tmp_path / "p.py"
+    text = SOURCE.format(answer="x.amax(dim=-1) + y.amax(dim=-1)", shape="64, 4096")
+    path.write_text(
+        text.replace("torch.rand((64, 4096))", "torch.randint(4, (64, 4096))").replace(
+            "torch.rand(64, 4096)", "torch.randint(4, (64, 4096))"
+        )
+    )
+    of = load("p", path)
+    assert RARE in Reference(of, "cpu", None).other_distributions()
+
+    def few(x: Tensor, y: Tensor) -> Tensor:
+        return x[:, :64].amax(dim=-1) + y[:, :64].amax(dim=-1)
+
+    assert set(verdicts(of, few, OWN)) == {Status.PASSED}
+    assert verdicts(of, few, RARE).count(Status.WRONG_VALUES) >= 4
 
 
 @pytest.mark.parametrize("distribution", [OWN, *LOOKALIKES])
