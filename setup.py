@@ -7,4 +7,4 @@ from setuptools import find_packages, setup
 
 SHIPPED = {"kernel_harness.shipped.problems": "problems", "kernel_harness.shipped.kernels": "kernels"}
 
-setup(packages=[*find_packages(include=["kernel_harness*"]), *SHIPPED], package_dir=SHIPPED)
+setup(packages=[*find_packages(include=["kernel_harness*", "cuda_on_cpu*"]), *SHIPPED], package_dir=SHIPPED)

@@ -124,8 +124,9 @@ def nvcc_part() -> Iterator[Figure]:
     import torch
 
     torch.version.cuda = torch.version.cuda or "13.0"  # a torch without CUDA has no CUDA version here
-    from kernel_harness.compile import bindings, nvcc
-    from kernel_harness.compile.sources import Sources, from_arguments
+    from cuda_on_cpu.compile import bindings
+    from cuda_on_cpu.compile.sources import Sources, from_arguments
+    from kernel_harness.compile import nvcc
 
     nvcc.use_toolkit()
     with empty_cache():
@@ -152,7 +153,7 @@ def build_seconds(build: Callable[..., None], sources: object) -> float:
     If torch lacks its CUDA libraries, the build is timed up to its two object files, and the failure to link is
     ignored. Raises SystemExit if a source does not compile.
     """
-    from kernel_harness.compile.errors import BuildFailed
+    from cuda_on_cpu.compile.errors import BuildFailed
 
     folder = Path(tempfile.mkdtemp(prefix="build-speed-"))
     stand_in(folder)
@@ -195,7 +196,7 @@ def recorded(path: Path) -> object:
     """Runs the kernel file `path` and returns the sources that it passes to load_inline. Nothing is built."""
     from torch.utils import cpp_extension
 
-    from kernel_harness.compile.sources import from_arguments, signature
+    from cuda_on_cpu.compile.sources import from_arguments, signature
 
     signature()  # cached on first use, so it must be read before load_inline is replaced
     sys.path.insert(0, str(ROOT / "kernels"))
@@ -213,7 +214,7 @@ def emulated_part() -> Iterator[Figure]:
 
     Goals: a kernel builds in 6 s; the whole command takes 60 s with an empty cache and 8 s when it is repeated.
     """
-    from kernel_harness.emulator import extension, shared_parts
+    from cuda_on_cpu.emulator import extension, shared_parts
 
     with empty_cache():
         yield Figure("emulated, parts that all kernels share", seconds(shared_parts.prepare))

@@ -28,9 +28,9 @@ import torch
 from tabulate import tabulate
 from torch.utils import cpp_extension
 
-from kernel_harness.compile import load_inline
-from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.emulator import extension, shared_parts, torch_cuda
+from cuda_on_cpu.compile import load_inline
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.emulator import extension, shared_parts, torch_cuda
 
 REPEATS = 7
 M, N, K = 256, 512, 1024

@@ -12,9 +12,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cuda_on_cpu.compile.errors import NoCompiler as NoCompiler
     from kernel_harness.api import Evaluator as Evaluator
     from kernel_harness.api import evaluate as evaluate
-    from kernel_harness.compile.errors import NoCompiler as NoCompiler
     from kernel_harness.core.errors import EnvironmentLacking as EnvironmentLacking
     from kernel_harness.core.errors import NotFound as NotFound
     from kernel_harness.core.errors import UserError as UserError
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "evaluate": "api",
-    "Evaluator": "api",
-    "EvaluatorPool": "suite.pool",
-    "reward": "results.reward",
-    "Result": "results.record",
-    "Status": "core.status",
-    "UserError": "core.errors",
-    "EnvironmentLacking": "core.errors",
-    "NotFound": "core.errors",
-    "ProblemError": "problem.problem",
-    "NoCompiler": "compile.errors",
+    "evaluate": "kernel_harness.api",
+    "Evaluator": "kernel_harness.api",
+    "EvaluatorPool": "kernel_harness.suite.pool",
+    "reward": "kernel_harness.results.reward",
+    "Result": "kernel_harness.results.record",
+    "Status": "kernel_harness.core.status",
+    "UserError": "kernel_harness.core.errors",
+    "EnvironmentLacking": "kernel_harness.core.errors",
+    "NotFound": "kernel_harness.core.errors",
+    "ProblemError": "kernel_harness.problem.problem",
+    "NoCompiler": "cuda_on_cpu.compile.errors",
 }
 __all__ = [*_MODULES]
 
@@ -64,5 +64,5 @@ def __getattr__(name: str) -> Any:
     Raises AttributeError for a name that is not public.
     """
     if name in _MODULES:
-        return getattr(importlib.import_module(f"kernel_harness.{_MODULES[name]}"), name)
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -97,7 +97,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def stocked_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A build cache that holds what all emulated builds share, which takes a minute to build, and nothing else."""
-    from kernel_harness.compile import cache
+    from cuda_on_cpu.compile import cache
     from kernel_harness.device.cpu import Emulated
 
     Emulated().prepare()

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from cuda_on_cpu.core.tell import Tell
 from kernel_harness.checking import hypotheses, narrow_formats, replay
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.compared import Expectation
@@ -20,7 +21,6 @@ from kernel_harness.checking.verify import Check, same, verify
 from kernel_harness.compile import cu_file
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
-from kernel_harness.core.tell import Tell
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.input_memory import Written
 from kernel_harness.ipc.packed import Packed, moved

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from cuda_on_cpu.compile import cache as build_cache
 from kernel_harness.cli.arguments import OK
-from kernel_harness.compile import cache as build_cache
 from kernel_harness.core.paths import command
 
 HELP = "show where the cache of built kernels is and how large it is, or empty it"

@@ -1,4 +1,1 @@
-"""Builds a candidate's library from its sources.
-
-This package replaces torch's load_inline, runs the compilers, writes the error messages and keeps the build cache.
-"""
+"""Builds a candidate's library for a real GPU with nvcc, and reads candidates that are `.cu` files."""

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_harness.compile.errors import BuildFailed
+from cuda_on_cpu.compile.errors import BuildFailed
 
 _FORWARD = re.compile(r"^[ \t]*((?:torch|at)::Tensor\s+forward\s*\(([^()]*)\))\s*\{", re.MULTILINE)
 # The definition of a function: what stands before its name, the name, and the parameters. None of it is in a comment.
@@ -65,6 +65,15 @@ def _without_brackets(text: str) -> str:
             opened.append(len(kept))
         kept.append(character)
     return "".join(kept)
+
+
+def as_module(file: str, source: str) -> str:
+    """Returns the Python source of a candidate whose file `file` has the content `source`.
+
+    For a `.py` file this is `source` itself. For a `.cu` file it is a module that defines a class ModelNew, which calls
+    the C++ function `forward` of the file. Raises BuildFailed if a `.cu` file has no such function.
+    """
+    return module_text(file, source) if file.endswith(".cu") else source
 
 
 def module_text(file: str, source: str) -> str:

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
-from kernel_harness.compile import bindings, cache, host_compiler, light_headers
-from kernel_harness.compile.errors import CompilerFailed, NoCompiler
-from kernel_harness.compile.sources import Sources, named, options, parts_of_key, write_shown
+from cuda_on_cpu.compile import bindings, cache, host_compiler, light_headers, read_files
+from cuda_on_cpu.compile.errors import CompilerFailed, NoCompiler
+from cuda_on_cpu.compile.sources import Sources, named, options, parts_of_key, write_shown
 
 # torch's own load_inline. It is kept here because a worker replaces `cpp_extension.load_inline`.
 _load_inline = cpp_extension.load_inline
@@ -31,7 +31,10 @@ _LIBRARIES = "cublas|cusparse|cusolver|curand|cufft|npp|nvrtc|nvml|nvtx|cub|thru
 _LACKING = re.compile(rf"fatal error: ((?:{_LIBRARIES})[\w./+-]*): No such file")
 
 # A change of these modules can change a candidate's library, so their text is part of its key.
-_BUILDERS = [Path(__file__).parent / f"{name}.py" for name in ("bindings", "light_headers", "nvcc", "sources")]
+_BUILDERS = [
+    Path(__file__),
+    *(Path(bindings.__file__).with_name(f"{name}.py") for name in ("bindings", "light_headers", "sources")),
+]
 # load_inline puts these lines before a CUDA source.
 _IMPLICIT = ("#include <torch/types.h>", "#include <cuda.h>", "#include <cuda_runtime.h>")
 
@@ -137,6 +140,16 @@ def assembler_report(sources: Sources, arch: str) -> str:
         return light_headers.with_fallback(
             lambda: report(light, folder / "missing"), lambda: report(folder / "missing")
         )
+
+
+def files_read(sources: Sources, folder: Path) -> list[str]:
+    """Returns the absolute paths of the files that the finished build of `sources` in `folder` has read.
+
+    These are the files of `read_files.of` without those of the CUDA toolkit, whose version `key` contains.
+    """
+    read = read_files.of(sources, folder)
+    home = toolkit() if read else None  # looks for a program, so only where it matters
+    return [path for path in read if not home or not Path(os.path.realpath(path)).is_relative_to(home.resolve())]
 
 
 def _includes() -> list[str]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-
-class UserError(Exception):
-    """The base class of errors that the user can fix. Raised itself for an invalid request, such as an unknown name."""
-
-    exit_code = 2
+from cuda_on_cpu.core.errors import EnvironmentLacking as EnvironmentLacking
+from cuda_on_cpu.core.errors import UserError as UserError
 
 
 class NotFound(UserError):
@@ -23,9 +20,3 @@ class ProblemNotFound(NotFound):
     def __init__(self, message: str, name: str = "") -> None:
         super().__init__(message)
         self.name = name
-
-
-class EnvironmentLacking(UserError):
-    """The error raised if this machine or a Ray cluster lacks what a valid request needs, for example a compiler."""
-
-    exit_code = 4

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernel_harness.compile import cache
+from cuda_on_cpu.compile import cache
 
 _COPY_BYTES = 1 << 30
 _SIZE = 8192  # rows and columns of each matrix

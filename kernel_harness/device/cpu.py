@@ -11,14 +11,15 @@ from typing import Any
 import psutil
 import torch
 
-from kernel_harness.compile import host_compiler
-from kernel_harness.compile.sources import Sources
-from kernel_harness.core.tell import Tell, silent
+from cuda_on_cpu.compile import host_compiler
+from cuda_on_cpu.compile.sources import Sources
+from cuda_on_cpu.core.tell import Tell, silent
+from cuda_on_cpu.emulator import extension, shared_parts, torch_cuda, triton_interpreter
+from cuda_on_cpu.emulator.keys import extension_key
+from kernel_harness.compile import strict
 from kernel_harness.device.hold import Hold
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.device.protocol import Clocked, Placed, Steady
-from kernel_harness.emulator import extension, shared_parts, strict, torch_cuda, triton_interpreter
-from kernel_harness.emulator.keys import extension_key
 from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf

@@ -21,9 +21,10 @@ import torch
 from filelock import FileLock, Timeout
 from torch.autograd.profiler import profile
 
-from kernel_harness.compile import bindings, host_compiler, nvcc
-from kernel_harness.compile.sources import Sources
-from kernel_harness.core.tell import Tell, silent
+from cuda_on_cpu.compile import bindings, host_compiler
+from cuda_on_cpu.compile.sources import Sources
+from cuda_on_cpu.core.tell import Tell, silent
+from kernel_harness.compile import nvcc
 from kernel_harness.device import ceilings, device_memory, nvml, one_gpu
 from kernel_harness.device.exports import Exports
 from kernel_harness.device.hold import AtGate, Hold, Sleep

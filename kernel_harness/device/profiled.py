@@ -12,14 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from kernel_harness.compile import cache, nvcc
-from kernel_harness.compile.errors import BuildFailed, NoCompiler
-from kernel_harness.compile.sources import Sources
-from kernel_harness.core.tell import Tell, silent
+from cuda_on_cpu.compile import cache
+from cuda_on_cpu.compile.errors import BuildFailed, NoCompiler
+from cuda_on_cpu.compile.sources import Sources
+from cuda_on_cpu.core.tell import Tell, silent
+from cuda_on_cpu.emulator import basic_blocks, extension, shared_parts, source_lines, torch_cuda
+from cuda_on_cpu.emulator.flags import Instrumentation
+from cuda_on_cpu.emulator.keys import extension_key
+from kernel_harness.compile import nvcc
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.emulator import basic_blocks, extension, shared_parts, source_lines, torch_cuda
-from kernel_harness.emulator.flags import Instrumentation
-from kernel_harness.emulator.keys import extension_key
 
 # A build returns one file. So ptxas's report is appended to the library, after this mark. Loaders do not read there.
 _NOTE = b"\0kernel_harness.assembled\0"

@@ -10,9 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.compile.sources import Sources
-from kernel_harness.core.tell import Tell, silent
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.sources import Sources
+from cuda_on_cpu.core.tell import Tell, silent
 from kernel_harness.device.exports import Exports
 from kernel_harness.device.hold import Hold
 from kernel_harness.device.peaks import Peaks

@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
-from kernel_harness.compile import cache
-from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.compile.sources import Sources
-from kernel_harness.core.tell import Tell, silent
+from cuda_on_cpu.compile import cache
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.sources import Sources
+from cuda_on_cpu.core.tell import Tell, silent
+from cuda_on_cpu.emulator import extension, shared_parts
+from cuda_on_cpu.emulator.flags import Instrumentation
+from cuda_on_cpu.emulator.keys import extension_key
+from cuda_on_cpu.emulator.sanitize import Sanitizer
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.cuda import Cuda
 from kernel_harness.device.protocol import Placed, SharedMemory
-from kernel_harness.emulator import extension, shared_parts
-from kernel_harness.emulator.flags import Instrumentation
-from kernel_harness.emulator.keys import extension_key
-from kernel_harness.emulator.sanitize import Sanitizer
 from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.shared_memory import SharedBuffer
 from kernel_harness.ipc.tensors import Leaf

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_harness.compile import cache, read_files, sources
-from kernel_harness.compile.errors import BuildFailed, CompilerFailed, UnsupportedConstruct
-from kernel_harness.compile.sources import Sources
+from cuda_on_cpu.compile import cache, read_files, sources
+from cuda_on_cpu.compile.errors import BuildFailed, CompilerFailed, UnsupportedConstruct
+from cuda_on_cpu.compile.sources import Sources
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.device import Device
 from kernel_harness.ipc.messages import Build, Built, Failure, Library, Received, Stage

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from cuda_on_cpu.compile import cache
 from kernel_harness import device as devices
 from kernel_harness import isolation
-from kernel_harness.compile import cache
 from kernel_harness.core import process_tree
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.paths import IMPORT_ROOT

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from cuda_on_cpu.compile import cache
 from kernel_harness import isolation
-from kernel_harness.compile import cache
 from kernel_harness.core import folder_removal, process_tree
 from kernel_harness.core.paths import IMPORT_ROOT, hidden_from_workers
 from kernel_harness.ipc import channel

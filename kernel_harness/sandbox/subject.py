@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import torch
 
+from cuda_on_cpu.compile import cache, sources
+from cuda_on_cpu.compile.candidate_file import CandidateFile
 from kernel_harness import device as devices
-from kernel_harness.compile import cache, sources
-from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.compile.cu_file import forward_of
 from kernel_harness.core.paths import kernel_folders
 from kernel_harness.core.phases import phase

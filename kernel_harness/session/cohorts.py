@@ -11,11 +11,11 @@ from itertools import chain
 
 import torch
 
+from cuda_on_cpu.core.tell import Tell
 from kernel_harness.checking.launches import compare_without_kernels, count_launches
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
-from kernel_harness.core.tell import Tell
 from kernel_harness.problem.candidate import file_name
 from kernel_harness.results.record import Result
 from kernel_harness.sandbox.faults import Fault, Refused

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import torch
 
+from cuda_on_cpu.core.waiting import until_done
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
-from kernel_harness.core.waiting import until_done
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session.run import RunContext

@@ -21,11 +21,11 @@ from statistics import mean, median
 
 import numpy as np
 
+from cuda_on_cpu.core.tell import Tell
 from kernel_harness.checking.cases import Reference
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
-from kernel_harness.core.tell import Tell
 from kernel_harness.ipc.packed import pack
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.timing.inputs import DrawnInputs, draw

@@ -20,14 +20,14 @@ from functools import cache, reduce
 from statistics import median
 from typing import Any
 
+from cuda_on_cpu.core.tell import Tell
+from cuda_on_cpu.core.waiting import until_done
 from kernel_harness.checking.cases import Reference
 from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.examination import compare
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
-from kernel_harness.core.tell import Tell
-from kernel_harness.core.waiting import until_done
 from kernel_harness.device import Device, Steady
 from kernel_harness.ipc.input_memory import Written
 from kernel_harness.problem.problem import OWN

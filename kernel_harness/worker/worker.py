@@ -23,18 +23,19 @@ from typing import Any
 
 import torch
 
-from kernel_harness import device
-from kernel_harness.compile import load_inline, read_files
-from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.compile.errors import (
+from cuda_on_cpu.compile import load_inline
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.errors import (
     BuildFailed,
     CompilerFailed,
     FullHeadersMissing,
     NoCompiler,
     UnsupportedConstruct,
 )
-from kernel_harness.compile.sources import Sources, from_json, to_json
-from kernel_harness.emulator import torch_cuda
+from cuda_on_cpu.compile.sources import Sources, from_json, to_json
+from cuda_on_cpu.emulator import torch_cuda
+from kernel_harness import device
+from kernel_harness.compile import cu_file, nvcc
 from kernel_harness.ipc import channel, messages, shared_memory, tensors
 from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, InputLayout, Opening, Purpose, Stage
@@ -170,7 +171,7 @@ class Worker:
         if (self._file.name, self._file.text) != (file, request.source):  # the sanitizer may already have this file
             self._file = CandidateFile(file, request.source)
         load_inline.install(self._build_in_judge, self._file)
-        module = run_file(file, request.source, load_inline.as_module(file, request.source))
+        module = run_file(file, request.source, cu_file.as_module(file, request.source))
         self._class = getattr(module, request.class_name, None)
         if self._class is None:
             raise AttributeError(f"{file} defines no {request.class_name}; name the class {request.class_name}")
@@ -215,7 +216,7 @@ class Worker:
         if library is None:
             raise BuildFailed("The build wrote no library: remove flags such as -o, which say where it is written.")
         self.results.append(os.open(library, os.O_RDONLY | os.O_CLOEXEC))
-        read = read_files.of(sources, folder)
+        read = nvcc.files_read(sources, folder)
         return messages.Library(library.name, tuple(read) if len(read) <= messages.MOST_READ_FILES else None)
 
     def make(self, request: messages.Make, descriptors: list[int]) -> messages.Made:

@@ -20,7 +20,7 @@ import json, os, sys, time
 from pathlib import Path
 sys.path.insert(0, str(Path()))
 from kernel_harness.checking import cases
-from kernel_harness.compile import cache
+from cuda_on_cpu.compile import cache
 from kernel_harness.problem import lookup as find
 from kernel_harness.session import cohorts
 from kernel_harness.problem.candidate import Candidate

@@ -22,7 +22,7 @@ import pytest
 from support.command import ROOT, stopped_by_the_machine
 from support.second_gpu import OTHER_GPU, SecondGpu
 
-from kernel_harness.compile import cache
+from cuda_on_cpu.compile import cache
 from kernel_harness.core import process_tree
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated

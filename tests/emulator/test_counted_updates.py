@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_harness.emulator.counted_updates import marks
-from kernel_harness.emulator.tokens import with_additions
+from cuda_on_cpu.emulator.counted_updates import marks
+from cuda_on_cpu.emulator.tokens import with_additions
 
 KERNEL = """__global__ void kernel(int* sums, int i) {
     STATEMENT

@@ -16,7 +16,7 @@ from support import shipped_kernels
 from support.command import ROOT
 from support.emulated_process import SOURCES, emulated, exported, extension, inside, load_inline  # noqa: F401 - a fixture
 
-from kernel_harness.compile.errors import BuildFailed, UnsupportedConstruct
+from cuda_on_cpu.compile.errors import BuildFailed, UnsupportedConstruct
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc.packed import pack

@@ -98,7 +98,7 @@ UNSUPPORTED = {
 @emulated
 @pytest.mark.parametrize("construct", UNSUPPORTED)
 def test_what_the_emulator_lacks_is_unsupported_by_name(construct):
-    from kernel_harness.compile.errors import UnsupportedConstruct
+    from cuda_on_cpu.compile.errors import UnsupportedConstruct
 
     source = f"#include <torch/extension.h>\n{UNSUPPORTED[construct]}\n"
     with pytest.raises(UnsupportedConstruct) as caught:

@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils import cpp_extension
 
-from kernel_harness.compile import load_inline, nvcc
-from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.compile.sources import Sources, from_arguments
+from cuda_on_cpu.compile import load_inline
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.sources import Sources, from_arguments
+from cuda_on_cpu.emulator import units
+from cuda_on_cpu.emulator.flags import Instrumentation
+from cuda_on_cpu.emulator.keys import extension_key
+from cuda_on_cpu.emulator.units import Headers
+from kernel_harness.compile import nvcc, strict
 from kernel_harness.device.profiled import Profiled
-from kernel_harness.emulator import strict, units
-from kernel_harness.emulator.flags import Instrumentation
-from kernel_harness.emulator.keys import extension_key
-from kernel_harness.emulator.units import Headers
 
 BASE = {"name": "k", "cpp_sources": "void run();", "cuda_sources": "void run() {}", "functions": ["run"]}
 

@@ -12,11 +12,10 @@ import pytest
 import torch
 from support.emulated_process import emulated, extension, inside, load_inline  # noqa: F401 - a fixture
 
-from kernel_harness.compile import nvcc
-from kernel_harness.compile.errors import BuildFailed, ExtensionNotBuilt, NoCompiler, UnsupportedConstruct
-from kernel_harness.compile.sources import Sources
-from kernel_harness.emulator import strict
-from kernel_harness.emulator.unsupported import find_in_log
+from cuda_on_cpu.compile.errors import BuildFailed, ExtensionNotBuilt, NoCompiler, UnsupportedConstruct
+from cuda_on_cpu.compile.sources import Sources
+from cuda_on_cpu.emulator.unsupported import find_in_log
+from kernel_harness.compile import nvcc, strict
 
 
 def language() -> ModuleType:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_harness.emulator.narrow_accesses import mark
+from cuda_on_cpu.emulator.narrow_accesses import mark
 
 COPY = """\
 \tcall\t__tsan_write16@PLT

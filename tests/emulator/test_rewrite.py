@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_harness.emulator.rewrite import rewrite
-from kernel_harness.emulator.tokens import code_only
-from kernel_harness.emulator.unsupported import find_in_log, find_in_torch_headers
+from cuda_on_cpu.emulator.rewrite import rewrite
+from cuda_on_cpu.emulator.tokens import code_only
+from cuda_on_cpu.emulator.unsupported import find_in_log, find_in_torch_headers
 
 
 def launch(source: str) -> tuple[str, str, str, str]:

@@ -14,9 +14,9 @@ from support.emulated_process import emulated, inside, load_inline  # noqa: F401
 from torch.utils import _pytree as pytree
 
 import kernel_harness
-from kernel_harness.compile.errors import BuildFailed
+from cuda_on_cpu.compile.errors import BuildFailed
+from cuda_on_cpu.emulator import torch_cuda
 from kernel_harness.core.status import Status
-from kernel_harness.emulator import torch_cuda
 
 FACTORIES = {
     "empty": lambda: torch.empty(2, 3, device="cuda"), "zeros": lambda: torch.zeros(2, 3, device="cuda:0"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_harness.emulator.tokens import Kind, code_only, joined, line_of, start_of_line, tokenize
+from cuda_on_cpu.emulator.tokens import Kind, code_only, joined, line_of, start_of_line, tokenize
 
 SOURCES = st.text(alphabet="abuR1'.e+\n\\/*\"()<>:-; \t", max_size=80)
 

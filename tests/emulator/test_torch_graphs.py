@@ -130,7 +130,7 @@ def test_the_graph_keeps_the_memory_that_only_its_kernels_use():
 
 @emulated
 def test_kernels_and_operators_are_replayed_in_their_order_and_count_as_launches():
-    from kernel_harness.emulator import torch_cuda
+    from cuda_on_cpu.emulator import torch_cuda
 
     scaled = kernels().scaled
     candidate = Candidate(lambda x: scaled(scaled(x.exp(), 2).add_(1), 3).log())
@@ -161,7 +161,7 @@ def test_a_product_of_cublas_is_captured():
 @emulated
 def test_a_function_of_the_host_is_replayed_in_its_place_and_may_fail():
     """A Triton kernel is captured in this way."""
-    from kernel_harness.emulator import torch_graphs
+    from cuda_on_cpu.emulator import torch_graphs
 
     x, seen = torch.zeros(1, device="cuda"), []
 

@@ -10,6 +10,7 @@ import torch
 from support.command import Harness
 from support.emulated_process import emulated, inside  # noqa: F401 - a fixture
 
+from cuda_on_cpu.emulator import triton_interpreter
 from kernel_harness import device as devices
 from kernel_harness.api import Evaluator
 from kernel_harness.core.errors import UserError
@@ -17,7 +18,6 @@ from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.diagnostics.profile import profile
 from kernel_harness.diagnostics.sanitizer import sanitize
-from kernel_harness.emulator import triton_interpreter
 from kernel_harness.problem.candidate import Candidate, read
 from kernel_harness.problem.problem import load
 from kernel_harness.worker import worker

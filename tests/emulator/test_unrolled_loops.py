@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from kernel_harness.emulator.tokens import with_additions
-from kernel_harness.emulator.unrolled_loops import marks
+from cuda_on_cpu.emulator.tokens import with_additions
+from cuda_on_cpu.emulator.unrolled_loops import marks
 
 KERNEL = """constexpr int WIDTH = 192, HEIGHT = 4;
 template <int STEP, typename T>

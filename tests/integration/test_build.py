@@ -19,13 +19,14 @@ from support.command import ROOT
 from support.emulated_process import emulated, extension, inside  # noqa: F401 - a fixture
 from torch.utils import cpp_extension
 
-from kernel_harness.compile import bindings, cache, host_compiler, light_headers, load_inline, nvcc
-from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.compile.compiler_log import first_error, undefined_symbol
-from kernel_harness.compile.errors import BuildFailed, CompilerFailed
-from kernel_harness.compile.sources import from_arguments, options
-from kernel_harness.emulator import units
-from kernel_harness.emulator.units import Headers
+from cuda_on_cpu.compile import bindings, cache, host_compiler, light_headers, load_inline
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.compiler_log import first_error, undefined_symbol
+from cuda_on_cpu.compile.errors import BuildFailed, CompilerFailed
+from cuda_on_cpu.compile.sources import from_arguments, options
+from cuda_on_cpu.emulator import units
+from cuda_on_cpu.emulator.units import Headers
+from kernel_harness.compile import cu_file, nvcc
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on the PATH")
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
@@ -382,7 +383,7 @@ def test_a_digest_depends_on_names_and_contents_of_files(tmp_path):
 BUILDS = """
 import sys
 from pathlib import Path
-from kernel_harness.compile import cache
+from cuda_on_cpu.compile import cache
 
 def build(folder):
     print("building", flush=True)
@@ -635,7 +636,7 @@ at::Tensor forward(at::Tensor x) { return cumsum(CALL(relu, x), 0) + apply(at::n
 def test_operators_that_a_source_names_in_any_way_are_built_with_light_headers():
     import torch
 
-    from kernel_harness.emulator import extension
+    from cuda_on_cpu.emulator import extension
 
     extension._build_with_full_headers = lambda *arguments: pytest.fail("built with torch's own headers")
     built = load_inline_of(cpp_sources=OPERATORS, functions=["forward"])
@@ -703,7 +704,7 @@ bool deterministic() { return at::globalContext().deterministicAlgorithms(); }
 def test_a_source_that_reads_torch_s_global_settings_is_built_with_light_headers():
     import torch
 
-    from kernel_harness.emulator import extension
+    from cuda_on_cpu.emulator import extension
 
     extension._build_with_full_headers = lambda *arguments: pytest.fail("built with torch's own headers")
     built = load_inline_of(cpp_sources=GLOBAL_SETTINGS, functions=["deterministic"])
@@ -816,7 +817,7 @@ def test_an_error_in_device_code_without_torch_headers_is_reported_after_one_com
 @emulated
 @pytest.mark.slow
 def test_a_library_that_does_not_exist_is_reported_without_a_build_with_torch_s_own_headers():
-    from kernel_harness.emulator import extension
+    from cuda_on_cpu.emulator import extension
 
     extension._build_with_full_headers = lambda *arguments: pytest.fail("built with torch's own headers")
     with pytest.raises(BuildFailed, match="cannot find -lno_such_library"):
@@ -861,7 +862,7 @@ def test_an_emulated_build_takes_flags_as_torch_does():
 def test_an_emulated_build_takes_files_as_torch_does():
     import torch
 
-    from kernel_harness.emulator import extension
+    from cuda_on_cpu.emulator import extension
 
     Path("fill.cu").write_text(WITH_FLAGS)
     declared = "#include <torch/extension.h>\ntorch::Tensor forward(torch::Tensor x);\n"
@@ -874,7 +875,7 @@ def test_an_emulated_build_takes_files_as_torch_does():
 
 def load_inline_of(**arguments: Any) -> Any:
     """The module that load_inline builds for these arguments."""
-    from kernel_harness.emulator import extension
+    from cuda_on_cpu.emulator import extension
 
     load_inline.install(extension.get_or_build, CandidateFile("k.py", ""))
     return cpp_extension.load_inline("k", **{"cpp_sources": "", **arguments})
@@ -884,7 +885,7 @@ def load_inline_of(**arguments: Any) -> Any:
 
 
 def test_a_python_file_is_used_unchanged():
-    assert load_inline.as_module("k.py", "x = 1") == "x = 1"
+    assert cu_file.as_module("k.py", "x = 1") == "x = 1"
 
 
 CU = """// Adds one.
@@ -914,28 +915,28 @@ BOUND = (ROOT / "tests" / "emulator" / "binds_itself.cu").read_text()
 def test_a_cu_file_becomes_a_model(file, source):
     import torch
 
-    from kernel_harness.emulator import extension
+    from cuda_on_cpu.emulator import extension
 
     load_inline.install(extension.get_or_build, CandidateFile(file, source))
     namespace: dict[str, Any] = {}
-    exec(load_inline.as_module(file, source), namespace)
+    exec(cu_file.as_module(file, source), namespace)
     x = torch.zeros(4, device="cuda")
     assert namespace["ModelNew"]()(x, x).tolist() == [1.0] * 4
 
 
 def test_the_error_for_a_cu_file_without_forward_says_what_to_name_it():
     with pytest.raises(BuildFailed, match=r"k\.cu:1: error: .*forward"):
-        load_inline.as_module("k.cu", "torch::Tensor run(torch::Tensor x) { return x; }")
+        cu_file.as_module("k.cu", "torch::Tensor run(torch::Tensor x) { return x; }")
 
 
 def test_a_forward_that_is_only_declared_or_in_a_comment_does_not_count():
     with pytest.raises(BuildFailed):
-        load_inline.as_module("k.cu", "torch::Tensor forward(torch::Tensor x);\n// torch::Tensor forward() {\n")
+        cu_file.as_module("k.cu", "torch::Tensor forward(torch::Tensor x);\n// torch::Tensor forward() {\n")
 
 
 def test_the_module_for_a_cu_file_contains_its_source_unchanged():
     source = 'torch::Tensor forward(torch::Tensor x) { return x; } // "\\n" \'\'\' """ \u00e4\n'
-    text = load_inline.as_module("k.cu", source)
+    text = cu_file.as_module("k.cu", source)
     kept: dict[str, Any] = {}
     head = text.split("class ModelNew")[0].replace("from torch.utils import cpp_extension", "cpp_extension = Kept()")
     exec("class Kept:\n    def load_inline(self, **given): return given\n" + head, kept)

@@ -16,8 +16,8 @@ from support import forked_command
 from support.command import ROOT, Harness
 from support.product import PROBLEM
 
+from cuda_on_cpu.compile import cache
 from kernel_harness.cli import cache as verb_module
-from kernel_harness.compile import cache
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.problem.candidate import Candidate
@@ -94,7 +94,7 @@ def test_an_entry_in_use_stays_even_over_the_limit_and_goes_when_the_last_use_en
 USES = """
 import sys
 from pathlib import Path
-from kernel_harness.compile import cache
+from cuda_on_cpu.compile import cache
 cache.get_or_build("things", "a" * 32, lambda folder: (folder / "data").write_text("") and None, in_use=True)
 print("used", flush=True)
 sys.stdin.readline()
@@ -215,7 +215,7 @@ def test_another_checkout_uses_the_builds_of_this_one(harness: Harness, tmp_path
     kernel.write_text(SOURCE.format(mark=uuid.uuid4().hex))
     first = harness.run(*COMMAND, "--kernel", kernel).results["product"]
     checkout = tmp_path / "checkout"
-    for part in ("harness.py", "kernel_harness", "problems", "kernels"):
+    for part in ("harness.py", "kernel_harness", "cuda_on_cpu", "problems", "kernels"):
         source = ROOT / part
         copy = shutil.copytree if source.is_dir() else shutil.copy
         (checkout / part).parent.mkdir(exist_ok=True)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from support.command import CANDIDATES, Harness
 
+from cuda_on_cpu.compile.errors import BuildFailed
 from kernel_harness.compile.cu_file import arguments, forward_of, module_text
-from kernel_harness.compile.errors import BuildFailed
 
 # y = activation(x W' + bias) + offset, with 5 rows of 7 numbers, and 3 outputs.
 LINEAR = CANDIDATES / "new" / "linear.py"

@@ -121,7 +121,7 @@ class Installed:
         # A copy: setuptools leaves its files beside the sources.
         source = folder / "source"
         ignored = shutil.ignore_patterns("__pycache__")
-        for name in ("kernel_harness", "problems", "kernels"):
+        for name in ("kernel_harness", "cuda_on_cpu", "problems", "kernels"):
             shutil.copytree(ROOT / name, source / name, ignore=ignored)
         for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
             shutil.copy(ROOT / name, source)
@@ -153,6 +153,7 @@ def test_every_file_of_the_package_and_every_shipped_file_is_installed(installed
     for name in ("problems", "kernels"):
         expected |= files_of(ROOT / name, f"shipped/{name}/")
     assert files_of(installed.site / "kernel_harness") == expected
+    assert files_of(installed.site / "cuda_on_cpu") == files_of(ROOT / "cuda_on_cpu")
 
 
 @pytest.mark.slow

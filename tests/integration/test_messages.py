@@ -22,11 +22,11 @@ from support.command import ROOT, Harness
 from support.product import PROBLEM_FILE
 from torch.utils import cpp_extension
 
-from kernel_harness.compile import load_inline
-from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.compile.error_message import compile_message, name_message, readable_errors, symbol_message
-from kernel_harness.compile.errors import BuildFailed, CompilerFailed
-from kernel_harness.compile.hints import hint, missing_symbol
+from cuda_on_cpu.compile import load_inline
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.error_message import compile_message, name_message, readable_errors, symbol_message
+from cuda_on_cpu.compile.errors import BuildFailed, CompilerFailed
+from cuda_on_cpu.compile.hints import hint, missing_symbol
 
 GOLDEN = ROOT / "tests" / "integration" / "golden" / "compile"
 # The compilers that wrote the golden texts. With other compilers, the compiler's own words are not compared.
@@ -112,10 +112,10 @@ import sys, tempfile
 from pathlib import Path
 import torch
 torch.version.cuda = torch.version.cuda or "13.0"  # a CPU build of torch has no CUDA version
-from kernel_harness.compile import load_inline as build
-from kernel_harness.compile import nvcc
-from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.compile.errors import BuildFailed
+from cuda_on_cpu.compile import load_inline as build
+from kernel_harness.compile import cu_file, nvcc
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.errors import BuildFailed
 nvcc.use_toolkit()
 if sys.argv[1] == "kernels":
     whole = nvcc._call
@@ -129,7 +129,7 @@ def builder(sources):
 for path in map(Path, sys.argv[2:]):
     build.install(builder, CandidateFile(path.name, path.read_text()))
     try:
-        exec(compile(build.as_module(path.name, path.read_text()), path.name, "exec"), {"__name__": "candidate"})
+        exec(compile(cu_file.as_module(path.name, path.read_text()), path.name, "exec"), {"__name__": "candidate"})
     except BuildFailed as failure:
         print(path.name, failure, failure.log, sep="\\0", end="\\0")
 """

@@ -131,7 +131,7 @@ def test_a_plain_cu_is_refused_if_it_cannot_solve_the_problem(tmp_path: Path) ->
 def test_the_command_prints_what_to_run_next(tmp_path: Path) -> None:
     """The printed command works: the file is in the folder where the command looks."""
     folder = tmp_path / "checkout"
-    for part in ("kernel_harness", "problems"):
+    for part in ("kernel_harness", "cuda_on_cpu", "problems"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "harness.py", folder)
     finished = run_in(folder, "new", "matmul_tt", "mine")

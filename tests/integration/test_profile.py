@@ -16,7 +16,7 @@ import pytest
 import torch
 from support.command import ROOT, Harness
 
-from kernel_harness.compile import cache
+from cuda_on_cpu.compile import cache
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.device.profiled import note_of
 from kernel_harness.diagnostics import profile

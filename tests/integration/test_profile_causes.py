@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from support.command import ROOT, Harness
 
-from kernel_harness.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.emulator.basic_blocks import kinds
 from kernel_harness.core.errors import UserError
 from kernel_harness.diagnostics import profile
 from kernel_harness.diagnostics.profile import limits, targets, work
@@ -21,7 +22,6 @@ from kernel_harness.diagnostics.profile.causes import largest
 from kernel_harness.diagnostics.profile.estimate import Estimate, estimated
 from kernel_harness.diagnostics.profile.resources import Resources, occupancy
 from kernel_harness.diagnostics.profile.targets import TARGETS
-from kernel_harness.emulator.basic_blocks import kinds
 from kernel_harness.problem import lookup
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.sandbox.fork_server import ForkServer

@@ -11,7 +11,7 @@ import pytest
 from support import shipped_kernels
 from support.command import ROOT, Harness
 
-from kernel_harness.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.candidate_file import CandidateFile
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.diagnostics import profile
 from kernel_harness.diagnostics.profile import accesses, lines

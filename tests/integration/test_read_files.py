@@ -16,10 +16,11 @@ import pytest
 from support.command import ROOT, Harness
 from support.product import PROBLEM_FILE
 
-from kernel_harness.compile import cache, read_files
-from kernel_harness.compile.sources import from_arguments
-from kernel_harness.emulator import strict, units
-from kernel_harness.emulator.flags import Instrumentation
+from cuda_on_cpu.compile import cache, read_files
+from cuda_on_cpu.compile.sources import from_arguments
+from cuda_on_cpu.emulator import units
+from cuda_on_cpu.emulator.flags import Instrumentation
+from kernel_harness.compile import nvcc, strict
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on the PATH")
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
@@ -181,9 +182,9 @@ import sys
 from pathlib import Path
 import torch
 torch.version.cuda = torch.version.cuda or "13.0"  # a CPU build of torch has no CUDA version
-from kernel_harness.compile import nvcc, read_files
-from kernel_harness.compile.errors import BuildFailed
-from kernel_harness.compile.sources import from_arguments
+from kernel_harness.compile import nvcc
+from cuda_on_cpu.compile.errors import BuildFailed
+from cuda_on_cpu.compile.sources import from_arguments
 nvcc.use_toolkit()
 own, folder = sys.argv[1:]
 sources = from_arguments(
@@ -194,7 +195,7 @@ try:
     nvcc.build_plain(sources, Path(folder))
 except BuildFailed as failure:  # a CPU build of torch cannot link CUDA
     print(failure.log, file=sys.stderr)
-print(*read_files.of(sources, Path(folder)), sep="\\n")
+print(*nvcc.files_read(sources, Path(folder)), sep="\\n")
 """
 
 
@@ -210,7 +211,7 @@ def test_a_check_with_nvcc_lists_the_headers_of_the_user_and_no_others(tmp_path)
         extra_include_paths=[str(own)], no_implicit_headers=True,
     )  # fmt: skip
     strict.check(sources, folder)
-    assert read_files.of(sources, folder) == [f"{own}/own.h"]
+    assert nvcc.files_read(sources, folder) == [f"{own}/own.h"]
 
 
 @needs_nvcc

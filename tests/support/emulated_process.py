@@ -112,17 +112,17 @@ def load_inline(file: Path, **keywords: Any) -> ModuleType:
     """torch's load_inline as the candidate in `file` sees it."""
     from torch.utils import cpp_extension
 
-    from kernel_harness.compile import load_inline
-    from kernel_harness.compile.candidate_file import CandidateFile
-    from kernel_harness.emulator import extension
+    from cuda_on_cpu.compile import load_inline
+    from cuda_on_cpu.compile.candidate_file import CandidateFile
+    from cuda_on_cpu.emulator import extension
 
     load_inline.install(extension.get_or_build, CandidateFile(str(file), file.read_text()))
     return cpp_extension.load_inline(**keywords)
 
 
 def _serve() -> None:
+    from cuda_on_cpu.emulator import shared_parts
     from kernel_harness.device.cpu import Emulated
-    from kernel_harness.emulator import shared_parts
 
     shared_parts.prepare()
     Emulated().prepare_worker()
@@ -148,8 +148,8 @@ def _import_what_children_need() -> None:
     import torch
     from torch.utils import cpp_extension  # noqa: F401
 
-    from kernel_harness.compile import load_inline  # noqa: F401
-    from kernel_harness.emulator import extension  # noqa: F401
+    from cuda_on_cpu.compile import load_inline  # noqa: F401
+    from cuda_on_cpu.emulator import extension  # noqa: F401
 
     ones = torch.ones(1)
     torch.testing.assert_close(torch.compile(torch.relu, backend="eager")(ones), ones)

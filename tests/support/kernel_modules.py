@@ -12,7 +12,7 @@ from types import ModuleType
 import torch
 from torch.utils import cpp_extension
 
-from kernel_harness.compile import light_headers
+from cuda_on_cpu.compile import light_headers
 
 from .nvcc_compile import compile_in, in_one_unit, nvcc_command, write_stand_ins
 

@@ -21,7 +21,7 @@ import pytest
 from support.command import ROOT
 from torch.utils import cpp_extension
 
-from kernel_harness.compile.sources import Sources, from_arguments, signature
+from cuda_on_cpu.compile.sources import Sources, from_arguments, signature
 
 KERNELS = ROOT / "kernels"
 # A process that a thread starts must not read os.environ meanwhile: pytest changes it before and after each test.

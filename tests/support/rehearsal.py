@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile
 
-from kernel_harness.compile.sources import Sources
-from kernel_harness.core.tell import Tell, silent
+from cuda_on_cpu.compile.sources import Sources
+from cuda_on_cpu.core.tell import Tell, silent
+from cuda_on_cpu.emulator import extension, shared_parts, torch_cuda
+from cuda_on_cpu.emulator.keys import extension_key
 from kernel_harness.device import Clocked, Hold
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.cuda import Cuda, times_on
-from kernel_harness.emulator import extension, shared_parts, torch_cuda
-from kernel_harness.emulator.keys import extension_key
 from kernel_harness.ipc.shared_memory import SharedBuffer
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_harness.compile.sources import Sources
+from cuda_on_cpu.compile.sources import Sources
 from kernel_harness.problem.candidate import Candidate
 
 from .nvcc_compile import KERNELS, in_one_unit, load_kernel

@@ -16,10 +16,15 @@ from kernel_harness.cli.arguments import EXIT_CODES
 from kernel_harness.core.status import Status
 from kernel_harness.results import leaderboard
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "cuda_on_cpu" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 PACKAGES: dict[str, Any] = runpy.run_path(str(ROOT / "docs" / "packages.py"))
-PACKAGE = ROOT / "kernel_harness"
-TOP_FOLDERS = ("kernel_harness", "tests", "benchmarks", "docs", "problems", "kernels")
+PACKAGE, EMULATION = ROOT / "kernel_harness", ROOT / "cuda_on_cpu"
+TOP_FOLDERS = ("kernel_harness", "cuda_on_cpu", "tests", "benchmarks", "docs", "problems", "kernels")
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
@@ -35,7 +40,8 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_imports_between_packages_have_no_cycle() -> None:
-    PACKAGES["order"](PACKAGES["graph"]())
+    for root in (PACKAGE, EMULATION):
+        PACKAGES["order"](PACKAGES["graph"](root))
 
 
 def test_a_cycle_is_found() -> None:

@@ -12,10 +12,10 @@ import torch
 from support.nvcc_compile import load_kernel
 from torch.utils import cpp_extension
 
-from kernel_harness.compile import host_compiler, nvcc
-from kernel_harness.compile.compiler_log import first_error
-from kernel_harness.compile.errors import NoCompiler
-from kernel_harness.emulator import strict
+from cuda_on_cpu.compile import host_compiler
+from cuda_on_cpu.compile.compiler_log import first_error
+from cuda_on_cpu.compile.errors import NoCompiler
+from kernel_harness.compile import nvcc, strict
 
 
 def toolkit_at(home: Path, release: str) -> Path:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.core.tell import Tell
 from kernel_harness import device as devices
-from kernel_harness.compile.candidate_file import CandidateFile
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import command
 from kernel_harness.core.status import Status
-from kernel_harness.core.tell import Tell
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.device import Device
 from kernel_harness.device.profiled import note_of

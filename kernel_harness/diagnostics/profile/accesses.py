@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from kernel_harness.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.candidate_file import CandidateFile
 from kernel_harness.core.terminal import printable
 from kernel_harness.diagnostics.profile.expressions import Kind, expression
 from kernel_harness.diagnostics.profile.resources import Launched, base_name, number

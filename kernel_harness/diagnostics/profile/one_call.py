@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
+from cuda_on_cpu.compile import cache, load_inline
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.sources import Sources
 from kernel_harness import device as devices
-from kernel_harness.compile import cache, load_inline, read_files
-from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.compile.sources import Sources
+from kernel_harness.compile import cu_file, nvcc
 from kernel_harness.core.paths import kernel_folders
 from kernel_harness.device import Device
 from kernel_harness.device.profiled import assembled
@@ -65,7 +66,7 @@ def loaded(candidate: Candidate, device: Device) -> tuple[Any, list[dict[str, st
 
         def build(folder: Path) -> list[str]:
             device.build(sources, folder)
-            return read_files.of(sources, folder)
+            return nvcc.files_read(sources, folder)
 
         folder, cached = cache.get_or_build("one-call", device.build_key(sources), build)
         return next(folder.glob("*.so")), cached
@@ -73,7 +74,7 @@ def loaded(candidate: Candidate, device: Device) -> tuple[Any, list[dict[str, st
     file = file_name(candidate)
     own = CandidateFile(file, candidate.source)
     load_inline.install(builder, own)
-    return run_file(file, candidate.source, load_inline.as_module(file, candidate.source)), reports
+    return run_file(file, candidate.source, cu_file.as_module(file, candidate.source)), reports
 
 
 def _call(model: Any, inputs: Any, *, recorded: bool) -> None:

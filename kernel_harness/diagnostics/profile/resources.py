@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernel_harness.compile.compiler_log import demangled
+from cuda_on_cpu.compile.compiler_log import demangled
 from kernel_harness.core.terminal import printable
 from kernel_harness.diagnostics.profile.targets import DEFAULT, Target
 

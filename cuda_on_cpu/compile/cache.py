@@ -27,7 +27,7 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
-from kernel_harness.core.errors import UserError
+from cuda_on_cpu.core.errors import UserError
 
 # The emulator's precompiled headers take 0.2 GB (light) and 0.8 GB (torch's own), the library of a kernel 1 MB.
 DEFAULT_LIMIT_BYTES = 4 << 30

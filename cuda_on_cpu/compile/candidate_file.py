@@ -12,8 +12,8 @@ from bisect import bisect_left
 from dataclasses import replace
 from functools import cached_property
 
-from kernel_harness.compile.compiler_log import CompileError
-from kernel_harness.compile.sources import Sources
+from cuda_on_cpu.compile.compiler_log import CompileError
+from cuda_on_cpu.compile.sources import Sources
 
 # The judge translates messages, too, and a candidate chooses the texts. So the work is limited: a line of a source is
 # compared with this many lines of the file, and only the first lines of a very long source are compared. A source of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernel_harness.emulator.tokens import (
+from cuda_on_cpu.emulator.tokens import (
     CLOSING,
     OPENING,
     Kind,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernel_harness.emulator.tokens import (
+from cuda_on_cpu.emulator.tokens import (
     Token,
     brackets_after,
     in_directive,

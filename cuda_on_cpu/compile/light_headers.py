@@ -18,8 +18,8 @@ from typing import TypeVar
 
 import torch
 
-from kernel_harness.compile.errors import BuildFailed
-from kernel_harness.compile.sources import Sources
+from cuda_on_cpu.compile.errors import BuildFailed
+from cuda_on_cpu.compile.sources import Sources
 
 _T = TypeVar("_T")
 

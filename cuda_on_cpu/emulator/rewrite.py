@@ -7,9 +7,9 @@ lines, so that a compiler's message names the author's own line.
 
 from __future__ import annotations
 
-from kernel_harness.emulator.launch_bounds import add_checks
-from kernel_harness.emulator.launches import rewrite_launches
-from kernel_harness.emulator.tokens import (
+from cuda_on_cpu.emulator.launch_bounds import add_checks
+from cuda_on_cpu.emulator.launches import rewrite_launches
+from cuda_on_cpu.emulator.tokens import (
     Kind,
     Token,
     argument_end,
@@ -24,7 +24,7 @@ from kernel_harness.emulator.tokens import (
     text_at,
     tokenize,
 )
-from kernel_harness.emulator.unsupported import mark
+from cuda_on_cpu.emulator.unsupported import mark
 
 _ALIGNMENT = ("__align__", "alignas", "__attribute__")
 _TAKES_KERNEL = ("cudaFuncSetAttribute", "cudaLaunchKernel", "cudaLaunchCooperativeKernel")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from kernel_harness.emulator.tokens import code_only
+from cuda_on_cpu.emulator.tokens import code_only
 
 _DEVICE, _CONSTEXPR = re.compile(r"\b__(?:global|device)__\b"), re.compile(r"\bconst(?:eval|expr)\b(?!\s*\()")
 _FOR = re.compile(r"\bfor\s*\(")

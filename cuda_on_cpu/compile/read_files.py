@@ -26,10 +26,10 @@ from pathlib import Path
 
 from torch.utils import cpp_extension
 
-from kernel_harness.compile import cache, host_compiler, nvcc
-from kernel_harness.compile.sources import Sources, options
+from cuda_on_cpu.compile import cache, host_compiler
+from cuda_on_cpu.compile.sources import Sources, options
 
-_HARNESS = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parents[1]
 UNKNOWN = ""
 """A path that no file has. It stands for files of which it is unknown which they are: the next use builds again."""
 # Flags that let compiler and linker read files, or run programs that read files, which appear in no list.
@@ -47,7 +47,7 @@ def of(sources: Sources, folder: Path) -> list[str]:
     These are the files that compilers and assemblers report, existing files whose paths are in flags, and libraries
     that a flag `-l` names in a folder that a flag `-L` names. UNKNOWN is among them if flags let the build read others.
     Left out are files in `folder`, which the build has written, files in the system's header folders, and the files of
-    the compiler, of torch, of the CUDA toolkit and of the harness, whose versions the keys of the build cache contain.
+    the compiler, of torch and of this package, whose versions the keys of the build cache contain.
     """
     read = [path for rule in folder.glob("*.d") for path in _prerequisites(rule.read_text(errors="surrogateescape"))]
     if (folder / ".ninja_deps").exists():
@@ -57,8 +57,6 @@ def of(sources: Sources, folder: Path) -> list[str]:
     known = (*_known_folders(), f"{os.path.realpath(folder)}/")
     found = sorted({str(folder / path) for path in read if not _TEMPORARY.search(path)})
     own = [path for path in found if not os.path.realpath(path).startswith(known)]
-    toolkit = nvcc.toolkit() if own else None  # looks for a program, so only where it matters
-    own = [path for path in own if not toolkit or not Path(os.path.realpath(path)).is_relative_to(toolkit.resolve())]
     return [*own, UNKNOWN] if any(map(_OPAQUE.match, flags)) else own
 
 
@@ -124,5 +122,5 @@ def _known_folders() -> tuple[str, ...]:
     # Users install libraries of their own in /usr/local/include.
     system = [line.strip() for line in said.split("\n") if line.startswith(" /") and line != " /usr/local/include"]
     torchs = [*cpp_extension.include_paths(), sysconfig.get_paths()["include"]]
-    folders = (*system, *torchs, str(_HARNESS), str(cache.root()))
+    folders = (*system, *torchs, str(_PACKAGE), str(cache.root()))
     return tuple(f"{os.path.realpath(folder)}/" for folder in folders)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_harness.emulator.tokens import (
+from cuda_on_cpu.emulator.tokens import (
     Kind,
     Token,
     brackets_after,

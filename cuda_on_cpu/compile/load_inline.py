@@ -1,4 +1,4 @@
-"""Replaces torch's load_inline and load in a worker, and makes the Python source of a candidate's file."""
+"""Replaces torch's load_inline and load in this process, and loads the libraries that are built."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
-from kernel_harness.compile import cu_file
-from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.compile.compiler_log import undefined_symbol
-from kernel_harness.compile.error_message import name_message, readable_errors, symbol_message
-from kernel_harness.compile.errors import BuildFailed
-from kernel_harness.compile.sources import Sources, from_arguments, signature
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.compiler_log import undefined_symbol
+from cuda_on_cpu.compile.error_message import name_message, readable_errors, symbol_message
+from cuda_on_cpu.compile.errors import BuildFailed
+from cuda_on_cpu.compile.sources import Sources, from_arguments, signature
 
 _INCLUDES_FILE = re.compile(r'^\s*#\s*include\s*"', re.MULTILINE)
 
@@ -124,12 +123,3 @@ def load_operators(library: Path, candidate: CandidateFile) -> str:
 def _not_loaded(error: BaseException, candidate: CandidateFile) -> BuildFailed:
     symbol = undefined_symbol(str(error))
     return BuildFailed(symbol_message(symbol, candidate) if symbol else str(error), str(error))
-
-
-def as_module(file: str, source: str) -> str:
-    """Returns the Python source of a candidate whose file `file` has the content `source`.
-
-    For a `.py` file this is `source` itself. For a `.cu` file it is a module that defines a class ModelNew, which calls
-    the C++ function `forward` of the file. Raises BuildFailed if a `.cu` file has no such function.
-    """
-    return cu_file.module_text(file, source) if file.endswith(".cu") else source

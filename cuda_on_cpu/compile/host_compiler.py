@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch.utils import cpp_extension
 
-from kernel_harness.compile import cache
-from kernel_harness.compile.errors import CompilerFailed, NoCompiler
+from cuda_on_cpu.compile import cache
+from cuda_on_cpu.compile.errors import CompilerFailed, NoCompiler
 
 # g++ collects garbage when its heap has grown by this many percent, and by 100 without these flags. Then a tenth of the
 # compile time of a long source is spent on collections. In exchange it needs up to 1.3 times the memory.

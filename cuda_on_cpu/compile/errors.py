@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernel_harness.compile.compiler_log import first_error
-from kernel_harness.core.errors import EnvironmentLacking
+from cuda_on_cpu.compile.compiler_log import first_error
+from cuda_on_cpu.core.errors import EnvironmentLacking
 
 
 class BuildFailed(Exception):

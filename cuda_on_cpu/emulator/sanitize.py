@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.emulator.tokens import start_of_line, tokenize
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.emulator.tokens import start_of_line, tokenize
 
 _SYMBOL = re.compile(r"^\s*\d+:\s+([0-9a-f]+)\s+(\w+)\s+TLS\s+\w+\s+\w+\s+\d+\s+(\S+)", re.MULTILINE)
 _FUNCTION_QUALIFIERS = ("__global__", "__device__")

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernel_harness.emulator import cuda_operators, torch_graphs
+from cuda_on_cpu.emulator import cuda_operators, torch_graphs
 
 _NAME = "emulated CUDA device"
 _CAPABILITY = (9, 0)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 
-from kernel_harness.compile import bindings, host_compiler, light_headers
-from kernel_harness.compile.compiler_log import errors
-from kernel_harness.compile.errors import BuildFailed, CompilerFailed, FullHeadersMissing
-from kernel_harness.compile.sources import Sources, named, options
-from kernel_harness.emulator import counted_updates, flags, narrow_accesses, shared_parts, unrolled_loops
-from kernel_harness.emulator.flags import Instrumentation
-from kernel_harness.emulator.launches import MalformedLaunch
-from kernel_harness.emulator.rewrite import rewrite
-from kernel_harness.emulator.tokens import code_only, with_additions
+from cuda_on_cpu.compile import bindings, host_compiler, light_headers
+from cuda_on_cpu.compile.compiler_log import errors
+from cuda_on_cpu.compile.errors import BuildFailed, CompilerFailed, FullHeadersMissing
+from cuda_on_cpu.compile.sources import Sources, named, options
+from cuda_on_cpu.emulator import counted_updates, flags, narrow_accesses, shared_parts, unrolled_loops
+from cuda_on_cpu.emulator.flags import Instrumentation
+from cuda_on_cpu.emulator.launches import MalformedLaunch
+from cuda_on_cpu.emulator.rewrite import rewrite
+from cuda_on_cpu.emulator.tokens import code_only, with_additions
 
 _GUARD_BYTES = 1024  # unused bytes behind each `__shared__` variable, so that an overrun does not reach the next one
 _MORE_THAN_DECLARATIONS = re.compile(r"[{=]|#(?!\s*include\s*<(?:torch|ATen/core|ATen/ATen)[^>]*>)")

@@ -9,9 +9,9 @@ import json
 import re
 from pathlib import Path
 
-from kernel_harness.compile import cache, host_compiler
-from kernel_harness.compile.sources import Sources
-from kernel_harness.core.tell import Tell, silent
+from cuda_on_cpu.compile import cache, host_compiler
+from cuda_on_cpu.compile.sources import Sources
+from cuda_on_cpu.core.tell import Tell, silent
 
 INCLUDE = Path(__file__).parent / "native"
 HEADER = "kernel_harness/bindings.h"

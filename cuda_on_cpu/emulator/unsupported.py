@@ -12,8 +12,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernel_harness.emulator import ptx
-from kernel_harness.emulator.tokens import (
+from cuda_on_cpu.emulator import ptx
+from cuda_on_cpu.emulator.tokens import (
     Token,
     brackets_after,
     joined,

@@ -7,14 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from kernel_harness.compile import bindings, cache, host_compiler, light_headers, read_files
-from kernel_harness.compile.errors import BuildFailed, UnsupportedConstruct
-from kernel_harness.compile.sources import Sources, write_shown
-from kernel_harness.emulator import shared_memory_limit, shared_parts
-from kernel_harness.emulator.flags import Instrumentation
-from kernel_harness.emulator.keys import extension_key
-from kernel_harness.emulator.tokens import code_only
-from kernel_harness.emulator.units import (
+from cuda_on_cpu.compile import bindings, cache, host_compiler, light_headers, read_files
+from cuda_on_cpu.compile.errors import BuildFailed, UnsupportedConstruct
+from cuda_on_cpu.compile.sources import Sources, write_shown
+from cuda_on_cpu.emulator import shared_memory_limit, shared_parts
+from cuda_on_cpu.emulator.flags import Instrumentation
+from cuda_on_cpu.emulator.keys import extension_key
+from cuda_on_cpu.emulator.tokens import code_only
+from cuda_on_cpu.emulator.units import (
     Headers,
     Unit,
     compile_unit,
@@ -22,7 +22,7 @@ from kernel_harness.emulator.units import (
     rewritten,
     translation_units,
 )
-from kernel_harness.emulator.unsupported import find_in_log, find_in_torch_headers
+from cuda_on_cpu.emulator.unsupported import find_in_log, find_in_torch_headers
 
 # In the output of the linker, GNU ld.
 _MISSING_LIBRARY = re.compile(r"\bld(?:\.\w+)?: cannot find (-l[^\s:]\S*?)(?::? |$)", re.MULTILINE)

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from torch.utils import cpp_extension
 
-from kernel_harness.compile import bindings, cache, host_compiler, light_headers, nvcc
-from kernel_harness.compile.compiler_log import first_error
-from kernel_harness.compile.errors import BuildFailed, NoCompiler
-from kernel_harness.compile.sources import Sources, named
-from kernel_harness.emulator.tokens import code_only
+from cuda_on_cpu.compile import bindings, cache, host_compiler, light_headers
+from cuda_on_cpu.compile.compiler_log import first_error
+from cuda_on_cpu.compile.errors import BuildFailed, NoCompiler
+from cuda_on_cpu.compile.sources import Sources, named
+from cuda_on_cpu.emulator.tokens import code_only
+from kernel_harness.compile import nvcc
 
 # Stand-ins for missing headers that torch's own headers include. The CPU build of torch lacks the first one, and a
 # minimal CUDA toolkit lacks the others.

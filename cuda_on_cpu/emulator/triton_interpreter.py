@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kernel_harness.compile.errors import UnsupportedConstruct
-from kernel_harness.emulator import torch_graphs, triton_bfloat16, triton_functions
+from cuda_on_cpu.compile.errors import UnsupportedConstruct
+from cuda_on_cpu.emulator import torch_graphs, triton_bfloat16, triton_functions
 
 _NOT_EMULATED = ("cuda.bindings", "cuda.core", "cupy", "cutlass", "numba.cuda", "pycuda", "tilelang", "warp")
 """Modules that compile or load kernels for a real GPU by themselves."""

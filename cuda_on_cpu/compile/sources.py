@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from kernel_harness.compile.errors import BuildFailed
+from cuda_on_cpu.compile.errors import BuildFailed
 
 
 class Unreadable(Exception):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from kernel_harness.compile import bindings, cache, host_compiler, light_headers
-from kernel_harness.compile.sources import Sources, parts_of_key
-from kernel_harness.emulator import flags
-from kernel_harness.emulator.flags import Instrumentation
+from cuda_on_cpu.compile import bindings, cache, host_compiler, light_headers
+from cuda_on_cpu.compile.sources import Sources, parts_of_key
+from cuda_on_cpu.emulator import flags
+from cuda_on_cpu.emulator.flags import Instrumentation
 
 # A change of these modules can change a candidate's library, so their text is part of its key.
 _BUILDERS = [

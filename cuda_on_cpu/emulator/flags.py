@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from pathlib import Path
 
-from kernel_harness.compile import bindings
+from cuda_on_cpu.compile import bindings
 
 HERE = Path(__file__).parent
 INCLUDE, RUNTIME, COUNTING = HERE / "include", HERE / "runtime", HERE / "counting" / "count_accesses.cpp"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -10,13 +9,12 @@ from pathlib import Path
 
 import psutil
 
-from kernel_harness.compile import bindings, cache, host_compiler
-from kernel_harness.compile.errors import BuildFailed
-from kernel_harness.core import process_tree
-from kernel_harness.core.tell import Tell, silent
-from kernel_harness.core.waiting import until_done
-from kernel_harness.emulator import flags
-from kernel_harness.emulator.keys import part_key
+from cuda_on_cpu.compile import bindings, cache, host_compiler
+from cuda_on_cpu.compile.errors import BuildFailed
+from cuda_on_cpu.core.tell import Tell, silent
+from cuda_on_cpu.core.waiting import until_done
+from cuda_on_cpu.emulator import flags
+from cuda_on_cpu.emulator.keys import part_key
 
 _TICK_S = 0.05
 _OF_TORCH, _OF_SANITIZER = "of_torch.cpp", "of_sanitizer.cpp"
@@ -139,7 +137,7 @@ def prepare(reporting: bool = False, tell: Tell = silent) -> None:
 
 def _end_compilers() -> None:
     """Kills the compilers that this process started: its descendants whose working directory is in the build cache."""
-    for process in process_tree.below(os.getpid()):
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             if Path(process.cwd()).is_relative_to(cache.root().resolve()):
                 process.kill()

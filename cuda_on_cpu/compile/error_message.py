@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from kernel_harness.compile.candidate_file import CandidateFile
-from kernel_harness.compile.compiler_log import CompileError, errors, plain_quotes, undefined_symbol
-from kernel_harness.compile.errors import BuildFailed, CompilerFailed, ExtensionNotBuilt
-from kernel_harness.compile.hints import Hint, hint, missing_symbol, not_bindable
+from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.compiler_log import CompileError, errors, plain_quotes, undefined_symbol
+from cuda_on_cpu.compile.errors import BuildFailed, CompilerFailed, ExtensionNotBuilt
+from cuda_on_cpu.compile.hints import Hint, hint, missing_symbol, not_bindable
 
 # The definition of a C++ function {name} of which a parameter is a pointer, but not a text. It is no kernel.
 _TAKES_POINTERS = (

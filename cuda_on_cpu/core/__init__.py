@@ -1,0 +1,1 @@
+"""Shared by all packages: errors of the user, progress texts, waiting."""
