@@ -49,6 +49,14 @@ class CandidateFile:
         lines = self.text.split("\n")
         return lines[number - 1].rstrip() if 0 < number <= len(lines) else ""
 
+    def owns(self, file: str) -> bool:
+        """Returns whether `file` is the name of this file."""
+        return file == self.name
+
+    def text_of(self, file: str) -> str:
+        """Returns the content of this file, whose name is `file`."""
+        return self.text
+
     def find(self, pattern: str) -> int | None:
         """Returns the line, counted from 1, where the regular expression `pattern` first matches, or None.
 

@@ -38,21 +38,7 @@ def install(builder: Builder, candidate: CandidateFile) -> None:
     """
     from torch.utils import cpp_extension  # here, because a process that needs no torch must not wait for it
 
-    signature()
-    loading = threading.RLock()  # when the judge is asked for a build, this process has loaded the one before
-
-    def load_inline(*args: Any, **kwargs: Any) -> Any:
-        sources = from_arguments(*args, **kwargs)
-        candidate.add(sources)
-        with loading:
-            with readable_errors(candidate, sources.functions or ()):
-                if _uses_name(sources) and not _PART_OF_A_NAME.fullmatch(sources.name):
-                    raise BuildFailed(name_message(sources.name, candidate))
-                library, _ = builder(sources)
-            if signature().bind(*args, **kwargs).arguments.get("is_python_module", True):
-                return load(library, candidate)
-            return load_operators(library, candidate)
-
+    load_inline = replacement(builder, lambda: candidate)
     original = inspect.unwrap(cpp_extension.load)
 
     @functools.wraps(original)
@@ -65,8 +51,35 @@ def install(builder: Builder, candidate: CandidateFile) -> None:
         taken = {key: value for key, value in options.items() if key in signature().parameters}
         return load_inline(no_implicit_headers=True, **taken, **texts)
 
-    load_inline.__doc__ = cpp_extension.load_inline.__doc__
     cpp_extension.load_inline, cpp_extension.load = load_inline, load_files
+
+
+def replacement(builder: Builder, calling_file: Callable[[], CandidateFile]) -> Callable[..., Any]:
+    """Returns a function that takes the place of torch's load_inline, and builds with `builder`.
+
+    `calling_file` returns the file that has called the function. Each call registers its sources in this file
+    (`CandidateFile.add`), so that error messages show lines of the file in place of lines of the sources.
+    """
+    from torch.utils import cpp_extension
+
+    signature()
+    loading = threading.RLock()  # when a build is asked for, this process has loaded the one before
+
+    @functools.wraps(cpp_extension.load_inline, assigned=("__doc__",), updated=())
+    def load_inline(*args: Any, **kwargs: Any) -> Any:
+        candidate = calling_file()
+        sources = from_arguments(*args, **kwargs)
+        candidate.add(sources)
+        with loading:
+            with readable_errors(candidate, sources.functions or ()):
+                if _uses_name(sources) and not _PART_OF_A_NAME.fullmatch(sources.name):
+                    raise BuildFailed(name_message(sources.name, candidate))
+                library, _ = builder(sources)
+            if signature().bind(*args, **kwargs).arguments.get("is_python_module", True):
+                return load(library, candidate)
+            return load_operators(library, candidate)
+
+    return load_inline
 
 
 def _uses_name(sources: Sources) -> bool:

@@ -43,21 +43,29 @@ def get_or_build(sources: Sources, instrumentation: Instrumentation = Instrument
     return folder / f"{sources.name}.so", cached
 
 
-def build(sources: Sources, folder: Path, instrumentation: Instrumentation = Instrumentation.NONE) -> None:
+def build(
+    sources: Sources,
+    folder: Path,
+    instrumentation: Instrumentation = Instrumentation.NONE,
+    *,
+    linked: bool = True,
+    headers: str = "",
+) -> None:
     """Builds the candidate's library in `folder`. The file name is the name of the sources with the ending `.so`.
 
-    Raises BuildFailed; UnsupportedConstruct for CUDA that the emulator cannot run; NoCompiler if this machine lacks a
-    tool for the build.
+    If not `linked`, `folder` has the object files instead, one for each translation unit. `headers` is the code of the
+    headers that the sources include, as far as it is known. Raises BuildFailed; UnsupportedConstruct for CUDA that the
+    emulator cannot run; NoCompiler if this machine lacks a tool for the build.
     """
     write_shown(replace(sources, cuda=rewritten(sources)), folder)
     try:
-        if light_headers.serve(code_only(sources.cpp) + code_only(sources.cuda)):
+        if light_headers.serve(code_only(sources.cpp) + code_only(sources.cuda) + code_only(headers)):
             light_headers.with_fallback(
-                lambda: _build_with(Headers.LIGHT, sources, folder, instrumentation),
-                lambda: _build_with_full_headers(sources, folder, instrumentation),
+                lambda: _build_with(Headers.LIGHT, sources, folder, instrumentation, linked),
+                lambda: _build_with_full_headers(sources, folder, instrumentation, linked),
             )
         else:
-            _build_with_full_headers(sources, folder, instrumentation)
+            _build_with_full_headers(sources, folder, instrumentation, linked)
     except BuildFailed as failure:
         found = find_in_log(failure.log) or find_in_torch_headers(failure.log)
         if found:
@@ -65,15 +73,17 @@ def build(sources: Sources, folder: Path, instrumentation: Instrumentation = Ins
         raise
 
 
-def _build_with_full_headers(sources: Sources, folder: Path, instrumentation: Instrumentation) -> None:
+def _build_with_full_headers(sources: Sources, folder: Path, instrumentation: Instrumentation, linked: bool) -> None:
     """Builds with torch's own headers. Looks for errors in the source first, because that takes a tenth of the time."""
     units = translation_units(sources, Headers.FULL, Instrumentation.NONE)
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda unit: refuse_errors(unit, sources, folder), units))
-    _build_with(Headers.FULL, sources, folder, instrumentation)
+    _build_with(Headers.FULL, sources, folder, instrumentation, linked)
 
 
-def _build_with(headers: Headers, sources: Sources, folder: Path, instrumentation: Instrumentation) -> None:
+def _build_with(
+    headers: Headers, sources: Sources, folder: Path, instrumentation: Instrumentation, linked: bool
+) -> None:
     units = translation_units(sources, headers, instrumentation)
 
     def compile_one(unit: Unit) -> None:
@@ -88,7 +98,8 @@ def _build_with(headers: Headers, sources: Sources, folder: Path, instrumentatio
         list(pool.map(compile_one, units))
     if instrumentation is not Instrumentation.SANITIZED:  # sanitized code has unused bytes behind each variable
         _refuse_excess(sources, [folder / f"{unit.name}.o" for unit in units])
-    _link(units, sources, folder)
+    if linked:
+        _link(units, sources, folder)
 
 
 def _link(units: list[Unit], sources: Sources, folder: Path) -> None:

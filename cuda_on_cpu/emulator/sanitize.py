@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.compile.program_files import ProgramFiles
 from cuda_on_cpu.emulator.tokens import start_of_line, tokenize
 
 _SYMBOL = re.compile(r"^\s*\d+:\s+([0-9a-f]+)\s+(\w+)\s+TLS\s+\w+\s+\w+\s+\d+\s+(\S+)", re.MULTILINE)
@@ -27,13 +28,13 @@ class Sanitizer:
     """The sanitizer of the emulator's runtime library in this process.
 
     The constructor switches the sanitizer on, and it stays on until the process ends. `library` is the path of the
-    runtime library. `file` is the candidate's file, whose lines the findings name.
+    runtime library. `file` is the candidate's file, or the files of a program: the findings name their lines.
     """
 
-    def __init__(self, library: Path, file: CandidateFile) -> None:
+    def __init__(self, library: Path, file: CandidateFile | ProgramFiles) -> None:
         self._runtime = ctypes.CDLL(str(library))
         self._runtime.emulator_sanitize_findings.restype = ctypes.c_char_p
-        self._file, self._tokens = file, tokenize(file.text)
+        self._file = file
         self._runtime.emulator_sanitize_start()
 
     def name_arrays(self, library: Path) -> None:
@@ -124,13 +125,15 @@ class Sanitizer:
         if finding["kind"] == "divergent barrier" and "there" in finding:
             return bool(finding["here"]["line"] != finding["there"]["line"])
         if finding["kind"] == "skipped barrier":
-            return finding["here"]["file"] == self._file.name and not self._may_return_before(finding["here"]["line"])
+            here = finding["here"]
+            return self._file.owns(here["file"]) and not self._may_return_before(here["file"], here["line"])
         return True
 
-    def _may_return_before(self, line: int) -> bool:
-        """Returns whether the function that contains line `line` of the candidate has a `return` before this line."""
+    def _may_return_before(self, file: str, line: int) -> bool:
+        """Returns whether the function that contains line `line` of `file` has a `return` before this line."""
         depth = 0
-        for token in reversed(self._tokens[: start_of_line(self._tokens, line)]):
+        tokens = tokenize(self._file.text_of(file))
+        for token in reversed(tokens[: start_of_line(tokens, line)]):
             if token.text == "return":
                 return True
             if depth < 0 and token.text in _FUNCTION_QUALIFIERS:
@@ -146,7 +149,7 @@ class _Lines:
     look up all lines. `file` is the candidate's file.
     """
 
-    def __init__(self, raw: Iterable[dict[str, Any]], file: CandidateFile) -> None:
+    def __init__(self, raw: Iterable[dict[str, Any]], file: CandidateFile | ProgramFiles) -> None:
         self._file = file
         self._known: dict[tuple[str, int], tuple[str, int]] = {}
         by_library: dict[str, set[int]] = {}
@@ -176,11 +179,11 @@ class _Lines:
                 continue
             # addr2line lists the functions inlined at the address, innermost first. The first one in the candidate's
             # file gives the line. addr2line may add the compiler's working directory to the neutral name of a source.
-            place = re.match(r"(?:.*/)?(.*):(\d+)", line)
-            if place:
-                file, number = self._file.place(place[1], int(place[2]))
-                if file == self._file.name:
-                    self._known.setdefault((library, site), (file, number))
+            path, _, number = line.partition(" ")[0].rpartition(":")
+            for name in (path.rpartition("/")[2], path) if number.isdecimal() else ():
+                file, own_line = self._file.place(name, int(number))
+                if self._file.owns(file):
+                    self._known.setdefault((library, site), (file, own_line))
 
 
 def _start(tensor: torch.Tensor) -> ctypes.c_void_p:

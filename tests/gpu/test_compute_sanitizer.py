@@ -16,11 +16,11 @@ from support import planted_bugs
 from support.command import ROOT, Finished, finished
 from support.planted_bugs import Bug
 
+from cuda_on_cpu.emulator.findings import Finding, Kind, Place
 from kernel_harness import device as devices
 from kernel_harness.checking.cases import plan
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.diagnostics.sanitizer import compute_sanitizer
-from kernel_harness.diagnostics.sanitizer.findings import Finding, Kind, Place
 from kernel_harness.diagnostics.sanitizer.sanitize import Job, one_per_shape, sanitize_on_gpu
 from kernel_harness.problem import candidate, problem
 from kernel_harness.sandbox.fork_server import ForkServer

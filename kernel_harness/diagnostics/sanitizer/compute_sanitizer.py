@@ -13,10 +13,10 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from cuda_on_cpu.emulator.findings import Finding, Kind, Place, source_line
 from kernel_harness.core import folder_removal
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.paths import IMPORT_ROOT
-from kernel_harness.diagnostics.sanitizer.findings import Finding, Kind, Place, source_line
 from kernel_harness.ipc import channel
 from kernel_harness.sandbox.fork_server_process import environment
 from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerHandles, WorkerProcess

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from cuda_on_cpu.compile.errors import BuildFailed, NoCompiler
 from cuda_on_cpu.core.tell import Tell
+from cuda_on_cpu.emulator.findings import Finding, Kind, causes_first, read
 from kernel_harness import device as devices
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.checking.verify import same
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import TOOLS, compute_sanitizer
-from kernel_harness.diagnostics.sanitizer.findings import Finding, Kind, causes_first, read
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem, Shape

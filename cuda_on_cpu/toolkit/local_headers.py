@@ -1,0 +1,63 @@
+"""Rewrites the headers of a program, which may launch kernels, as the emulator rewrites a CUDA source."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from cuda_on_cpu.compile.errors import BuildFailed
+from cuda_on_cpu.emulator.launches import MalformedLaunch
+from cuda_on_cpu.emulator.rewrite import rewrite
+
+_INCLUDE = re.compile(r'(?m)^(?P<before>[ \t]*#[ \t]*include[ \t]*)(?:"(?P<quoted>[^"\n]+)"|<(?P<angled>[^>\n]+)>)')
+
+
+class LocalHeaders:
+    """Rewritten copies of the headers that one source includes, in a folder of their own.
+
+    `folders` are those in which the compiler looks for headers of the program, in order. Headers of torch, CUDA and the
+    system are not in these folders, and are not rewritten.
+    """
+
+    def __init__(self, folder: Path, folders: Sequence[Path]) -> None:
+        self._folder, self._folders = folder, folders
+        self.copies: dict[Path, Path] = {}
+        """The copy of each header."""
+        self.texts: list[str] = []
+        """The text of each header before it was rewritten."""
+
+    def with_copies(self, text: str, path: Path) -> str:
+        """Returns the text of the file `path` with each `#include` of a header of the program replaced.
+
+        The new `#include` names the rewritten copy, with a line directive for the header's own path. Raises BuildFailed
+        if a header has a malformed launch.
+        """
+
+        def replaced(found: re.Match[str]) -> str:
+            header = self._find(found["quoted"], found["angled"], path)
+            return found[0] if header is None else f'{found["before"]}"{self._copy_of(header)}"'
+
+        return _INCLUDE.sub(replaced, text)
+
+    def _find(self, quoted: str | None, angled: str | None, path: Path) -> Path | None:
+        folders = [path.parent, *self._folders] if quoted else self._folders
+        found = (folder / (quoted or angled or "") for folder in folders)
+        return next((each.resolve() for each in found if each.is_file()), None)
+
+    def _copy_of(self, header: Path) -> Path:
+        if header not in self.copies:
+            copy = self._folder / hashlib.sha256(str(header).encode()).hexdigest()[:16] / header.name
+            self.copies[header] = copy  # before its own headers, which may include it again
+            text = header.read_text(encoding="utf-8", errors="replace")
+            self.texts.append(text)
+            copy.parent.mkdir(parents=True)
+            copy.write_text(f'#line 1 "{header}"\n{self._rewritten(text, header)}', encoding="utf-8")
+        return self.copies[header]
+
+    def _rewritten(self, text: str, header: Path) -> str:
+        try:
+            return rewrite(self.with_copies(text, header))
+        except MalformedLaunch as error:
+            raise BuildFailed(f"{header}:{error.line}: error: {error.problem}", final=True) from None
