@@ -11,6 +11,8 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from cuda_on_cpu.core import names
+
 if TYPE_CHECKING:
     from cuda_on_cpu.compile.errors import NoCompiler as NoCompiler
     from kernel_harness.api import Evaluator as Evaluator
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from kernel_harness.suite.pool import EvaluatorPool as EvaluatorPool
 
 __version__ = "0.1.0"
+
+# First of all: the build cache of the harness and its variables, such as $KERNEL_HARNESS_CACHE.
+names.use("KERNEL_HARNESS", "kernel-harness")
 
 _MODULES = {
     "evaluate": "kernel_harness.api",

@@ -14,12 +14,12 @@ from cuda_on_cpu.compile.sources import Sources
 from cuda_on_cpu.core.tell import Tell, silent
 
 INCLUDE = Path(__file__).parent / "native"
-HEADER = "kernel_harness/bindings.h"
+HEADER = "cuda_on_cpu/bindings.h"
 # The compiler's message contains this text if a function has a type that only pybind11 can bind.
-UNSUPPORTED_TYPE = "harness_binding_unsupported"
+UNSUPPORTED_TYPE = "binding_unsupported"
 # This line comes before the generated lines that bind functions. Compilers then report the file name `bindings`.
 PLACE = '#line 1 "bindings"'
-_NAME = "kernel_harness_bindings"
+_NAME = "cuda_on_cpu_bindings"
 BINDS_ITSELF = re.compile(r"\bPYBIND11_\w+|\bpy(?:bind11)?::")
 
 
@@ -40,8 +40,8 @@ def definition(sources: Sources) -> str:
     """
     if sources.functions is None:
         return ""
-    entries = (f"HARNESS_FUNCTION({name}, {json.dumps(doc)})" for name, doc in sources.functions.items())
-    return f"HARNESS_MODULE({', '.join(entries)})"
+    entries = (f"EXTENSION_FUNCTION({name}, {json.dumps(doc)})" for name, doc in sources.functions.items())
+    return f"EXTENSION_MODULE({', '.join(entries)})"
 
 
 def first_build(what: str) -> str:

@@ -4,7 +4,7 @@ A product is found by a key: a hash of what the product is built from. The calle
 that are known only after a build, such as the headers that a source includes, are no part of the key. The product's
 entry records their hashes instead.
 
-The cache keeps a size limit. An entry that a process of the harness uses is not evicted: the process holds a shared
+The cache keeps a size limit. An entry that a process of the program uses is not evicted: the process holds a shared
 lock of a file in the folder `locks`, which the wall hides from candidates. A lock ends with its process.
 """
 
@@ -27,6 +27,7 @@ from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
+from cuda_on_cpu.core import names
 from cuda_on_cpu.core.errors import UserError
 
 # The emulator's precompiled headers take 0.2 GB (light) and 0.8 GB (torch's own), the library of a kernel 1 MB.
@@ -48,11 +49,11 @@ _in_use_lock = threading.Lock()
 
 
 def root() -> Path:
-    """Returns the cache's folder: `$KERNEL_HARNESS_CACHE`, else `kernel-harness` in `$XDG_CACHE_HOME` or `~/.cache`."""
-    chosen = os.environ.get("KERNEL_HARNESS_CACHE")
+    """Returns the cache's folder: the variable `CACHE` of `names`, else a folder in `$XDG_CACHE_HOME` or `~/.cache`."""
+    chosen = os.environ.get(names.variable("CACHE"))
     if chosen:
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kernel-harness"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / names.folder()
 
 
 def locks() -> Path:
@@ -66,16 +67,17 @@ def locks() -> Path:
 
 
 def limit_bytes() -> int:
-    """Returns the size limit of the cache in bytes: `$KERNEL_HARNESS_CACHE_BYTES`, else 4 GiB.
+    """Returns the size limit of the cache in bytes: the variable `CACHE_BYTES` of `names`, else 4 GiB.
 
     Raises UserError if the variable's value is not an integer.
     """
-    chosen = os.environ.get("KERNEL_HARNESS_CACHE_BYTES") or DEFAULT_LIMIT_BYTES
+    variable = names.variable("CACHE_BYTES")
+    chosen = os.environ.get(variable) or DEFAULT_LIMIT_BYTES
     try:
         return int(chosen)
     except ValueError:
         raise UserError(
-            f"$KERNEL_HARNESS_CACHE_BYTES is {chosen!r}, which is no whole number of bytes. Set it to one, such as "
+            f"${variable} is {chosen!r}, which is no whole number of bytes. Set it to one, such as "
             f"{DEFAULT_LIMIT_BYTES}, or unset it."
         ) from None
 

@@ -96,7 +96,7 @@ _KNOWN = (
     ),
     _Known(
         r"Unsupported gpu architecture '(?:compute|sm)_(?P<arch>\w+)'|is not defined for option '?-?-?gpu-arch",
-        "remove -arch and -gencode from the flags: the harness compiles for this machine's GPU",
+        "remove -arch and -gencode from the flags: the build is for this machine's GPU",
         r"(?:compute|sm)_{arch}|-gencode|-arch",
     ),
     _Known(

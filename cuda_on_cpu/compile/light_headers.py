@@ -20,11 +20,12 @@ import torch
 
 from cuda_on_cpu.compile.errors import BuildFailed
 from cuda_on_cpu.compile.sources import Sources
+from cuda_on_cpu.core import names
 
 _T = TypeVar("_T")
 
 # Its text is part of each light header, so that the header compiles wherever it is copied to.
-_NAMES = Path(__file__).parent / "native" / "kernel_harness" / "torch_names.h"
+_NAMES = Path(__file__).parent / "native" / "cuda_on_cpu" / "torch_names.h"
 
 # Maps a pattern of names in a source to the header that declares these names.
 _PARTS = {
@@ -59,11 +60,11 @@ def headers_of_operators(words: Iterable[str]) -> list[str]:
 
 
 def unwanted() -> bool:
-    """Returns whether the user has switched light headers off: the variable `$KERNEL_HARNESS_HEADERS` is `full`.
+    """Returns whether the user has switched light headers off: the variable `HEADERS` (`names`) is `full`.
 
     Builds then use only torch's own headers.
     """
-    return os.environ.get("KERNEL_HARNESS_HEADERS") == "full"
+    return os.environ.get(names.variable("HEADERS")) == "full"
 
 
 def serve(source: str) -> bool:

@@ -181,7 +181,7 @@ def options(words: Sequence[str]) -> list[tuple[str, ...]]:
 def signature() -> inspect.Signature:
     """Returns the signature of torch's load_inline, and keeps it for later calls.
 
-    The first call must come before the harness replaces load_inline in this process.
+    The first call must come before load_inline is replaced in this process.
     """
     from torch.utils import cpp_extension  # here, because a process that needs no torch must not wait for it
 

@@ -44,7 +44,7 @@ _BUILDERS = [
 def part_key(name: str, *code: Path) -> str:
     """Returns the cache key of a part of the emulator that is compiled on this machine, such as the runtime library.
 
-    `name` is the name of the part. `code` are the harness's files and folders that the part is compiled from.
+    `name` is the name of the part. `code` are the package's files and folders that the part is compiled from.
     """
     words = [flags.for_candidates(reporting=reporting) for reporting in (False, True)]
     return cache.key(what=name, machine=host_compiler.identity(), flags=words, code=cache.digest_of(*code))

@@ -82,7 +82,7 @@ def full_prelude() -> Path:
 
     If the build cache lacks it, g++ also precompiles the header, into the same folder. If g++ fails at that, for
     example because memory runs out, the folder has only the header, and no exception is raised. The precompiled form
-    takes 800 MB of disk and a minute to build. So the harness calls this function only if light headers are switched
+    takes 800 MB of disk and a minute to build. So this function is called only if light headers are switched
     off, or if a source has failed to compile with them. Raises OSError if the build cache cannot be written, and
     NoCompiler if this machine has no C++ compiler.
     """
@@ -117,7 +117,7 @@ def prepare(reporting: bool = False, tell: Tell = silent) -> None:
     `reporting`, the header is for code that reports its memory accesses. `tell` is called with a text before each
     build, from the thread of the build.
 
-    If the user interrupts the builds, this function first ends the compilers that it started, so that the harness does
+    If the user interrupts the builds, this function first ends the compilers that it started, so that the program does
     not wait for them. Raises BuildFailed, or NoCompiler if this machine lacks a tool for the build.
     """
     cache.mark_used("emulator", _full_prelude_key())  # so that it is not evicted while workers need it

@@ -663,7 +663,7 @@ def test_functions_given_as_a_dict_have_its_docstrings():
 
 @emulated
 def test_plain_types_are_bound_without_pybind11():
-    assert "kernel_harness.function" in repr(bindings().twice.__self__)
+    assert "cuda_on_cpu.function" in repr(bindings().twice.__self__)
 
 
 @emulated

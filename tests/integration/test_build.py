@@ -383,6 +383,7 @@ def test_a_digest_depends_on_names_and_contents_of_files(tmp_path):
 BUILDS = """
 import sys
 from pathlib import Path
+import kernel_harness
 from cuda_on_cpu.compile import cache
 
 def build(folder):

@@ -1,10 +1,10 @@
 // The part of the Python bindings that needs Python's headers. It is compiled once for all candidates.
-#include "kernel_harness/bindings.h"
+#include "cuda_on_cpu/bindings.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
-namespace kernel_harness::python {
+namespace cuda_on_cpu::python {
 namespace {
 
 [[noreturn]] void wrong_type(const char* wanted, PyObject* got) {
@@ -27,7 +27,7 @@ void add_place(c10::Error& error) {
 // as long to read as the rest of this file takes to compile, are not needed.
 using TensorCaster = pybind11::detail::type_caster<at::Tensor>;
 
-constexpr const char* kFunction = "kernel_harness.function";
+constexpr const char* kFunction = "cuda_on_cpu.function";
 
 PyObject* invoke(PyObject* self, PyObject* arguments) {
   HANDLE_TH_ERRORS
@@ -118,4 +118,4 @@ Object module(const char* name, std::initializer_list<Function> functions) {
   return module;
 }
 
-}  // namespace kernel_harness::python
+}  // namespace cuda_on_cpu::python

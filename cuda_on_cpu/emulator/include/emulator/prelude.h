@@ -26,7 +26,7 @@ typedef float FourFloats __attribute__((__vector_size__(16)));
 #include <cuda.h>
 
 #include "emulator/device_side.h"
-#include "kernel_harness/bindings.h"
+#include "cuda_on_cpu/bindings.h"
 
 // torch's header declares this function only for device code, and was compiled as host code.
 namespace c10 {

@@ -3,4 +3,4 @@
 #pragma once
 #include <ATen/ATen.h>
 
-#include "kernel_harness/torch_names.h"
+#include "cuda_on_cpu/torch_names.h"

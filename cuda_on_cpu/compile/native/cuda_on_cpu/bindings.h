@@ -12,7 +12,7 @@
 
 struct _object;  // PyObject
 
-namespace kernel_harness::python {
+namespace cuda_on_cpu::python {
 
 using Object = _object*;
 struct Arguments {
@@ -45,7 +45,7 @@ Object list(std::initializer_list<Object> items, bool as_tuple);
 Object list(const std::vector<Object>& items);
 
 template <class>
-inline constexpr bool harness_binding_unsupported = false;
+inline constexpr bool binding_unsupported = false;
 
 template <class T>
 T get(Object from) {
@@ -70,7 +70,7 @@ T get(Object from) {
     for (long i = 0; i < length(from); ++i) values.push_back(get<typename T::value_type>(item(from, i)));
     return values;
   } else {
-    static_assert(harness_binding_unsupported<T>, "harness_binding_unsupported");
+    static_assert(binding_unsupported<T>, "binding_unsupported");
   }
 }
 
@@ -89,7 +89,7 @@ Object put(const T& value) {
     for (const auto& each : value) items.push_back(put(each));
     return list(items);
   } else {
-    static_assert(harness_binding_unsupported<T>, "harness_binding_unsupported");
+    static_assert(binding_unsupported<T>, "binding_unsupported");
   }
 }
 
@@ -120,14 +120,14 @@ struct Function {
 };
 Object module(const char* name, std::initializer_list<Function> functions);
 
-}  // namespace kernel_harness::python
+}  // namespace cuda_on_cpu::python
 
-#define HARNESS_CONCATENATE_(a, b) a##b
-#define HARNESS_CONCATENATE(a, b) HARNESS_CONCATENATE_(a, b)
-#define HARNESS_STRING_(a) #a
-#define HARNESS_STRING(a) HARNESS_STRING_(a)
-#define HARNESS_FUNCTION(function, doc) {#function, doc, &::kernel_harness::python::thunk<&function>}
-#define HARNESS_MODULE(...)                                                                                  \
-  extern "C" __attribute__((visibility("default"))) _object* HARNESS_CONCATENATE(PyInit_, TORCH_EXTENSION_NAME)() { \
-    return ::kernel_harness::python::module(HARNESS_STRING(TORCH_EXTENSION_NAME), {__VA_ARGS__});                     \
+#define EXTENSION_CONCATENATE_(a, b) a##b
+#define EXTENSION_CONCATENATE(a, b) EXTENSION_CONCATENATE_(a, b)
+#define EXTENSION_STRING_(a) #a
+#define EXTENSION_STRING(a) EXTENSION_STRING_(a)
+#define EXTENSION_FUNCTION(function, doc) {#function, doc, &::cuda_on_cpu::python::thunk<&function>}
+#define EXTENSION_MODULE(...)                                                                                  \
+  extern "C" __attribute__((visibility("default"))) _object* EXTENSION_CONCATENATE(PyInit_, TORCH_EXTENSION_NAME)() { \
+    return ::cuda_on_cpu::python::module(EXTENSION_STRING(TORCH_EXTENSION_NAME), {__VA_ARGS__});                     \
   }
