@@ -4,8 +4,7 @@
     python benchmarks/profile_counts.py --compare cpu.jsonl [--gpu FILE] [--write]
 
 The second command compares with `measured/profile_counts_h200.jsonl`, unless `--gpu` names another file. `--write` puts
-the tables into docs/profile.md: that of the counts, and that of the estimated times (small_estimates.py). On a machine
-with a GPU whose counters ncu may read, such a file is made with:
+the tables into docs/profile.md. On a machine with a GPU whose counters ncu may read, such a file is made with:
 
     python benchmarks/profile_counts.py --device cuda --build
     python benchmarks/profile_counts.py --device cuda --out gpu.jsonl [--only NAME ...]
@@ -45,12 +44,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 import pages
-import small_estimates
 import torch
 
 from kernel_harness import device as devices
 from kernel_harness.diagnostics import profile
-from kernel_harness.diagnostics.profile import CannotProfile, ncu, one_call, targets, timing_table
+from kernel_harness.diagnostics.profile import CannotProfile, ncu, one_call
 from kernel_harness.diagnostics.profile.accesses import Recorded
 from kernel_harness.diagnostics.profile.expressions import Kind
 from kernel_harness.diagnostics.profile.resources import base_name
@@ -60,7 +58,6 @@ from kernel_harness.sandbox.fork_server import ForkServer
 
 MEASURED = ROOT / "benchmarks" / "measured" / "profile_counts_h200.jsonl"
 NEAR, FAR = 0.02, 0.1
-TARGET = targets.named("h200")  # of the estimated times
 LADDER_SHAPE = {"M": 256, "K": 160, "N": 192}
 # Blocks of these wait for each other, and a replay by ncu does not end.
 SPINNING = ("lookback_scan", "volatile_flags", "work_queue", "grid_barrier")
@@ -78,13 +75,12 @@ METRICS = {
     "global sectors": [_L1.format("sectors", op) for op in ("ld", "st", "red", "atom")],
     "shared wavefronts": [f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum" for op in ("ld", "st", "atom")],
     "shared conflicts": [f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" for op in ("ld", "st", "atom")],
-    "float32 FMA": ["smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"],
 }
 # These are kept as well, to explain differences.
 _MORE = [
     "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",
     "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum", "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
-    "smsp__sass_thread_inst_executed_op_integer_pred_on.sum", "smsp__inst_executed.sum", "gpu__time_duration.sum",
+    "smsp__sass_thread_inst_executed_op_integer_pred_on.sum", "smsp__inst_executed.sum",
     "smsp__inst_executed_op_ldgsts.sum", "smsp__inst_executed_op_global_ld.sum", "smsp__inst_executed_op_global_st.sum",
     "smsp__inst_executed_op_shared_ld.sum", "smsp__inst_executed_op_shared_st.sum",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_access.sum",
@@ -270,25 +266,20 @@ def call_all(listed: Path) -> None:
 
 
 def counted_by_emulation(found: Sequence[ncu.Call]) -> Iterator[dict[str, Any]]:
-    """Yields for each kernel its figures without a GPU, and how many requests are of no line of its file.
-
-    `estimate_s` are the ends of the time that is estimated for TARGET, in seconds.
-    """
+    """Yields for each kernel its figures without a GPU, and how many requests are of no line of its file."""
     emulated = devices.named("cpu").emulated
     with ForkServer() as fork_server:
         for call in found:
             problem = problems.load(call.problem.stem, call.problem).sized(call.shape, emulated=emulated)
             candidate = candidates.read(call.kernel)
             try:
-                _, assembled, recorded = profile.counted(problem, candidate, fork_server, lambda text: None)
+                _, _, recorded = profile.counted(problem, candidate, fork_server, lambda text: None)
             except CannotProfile as error:
                 print(f"{call.kernel.stem}: {str(error).splitlines()[0][:200]}", file=sys.stderr, flush=True)
                 continue
             row = {"kernel": call.kernel.stem, "figures": figures(recorded)}
             row["elsewhere"] = sum(each.elsewhere for each in recorded)
             row["sampled"] = not all(each.complete for each in recorded)
-            whole = timing_table.total(profile.estimates_of(recorded, assembled, TARGET))
-            row["estimate_s"] = [whole.low_s, whole.high_s]
             print(json.dumps(row), file=sys.stderr, flush=True)
             yield row
 
@@ -309,8 +300,6 @@ def figures(recorded: Sequence[Recorded]) -> dict[str, float]:
             elif access.kind is not Kind.COPY:
                 sums["shared wavefronts"] += times * traffic.wavefronts
                 sums["shared conflicts"] += times * traffic.conflicts
-        for work in each.work:
-            sums["float32 FMA"] += each.weight * work.executed.thread_fma32
     return sums
 
 
@@ -333,7 +322,7 @@ class Pair:
 
 
 def counted_on_gpu(gpu: Path) -> dict[str, Counter[str]]:
-    """Returns the metrics of each kernel to compare, and its `launches`. Launches of kernels of torch are left out."""
+    """Returns the metrics of each kernel to compare. Launches of kernels of torch are left out."""
     counted: dict[str, Counter[str]] = {}
     for row in map(json.loads, gpu.read_text().splitlines()):
         name = row["launch"]
@@ -342,20 +331,8 @@ def counted_on_gpu(gpu: Path) -> dict[str, Counter[str]]:
             and name.isidentifier()
             and re.search(rf"\b{name}\b", _source(row["kernel"]))
         ):
-            counted.setdefault(row["kernel"], Counter()).update({**row["metrics"], "launches": row["launches"]})
+            counted.setdefault(row["kernel"], Counter()).update(row["metrics"])
     return counted
-
-
-def timed(gpu: Path, cpu: Path) -> list[small_estimates.Timed]:
-    """Returns the estimated and the measured time of each kernel that both files have."""
-    counted = counted_on_gpu(gpu)
-    found = []
-    for row in map(json.loads, cpu.read_text().splitlines()):
-        if metrics := counted.get(row["kernel"]):
-            low_us, high_us = (1e6 * each for each in row["estimate_s"])
-            measured_us = metrics["gpu__time_duration.sum"] / 1e3
-            found.append(small_estimates.Timed(row["kernel"], metrics["launches"], low_us, high_us, measured_us))
-    return found
 
 
 def compared(gpu: Path, cpu: Path) -> dict[str, dict[str, Pair]]:
@@ -415,14 +392,10 @@ def main() -> None:
     if options.calls:
         call_all(options.calls)
     elif options.compare:
-        tables = {
-            "profile counts": table(compared(options.gpu, options.compare)),
-            "profile small estimates": small_estimates.table(timed(options.gpu, options.compare)),
-        }
-        print(*tables.values(), sep="\n\n")
+        text = table(compared(options.gpu, options.compare))
+        print(text)
         if options.write:
-            for name, text in tables.items():
-                pages.write("profile.md", name, text)
+            pages.write("profile.md", "profile counts", text)
     elif options.out or options.build:
         count(options)
     else:

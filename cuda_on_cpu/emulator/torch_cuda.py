@@ -48,7 +48,6 @@ def install(library: Path) -> None:
     _runtime.emulator_launches.restype = ctypes.c_uint64
     _runtime.emulator_profile_end.restype = ctypes.c_char_p
     _runtime.emulator_skip_kernels.argtypes = [ctypes.c_bool]
-    _runtime.emulator_profile_begin.argtypes = [ctypes.c_bool, ctypes.c_uint64]
     _runtime.emulator_install()
     cuda_operators.register()
     torch_graphs.install(_runtime, current_stream)
@@ -115,17 +114,14 @@ def skip_kernels(skip: bool) -> None:
     _runtime.emulator_skip_kernels(skip)
 
 
-def profile_begin(only_sample: bool, l1_bytes: int) -> None:
+def profile_begin() -> None:
     """Starts a profile: counts the accessed bytes, the barriers and the warp operations of each kernel launch.
 
     Some blocks of the first launches of each kernel and size are recorded: their memory accesses by machine
-    instruction, and their basic blocks. Launches of at most 32 kernels and sizes are recorded. If `only_sample`, only
-    blocks of the first launch of each kernel and size are recorded, at most three of a launch, and no other block runs,
-    so the outputs are wrong. But all blocks of a recorded cooperative launch run, because they wait for each other.
-    `l1_bytes` is the size of the L1 cache of a multiprocessor in the model, in bytes.
+    instruction, and their basic blocks. Launches of at most 32 kernels and sizes are recorded.
     """
     assert _runtime is not None
-    _runtime.emulator_profile_begin(only_sample, l1_bytes)
+    _runtime.emulator_profile_begin()
 
 
 def profile_end() -> list[dict[str, Any]]:

@@ -17,23 +17,18 @@ HELP = "show launches, memory traffic by line and registers of one call of a ker
 EXAMPLES = (
     ("profile matmul_tt tiled", "profile on the GPU if there is one, else under emulation"),
     ("profile matmul_tt tiled --shape M=1024", "profile at another size"),
-    ("profile matmul_tt tiled --target h200", "estimate the time on an H200 at full size, without a GPU"),
 )
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of the verb `profile`. Reports of Nsight Compute, and profiles by line, are kept below `results`.
-
-    `target` is the name of a GPU whose time is estimated without a GPU; None profiles on `device`.
-    """
+    """The options of the verb `profile`. Reports of Nsight Compute, and profiles by line, are kept below `results`."""
 
     problem: str
     kernel: str
     device: str
     shape: Mapping[str, Any] | None
     results: Path
-    target: str | None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,11 +37,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_kernel(parser, "kernel", help="the name of a kernel of the problem, or the path of its file")
     add_device(parser)
     add_results(parser)
-    parser.add_argument(
-        "--target", metavar="GPU",
-        help="estimate the time on a GPU (h200, h100, a100, rtx4090 or l4) without one: runs a few blocks of each "
-        "kernel on the emulated device, at the problem's full size unless --shape is given",
-    )  # fmt: skip
 
 
 def main(parsed: argparse.Namespace) -> int:
@@ -54,23 +44,21 @@ def main(parsed: argparse.Namespace) -> int:
 
     Raises UserError if the kernel cannot be found or profiled.
     """
-    options = Options(parsed.problem, parsed.kernel, parsed.device, parsed.shape, parsed.results, parsed.target)
+    options = Options(parsed.problem, parsed.kernel, parsed.device, parsed.shape, parsed.results)
     with started_fork_server() as fork_server:
         from kernel_harness.cli.progress import Steps
         from kernel_harness.device import selection
-        from kernel_harness.diagnostics.profile import profile, targets
+        from kernel_harness.diagnostics.profile import profile
         from kernel_harness.problem import lookup
         from kernel_harness.results.journal import results_folder
 
         problem = lookup.problem(options.problem, Path.cwd())
         candidate = lookup.kernel(options.kernel, problem.name, Path.cwd())
-        target = targets.named(options.target) if options.target else None
-        device = selection.selected("cpu" if target else options.device)
-        shape = None if target and not options.shape else options.shape
-        timed = problem.sized(shape, emulated=device.emulated)
+        device = selection.selected(options.device)
+        timed = problem.sized(options.shape, emulated=device.emulated)
         reports = results_folder(options.results, timed.name, device.label) / "profiles"
         screen = terminal(sys.stdout)
         with Steps(f"{candidate.name}: ") as steps:
-            text = profile(timed, candidate, device, reports, fork_server, screen, steps.tell, target)
+            text = profile(timed, candidate, device, reports, fork_server, screen, steps.tell)
         print(text)
     return OK

@@ -6,7 +6,6 @@ If nvcc is installed, the device also records what ptxas reports about each kern
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ from cuda_on_cpu.compile import cache
 from cuda_on_cpu.compile.errors import BuildFailed, NoCompiler
 from cuda_on_cpu.compile.sources import Sources
 from cuda_on_cpu.core.tell import Tell, silent
-from cuda_on_cpu.emulator import basic_blocks, extension, shared_parts, source_lines, torch_cuda
+from cuda_on_cpu.emulator import extension, shared_parts, source_lines, torch_cuda
 from cuda_on_cpu.emulator.flags import Instrumentation
 from cuda_on_cpu.emulator.keys import extension_key
 from kernel_harness.compile import nvcc
@@ -53,43 +52,20 @@ class Profiled(Emulated):
         with (folder / f"{sources.name}.so").open("ab") as library:
             library.write(_NOTE + json.dumps(assembled(sources)).encode())
 
-    def begin_profile(self, only_sample: bool, l1_bytes: int) -> None:
-        """Starts to count the memory accesses, basic blocks and barriers of kernels.
-
-        If `only_sample`, only a few blocks run, so the outputs are wrong: blocks of the first launch with each
-        combination of kernel, grid, block and dynamic shared memory, for at most 32 combinations. But all blocks of a
-        first cooperative launch run, because they wait for each other. `l1_bytes` is the modelled size of a
-        multiprocessor's L1 cache.
-        """
-        torch_cuda.profile_begin(only_sample, l1_bytes)
+    def begin_profile(self) -> None:
+        """Starts to count the memory accesses, basic blocks and barriers of kernels."""
+        torch_cuda.profile_begin()
 
     def end_profile(self) -> list[dict[str, Any]]:
         """Stops counting. Returns one dict for each launch of a kernel since `begin_profile`, in order.
 
         A dict holds the sizes of the launch, the numbers of bytes accessed and of barriers, and for each instruction
         that accessed memory in the sampled blocks, what it did and from which lines of the sources it comes. For each
-        basic block that ran there, it holds how often it ran, its lines, and the kinds of its machine instructions.
+        basic block that ran there, it holds how often it ran and its lines.
         """
         launched = torch_cuda.profile_end()
-        steps = [step for launch in launched for step in launch["steps"]]
-        _add_kinds(steps)
-        _add_places([instruction for launch in launched for instruction in launch["instructions"]] + steps)
+        _add_places([each for launch in launched for each in launch["instructions"] + launch["steps"]])
         return launched
-
-
-def _add_kinds(steps: Sequence[dict[str, Any]]) -> None:
-    """Adds the key `kinds` to each basic block: a dict from kinds of machine instructions to their counts.
-
-    Without binutils, `kinds` is empty.
-    """
-    known: dict[str, dict[int, Counter[str]]] = {}
-    for each in steps:
-        library = each["library"]
-        if library not in known:
-            known[library] = {}
-            with suppress(OSError):
-                known[library] = basic_blocks.kinds(Path(library))
-        each["kinds"] = known[library].get(each["site"], Counter())
 
 
 def _add_places(instructions: Sequence[dict[str, Any]]) -> None:

@@ -313,14 +313,8 @@ class SkipsKernels(Protocol):
 class Profiles(Protocol):
     """A device that counts the memory accesses and barriers of kernels, for the command `profile`."""
 
-    def begin_profile(self, only_sample: bool, l1_bytes: int) -> None:
-        """Starts to count the memory accesses, basic blocks and barriers of kernels.
-
-        If `only_sample`, only a few blocks run, so the outputs are wrong: blocks of the first launch with each
-        combination of kernel, grid, block and dynamic shared memory, for at most 32 combinations. But all blocks of a
-        first cooperative launch run, because they wait for each other. `l1_bytes` is the modelled size of a
-        multiprocessor's L1 cache.
-        """
+    def begin_profile(self) -> None:
+        """Starts to count the memory accesses, basic blocks and barriers of kernels."""
 
     def end_profile(self) -> list[dict[str, Any]]:
         """Stops counting. Returns one dict for each launch of a kernel since `begin_profile`, in order.

@@ -309,16 +309,7 @@ class SkipKernels(Message):
 
 @dataclass(frozen=True)
 class BeginProfile(Message):
-    """A request to a worker: start to record what each kernel launch does (`LaunchCounts`). The reply is Done.
-
-    If `only_sample`, only a few blocks run, so the outputs of later calls are wrong: blocks of the first launch with
-    each combination of kernel, grid, block and dynamic shared memory, for at most 32 combinations. But all blocks of a
-    first cooperative launch run, because they wait for each other. `l1_bytes` is the modelled size of a
-    multiprocessor's L1 cache.
-    """
-
-    only_sample: bool
-    l1_bytes: int
+    """A request to a worker: start to record what each kernel launch does (`LaunchCounts`). The reply is Done."""
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ class LineCosts:
     `line` counts from 1, and `text` is the line. `sectors` counts the sectors of 32 bytes of global memory that the
     line accesses, and `extra_sectors` those beyond the least possible number. `extra_wavefronts` counts the accesses to
     the banks of shared memory that bank conflicts add, and atomic updates of one address. `idle` counts the
-    instructions of warps, each times the share of the warp's threads that do not take part. If only some blocks were
-    recorded, these are estimates for all blocks.
+    basic blocks that warps execute, each times the share of the warp's threads that do not take part. If only some
+    blocks were recorded, these are estimates for all blocks.
     """
 
     line: int
@@ -37,15 +37,13 @@ class LineCosts:
 class StoredProfile:
     """The profile of `kernel`, line by line, at the size constants in `shape`.
 
-    `source_sha256` is the hash of the kernel's file. `causes` are sentences about the largest causes of lost time. Each
-    ends with the lost time in percent of the whole time that is estimated for a call on the GPU `target`. `sampled`
-    says whether only a part of the accesses was recorded.
+    `source_sha256` is the hash of the kernel's file. `causes` are sentences about the largest causes of lost time.
+    `sampled` says whether only a part of the accesses was recorded.
     """
 
     kernel: str
     source_sha256: str
     shape: Mapping[str, int]
-    target: str
     sampled: bool
     causes: tuple[str, ...]
     lines: tuple[LineCosts, ...]

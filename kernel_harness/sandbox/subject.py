@@ -313,15 +313,12 @@ class Subject:
             return None
         return Steady(times.interval_ms, times.overhead_ms)
 
-    def begin_profile(self, *, only_sample: bool, l1_bytes: int) -> None:
+    def begin_profile(self) -> None:
         """Starts to record what each kernel launch does. The device must be one that profiles.
 
-        If `only_sample`, only a few blocks run, so outputs are wrong from then on: blocks of the first launch with each
-        combination of kernel, grid, block and dynamic shared memory, for at most 32 combinations. But all blocks of a
-        first cooperative launch run, because they wait for each other. `l1_bytes` is the modelled size of a
-        multiprocessor's L1 cache. Raises Fault if the candidate fails.
+        Raises Fault if the candidate fails.
         """
-        self._ask(messages.BeginProfile(only_sample, l1_bytes), Done)
+        self._ask(messages.BeginProfile(), Done)
 
     def end_profile(self) -> Any:
         """Stops recording. Returns the sizes, memory accesses and barriers of each kernel launch since `begin_profile`.

@@ -395,7 +395,7 @@ class Worker:
     def begin_profile(self, request: messages.BeginProfile, descriptors: list[int]) -> Done:
         """Starts to record sizes and counts of each kernel launch. The device must be one that profiles."""
         assert isinstance(self._device, device.Profiles)
-        self._device.begin_profile(request.only_sample, request.l1_bytes)
+        self._device.begin_profile()
         return Done()
 
     def end_profile(self, request: messages.EndProfile, descriptors: list[int]) -> messages.LaunchCounts:

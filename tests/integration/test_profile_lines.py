@@ -17,9 +17,7 @@ from kernel_harness.diagnostics import profile
 from kernel_harness.diagnostics.profile import accesses, lines
 from kernel_harness.diagnostics.profile.accesses import Recorded, Traffic
 from kernel_harness.diagnostics.profile.causes import NOTHING_WRONG, Cause, largest
-from kernel_harness.diagnostics.profile.estimate import estimated
 from kernel_harness.diagnostics.profile.expressions import Kind, expression
-from kernel_harness.diagnostics.profile.targets import DEFAULT
 from kernel_harness.problem import lookup
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.sandbox.fork_server import ForkServer
@@ -139,15 +137,6 @@ __global__ void counts(int* y) {
     if (atomicCAS(y + 3, 0, 1) == 0) atomicExch(y + 4, 1);
 }
 
-__global__ void functions(const float* x, float* y) {
-    float a = x[threadIdx.x];
-    a = expf(a);                                   // four FMAs
-    a = __expf(a);                                 // none
-    a = a / x[33];                                 // five
-    a = rsqrtf(a);                                 // no FMA
-    y[threadIdx.x] = a * x[34] + x[35] * x[36];    // one FMA, one product
-}
-
 __global__ void unchanged(const float* x, const volatile float* v, float* y, int n) {
     float sum = 0;
     for (int i = 0; i < n; ++i) sum += x[threadIdx.x] * i;  // one address
@@ -231,10 +220,6 @@ __global__ void known(const __half2* x, float* y) {
     y[threadIdx.x] = sum;
 }
 
-__global__ void converted(const c10::Half* x, c10::Half* y) {
-    y[threadIdx.x] = static_cast<float>(x[threadIdx.x]) * 3.0f;
-}
-
 // Updates of one place, of 16 places by two threads each, of 4 places by eight each, or of 32 places in one bank.
 template <int PATTERN>
 __global__ void updates(float* y) {
@@ -274,7 +259,6 @@ torch::Tensor run(torch::Tensor input, int64_t blocks, int64_t threads) {
     pairs<<<1, 32>>>(reinterpret_cast<const float4*>(x), reinterpret_cast<float4*>(y));
     taking_turns<<<1, 32>>>(x, y);
     counts<<<1, 32>>>(reinterpret_cast<int*>(y));
-    functions<<<1, 32>>>(x, y);
     some_equal<<<1, 32>>>(y);
     unchanged<<<1, 32>>>(x, x + 128, y, 5);
     merged<<<1, 32>>>(y);
@@ -291,7 +275,6 @@ torch::Tensor run(torch::Tensor input, int64_t blocks, int64_t threads) {
     }
     for (int stride = 1; stride < 9; stride *= 2) repeated<<<1, 32>>>(x, y, stride);
     known<<<1, 32>>>(reinterpret_cast<const __half2*>(x), y);
-    converted<<<1, 32>>>(reinterpret_cast<const c10::Half*>(x), reinterpret_cast<c10::Half*>(y));
     copy<<<blocks, threads>>>(x, y);
     return to;
 }
@@ -322,7 +305,7 @@ def planted(fork_server: ForkServer) -> dict[str, Recorded]:
     """The recorded launches of PLANTED by kernel."""
     candidate = Candidate("planted", Path("planted.py"), PLANTED)
     found = profile.counted(lookup.problem(str(PROBLEM), ROOT), candidate, fork_server, lambda text: None)[2]
-    assert len(found) == len({each.launch.kernel for each in found}) == 31
+    assert len(found) == len({each.launch.kernel for each in found}) == 29
     return {each.launch.kernel: each for each in found}
 
 
@@ -360,7 +343,7 @@ def wavefronts(recorded: Recorded, text: str, kind: Kind = Kind.LOAD) -> tuple[f
 
 
 def causes(recorded: Recorded) -> list[Cause]:
-    return largest([estimated(recorded, [], DEFAULT)], DEFAULT)
+    return largest([recorded])
 
 
 def first_cause(recorded: Recorded) -> Cause:
@@ -368,7 +351,7 @@ def first_cause(recorded: Recorded) -> Cause:
 
 
 def paragraphs(recorded: Recorded) -> list[str]:
-    return lines.paragraphs([estimated(recorded, [], DEFAULT)], DEFAULT, Terminal())
+    return lines.paragraphs([recorded], Terminal())
 
 
 def line_of(text: str) -> int:
@@ -423,7 +406,7 @@ def test_tiled_is_without_conflicts(shipped: Callable[[str], Recorded]) -> None:
     assert tiled.complete
     assert sums(tiled, "A[", Kind.LOAD).requests == sums(tiled, "B[", Kind.LOAD).requests == 8 * 2 * 16
     assert sums(tiled, "tile_A[k]", Kind.LOAD).requests == 8 * 64 * 8  # 8 rows for each k
-    assert causes(tiled) == []
+    assert all("a thread loads 4 bytes at a time" in cause.sentence for cause in causes(tiled))
 
 
 @pytest.mark.slow
@@ -475,7 +458,8 @@ def test_strided_loads_come_first_with_their_expression(planted: dict[str, Recor
     assert sectors(strided, "x[threadIdx.x]") == (4, 4)  # on the same line
     assert [cause.sentence for cause in causes(strided)] == [
         f"line {line_of('x[threadIdx.x * 32]')}: `x[threadIdx.x * 32]`: each warp reads 32 sectors of 32 bytes for 128 "
-        "bytes; let neighbouring threads read neighbouring addresses (8 times fewer sectors)."
+        "bytes; let neighbouring threads read neighbouring addresses (8 times fewer sectors). It has 80% of all "
+        "sectors."
     ]
 
 
@@ -668,20 +652,6 @@ def test_atomics_belong_to_the_lines_that_call_them(planted: dict[str, Recorded]
 
 
 @pytest.mark.slow
-def test_functions_have_the_fmas_that_nvcc_makes_of_them(planted: dict[str, Recorded]) -> None:
-    executed = planted["functions"].executed
-    assert (executed.fma32, executed.add32, executed.special) == (4 + 5 + 1, 1, 4)
-    assert executed.thread_fma32 == 32 * (4 + 5 + 1)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("f16c" not in Path("/proc/cpuinfo").read_text(), reason="the processor cannot convert halves")
-def test_a_conversion_of_torch_s_half_is_one_instruction(planted: dict[str, Recorded]) -> None:
-    executed = planted["converted"].executed
-    assert (executed.convert, executed.fma32, executed.add32) == (2, 0, 1)
-
-
-@pytest.mark.slow
 def test_a_large_launch_is_sampled_and_says_so(planted: dict[str, Recorded]) -> None:
     copy = planted["copy"]
     assert (copy.blocks, copy.left_out) == (16, 0)  # with 512 warps
@@ -725,7 +695,6 @@ def test_small_equal_launches_are_all_recorded(planted: dict[str, Recorded]) -> 
     assert (repeated.launches, repeated.recorded_launches, repeated.weight) == (4, 4, 1)
     assert sums(repeated, "x[threadIdx.x * stride]", Kind.LOAD).sectors == 4 + 8 + 16 + 32
     assert "all accesses of 4 launches were recorded" in paragraphs(repeated)[0]
-    assert estimated(repeated, [], DEFAULT).counts.dram_bytes[0] == (4 + 8 + 16 + 32 + 4 * 4) * 32
     assert (planted["copy"].launches, planted["copy"].recorded_launches) == (2, 1)
 
 
@@ -739,8 +708,7 @@ def test_the_command_prints_the_lines_and_the_causes(harness: Harness, tmp_path:
     line = line_of("x[threadIdx.x * 32]")
     row = rf"^line {line}: x\[threadIdx.x \* 32\] +load +1 +4 +32 +4 +128 +1024 +12%"
     assert re.search(row, finished.stdout, re.MULTILINE), finished.stdout
-    assert f"1. line {line_of('tile[threadIdx.x * STRIDE] =')}" in finished.stdout
-    assert "(conflict<32>; about " in finished.stdout
+    assert f"1. conflict<32>, line {line_of('tile[threadIdx.x * STRIDE] =')}" in finished.stdout
 
 
 # --------------------------------------------------------------------------------------------------- no emulator
@@ -782,8 +750,7 @@ def described(**changes: object) -> dict[str, object]:
         "kernel": "k", "grid": [1, 1, 1], "block": [32, 1, 1], "dynamic_shared_bytes": 0, "barriers": 0,
         "warp_operations": 0, "global_read": 0, "global_written": 0, "shared_read": 0, "shared_written": 0,
         "recorded_launches": 1, "sampled_blocks": 1, "left_out": 0, "instructions": [],
-        "steps": [], "ran_blocks": 1, "waited": 0, "waitable": 0, "touched_bytes": 0, "unique_sectors": 0,
-        "block_sectors": 0, **changes,
+        "steps": [], **changes,
     }  # fmt: skip
 
 

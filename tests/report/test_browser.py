@@ -249,7 +249,7 @@ def test_the_lines_of_a_profile_are_sorted_by_their_cost(browser, tmp_path):
     lines = tuple(LineCosts(line, f"line {line}", count, 0.0, 0.0, 0.0) for line, count in sectors.items())
     kernel = timed("fast", 2.5)
     folder = keep(tmp_path / "nvidia-h200", kernel)
-    profile = StoredProfile("fast", kernel.source_sha256, {"M": 48}, "h200", False, (), lines)
+    profile = StoredProfile("fast", kernel.source_sha256, {"M": 48}, False, (), lines)
     profile.write(tmp_path / "cpu-emulated" / "profiles")
     (written,) = report.write(lookup.problem("matmul_tt", ROOT), folder, ROOT)
     load(browser, written)

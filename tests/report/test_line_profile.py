@@ -18,9 +18,7 @@ LINES = (
     LineCosts(7, "sum += A[k * M + m] & B[k]", 4000.0, 3500.0, 0.0, 0.0),
     LineCosts(9, "tile[x][y] = 1", 0.0, 0.0, 310.0, 12.0),
 )
-PROFILE = StoredProfile(
-    "tiled", KERNEL.source_sha256, {"M": 48}, "h200", True, ("line 7: too many sectors (80%).",), LINES
-)
+PROFILE = StoredProfile("tiled", KERNEL.source_sha256, {"M": 48}, True, ("line 7: too many sectors (80%).",), LINES)
 
 
 def page(folder: Path, profile: StoredProfile) -> str:

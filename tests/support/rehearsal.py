@@ -89,7 +89,7 @@ class Rehearsal(Cuda):
 
         An operator has its time. A kernel of the emulator has a microsecond per thread, because its time is not known.
         """
-        torch_cuda.profile_begin(only_sample=False, l1_bytes=1 << 17)
+        torch_cuda.profile_begin()
         with profile(use_kineto=True) as profiler, suppress(Exception):
             call()
         launched = [(each["kernel"], float(prod(each["grid"] + each["block"]))) for each in torch_cuda.profile_end()]

@@ -77,6 +77,3 @@ extern "C" void emulator_counts_up() {
 extern "C" void __sanitizer_cov_trace_pc() {
   if (emulator::profile::on) emulator::profile::stepped(__builtin_return_address(0));
 }
-
-// Shows in the disassembly whether the processor has FMA: else this function calls another.
-extern "C" float emulator_fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

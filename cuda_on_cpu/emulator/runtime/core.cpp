@@ -115,8 +115,8 @@ void Core::reset_records() {
   lockstep_ = false;
 }
 
-// Begins the n-th block to run. The sanitizer runs the blocks in another order, and a profile may run only some.
-void Core::start_block(std::uint64_t n) { begin_block(sanitize::on ? sanitize::nth_block(n) : profile::on ? profile::nth_block(n) : n); }
+// Begins the n-th block to run. The sanitizer runs the blocks in another order.
+void Core::start_block(std::uint64_t n) { begin_block(sanitize::on ? sanitize::nth_block(n) : n); }
 
 void Core::run_blocks(std::uint64_t first, std::uint64_t end) {
   end_ = end;

@@ -70,16 +70,14 @@ void written_by_library(const void* address, std::size_t bytes) {
   if (sanitize::on) sanitize::written_by_host(address, bytes);
 }
 
-bool is_device(const void* address) { return allocation_of(address).start; }
-
-Allocation allocation_of(const void* address) {
+bool is_device(const void* address) {
   auto* wanted = static_cast<const char*>(address);
   std::shared_lock lock(mutex);
   auto after = ranges().upper_bound(wanted);
-  if (after == ranges().begin()) return {};
+  if (after == ranges().begin()) return false;
   --after;
   // The address behind the last byte is allowed, because an empty tensor or an end iterator may have it.
-  return wanted <= after->first + after->second.bytes ? Allocation{after->first, after->second.bytes} : Allocation{};
+  return wanted <= after->first + after->second.bytes;
 }
 
 }  // namespace emulator

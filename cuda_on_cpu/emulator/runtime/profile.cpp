@@ -30,15 +30,14 @@ bool on = false;
 namespace {
 
 // Recorded are all warps of some blocks of a launch: so many that they have at least kMostWarps warps, and no fewer than
-// kLeastBlocks. If no other blocks run, it is only kOnlyRun blocks. Of a profile, kMostLaunches different launches are
-// recorded. Equal ones are recorded, too, as long as fewer than kMostWarps warps of them are.
-constexpr std::uint64_t kMostWarps = 512, kLeastBlocks = 8, kOnlyRun = 3;
+// kLeastBlocks. Of a profile, kMostLaunches different launches are recorded. Equal ones are recorded, too, as long as
+// fewer than kMostWarps warps of them are.
+constexpr std::uint64_t kMostWarps = 512, kLeastBlocks = 8;
 constexpr std::uint64_t kMostLaunches = 32;
 // The instructions of one launch that are reported: those that move the most bytes.
 constexpr std::size_t kMostInstructions = 100;
 // The basic blocks of one launch that are reported: those that warps execute most often.
 constexpr std::size_t kMostSteps = 400;
-constexpr std::uint64_t kThreadsOfMultiprocessor = 2048, kBlocksOfMultiprocessor = 32;
 
 using Count = std::atomic<std::uint64_t>;
 using Records = std::vector<std::unique_ptr<BlockRecord>>;
@@ -50,9 +49,7 @@ struct Counts {
   Count barriers{0}, warp_operations{0}, global_read{0}, global_written{0}, shared_read{0}, shared_written{0};
   Records records;
   Instructions instructions;
-  std::uint64_t recorded_launches = 0, sampled_blocks = 0, left_out = 0, ran_blocks = 0;
-  std::uint64_t waited = 0, waitable = 0, touched_bytes = 0, sectors = 0, block_sectors = 0;
-  std::vector<std::uint64_t> only;  // the numbers of the blocks that run, if only a sample runs
+  std::uint64_t recorded_launches = 0, sampled_blocks = 0, left_out = 0;
   std::map<const void*, Executed> steps;
 };
 
@@ -62,8 +59,6 @@ thread_local bool adds_one = false;
 
 std::deque<Counts> counted;  // a deque, because atomics cannot move
 std::uint64_t launch_number = 0;
-bool only_sample = false;
-std::size_t l1_bytes = 0;
 
 void add(Count& count, std::uint64_t more = 1) { count.fetch_add(more, std::memory_order_relaxed); }
 
@@ -84,7 +79,7 @@ Counts& first_equal() {
 // Returns whether the accesses of the newest launch are recorded.
 bool wants_records() {
   const Counts& first = first_equal();
-  if (&first != &counted.back()) return !only_sample && first.sampled_blocks && first.sampled_blocks * warps_of(first.block) < kMostWarps;
+  if (&first != &counted.back()) return first.sampled_blocks && first.sampled_blocks * warps_of(first.block) < kMostWarps;
   return static_cast<std::uint64_t>(std::count_if(counted.begin(), counted.end(), [](const Counts& each) { return each.sampled_blocks; })) < kMostLaunches;
 }
 
@@ -105,6 +100,9 @@ BlockRecord* running_record() {
   return known.record;
 }
 
+// Returns the record of the block that runs on this OS thread, or null if no kernel runs here or it is not recorded.
+BlockRecord* recording() { return !counted.empty() && in_kernel() ? running_record() : nullptr; }
+
 unsigned running_thread() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 
 // Ends the recording of the newest launch, whose blocks have all ended.
@@ -114,24 +112,15 @@ void settle() {
   Counts& last = first_equal();
   ++last.recorded_launches;
   last.sampled_blocks += records.size();
-  Sectors sectors;
-  std::map<const void*, std::size_t> allocations;
   for (const auto& block : records) {
     block->settle();
     last.left_out += block->left_out;
-    last.waited += block->waited;
-    last.waitable += block->waitable;
-    last.block_sectors += block->sectors.size();
-    sectors.merge(block->sectors);
-    allocations.merge(block->allocations);
     for (const auto& [site, executed] : block->executed()) {
       last.steps[site].warps += executed.warps;
       last.steps[site].threads += executed.threads;
     }
     for (const auto& [instruction, traffic] : block->sums) last.instructions[instruction].add(traffic);
   }
-  last.sectors += sectors.size();
-  for (const auto& [start, bytes] : allocations) last.touched_bytes += bytes;
 }
 
 void put(std::string& text, const char* name, std::uint64_t value) {
@@ -155,21 +144,7 @@ void put(std::string& text, const Instruction& instruction, const Traffic& traff
   put_site(text, instruction.site);
   text += std::string(", \"kind\": \"") + kinds[static_cast<int>(instruction.kind)] + "\"";
   put(text, "shared", instruction.space == Space::kShared);
-  put(text, "requests", traffic.requests);
-  put(text, "asked_bytes", traffic.asked_bytes);
-  put(text, "sectors", traffic.sectors);
-  put(text, "least_sectors", traffic.least_sectors);
-  put(text, "aligned_sectors", traffic.aligned_sectors);
-  put(text, "wavefronts", traffic.wavefronts);
-  put(text, "least_wavefronts", traffic.least_wavefronts);
-  put(text, "conflicts", traffic.conflicts);
-  put(text, "repeated", traffic.repeated);
-  put(text, "l1_sectors", traffic.l1_sectors);
-  put(text, "delayed", traffic.delayed);
-  put(text, "after_read", traffic.after_read);
-  put(text, "threads", traffic.threads);
-  put(text, "merged", traffic.merged);
-  put(text, "left_out", traffic.left_out);
+  for (const auto& [name, sum] : kSums) put(text, name, traffic.*sum);
   put(text, "ways", traffic.ways);
   put(text, "distance", traffic.distance);
   text += "}";
@@ -203,31 +178,15 @@ void put_steps(std::string& text, const Counts& counts) {
   text += "]";
 }
 
-// Returns how much of the L1 cache a block has, if the blocks that run at the same time share it equally. Shared memory
-// is not subtracted.
-std::size_t l1_of_block(std::uint64_t threads) {
-  return l1_bytes / std::clamp<std::uint64_t>(kThreadsOfMultiprocessor / std::max<std::uint64_t>(threads, 1), 1, kBlocksOfMultiprocessor);
-}
-
 }  // namespace
-
-std::uint64_t blocks_to_run(std::uint64_t blocks) { return only_sample ? counted.back().only.size() : blocks; }
-std::uint64_t nth_block(std::uint64_t n) { return only_sample ? counted.back().only[n] : n; }
 
 void launched(const Launch& launch) {
   settle();
   counted.emplace_back(launch.kernel, launch.grid, launch.block, launch.shared_bytes);
   ++launch_number;
-  Counts& now = counted.back();
-  now.ran_blocks = only_sample ? 0 : volume(launch.grid);
   if (!wants_records()) return;
-  const bool alone = only_sample && !launch.cooperative;  // the blocks of a cooperative launch wait for each other
-  const std::uint64_t threads = volume(launch.block);
-  const std::uint64_t most = alone ? kOnlyRun : std::max(kLeastBlocks, kMostWarps / std::max<std::uint64_t>(warps_of(launch.block), 1));
-  const std::vector<std::uint64_t> blocks = spread(volume(launch.grid), most);
-  for (const std::uint64_t number : blocks) now.records.push_back(std::make_unique<BlockRecord>(number, threads, l1_of_block(threads)));
-  now.only = alone ? blocks : spread(volume(launch.grid), volume(launch.grid));
-  now.ran_blocks = now.only.size();
+  const std::uint64_t most = std::max(kLeastBlocks, kMostWarps / std::max<std::uint64_t>(warps_of(launch.block), 1));
+  for (const std::uint64_t number : spread(volume(launch.grid), most)) counted.back().records.push_back(std::make_unique<BlockRecord>(number, volume(launch.block)));
 }
 
 void met_at_barrier() {
@@ -249,57 +208,46 @@ void begins_update(Update kind) { update = std::exchange(adds_one, false) && kin
 void touched(const void* address, std::size_t bytes, Access access, const void* site, std::uint32_t widest) {
   if (counted.empty() || !in_kernel()) return;
   const bool shared = is_shared(address);
-  const Allocation held = shared ? Allocation{} : allocation_of(address);
-  if (!shared && !held.start) return;
+  if (!shared && !is_device(address)) return;
   Counts& now = counted.back();
   const bool reads = access != Access::kStore && access != Access::kCopy && access != Access::kAtomicCompare, writes = access != Access::kLoad && access != Access::kVolatileLoad && access != Access::kAtomicLoad;
   if (reads) add(shared ? now.shared_read : now.global_read, bytes);
   if (writes) add(shared ? now.shared_written : now.global_written, bytes);
   BlockRecord* record = running_record();
   if (!record) return;
-  if (!shared) record->touch(held);
   record->record(running_thread(), reinterpret_cast<std::uintptr_t>(address), bytes, shared ? Space::kShared : Space::kGlobal, access, site, widest, update);
 }
 
 void stepped(const void* site) {
-  if (counted.empty() || !in_kernel()) return;
-  if (BlockRecord* record = running_record()) record->step(running_thread(), site);
+  if (BlockRecord* record = recording()) record->step(running_thread(), site);
 }
 
 void begins_loop(const void* site, bool remainder_last) {
-  if (counted.empty() || !in_kernel()) return;
-  if (BlockRecord* record = running_record()) record->begin_loop(running_thread(), site, remainder_last);
+  if (BlockRecord* record = recording()) record->begin_loop(running_thread(), site, remainder_last);
 }
 
 void begins_step() {
-  if (counted.empty() || !in_kernel()) return;
-  if (BlockRecord* record = running_record()) record->begin_step(running_thread());
+  if (BlockRecord* record = recording()) record->begin_step(running_thread());
 }
 
 void ends_loop() {
-  if (counted.empty() || !in_kernel()) return;
-  if (BlockRecord* record = running_record()) record->end_loop(running_thread());
+  if (BlockRecord* record = recording()) record->end_loop(running_thread());
 }
 
 void called() {
-  if (counted.empty() || !in_kernel()) return;
-  if (BlockRecord* record = running_record()) record->change_depth(running_thread(), 1);
+  if (BlockRecord* record = recording()) record->change_depth(running_thread(), 1);
 }
 
 void returned() {
-  if (counted.empty() || !in_kernel()) return;
-  if (BlockRecord* record = running_record()) record->change_depth(running_thread(), -1);
+  if (BlockRecord* record = recording()) record->change_depth(running_thread(), -1);
 }
 
 }  // namespace profile
 }  // namespace emulator
 
-// Begins a profile. `only_sample` says that of each launch only the blocks that are recorded run, and that launches equal
-// to an earlier one run no block. `l1_bytes` is the size of the L1 cache to model.
-extern "C" void emulator_profile_begin(bool only_sample, std::uint64_t l1_bytes) {
+// Begins a profile.
+extern "C" void emulator_profile_begin() {
   emulator::profile::counted.clear();
-  emulator::profile::only_sample = only_sample;
-  emulator::profile::l1_bytes = l1_bytes;
   emulator::profile::on = true;
 }
 
@@ -326,12 +274,6 @@ extern "C" const char* emulator_profile_end() {
     put(text, "recorded_launches", each.recorded_launches);
     put(text, "sampled_blocks", each.sampled_blocks);
     put(text, "left_out", each.left_out);
-    put(text, "ran_blocks", each.ran_blocks);
-    put(text, "waited", each.waited);
-    put(text, "waitable", each.waitable);
-    put(text, "touched_bytes", each.touched_bytes);
-    put(text, "unique_sectors", each.sectors);
-    put(text, "block_sectors", each.block_sectors);
     put_instructions(text, each);
     put_steps(text, each);
     text += "}";

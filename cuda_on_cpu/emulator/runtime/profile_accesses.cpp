@@ -9,13 +9,13 @@
 namespace emulator::profile {
 namespace {
 
-constexpr std::uintptr_t kWordBytes = 4, kBanks = 32;
+constexpr std::uintptr_t kSectorBytes = 32, kWordBytes = 4, kBanks = 32;
 
-// Returns the sorted addresses of the threads in `lanes`.
-std::vector<std::uintptr_t> sorted_addresses(const Request& request, std::uint32_t lanes) {
+// Returns the sorted addresses of the request's threads.
+std::vector<std::uintptr_t> sorted_addresses(const Request& request) {
   std::vector<std::uintptr_t> all;
   all.reserve(kWarpSize);
-  for_lanes(lanes, [&](unsigned lane) { all.push_back(request.address[lane]); });
+  for_lanes(request.lanes, [&](unsigned lane) { all.push_back(request.address[lane]); });
   std::sort(all.begin(), all.end());
   return all;
 }
@@ -170,7 +170,7 @@ void count_loop(const Request& request, Traffic& sums) {
 // threads that have the same address. A compare-and-swap takes two.
 void count_wavefronts(const Request& request, Kind kind, Update update, Traffic& sums) {
   const bool counts = kind == Kind::kAtomic && update == Update::kCount;
-  if (kind == Kind::kAtomic && !counts) sums.repeated += most_on_one_address(sorted_addresses(request, request.lanes)) - 1;
+  if (kind == Kind::kAtomic && !counts) sums.repeated += most_on_one_address(sorted_addresses(request)) - 1;
   if (kind == Kind::kAtomic && update == Update::kLoop) return count_loop(request, sums);
   const std::uint64_t times = kind == Kind::kAtomic && update == Update::kCompare ? 2 : 1;
   for (const std::uint32_t part : parts_of(request, request.lanes, kind == Kind::kLoad)) {
@@ -186,14 +186,12 @@ void count_wavefronts(const Request& request, Kind kind, Update update, Traffic&
 
 }  // namespace
 
-std::vector<std::uintptr_t> sorted(const Request& request) { return sorted_addresses(request, request.lanes); }
-
 void Traffic::add(const Request& request, Space space, Kind kind, Update update) {
   ++requests;
   threads += static_cast<std::uint64_t>(std::popcount(request.lanes));
   asked_bytes += static_cast<std::uint64_t>(std::popcount(request.lanes)) * request.bytes;
   if (space == Space::kShared) return count_wavefronts(request, kind, update, *this);
-  const std::vector<std::uintptr_t> addresses = sorted(request);
+  const std::vector<std::uintptr_t> addresses = sorted_addresses(request);
   count_sectors(addresses, request.bytes, *this);
   if (kind != Kind::kAtomic) return;
   sectors += sectors_of_waiting(addresses);
@@ -201,21 +199,7 @@ void Traffic::add(const Request& request, Space space, Kind kind, Update update)
 }
 
 void Traffic::add(const Traffic& other) {
-  requests += other.requests;
-  asked_bytes += other.asked_bytes;
-  sectors += other.sectors;
-  least_sectors += other.least_sectors;
-  aligned_sectors += other.aligned_sectors;
-  wavefronts += other.wavefronts;
-  least_wavefronts += other.least_wavefronts;
-  conflicts += other.conflicts;
-  repeated += other.repeated;
-  l1_sectors += other.l1_sectors;
-  delayed += other.delayed;
-  after_read += other.after_read;
-  threads += other.threads;
-  merged += other.merged;
-  left_out += other.left_out;
+  for (const auto& [name, sum] : kSums) this->*sum += other.*sum;
   if (other.ways <= ways) return;
   ways = other.ways;
   distance = other.distance;

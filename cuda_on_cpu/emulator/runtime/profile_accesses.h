@@ -6,13 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "emulator/scheduler.h"
 
 namespace emulator::profile {
-
-constexpr std::uintptr_t kSectorBytes = 32;
 
 enum class Space : std::uint8_t { kGlobal, kShared };
 enum class Kind : std::uint8_t { kLoad, kStore, kAtomic, kCopy };
@@ -32,9 +31,6 @@ struct Traffic {
   std::uint64_t wavefronts = 0, least_wavefronts = 0;  // shared memory: accesses to its 32 banks
   std::uint64_t conflicts = 0;                         // shared memory: those of them that Nsight Compute calls bank conflicts
   std::uint64_t repeated = 0;                          // atomics: further updates of the address that most threads update
-  std::uint64_t l1_sectors = 0;                        // global loads: sectors that the model of the L1 cache has
-  std::uint64_t delayed = 0;                           // global loads of a sector that L1 lacks, or that is on its way to it
-  std::uint64_t after_read = 0;                        // atomic updates by threads that read the address just before
   std::uint64_t threads = 0;                           // accesses of threads in the requests
   std::uint64_t merged = 0;                            // accesses of threads that became a part of a wider request
   std::uint64_t left_out = 0;                          // accesses of threads that were not recorded
@@ -43,6 +39,14 @@ struct Traffic {
 
   void add(const Request& request, Space space, Kind kind, Update update);
   void add(const Traffic& other);
+};
+
+// The sums of Traffic and their names in the text of a profile, without `ways` and `distance`, which are no sums.
+constexpr std::pair<const char*, std::uint64_t Traffic::*> kSums[] = {
+  {"requests", &Traffic::requests}, {"asked_bytes", &Traffic::asked_bytes}, {"sectors", &Traffic::sectors},
+  {"least_sectors", &Traffic::least_sectors}, {"aligned_sectors", &Traffic::aligned_sectors}, {"wavefronts", &Traffic::wavefronts},
+  {"least_wavefronts", &Traffic::least_wavefronts}, {"conflicts", &Traffic::conflicts}, {"repeated", &Traffic::repeated},
+  {"threads", &Traffic::threads}, {"merged", &Traffic::merged}, {"left_out", &Traffic::left_out},
 };
 
 struct Instruction {
@@ -60,9 +64,6 @@ template <class Each>
 void for_lanes(std::uint32_t lanes, Each each) {
   for (; lanes; lanes &= lanes - 1) each(static_cast<unsigned>(std::countr_zero(lanes)));
 }
-
-// Returns the sorted addresses of the request's threads.
-std::vector<std::uintptr_t> sorted(const Request& request);
 
 // Returns at most `most` numbers below `count`: the first, the last and numbers between them at equal distances.
 std::vector<std::uint64_t> spread(std::uint64_t count, std::uint64_t most);

@@ -95,8 +95,6 @@ void BlockRecord::record(unsigned thread, std::uintptr_t address, std::size_t by
     }
   }
   const unsigned index = instruction_of({site, space, kind_of(access), kind_of(access) == Kind::kAtomic && space == Space::kShared ? update : Update::kNative});
-  if (access == Access::kAtomicLoad) lane.reread = lane.last == Access::kLoad && lane.last_address == address;
-  if (access == Access::kAtomicCompare && lane.reread) ++sums[instructions_[index]].after_read;
   alone_[index] = access != Access::kLoad && access != Access::kStore;
   const Last before = std::exchange(warp.last[index][number], {address, lane.writes});
   const bool again = access == Access::kLoad && repeats(lane, before, address);
@@ -184,11 +182,6 @@ void BlockRecord::meet(unsigned first, std::uint32_t lanes) {
   }
 }
 
-void BlockRecord::touch(const Allocation& held) {
-  if (held.start != last_start_) allocations[held.start] = held.bytes;
-  last_start_ = held.start;
-}
-
 // Runs the warp again up to its next request. Returns whether there is one.
 bool BlockRecord::run_to_request(Warp& warp, Request& request, unsigned& instruction) {
   for (;;) {
@@ -221,7 +214,6 @@ bool BlockRecord::run_to_request(Warp& warp, Request& request, unsigned& instruc
     if (event.bytes != kStep) return true;
     ++executed_[event.index].warps;
     executed_[event.index].threads += static_cast<std::uint64_t>(std::popcount(request.lanes));
-    ++warp.executed;
   }
 }
 
@@ -235,66 +227,42 @@ void BlockRecord::add_unrecorded(Warp& warp) {
     const ByLane counts = std::exchange(warp.stepped[i], {});
     const std::uint32_t most = beyond(*std::max_element(counts.begin(), counts.end()));
     executed_[i].warps += most;
-    warp.executed += most;
     for (const std::uint32_t n : counts) executed_[i].threads += beyond(n);
   }
 }
 
-void BlockRecord::add_request(const Instruction& instruction, const Request& request) {
-  Traffic& to = sums[instruction];
-  to.add(request, instruction.space, instruction.kind, instruction.update);
-  if (instruction.space == Space::kShared) return;
-  std::uintptr_t before = 0;
-  bool delayed = false;
-  for (const std::uintptr_t address : sorted(request)) {
-    for (std::uintptr_t sector = address / kSectorBytes; sector <= (address + request.bytes - 1) / kSectorBytes; ++sector) {
-      if (sector == before) continue;
-      before = sector;
-      const auto found = instruction.kind == Kind::kLoad ? l1_.read(sector, turn_) : Cache::Found::kNot;
-      if (found == Cache::Found::kNot) {
-        sectors.insert(sector);
-      } else {
-        ++to.l1_sectors;
-      }
-      delayed |= found != Cache::Found::kThere;
-    }
-  }
-  to.delayed += delayed && instruction.kind == Kind::kLoad;
+void BlockRecord::add_request(unsigned index, const Request& request) {
+  const Instruction& instruction = instructions_[index];
+  sums[instruction].add(request, instruction.space, instruction.kind, instruction.update);
 }
 
 // Requests to shared memory are added when the warps have been run again, because they may be parts of wide ones.
 void BlockRecord::add_shared(Warp& warp, unsigned index, const Request& request) {
   if (alone_[index]) {
     warp.wide.end();
-    add_request(instructions_[index], request);
+    add_request(index, request);
   } else {
     warp.wide.add(request, index, instructions_[index].kind);
   }
 }
 
-// The warps take turns after each request, as those of a GPU may, so their requests go through the cache in this order.
 void BlockRecord::settle() {
   Request request;
-  unsigned instruction = 0;
-  for (bool more = true; more;) {
-    more = false;
-    ++turn_;
-    for (Warp& warp : warps_)
-      if (run_to_request(warp, request, instruction)) {
-        more = true;
-        if (instructions_[instruction].space == Space::kShared) {
-          add_shared(warp, instruction, request);
-        } else {
-          add_request(instructions_[instruction], request);
-        }
-      }
-  }
+  unsigned index = 0;
   std::vector<WideAccesses::Run> runs;
-  for (Warp& warp : warps_) warp.wide.take(runs);
+  for (Warp& warp : warps_) {
+    while (run_to_request(warp, request, index)) {
+      if (instructions_[index].space == Space::kShared) {
+        add_shared(warp, index, request);
+      } else {
+        add_request(index, request);
+      }
+    }
+    warp.wide.take(runs);
+  }
   widen(
-    neighbours_.split(runs), [&](unsigned index, const Request& wide) { add_request(instructions_[index], wide); },
-    [&](unsigned index, std::uint64_t threads) { sums[instructions_[index]].merged += threads; });
-  std::uint64_t most = 0;
+    neighbours_.split(runs), [&](unsigned first, const Request& wide) { add_request(first, wide); },
+    [&](unsigned first, std::uint64_t threads) { sums[instructions_[first]].merged += threads; });
   for (Warp& warp : warps_) {
     add_unrecorded(warp);
     for (Lane& lane : warp.lanes) {
@@ -304,10 +272,7 @@ void BlockRecord::settle() {
       lane.see_write();
       lane.loop = 0;
     }
-    most = std::max(most, warp.executed);
   }
-  waitable += most * warps_.size();
-  for (Warp& warp : warps_) waited += most - std::exchange(warp.executed, 0);
 }
 
 void BlockRecord::release() {

@@ -9,19 +9,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <unordered_set>
 #include <vector>
 
-#include "emulator/memory.h"
 #include "emulator/profile.h"
 #include "emulator/scheduler.h"
 #include "profile_accesses.h"
-#include "profile_cache.h"
 #include "profile_wide.h"
 
 namespace emulator::profile {
-
-using Sectors = std::unordered_set<std::uintptr_t>;
 
 // How often warps executed a basic block, and how often their threads did: at most 32 times as often.
 struct Executed {
@@ -32,8 +27,8 @@ struct Executed {
 // the call at its start.
 class BlockRecord {
  public:
-  // The block has `threads` threads and `l1_bytes` of the L1 cache.
-  BlockRecord(std::uint64_t number, std::uint64_t threads, std::size_t l1_bytes) : number(number), threads_(threads), warps_((threads + kWarpSize - 1) / kWarpSize), l1_(l1_bytes) {}
+  // The block has `threads` threads.
+  BlockRecord(std::uint64_t number, std::uint64_t threads) : number(number), threads_(threads), warps_((threads + kWarpSize - 1) / kWarpSize) {}
 
   // Records an access of a thread, whose number in the block is `thread`. `widest` is explained in emulator/profile.h.
   void record(unsigned thread, std::uintptr_t address, std::size_t bytes, Space space, Access access, const void* site, std::uint32_t widest, Update update);
@@ -51,17 +46,12 @@ class BlockRecord {
   void settle();
   // Settles and frees memory, because another block runs now where this block ran.
   void release();
-  // Remembers the device memory that an access touches.
-  void touch(const Allocation& held);
   // Returns how often each basic block was executed.
   std::map<const void*, Executed> executed() const;
 
   const std::uint64_t number;
   Instructions sums;
-  std::map<const void*, std::size_t> allocations;      // the device memory touched: start and size
-  Sectors sectors;                                     // the different sectors of global memory in the requests
-  std::uint64_t left_out = 0;                          // accesses that were not recorded, because too many came before
-  std::uint64_t waited = 0, waitable = 0;              // basic blocks that warps could have executed while they waited, and all
+  std::uint64_t left_out = 0;  // accesses that were not recorded, because too many came before
 
  private:
   struct Event {  // an access, the begin of a basic block or a meeting of the warp
@@ -94,7 +84,6 @@ class BlockRecord {
     std::size_t loop_start = 0;       // the event at which that loop begins
     std::vector<std::size_t> steps;   // those at which its steps begin
     bool recorded = false;  // whether its last access is an event
-    bool reread = false;    // whether its last atomic load was of the address that it had loaded just before
 
     void see_write(std::uintptr_t address = 0) {
       ++writes;
@@ -108,7 +97,6 @@ class BlockRecord {
     std::array<Lane, kWarpSize> lanes;
     std::vector<ByLane> accessed, stepped;  // how often since the last barrier, by instruction and by basic block
     std::vector<std::array<Last, kWarpSize>> last;  // by instruction
-    std::uint64_t executed = 0;             // basic blocks since the last barrier
     WideAccesses wide;                      // its accesses to shared memory since the last barrier
   };
 
@@ -120,7 +108,7 @@ class BlockRecord {
   void note(Lane& lane, const Read& load);
   bool run_to_request(Warp& warp, Request& request, unsigned& instruction);
   void add_unrecorded(Warp& warp);
-  void add_request(const Instruction& instruction, const Request& request);
+  void add_request(unsigned index, const Request& request);
   void add_shared(Warp& warp, unsigned index, const Request& request);
 
   const std::uint64_t threads_;
@@ -136,9 +124,6 @@ class BlockRecord {
   std::vector<Executed> executed_;  // by basic block
   std::array<unsigned, 256> recent_instructions_{};  // guesses by the site
   std::array<unsigned, 1024> recent_steps_{};
-  Cache l1_;
-  std::uint64_t turn_ = 0;  // of the warps: each makes at most one request in it
-  const void* last_start_ = nullptr;
 };
 
 }  // namespace emulator::profile

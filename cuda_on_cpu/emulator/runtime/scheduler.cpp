@@ -43,7 +43,6 @@ class Cores {
       fault_text.clear();
     }
     blocks_ = static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
-    if (profile::on) blocks_ = profile::blocks_to_run(blocks_);
     chunk_ = std::max<std::uint64_t>(1, blocks_ / (count() * 8));
     taken_ = 0;
     helpers_ = 0;

@@ -17,11 +17,9 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.device import Device
 from kernel_harness.device.profiled import note_of
-from kernel_harness.diagnostics.profile import accesses, lines, ncu, show, stored, timing_table
+from kernel_harness.diagnostics.profile import accesses, lines, ncu, show, stored
 from kernel_harness.diagnostics.profile.accesses import Recorded
-from kernel_harness.diagnostics.profile.estimate import Estimate, estimated
-from kernel_harness.diagnostics.profile.resources import Assembled, Launched, number
-from kernel_harness.diagnostics.profile.targets import DEFAULT, Target
+from kernel_harness.diagnostics.profile.resources import Assembled, Launched
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem, shape_text
@@ -29,9 +27,6 @@ from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.sandbox.process import Limits
 from kernel_harness.sandbox.subject import Subject
-
-# Few blocks run, but a block of a full size takes long on the emulated device.
-_SAMPLED_CALL_S = 600.0
 
 
 class CannotProfile(UserError):
@@ -42,18 +37,16 @@ class CannotProfile(UserError):
 
 def profile(
     problem: Problem, candidate: Candidate, device: Device, reports: Path, fork_server: ForkServer, screen: Terminal,
-    tell: Tell, target: Target | None = None,
+    tell: Tell,
 ) -> str:  # fmt: skip
     """Profiles one call of `candidate` at the problem's sizes. Returns the profile as text for the user.
 
     On the emulated device, the text has tables of the kernel launches, of the kernels' resources and of what each line
     executes and does to memory, and the largest causes of lost time. The profile by line that the verb `report` shows
-    is stored in the folder `reports`. `target` is a GPU whose time is to be estimated, or None. With a `target`, the
-    emulated device runs only a few blocks of the first launch of each kernel and size, and the text contains the
-    estimate. Raises CannotProfile if the candidate fails, and UserError if it imports Triton.
+    is stored in the folder `reports`. Raises CannotProfile if the candidate fails, and UserError if it imports Triton.
 
     On a GPU, the text is the report of Nsight Compute and the table of resources, or says how ncu or the kernel failed.
-    The report files of Nsight Compute are kept in `reports`, and `target` has no effect.
+    The report files of Nsight Compute are kept in `reports`.
 
     `screen` gives the width to which text is wrapped. `tell` is called with a text before each step. Raises Unwritable
     if `reports` cannot be written.
@@ -66,16 +59,10 @@ def profile(
                 f"{candidate.name} imports Triton, whose interpreter counts nothing. Without a GPU, only kernels in "
                 "CUDA C++ can be profiled"
             )
-        launched, assembled, recorded = counted(problem, candidate, fork_server, tell, target)
-        estimates, for_target = estimates_of(recorded, assembled, target), target or DEFAULT
-        if estimates:
-            record = stored.of(candidate.name, candidate.sha256, problem.shape, estimates, for_target)
-            record.write(reports)
-        tables = [
-            *show.tables(launched, assembled, screen, for_target),
-            *timing_table.paragraphs(estimates, for_target, screen, timed=target is not None),
-            *lines.paragraphs(estimates, for_target, screen),
-        ]
+        launched, assembled, recorded = counted(problem, candidate, fork_server, tell)
+        if recorded:
+            stored.of(candidate.name, candidate.sha256, problem.shape, recorded).write(reports)
+        tables = [*show.tables(launched, assembled, screen), *lines.paragraphs(recorded, screen)]
         return "\n\n".join([f"{head}: one call on the emulated device", *tables])
     tell("building and profiling, which takes a minute or more")
     call = ncu.Call(problem.path.absolute(), candidate.path.absolute(), device.name_in_workers, dict(problem.shape))
@@ -83,26 +70,10 @@ def profile(
     return "\n\n".join([f"{head}: one call on {device.name}", report, *show.tables(None, assembled, screen)])
 
 
-def estimates_of(
-    recorded: Sequence[Recorded], assembled: Sequence[Assembled], target: Target | None = None
-) -> list[Estimate]:
-    """Returns, for each element of `recorded`, the estimated time of all launches of the same kernel and size.
-
-    `assembled` has nvcc's reports about the kernels. The times are those on the GPU `target`, or on an H200 if `target`
-    is None.
-    """
-    kernels = [kernel for each in assembled for kernel in each.kernels]
-    return [estimated(each, kernels, target or DEFAULT) for each in recorded]
-
-
 def counted(
-    problem: Problem, candidate: Candidate, fork_server: ForkServer, tell: Tell,
-    target: Target | None = None,
-) -> tuple[list[Launched], list[Assembled], list[Recorded]]:  # fmt: skip
+    problem: Problem, candidate: Candidate, fork_server: ForkServer, tell: Tell
+) -> tuple[list[Launched], list[Assembled], list[Recorded]]:
     """Calls the candidate twice on the emulated device and profiles the second call.
-
-    `target` is the GPU whose time is to be estimated, or None. With a `target`, the first call is left out, and only a
-    few blocks of the first launch of each kernel and size run (all blocks of a cooperative launch).
 
     Returns three lists: the kernel launches of the profiled call, nvcc's report about each library that the candidate
     built, and what was recorded of the first launch of each kernel and size. Raises CannotProfile if the candidate
@@ -114,15 +85,14 @@ def counted(
     fork_server.prepare(device.name)
     tell("building")
     file = file_name(candidate)
-    subject = Subject(fork_server, device.name, Limits(call_s=_SAMPLED_CALL_S) if target else Limits())
+    subject = Subject(fork_server, device.name, Limits())
     try:
         subject.load(file, candidate.source, "ModelNew")
         subject.make(problem)
-        tell("calling the candidate: a few blocks of each kernel" if target else "calling the candidate twice")
+        tell("calling the candidate twice")
         packed = pack(problem.inputs(0))  # as one_call.py draws them for Nsight Compute
-        if not target:
-            subject.call(packed)
-        subject.begin_profile(only_sample=target is not None, l1_bytes=(target or DEFAULT).l1_sm_bytes)
+        subject.call(packed)
+        subject.begin_profile()
         subject.call(packed)
         described = subject.end_profile()
         launched = _parsed(described)
@@ -142,20 +112,9 @@ def counted(
 
 
 def _parsed(launches: Any) -> list[Launched]:
-    """Returns the kernel launches that a worker reports. Raises Fault for a malformed report.
-
-    If only some blocks of a launch ran, its counts are scaled to all blocks. A launch of which no block ran has the
-    counts of the launch of the same kernel and size that ran before it.
-    """
-    found: dict[tuple[Any, ...], Launched] = {}
-    all_launches = []
+    """Returns the kernel launches that a worker reports. Raises Fault for a malformed report."""
     try:
-        for message in launches:
-            launch, ran = Launched.parse(message), number(message["ran_blocks"])
-            if ran:
-                found[launch.configuration] = launch.scaled(launch.blocks / ran)
-            all_launches.append(found.get(launch.configuration, launch))
-        return all_launches
+        return [Launched.parse(message) for message in launches]
     except (KeyError, TypeError, ValueError):
         raise _malformed() from None
 

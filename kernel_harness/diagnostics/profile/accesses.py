@@ -10,13 +10,12 @@ from typing import Any
 from cuda_on_cpu.compile.candidate_file import CandidateFile
 from kernel_harness.core.terminal import printable
 from kernel_harness.diagnostics.profile.expressions import Kind, expression
-from kernel_harness.diagnostics.profile.resources import Launched, base_name, number
-from kernel_harness.diagnostics.profile.work import Executed, Work
+from kernel_harness.diagnostics.profile.resources import LANES, Launched, base_name, number
+from kernel_harness.diagnostics.profile.work import Work
 from kernel_harness.diagnostics.profile.work import parse as parse_work
 
 SECTOR_BYTES, WAVEFRONT_BYTES = 32, 128
 _LONGEST_TEXT = 300
-_TOTALS = ("recorded_launches", "left_out", "waited", "waitable", "touched_bytes", "unique_sectors", "block_sectors")
 # Headers of the emulator whose accesses are not those of a GPU, which has instructions for a whole warp or other
 # algorithms there.
 _NOT_AS_ON_A_GPU = re.compile(r"wmma\.h|ptx\.h|cub_\w+\.h|thrust_\w+\.h")
@@ -35,9 +34,7 @@ class Traffic:
     In global memory, `sectors` counts the pieces of 32 bytes that are moved. A sector counts again for each atomic
     update that waits for another update of the same address. `least_sectors` is the number of sectors that could hold
     the different bytes of each request. `aligned_sectors` is the number of sectors if each contiguous run of addresses
-    began at a multiple of 32 bytes. `after_read` counts atomic updates by threads that loaded the address just before.
-    A model of the L1 cache gives two numbers: `l1_sectors` counts the sectors of loads that are in the cache or on
-    their way to it, and `delayed` counts the loads (requests) of which a sector is not yet in the cache.
+    began at a multiple of 32 bytes.
 
     In shared memory, `wavefronts` counts the accesses to the 32 banks, and `least_wavefronts` those if no thread had to
     wait for another one. `conflicts` counts those that Nsight Compute calls bank conflicts: wavefronts beyond the first
@@ -58,9 +55,6 @@ class Traffic:
     least_wavefronts: int
     conflicts: int
     repeated: int
-    l1_sectors: int
-    delayed: int
-    after_read: int
     threads: int
     merged: int
     left_out: int
@@ -92,16 +86,6 @@ class Traffic:
         """Returns the mean number of bytes that a thread accesses in a request."""
         return self.asked_bytes / max(self.threads, 1)
 
-    @property
-    def moved_bytes(self) -> int:
-        """Returns the bytes that are moved: 32 for a sector. A wavefront counts as the 128 bytes that it can move."""
-        return SECTOR_BYTES * self.sectors + WAVEFRONT_BYTES * self.wavefronts
-
-    @property
-    def excess_bytes(self) -> int:
-        """Returns the bytes moved beyond the least possible."""
-        return SECTOR_BYTES * self.extra_sectors + WAVEFRONT_BYTES * self.extra_wavefronts
-
 
 @dataclass(frozen=True)
 class Access:
@@ -128,14 +112,7 @@ class Recorded:
     `accesses` are in the order of the lines. `left_out` counts accesses of threads that were not recorded: those after
     the first 1024 of a thread at one instruction between two barriers. `elsewhere` counts requests that belong to no
     line of the candidate's file, or to functions that a GPU runs in another way. `work` is what the lines execute.
-
-    Barriers divide the work of a block into parts. The slowest warp of a part is the one that executes the most basic
-    blocks in it. `waitable` is the number of basic blocks if each warp executed as many as the slowest one, and
-    `waited` is how many of these the warps did not execute. `touched_bytes` is the size of the device memory (whole
-    allocations) that the recorded blocks access, and `unique_sectors` counts the different sectors of global memory in
-    the recorded requests; both are counted for each recorded launch and added up. `block_sectors` counts the different
-    sectors of each block, summed over the blocks. `launched_at` is the line that launches the kernel, and its text, or
-    None if that line is not found.
+    `launched_at` is the line that launches the kernel, and its text, or None if that line is not found.
     """
 
     launch: Launched
@@ -146,17 +123,17 @@ class Recorded:
     elsewhere: int
     accesses: tuple[Access, ...]
     work: tuple[Work, ...]
-    waited: int
-    waitable: int
-    touched_bytes: int
-    unique_sectors: int
-    block_sectors: int
     launched_at: tuple[int, str] | None = None
 
     @property
     def warps_per_block(self) -> int:
         """Returns the number of warps in a block of the launch."""
-        return -(-self.launch.threads_per_block // 32)
+        return -(-self.launch.threads_per_block // LANES)
+
+    @property
+    def warps(self) -> int:
+        """Returns the number of recorded warps."""
+        return self.blocks * self.warps_per_block
 
     @property
     def complete(self) -> bool:
@@ -170,11 +147,6 @@ class Recorded:
         It is the number of blocks in all `launches` launches of this kernel and size, divided by `blocks`.
         """
         return self.launches * self.launch.blocks / self.blocks
-
-    @property
-    def executed(self) -> Executed:
-        """Returns the sum of what the lines execute."""
-        return sum((each.executed for each in self.work), Executed())
 
 
 def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Recorded | None:
@@ -205,14 +177,10 @@ def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Rec
         key = (*place, kind, shared)
         sums[key] = sums[key] + traffic if key in sums else traffic
     accesses = tuple(Access(*key, traffic) for key, traffic in sorted(sums.items()))
-    totals = {name: number(message[name]) for name in _TOTALS}
-    if not totals["recorded_launches"]:
-        raise ValueError("blocks of no launch were recorded")
-    work = parse_work(message["steps"], file)
     launch = Launched.parse(message)
     return Recorded(
-        launch, launches, blocks, elsewhere=elsewhere, accesses=accesses, work=work,
-        launched_at=_launched_at(launch.kernel, file), **totals,
+        launch, launches, blocks, number(message["recorded_launches"], least=1), number(message["left_out"]), elsewhere,
+        accesses, parse_work(message["steps"], file), _launched_at(launch.kernel, file),
     )  # fmt: skip
 
 

@@ -1,25 +1,31 @@
-"""The largest causes of a kernel's time that its author can change, each as a sentence with its line and its share."""
+"""The largest causes of a kernel's time that its author can change, each as a sentence with its line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, WAVEFRONT_BYTES, Access, Traffic
-from kernel_harness.diagnostics.profile.estimate import LOADS_TOGETHER, SCHEDULERS, Estimate, beside, waiting_s
+from kernel_harness.diagnostics.profile.accesses import WAVEFRONT_BYTES, Access, Recorded, Traffic
 from kernel_harness.diagnostics.profile.expressions import Kind
-from kernel_harness.diagnostics.profile.targets import L2_BYTES_PER_CLOCK_SM, Target
-from kernel_harness.diagnostics.profile.work import LANES, Work
+from kernel_harness.diagnostics.profile.resources import BLOCKS_SM, LANES, WARPS_SM
+from kernel_harness.diagnostics.profile.work import Work
 
 _MOST_CAUSES = 3
-# An access is a cause if it moves this much more than the least possible. Any cause costs this much of the time.
+# Causes of different kinds are compared by clocks of one multiprocessor. In each clock, L2 sends it 64 bytes, and it
+# accesses shared memory once and issues four instructions of warps. A basic block is taken for two: one and a branch.
+_SECTORS, _WAVEFRONTS, _STEPS = "sectors", "wavefronts", "basic blocks"
+_CLOCKS = {_SECTORS: 0.5, _WAVEFRONTS: 1.0, _STEPS: 0.5}
+_MULTIPROCESSORS = 132  # of an H200. All of them wait for an atomic update of one address
+# An access is a cause if it moves this much more than the least possible. Any cause takes this share of all clocks.
 _LEAST_RATIO, _LEAST_SHARE = 1.1, 0.01
-# A line is divergent if fewer threads take part, and it costs this much of the time. A guard such as `if (i < n)` is
-# not.
-_FEW_THREADS, _LEAST_DIVERGENT_SHARE = 0.75, 0.05
+# A line is divergent if fewer threads take part, each warp executes more basic blocks of it than a guard such as
+# `if (i < n)` has, and that costs this share of the kernel's clocks. Blocks are small if fewer threads than this share
+# of those that a multiprocessor has room for can run.
+_FEW_THREADS, _GUARD_STEPS, _LEAST_DIVERGENT_SHARE = 0.75, 2, 0.05
 # A thread can access at most this many bytes at once. A line whose threads access fewer is a cause only if each thread
-# executes it at least so often that it could access as many, and if accesses are what takes long.
-_WIDEST_BYTES, _NARROW_LIMITS = 16, ("issue", "L1 and shared memory")
+# executes it at least so often that it could access as many.
+_WIDEST_BYTES = 16
 NOTHING_WRONG = (
     "No line wastes much memory traffic: each request takes about as few sectors of global memory or wavefronts of "
     "shared memory as the bytes of its threads need. Other shares of the work among threads may need fewer."
@@ -30,84 +36,107 @@ NOTHING_WRONG = (
 class Cause:
     """What makes a kernel slower than it needs to be: a line, its text or expression, and what is wrong there.
 
-    `cost_s` is the time in seconds that this costs at published rates, in all launches of the same kernel and size.
-    `share` is `cost_s` divided by the estimated time of the whole call if the GPU's parts worked one after the other,
-    but at most 1.
+    `clocks` is what this costs, in clocks of one multiprocessor, in all launches of the same kernel and size. `share`
+    is the part that the line has of all sectors, wavefronts or basic blocks of the call, which `of` names.
     """
 
     kernel: str
     line: int
     text: str
     problem: str
-    cost_s: float
+    clocks: float
     share: float
+    of: str
 
     @property
     def sentence(self) -> str:
-        """Returns the line, its text, what is wrong there and what to do."""
-        return f"line {self.line}: `{self.text}`: {self.problem}."
+        """Returns the line, its text, what is wrong there and what to do, and the line's share."""
+        return f"line {self.line}: `{self.text}`: {self.problem}. It has {100 * self.share:.0f}% of all {self.of}."
 
 
-def largest(estimates: Sequence[Estimate], target: Target) -> list[Cause]:
-    """Returns up to three causes in the launches of one call, those that cost most time first.
+class _Found(NamedTuple):
+    """A cause in the recorded blocks: `place` is the line and its text, and `amount` how much of `of` it has there."""
 
-    `estimates` are those for `target`. An access that moves at most 10% more than the least possible is no cause, nor
-    is anything that costs less than 1% of the time of the whole call, or a line with few active threads that costs less
-    than 5% of the time of its kernel.
+    place: tuple[int, str]
+    problem: str
+    clocks: float
+    amount: float
+    of: str
+
+
+def largest(recorded: Sequence[Recorded]) -> list[Cause]:
+    """Returns up to three causes in the launches of one call, those that cost most clocks first.
+
+    An access that moves at most 10% more than the least possible is no cause, nor is anything that costs less than 1%
+    of the clocks of the whole call, or a line with few active threads that costs less than 5% of the clocks of its
+    kernel or of which each warp executes at most two basic blocks.
     """
-    whole_s = sum(each.in_turn_s for each in estimates)
+    amounts = [_amounts(each) for each in recorded]
+    whole = {of: sum(each.weight * own[of] for each, own in zip(recorded, amounts, strict=True)) for of in _CLOCKS}
     causes = [
-        Cause(each.recorded.launch.kernel, line, text, problem, cost_s, min(1.0, cost_s / whole_s))
-        for each in estimates
-        for line, text, problem, cost_s in _found(each, target)
-        if cost_s >= _LEAST_SHARE * whole_s
+        Cause(each.launch.kernel, *place, problem, each.weight * clocks, each.weight * amount / max(whole[of], 1), of)
+        for each, own in zip(recorded, amounts, strict=True)
+        for place, problem, clocks, amount, of in _found(each, own)
+        if each.weight * clocks >= _LEAST_SHARE * _clocks(whole)
     ]
-    return sorted(causes, key=lambda cause: -cause.cost_s)[:_MOST_CAUSES]
+    return sorted(causes, key=lambda cause: -cause.clocks)[:_MOST_CAUSES]
 
 
-def _found(estimate: Estimate, target: Target) -> Iterator[tuple[int, str, str, float]]:
-    recorded = estimate.recorded
-    per_s = min(target.multiprocessors, recorded.launch.blocks) * target.clock_hz
+def _amounts(recorded: Recorded) -> dict[str, float]:
+    """Returns the sectors, wavefronts and basic blocks of the recorded blocks."""
+    traffic = [(each.traffic, each.traffic.unrecorded) for each in recorded.accesses]
+    return {
+        _SECTORS: sum(times * each.sectors for each, times in traffic),
+        _WAVEFRONTS: sum(times * each.wavefronts for each, times in traffic),
+        _STEPS: sum(each.steps for each in recorded.work),
+    }
+
+
+def _clocks(amounts: Mapping[str, float]) -> float:
+    return sum(clocks * amounts[of] for of, clocks in _CLOCKS.items())
+
+
+def _found(recorded: Recorded, amounts: Mapping[str, float]) -> Iterator[_Found]:
+    shared_takes_longest = amounts[_WAVEFRONTS] * _CLOCKS[_WAVEFRONTS] > amounts[_SECTORS] * _CLOCKS[_SECTORS]
     for access in recorded.accesses:
-        if _wastes(access.traffic):
-            cost_s = _cost_s(access, target, per_s)
-            yield access.line, access.text, _problem(access), recorded.weight * access.traffic.unrecorded * cost_s
-        elif _is_narrow(access, estimate):
-            yield access.line, access.text, _narrow(access), _narrow_cost_s(access, estimate, per_s)
-    small = _small_blocks(estimate, target, per_s)
-    if small:
-        yield small
+        place, traffic, times = (access.line, access.text), access.traffic, access.traffic.unrecorded
+        of, moved = (_WAVEFRONTS, traffic.wavefronts) if access.shared else (_SECTORS, traffic.sectors)
+        if _wastes(traffic):
+            clocks = times * _excess_clocks(access, recorded)
+            yield _Found(place, _problem(access), clocks, times * moved, of)
+        elif access.shared and shared_takes_longest and _is_narrow(access, recorded):
+            clocks = times * traffic.requests * (1 - traffic.bytes_per_thread / _WIDEST_BYTES)
+            yield _Found(place, _narrow(access), clocks, times * moved, of)
+    room = recorded.launch.threads_per_block / (LANES * WARPS_SM / BLOCKS_SM)
+    if recorded.launched_at and room < _FEW_THREADS and recorded.launch.blocks > _MULTIPROCESSORS:
+        problem, clocks = _small_blocks(recorded, room), (1 - room) * _clocks(amounts)
+        yield _Found(recorded.launched_at, problem, clocks, amounts[_STEPS], _STEPS)
     full = recorded.launch.threads_per_block / (LANES * recorded.warps_per_block)
     for work in recorded.work:
-        cost_s = recorded.weight * (full - work.executed.efficiency) * work.executed.instructions / SCHEDULERS / per_s
-        few = work.executed.efficiency < _FEW_THREADS * full
-        if work.line and few and cost_s >= _LEAST_DIVERGENT_SHARE * estimate.in_turn_s:
-            yield work.line, work.text, _divergence(work), cost_s
+        clocks = _CLOCKS[_STEPS] * (full - work.efficiency) * work.steps
+        diverges = work.efficiency < _FEW_THREADS * full and work.steps > _GUARD_STEPS * recorded.warps
+        if diverges and clocks >= _LEAST_DIVERGENT_SHARE * _clocks(amounts):
+            yield _Found((work.line, work.text), _divergence(work), clocks, work.steps, _STEPS)
 
 
 def _wastes(traffic: Traffic) -> bool:
-    needed = traffic.moved_bytes - traffic.excess_bytes
-    return traffic.excess_bytes > 0 and traffic.moved_bytes >= _LEAST_RATIO * needed
+    moved, extra = traffic.sectors + traffic.wavefronts, traffic.extra_sectors + traffic.extra_wavefronts
+    return extra > 0 and moved >= _LEAST_RATIO * (moved - extra)
 
 
-def _cost_s(access: Access, target: Target, per_s: float) -> float:
-    """Returns the seconds that the excess of one access costs, summed over its recorded requests.
+def _excess_clocks(access: Access, recorded: Recorded) -> float:
+    """Returns the clocks that the excess of one access costs, summed over its recorded requests.
 
-    In shared memory, the excess is the wavefronts beyond the least. Each takes one clock of a multiprocessor. In global
-    memory, the excess is the sectors beyond the least. If repeated atomic updates of one address cause most of these
-    sectors (`_repeats`), only these updates count: they run one after the other, one in each clock of the GPU.
-    Otherwise the cost is the longer of two times: the time in which the L1 caches move all these sectors, and the time
-    in which the L2 cache moves those that miss the L1 caches. `per_s` is the number of clocks per second of all
-    multiprocessors in use together.
+    The excess is the sectors or wavefronts beyond the least. If repeated atomic updates of one address in global memory
+    cause most of these sectors (`_repeats`), only these updates count: they run one after the other, one in each clock
+    of the GPU.
     """
     traffic = access.traffic
     if access.shared:
-        return traffic.extra_wavefronts / per_s
+        return _CLOCKS[_WAVEFRONTS] * traffic.extra_wavefronts
     if _repeats(access):
-        return traffic.repeated / target.clock_hz
-    missed = 1 - traffic.l1_sectors / max(traffic.sectors, 1)
-    excess = SECTOR_BYTES * traffic.extra_sectors
-    return max(missed * excess / L2_BYTES_PER_CLOCK_SM, excess / WAVEFRONT_BYTES) / per_s
+        return traffic.repeated * min(_MULTIPROCESSORS, recorded.launch.blocks)
+    return _CLOCKS[_SECTORS] * traffic.extra_sectors
 
 
 def _repeats(access: Access) -> bool:
@@ -164,13 +193,12 @@ def _bank_conflict(access: Access) -> str:
     )
 
 
-def _is_narrow(access: Access, estimate: Estimate) -> bool:
-    """Returns whether a thread could load more bytes at once, and that would shorten what takes long."""
-    traffic, recorded = access.traffic, estimate.recorded
+def _is_narrow(access: Access, recorded: Recorded) -> bool:
+    """Returns whether a thread could load more bytes at once."""
+    traffic = access.traffic
     width = traffic.bytes_per_thread
-    times = traffic.requests * traffic.unrecorded / (recorded.blocks * recorded.warps_per_block)
-    often = times * width >= _WIDEST_BYTES
-    return access.kind is Kind.LOAD and width < _WIDEST_BYTES and often and estimate.limit in _NARROW_LIMITS
+    times = traffic.requests * traffic.unrecorded / recorded.warps
+    return access.kind is Kind.LOAD and width < _WIDEST_BYTES and times * width >= _WIDEST_BYTES
 
 
 def _narrow(access: Access) -> str:
@@ -182,43 +210,18 @@ def _narrow(access: Access) -> str:
     )
 
 
-def _narrow_cost_s(access: Access, estimate: Estimate, per_s: float) -> float:
-    """Returns the seconds that the instructions of avoidable loads take, with the integers and branches beside them."""
-    counts = estimate.counts
-    avoidable = estimate.recorded.weight * access.traffic.unrecorded * access.traffic.requests
-    avoidable *= 1 - access.traffic.bytes_per_thread / _WIDEST_BYTES
-    return avoidable * (1 + beside(counts.executed, counts.requests) / counts.requests) / SCHEDULERS / per_s
-
-
 def _divergence(work: Work) -> str:
     return (
-        f"only {_number(LANES * work.executed.efficiency)} of the 32 threads of a warp take part here, on average, and "
-        "the others wait; let all threads of a warp take the same branch"
+        f"only {_number(LANES * work.efficiency)} of the 32 threads of a warp take part here, on average, and the "
+        "others wait; let all threads of a warp take the same branch"
     )
 
 
-def _small_blocks(estimate: Estimate, target: Target, per_s: float) -> tuple[int, str, str, float] | None:
-    """Returns a cause if blocks are so small that threads or multiprocessors idle, else None.
-
-    The values are the line that launches the kernel, its text, what is wrong, and the cost in seconds.
-    """
-    recorded, fits = estimate.recorded, estimate.placed.occupancy
-    threads, warps = recorded.launch.threads_per_block, recorded.warps_per_block
-    idle = 1 - threads / (LANES * warps)
-    crowded = fits.limit == "blocks" and recorded.launch.blocks > target.multiprocessors
-    if not recorded.launched_at or not (crowded or idle > 1 - _FEW_THREADS):
-        return None
-    counts = estimate.counts
-    instructions = counts.executed.instructions + counts.global_requests + counts.shared_requests
-    cost_s = idle * (instructions / SCHEDULERS + counts.global_requests + counts.wavefronts) / per_s
-    if crowded:
-        waiting = waiting_s(recorded, counts, estimate.placed, target) / LOADS_TOGETHER
-        cost_s += (1 - fits.share) * waiting
-    line, text = recorded.launched_at
-    return line, text, (
-        f"each block has {threads} threads, so {_number(100 * fits.share * threads / (LANES * warps))}% of the threads "
-        "that a multiprocessor has room for can run at the same time; launch blocks of 128 to 256 threads"
-    ), cost_s  # fmt: skip
+def _small_blocks(recorded: Recorded, room: float) -> str:
+    return (
+        f"each block has {recorded.launch.threads_per_block} threads, so {_number(100 * room)}% of the threads that a "
+        "multiprocessor has room for can run at the same time; launch blocks of 128 to 256 threads"
+    )
 
 
 def _number(value: float) -> str:

@@ -9,9 +9,8 @@ from tabulate import tabulate
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.diagnostics.profile.accesses import SECTOR_BYTES, Access, Recorded
 from kernel_harness.diagnostics.profile.causes import NOTHING_WRONG, largest
-from kernel_harness.diagnostics.profile.estimate import Estimate
-from kernel_harness.diagnostics.profile.targets import Target
-from kernel_harness.diagnostics.profile.work import LANES, Work
+from kernel_harness.diagnostics.profile.resources import LANES
+from kernel_harness.diagnostics.profile.work import Work
 
 _LONGEST_TEXT = 48
 _GLOBAL = (
@@ -21,61 +20,48 @@ _GLOBAL = (
 _SHARED = (
     "shared memory", "", "requests", "bytes/thread", "wavefronts/request", "least", "ways", "extra wavefronts",
 )  # fmt: skip
-_WORK = ("executed", "FMA", "other float", "special", "convert", "active threads", "g++ integer", "g++ control")
-_MOST_WORK = 12  # lines of the table of instructions
+_WORK = ("executed", "basic blocks", "active threads")
+_MOST_WORK = 12  # lines of the table of basic blocks
 
 
-def paragraphs(estimates: Sequence[Estimate], target: Target, screen: Terminal) -> list[str]:
+def paragraphs(recorded: Sequence[Recorded], screen: Terminal) -> list[str]:
     """Returns the paragraphs of a profile about lines: tables for each recorded launch, then the largest causes.
 
-    `estimates` are those of the recorded launches for `target`. The list is empty if nothing was recorded. The causes
-    are left out if no access belongs to a line. `screen` gives the width to which text is wrapped.
+    The list is empty if nothing was recorded. The causes are left out if no access belongs to a line. `screen` gives
+    the width to which text is wrapped.
     """
     parts = []
-    recorded = [each.recorded for each in estimates]
     for each in recorded:
-        parts += [screen.wrapped(_sampling(each)), *_tables(each.accesses), *_instructions(each, screen)]
+        parts += [screen.wrapped(_sampling(each)), *_tables(each.accesses), *_basic_blocks(each, screen)]
     if not any(each.accesses for each in recorded):
         return parts
     several = len({each.launch.kernel for each in recorded}) > 1
     causes = [
-        f"{i}. {cause.sentence[:-1]} ({f'{cause.kernel}; ' if several else ''}about {100 * cause.share:.0f}% of the "
-        "estimated time)."
-        for i, cause in enumerate(largest(estimates, target), 1)
+        f"{i}. {f'{cause.kernel}, ' if several else ''}{cause.sentence}" for i, cause in enumerate(largest(recorded), 1)
     ]
     said = ["Largest causes:", *causes] if causes else [NOTHING_WRONG]
     parts.append(screen.wrapped("\n".join(said)))
     return parts
 
 
-def _instructions(recorded: Recorded, screen: Terminal) -> list[str]:
-    """Returns a table of what the 12 busiest lines execute, and a text about waits and branches. May be empty."""
-    busiest = sorted((each for each in recorded.work if each.line), key=lambda each: -each.executed.instructions)
-    chosen = sorted(busiest[:_MOST_WORK], key=lambda each: each.line or 0)
+def _basic_blocks(recorded: Recorded, screen: Terminal) -> list[str]:
+    """Returns a table of what the 12 busiest lines execute, and a text about branches. May be empty."""
+    busiest = sorted(recorded.work, key=lambda each: -each.steps)
+    chosen = sorted(busiest[:_MOST_WORK], key=lambda each: each.line)
     if not chosen:
         return []
     align = ("left", *["right"] * (len(_WORK) - 1))
     table = tabulate([_work_row(each) for each in chosen], _WORK, colalign=align, disable_numparse=True)
-    waited = 100 * recorded.waited / max(recorded.waitable, 1)
-    text = (
-        f"On average {LANES * recorded.executed.efficiency:.1f} of the 32 threads of a warp take part in an "
-        f"instruction. Warps wait for the slowest warp of their block in {waited:.0f}% of "
-        "the basic blocks. Integer and control instructions are those of g++; nvcc unrolls loops and makes fewer."
-    )
+    active = sum(each.threads for each in recorded.work) / sum(each.steps for each in recorded.work)
+    text = f"On average {active:.1f} of the 32 threads of a warp take part in a basic block of g++'s code."
     return [table, screen.wrapped(text)]
 
 
 def _work_row(work: Work) -> list[str]:
-    did = work.executed
-    floats = did.add32 + did.other32 + did.add64 + did.other64
-    numbers = (
-        did.fma32 + did.fma64, floats, did.special, did.convert, f"{LANES * did.efficiency:.1f}", did.integer,
-        did.control,
-    )  # fmt: skip
-    return [_short(work.line, work.text), *map(str, numbers)]
+    return [_short(work.line, work.text), str(work.steps), f"{LANES * work.efficiency:.1f}"]
 
 
-def _short(line: int | None, text: str) -> str:
+def _short(line: int, text: str) -> str:
     return f"line {line}: {text if len(text) <= _LONGEST_TEXT else f'{text[: _LONGEST_TEXT - 3]}...'}"
 
 

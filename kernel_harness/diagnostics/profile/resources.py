@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from cuda_on_cpu.compile.compiler_log import demangled
 from kernel_harness.core.terminal import printable
-from kernel_harness.diagnostics.profile.targets import DEFAULT, Target
 
+LANES = 32  # threads of a warp
+# The most warps and blocks that a multiprocessor of an H200 runs at the same time, and its shared memory.
+WARPS_SM, BLOCKS_SM, _SHARED_SM_BYTES = 64, 32, 228 << 10
 _FUNCTION = re.compile(
     r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>\w+)'"
     r"(?P<body>.*?)(?=Compiling entry function|\Z)",
@@ -75,11 +77,6 @@ class Launched:
         names = (name for name in Launched.__dataclass_fields__ if name not in (*sizes, "kernel"))
         kernel = printable(str(message["kernel"])).replace("\n", " ")[:_LONGEST_NAME]
         return Launched(kernel=kernel, **sizes, **{name: number(message[name]) for name in names})  # type: ignore[arg-type]
-
-    def scaled(self, factor: float) -> Launched:
-        """Returns this launch with counts `factor` times as large, rounded to integers."""
-        counts = ("barriers", "warp_operations", "global_read", "global_written", "shared_read", "shared_written")
-        return replace(self, **{name: round(factor * getattr(self, name)) for name in counts})
 
     @property
     def configuration(self) -> tuple[Any, ...]:
@@ -161,27 +158,27 @@ class Occupancy:
     share: float
 
 
-# What is the same for a multiprocessor of compute capability 8.0, 8.9 and 9.0. Sources: CUDA C++ Programming Guide,
+# Sources of these and of the limits above: CUDA C++ Programming Guide,
 # "Technical Specifications per Compute Capability", and the allocation rules in the toolkit's cuda_occupancy.h.
 _REGISTER_FILE, _PARTITIONS, _REGISTER_UNIT = 65536, 4, 256
 _SHARED_UNIT, _RESERVED_BYTES = 128, 1024
 
 
-def occupancy(registers: int, shared_bytes: int, threads_per_block: int, target: Target = DEFAULT) -> Occupancy:
-    """Returns the theoretical occupancy of a kernel on a GPU.
+def occupancy(registers: int, shared_bytes: int, threads_per_block: int) -> Occupancy:
+    """Returns the theoretical occupancy of a kernel on an H200.
 
     `registers` is the number of registers per thread. `shared_bytes` is the static plus dynamic shared memory of a
     block.
     """
-    warps = -(-threads_per_block // 32)
-    per_warp = -(-max(registers, 1) * 32 // _REGISTER_UNIT) * _REGISTER_UNIT
+    warps = -(-threads_per_block // LANES)
+    per_warp = -(-max(registers, 1) * LANES // _REGISTER_UNIT) * _REGISTER_UNIT
     by_registers = _REGISTER_FILE // _PARTITIONS // per_warp * _PARTITIONS // warps
     per_block = -(-(shared_bytes + _RESERVED_BYTES) // _SHARED_UNIT) * _SHARED_UNIT
     limits = {
-        "warps": target.warps_sm // warps,
-        "blocks": target.blocks_sm,
+        "warps": WARPS_SM // warps,
+        "blocks": BLOCKS_SM,
         "registers": by_registers,
-        "shared memory": target.shared_sm_bytes // per_block,
+        "shared memory": _SHARED_SM_BYTES // per_block,
     }
     limit = min(limits, key=lambda name: limits[name])
-    return Occupancy(limits[limit], limit, limits[limit] * warps / target.warps_sm)
+    return Occupancy(limits[limit], limit, limits[limit] * warps / WARPS_SM)

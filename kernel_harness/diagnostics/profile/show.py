@@ -9,20 +9,16 @@ from tabulate import tabulate
 
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.diagnostics.profile.resources import Assembled, Launched, Resources, base_name, occupancy
-from kernel_harness.diagnostics.profile.targets import DEFAULT, Target
 
 # If no launch of a kernel is known, its occupancy is shown for these block sizes.
 _USUAL_THREADS = (128, 256, 512, 1024)
 
 
-def tables(
-    launched: Sequence[Launched] | None, assembled: Sequence[Assembled], screen: Terminal, target: Target = DEFAULT
-) -> list[str]:
+def tables(launched: Sequence[Launched] | None, assembled: Sequence[Assembled], screen: Terminal) -> list[str]:
     """Returns the paragraphs of a profile: tables of launches and of the kernels' resources, with remarks.
 
     `launched` has the kernel launches of the profiled call. It is None on a GPU, where the harness does not count
-    launches. `assembled` has nvcc's reports about the kernels. `screen` gives the width to which text is wrapped. The
-    occupancy is that on `target`.
+    launches. `assembled` has nvcc's reports about the kernels. `screen` gives the width to which text is wrapped.
     """
     parts = []
     if launched:
@@ -34,7 +30,7 @@ def tables(
         parts.append("The call launched no kernel of its own. A library that did the work is not profiled.")
     found = [kernel for each in assembled for kernel in each.kernels]
     if found:
-        parts += [resources(found, launched or (), target), _advice(found)]
+        parts += [resources(found, launched or ()), _advice(found)]
     parts += [f"Registers, shared memory and occupancy are not known: {a.missing}" for a in assembled if a.missing]
     return [screen.wrapped(part) if "\n" not in part else part for part in parts if part]
 
@@ -79,8 +75,8 @@ def launches(launched: Sequence[Launched]) -> str:
     return tabulate(rows, headers, colalign=("left", *["right"] * (len(headers) - 1)), disable_numparse=True)
 
 
-def resources(kernels: Sequence[Resources], launched: Sequence[Launched], target: Target = DEFAULT) -> str:
-    """Returns a table of the kernels' resources for sm_90 and their occupancy on `target`.
+def resources(kernels: Sequence[Resources], launched: Sequence[Launched]) -> str:
+    """Returns a table of the kernels' resources for sm_90 and their occupancy on an H200.
 
     It has one row for each kernel, number of threads in a block and amount of dynamic shared memory that occur together
     in `launched`. A kernel without a launch there gets one row each for blocks of 128, 256, 512 and 1024 threads.
@@ -90,7 +86,7 @@ def resources(kernels: Sequence[Resources], launched: Sequence[Launched], target
         mine = [one for one in launched if base_name(one.kernel) == base_name(kernel.kernel)]
         sizes = sorted({(one.threads_per_block, one.dynamic_shared_bytes) for one in mine})
         for threads, dynamic in sizes or [(threads, 0) for threads in _USUAL_THREADS]:
-            fits = occupancy(kernel.registers, kernel.shared_bytes + dynamic, threads, target)
+            fits = occupancy(kernel.registers, kernel.shared_bytes + dynamic, threads)
             rows.append([
                 base_name(kernel.kernel), kernel.registers, _bytes(kernel.shared_bytes + dynamic),
                 _bytes(kernel.spill_store_bytes + kernel.spill_load_bytes), _bytes(kernel.stack_bytes), threads,

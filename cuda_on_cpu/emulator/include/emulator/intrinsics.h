@@ -128,60 +128,41 @@ inline float __frsqrt_rn(float a) { return static_cast<float>(1 / sqrt(static_ca
 
 // ------------------------------------------------------------------------------------------ approximations
 
-// A part of an approximation, which a profile does not count.
-#define EMULATOR_PART __attribute__((always_inline, no_sanitize_coverage)) inline
 namespace emulator {
 // The largest error of tanh.approx.f32 is 2^-11 of the result, as that of a number rounded to 11 bits:
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#floating-point-instructions-tanh
-EMULATOR_PART float rounded_to_11_bits(float x) {
+inline float rounded_to_11_bits(float x) {
   if (std::isnan(x)) return x;
   const auto bits = std::bit_cast<std::uint32_t>(x);
   return std::bit_cast<float>((bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFu);
 }
 // The angle in turns, from -0.5 to 0.5, by one multiplication in float32. So the error of __sinf(x) and __cosf(x) is at
 // most 2^-21 for x in [-pi, pi] and grows with x, as the CUDA programming guide says ("Intrinsic Functions").
-EMULATOR_PART double turns(float x) {
+inline double turns(float x) {
   const float turns = x * 0.15915494f;
   return static_cast<double>(turns) - std::rint(static_cast<double>(turns));
 }
-EMULATOR_PART float sine_of_turns(float x) { return static_cast<float>(sin(2 * M_PI * turns(x))); }
-EMULATOR_PART float cosine_of_turns(float x) { return static_cast<float>(cos(2 * M_PI * turns(x))); }
+inline float sine_of_turns(float x) { return static_cast<float>(sin(2 * M_PI * turns(x))); }
+inline float cosine_of_turns(float x) { return static_cast<float>(cos(2 * M_PI * turns(x))); }
 }  // namespace emulator
-#undef EMULATOR_PART
 
-// A GPU has an instruction for these. They are calls, so that a profile can tell them from the exact functions. The same
-// guide says how __powf and __tanf are computed.
-#define EMULATOR_APPROXIMATE(NAME, PARAMETERS, VALUE) \
-  extern "C" __attribute__((noinline, no_sanitize_coverage)) inline float emulator_approximate_##NAME PARAMETERS { return VALUE; }
-EMULATOR_APPROXIMATE(quotient, (float a, float b), a / b)
-EMULATOR_APPROXIMATE(exp, (float x), expf(x))
-EMULATOR_APPROXIMATE(exp10, (float x), static_cast<float>(pow(10.0, x)))
-EMULATOR_APPROXIMATE(log, (float x), logf(x))
-EMULATOR_APPROXIMATE(log2, (float x), log2f(x))
-EMULATOR_APPROXIMATE(log10, (float x), log10f(x))
-EMULATOR_APPROXIMATE(pow, (float x, float y), exp2f(y * log2f(x)))
-EMULATOR_APPROXIMATE(sin, (float x), emulator::sine_of_turns(x))
-EMULATOR_APPROXIMATE(cos, (float x), emulator::cosine_of_turns(x))
-EMULATOR_APPROXIMATE(tan, (float x), emulator::sine_of_turns(x) * (1.0f / emulator::cosine_of_turns(x)))
-EMULATOR_APPROXIMATE(tanh, (float x), emulator::rounded_to_11_bits(tanhf(x)))
-EMULATOR_APPROXIMATE(inverse_root, (float x), 1.0f / sqrtf(x))
-#undef EMULATOR_APPROXIMATE
-inline float __fdividef(float a, float b) { return emulator_approximate_quotient(a, b); }
+// The same guide says how __powf and __tanf are computed.
+inline float __fdividef(float a, float b) { return a / b; }
 inline double fdivide(double a, double b) { return a / b; }
 inline float fdividef(float a, float b) { return a / b; }
-inline float __expf(float x) { return emulator_approximate_exp(x); }
-inline float __exp10f(float x) { return emulator_approximate_exp10(x); }
-inline float __logf(float x) { return emulator_approximate_log(x); }
-inline float __log2f(float x) { return emulator_approximate_log2(x); }
-inline float __log10f(float x) { return emulator_approximate_log10(x); }
-inline float __powf(float x, float y) { return emulator_approximate_pow(x, y); }
-inline float __sinf(float x) { return emulator_approximate_sin(x); }
-inline float __cosf(float x) { return emulator_approximate_cos(x); }
-inline float __tanf(float x) { return emulator_approximate_tan(x); }
-inline float __tanhf(float x) { return emulator_approximate_tanh(x); }
-inline void __sincosf(float x, float* s, float* c) { *s = emulator_approximate_sin(x), *c = emulator_approximate_cos(x); }
+inline float __expf(float x) { return expf(x); }
+inline float __exp10f(float x) { return static_cast<float>(pow(10.0, x)); }
+inline float __logf(float x) { return logf(x); }
+inline float __log2f(float x) { return log2f(x); }
+inline float __log10f(float x) { return log10f(x); }
+inline float __powf(float x, float y) { return exp2f(y * log2f(x)); }
+inline float __sinf(float x) { return emulator::sine_of_turns(x); }
+inline float __cosf(float x) { return emulator::cosine_of_turns(x); }
+inline float __tanf(float x) { return emulator::sine_of_turns(x) * (1.0f / emulator::cosine_of_turns(x)); }
+inline float __tanhf(float x) { return emulator::rounded_to_11_bits(tanhf(x)); }
+inline void __sincosf(float x, float* s, float* c) { *s = emulator::sine_of_turns(x), *c = emulator::cosine_of_turns(x); }
 inline float __saturatef(float x) { return emulator::saturated(x); }
-inline float rsqrtf(float x) { return emulator_approximate_inverse_root(x); }
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }
 inline float rcbrtf(float x) { return 1.0f / cbrtf(x); }
 inline double rcbrt(double x) { return 1.0 / cbrt(x); }

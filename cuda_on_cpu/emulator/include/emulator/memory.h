@@ -17,13 +17,6 @@ void forget(const void* address);
 
 bool is_device(const void* address);
 
-// The device memory that an address belongs to. `start` is null if the address is not in device memory.
-struct Allocation {
-  const void* start = nullptr;
-  std::size_t bytes = 0;
-};
-Allocation allocation_of(const void* address);
-
 // Reports to the sanitizer that a library's work wrote to device memory.
 void written_by_library(const void* address, std::size_t bytes);
 

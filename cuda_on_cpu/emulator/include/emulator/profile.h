@@ -13,8 +13,6 @@ extern bool on;
 enum class Access : std::uint8_t { kLoad, kVolatileLoad, kStore, kCopy, kAtomicLoad, kAtomicUpdate, kAtomicCompare };
 
 void launched(const Launch& launch);                       // a launch begins; no other launch runs until it ends
-std::uint64_t blocks_to_run(std::uint64_t blocks);         // how many of the newest launch's blocks run: fewer if only a sample runs
-std::uint64_t nth_block(std::uint64_t n);                  // the number of the n-th block that runs
 void met_at_barrier();                                     // all threads of the running block met at a barrier
 void met_in_warp(unsigned first, std::uint32_t lanes);     // lanes of the warp whose first thread is `first` met in a warp operation
 constexpr std::uint32_t kWidest = 16;  // the most bytes that one instruction of a GPU reads or writes for a thread
