@@ -161,9 +161,9 @@ def write(files: Sequence[Path], kernels: Path) -> None:
 
 def read(files: Sequence[Path], journal: Path) -> list[Row]:
     """Returns the rows for the verdicts of a suite, whose file suite.jsonl is `journal`. A problem may have fewer."""
-    from kernel_harness.suite.journal import SuiteJournal
+    from kernel_harness.suite.store import SuiteStore
 
-    suite = SuiteJournal(journal.parent)
+    suite = SuiteStore(journal.parent)
     facts, entries, rows = suite.facts(), suite.read(), []
     for path in files if facts else ():
         own = [entry for entry in entries if entry.problem == path.stem]

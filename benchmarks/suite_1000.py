@@ -256,7 +256,7 @@ def _sample(suite: Suite, before: int, outcome: Outcome) -> None:
     for process in suite.processes():
         try:
             words = process.cmdline()
-            if any(word.endswith("harness.py") or word == "kernel_harness.suite.evaluator_process" for word in words):
+            if any(word.endswith("harness.py") or word == "kernel_harness.suite.judging_process" for word in words):
                 sizes.append(process.memory_full_info().uss / 1e6)
         except (psutil.Error, OSError):
             continue

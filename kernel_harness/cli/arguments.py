@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernel_harness.core.paths import RESULTS, kernel_folders, problem_folders
+
+if TYPE_CHECKING:
+    from kernel_harness.session.settings import Settings
 
 # The codes 2 (wrong usage) and 4 (this machine lacks something) are `exit_code` of the UserError that was raised.
 OK, SOME_FAILED, REGRESSED = 0, 1, 3
@@ -104,10 +108,11 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
 def add_limits(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments `--timeout` and `--build-timeout` on `parser`: the limits of a call and of a build."""
     parser.add_argument(
-        "--timeout", type=positive, default=60.0, metavar="S", help="time limit of one call in seconds (default: 60)"
-    )
+        "--timeout", type=positive, default=60.0, metavar="S", dest="call_s",
+        help="time limit of one call in seconds (default: 60)",
+    )  # fmt: skip
     parser.add_argument(
-        "--build-timeout", type=positive, default=300.0, metavar="S",
+        "--build-timeout", type=positive, default=300.0, metavar="S", dest="build_s",
         help="time limit of one build in seconds (default: 300)",
     )  # fmt: skip
 
@@ -130,6 +135,17 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         help="use these values for the size constants of the problem, such as M=512,K=64,N=96 or shape=(8,64); full: "
         "the size in the problem's file, also under emulation",
     )  # fmt: skip
+
+
+def settings(parsed: argparse.Namespace, **more: Any) -> Settings:
+    """Returns the settings of a run: the parsed arguments that have the name of a setting, and those in `more`.
+
+    Raises UserError for an unknown number format.
+    """
+    from kernel_harness.session.settings import Settings
+
+    names = {"call_s", "build_s", *(field.name for field in fields(Settings))}
+    return Settings.of(**{name: value for name, value in vars(parsed).items() if name in names} | more)
 
 
 def _stems(folder: Path, *suffixes: str) -> list[str]:

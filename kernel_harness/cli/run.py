@@ -169,8 +169,8 @@ def _options(parsed: argparse.Namespace) -> Options:
         raise UserError(once)
     return Options(
         problem=parsed.named_problem or parsed.problem, kernels=tuple(parsed.kernel), device=parsed.device,
-        strict=parsed.strict, shape=parsed.shape, precision=parsed.precision, timeout_s=parsed.timeout,
-        build_timeout_s=parsed.build_timeout, budget_s=parsed.budget, rounds=parsed.rounds, baseline=parsed.baseline,
+        strict=parsed.strict, shape=parsed.shape, precision=parsed.precision, timeout_s=parsed.call_s,
+        build_timeout_s=parsed.build_s, budget_s=parsed.budget, rounds=parsed.rounds, baseline=parsed.baseline,
         jobs=parsed.jobs, seed=parsed.seed, case=parsed.case, results=parsed.results, json=parsed.json,
         watch=parsed.watch, quick=parsed.quick,
     )  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernel_harness.cli.arguments import (
     OK,
@@ -18,16 +18,14 @@ from kernel_harness.cli.arguments import (
     add_results,
     count,
     positive,
+    settings,
 )
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import shown
 
 if TYPE_CHECKING:
-    from kernel_harness.session.settings import Settings
-    from kernel_harness.suite.collection import Collection
-    from kernel_harness.suite.driver import Request
-    from kernel_harness.suite.journal import SuiteJournal
+    from kernel_harness.suite.store import SuiteStore
 
 HELP = "judge many candidates of many problems, and compute figures such as fast_p and pass@k"
 EXAMPLES = (
@@ -37,35 +35,6 @@ EXAMPLES = (
 )
 
 _NAME = re.compile(r"[\w.-]+")
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of the verb `suite`.
-
-    `gpus` has the numbers of the GPUs to use; None means all. `jobs` is the number of cores to use; None means all.
-    `name` is the name of the suite's folder; None means that of the folder of kernels. `budget_s` is the time for the
-    timing of one candidate; None means the default of the device. `ray` is the address of a Ray cluster; None means
-    this machine. With `ray`, `jobs` is the number of each evaluator's parallel builds, or for the device cpu of actors.
-    """
-
-    problems: tuple[str, ...]
-    kernels: Path
-    device: str
-    gpus: tuple[int, ...] | None
-    jobs: int | None
-    quick: bool
-    resume: bool
-    name: str | None
-    baseline: str
-    precision: str | None
-    budget_s: float | None
-    timeout_s: float
-    build_timeout_s: float
-    ray: str | None
-    gpu_type: str | None
-    parquet: bool
-    results: Path
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -102,13 +71,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_precision(parser)
     parser.add_argument(
-        "--budget", type=positive, metavar="S",
+        "--budget", type=positive, metavar="S", dest="budget_s",
         help="the most seconds to spend on timing one candidate (default: 10 on a GPU, 0.3 under emulation)",
     )  # fmt: skip
     add_limits(parser)
     parser.add_argument(
         "--ray", metavar="ADDRESS",
-        help="judge on this Ray cluster, with an evaluator for each GPU; local: a new one of this machine (needs ray)",
+        help="judge on this Ray cluster, a device worker for each GPU; local: a new one of this machine (needs ray)",
     )  # fmt: skip
     parser.add_argument("--gpu-type", metavar="TYPE", help="with --ray: use GPUs of this type only, such as H200")
     parser.add_argument("--parquet", action="store_true", help="also write candidates.parquet (needs pyarrow)")
@@ -122,46 +91,45 @@ def main(parsed: argparse.Namespace) -> int:
     Ctrl-C.
     """
     from kernel_harness.cli.suite_progress import SuiteProgress
-    from kernel_harness.suite import cluster, collection, summary
-    from kernel_harness.suite.driver import Driver
-    from kernel_harness.suite.journal import SuiteJournal
-    from kernel_harness.suite.tally import Tally
+    from kernel_harness.session.settings import check_baseline
+    from kernel_harness.suite import allocation, collection, ray_cluster, scheduler, summary
+    from kernel_harness.suite.store import SuiteStore
+    from kernel_harness.suite.suite import Suite
 
-    options = _options(parsed)
-    if options.parquet:
+    if parsed.parquet:
         summary.require_parquet()
-    if options.ray is not None:
-        cluster.require()
-    found = collection.collect(options.problems, options.kernels, Path.cwd())
+    if parsed.ray is not None:
+        ray_cluster.require()
+        if parsed.gpus is not None:
+            raise UserError("--gpus is for this machine; a Ray cluster places the device workers")
+    found = collection.collect(parsed.problems, parsed.kernels, Path.cwd())
     if note := collection.unmatched_note(found):
         print(note, file=sys.stderr)
-    journal = SuiteJournal(_folder(options))
-    if journal.facts() is not None and not options.resume:
-        raise UserError(f"there is a suite in {shown(journal.folder)}; --resume goes on with it, --name starts another")
-    progress = SuiteProgress(Tally(found.tasks))
-    driver = Driver(_request(options, found), journal, progress)
+    store = SuiteStore(_folder(parsed))
+    if store.facts() is not None and not parsed.resume:
+        raise UserError(f"there is a suite in {shown(store.folder)}; --resume goes on with it, --name starts another")
+    if parsed.ray is None:
+        chosen = allocation.of_this_machine(parsed.device, parsed.gpus, parsed.jobs)
+        workers = partial(scheduler.on_this_machine, chosen)
+    else:
+        chosen = allocation.of_cluster(parsed.device, parsed.jobs)
+        workers = partial(ray_cluster.on_cluster, parsed.ray, parsed.gpu_type, chosen)
+    check_baseline(parsed.baseline, emulated=chosen.emulated)
+    budget_s = chosen.budget_s(parsed.budget_s, quick=parsed.quick)
+    wanted = settings(parsed, budget_s=budget_s, jobs=chosen.builds, compiled=False)
+    progress = SuiteProgress(found.tasks)
+    suite = Suite(found, wanted, workers, store, progress)
     try:
         with progress:
-            driver.run()
+            suite.run()
     except KeyboardInterrupt:
-        _report(journal, options)
-        tally = progress.tally
+        _report(store, parsed.parquet)
         raise KeyboardInterrupt(
-            f"{tally.judged} of {tally.total} candidates have a verdict, which is stored; --resume goes on."
+            f"{progress.judged} of {progress.total} candidates have a verdict, which is stored; --resume goes on."
         ) from None
-    _report(journal, options)
-    by_status = progress.tally.by_status
+    _report(store, parsed.parquet)
+    by_status = progress.by_status
     return OK if by_status.total() == by_status["PASSED"] + by_status["UNSUPPORTED"] else SOME_FAILED
-
-
-def _options(parsed: argparse.Namespace) -> Options:
-    return Options(
-        problems=tuple(parsed.problems), kernels=parsed.kernels, device=parsed.device, gpus=parsed.gpus,
-        jobs=parsed.jobs, quick=parsed.quick, resume=parsed.resume, name=parsed.name, baseline=parsed.baseline,
-        precision=parsed.precision, budget_s=parsed.budget, timeout_s=parsed.timeout,
-        build_timeout_s=parsed.build_timeout, ray=parsed.ray, gpu_type=parsed.gpu_type,
-        parquet=parsed.parquet, results=parsed.results,
-    )  # fmt: skip
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -171,57 +139,28 @@ def _numbers(text: str) -> tuple[int, ...]:
     return numbers
 
 
-def _folder(options: Options) -> Path:
-    name = options.name or options.kernels.resolve().name
+def _folder(parsed: argparse.Namespace) -> Path:
+    name = parsed.name or parsed.kernels.resolve().name
     if not _NAME.fullmatch(name) or name.startswith("."):
         raise UserError(
             f"{name!r} cannot be the name of a folder of results; choose a --name of letters, digits, _, - and ., "
             "which does not begin with ."
         )
-    return options.results / "suites" / name
+    return Path(parsed.results, "suites", name)
 
 
-def _request(options: Options, found: Collection) -> Request:
-    from kernel_harness.session.settings import check_baseline
-    from kernel_harness.suite import staffing
-    from kernel_harness.suite.driver import Request
-
-    chosen: staffing.Staffing[Any]
-    if options.ray is not None:
-        if options.gpus is not None:
-            raise UserError("--gpus is for this machine; a Ray cluster places the evaluators")
-        chosen = staffing.on_cluster(options.ray, options.device, options.gpu_type, options.jobs)
-    else:
-        chosen = staffing.staffing(options.device, options.gpus, options.jobs)
-    check_baseline(options.baseline, emulated=chosen.emulated)
-    budget_s = chosen.budget_s(options.budget_s, quick=options.quick)
-    return Request(found, _settings(options, budget_s, chosen.builds), chosen.staff)
-
-
-def _settings(options: Options, budget_s: float, builds: int) -> Settings:
-    from kernel_harness.core.precision import Precision
-    from kernel_harness.sandbox.process import Limits
-    from kernel_harness.session.settings import Settings
-
-    return Settings(
-        budget_s=budget_s, quick=options.quick, baseline=options.baseline, compiled=False, jobs=builds,
-        precision=Precision.named(options.precision),
-        limits=Limits(call_s=options.timeout_s, build_s=options.build_timeout_s),
-    )  # fmt: skip
-
-
-def _report(journal: SuiteJournal, options: Options) -> None:
+def _report(store: SuiteStore, parquet: bool) -> None:
     """Writes the summary's files and the HTML page. Prints the figures, and the paths of summary.md and the page.
 
-    Does nothing without verdicts. With `--parquet`, candidates.parquet is written and its path is printed, too.
+    Does nothing without verdicts. With `parquet`, candidates.parquet is written and its path is printed, too.
     """
     from kernel_harness.suite import page, summary
 
-    facts, entries = journal.facts(), journal.read()
+    facts, entries = store.facts(), store.read()
     if facts is None or not entries:
         return
     found = summary.summarize(facts, entries)
     print(summary.text(found, with_problems=False))
-    paths = [summary.save(journal.folder, found), page.save(journal.folder, found)]
-    paths += [summary.save_parquet(journal.folder, found)] if options.parquet else []
+    paths = [summary.save(store.folder, found), page.save(store.folder, found)]
+    paths += [summary.save_parquet(store.folder, found)] if parquet else []
     print(*map(shown, paths), sep="\n")

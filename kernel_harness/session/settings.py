@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from kernel_harness.core.arms import BASELINE, BASELINES, COMPILED
 from kernel_harness.core.errors import UserError
@@ -42,6 +43,25 @@ class Settings:
     compiled: bool = True
     limits: Limits = field(default_factory=Limits)
     results: Path | None = None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        seed: int | None = None,
+        precision: str | None = None,
+        call_s: float = 60.0,
+        build_s: float = 300.0,
+        **more: Any,
+    ) -> Settings:
+        """Returns the settings for a user's words.
+
+        If `seed` is None, a secret seed is drawn. `precision` is the name of a number format, and `call_s` and
+        `build_s` are limits. `more` has other settings. Raises UserError for an unknown number format.
+        """
+        limits = Limits(call_s=call_s, build_s=build_s)
+        chosen = cls(precision=Precision.named(precision), limits=limits, **more)
+        return chosen if seed is None else replace(chosen, seed=seed)
 
 
 def check_baseline(name: str, *, emulated: bool, kernels: Sequence[str] = ()) -> None:

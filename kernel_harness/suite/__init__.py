@@ -1,1 +1,1 @@
-"""Suites: many candidates of many problems, judged by several evaluator processes, and figures over the verdicts."""
+"""Suites: many candidates of many problems, judged by several device workers, and figures over the verdicts."""

@@ -14,37 +14,13 @@ from kernel_harness.core.errors import UserError
 from kernel_harness.problem import candidate as candidates
 from kernel_harness.problem import lookup
 from kernel_harness.problem.candidate import Candidate
+from kernel_harness.suite.device_worker import SuiteProblem, Task
 
 # The names that KernelBench gives to generated kernels, and to problem files in the folders level1, level2, ...
 _GENERATED = re.compile(r"level_(\d+)_problem_(\d+)_(sample_\d+)_kernel")
 _NUMBERED = re.compile(r"(\d+)_")
 _LEVEL = re.compile(r"level_?(\d+)")
 _MOST_NAMED = 5
-
-
-@dataclass(frozen=True)
-class SuiteProblem:
-    """A problem file of a suite. `sha256` is the file's hash, in hex; it is empty where no verdict is stored.
-
-    `name` is unique in the suite: `<file>` or `<folder>_<file>`, where `<file>` has no suffix.
-    """
-
-    name: str
-    path: Path
-    sha256: str
-
-
-@dataclass(frozen=True)
-class Task:
-    """One candidate of one problem of a suite. `candidate.name` is unique among the candidates of the problem."""
-
-    problem: SuiteProblem
-    candidate: Candidate
-
-    @property
-    def id(self) -> tuple[str, str]:
-        """Returns (name of the problem, name of the candidate), which no other task of the suite has."""
-        return self.problem.name, self.candidate.name
 
 
 @dataclass(frozen=True)
@@ -99,7 +75,8 @@ def _problems(words: Sequence[str], root: Path) -> list[SuiteProblem]:
         paths.update((path.resolve(), None) for path in found)
     ordered = sorted(paths, key=_by_folder)
     stems = Counter(path.stem for path in ordered)
-    problems = [SuiteProblem(_name(path, stems), path, _sha256(path)) for path in ordered]
+    names = {path: path.stem if stems[path.stem] == 1 else f"{path.parent.name}_{path.stem}" for path in ordered}
+    problems = [SuiteProblem(names[path], path, hashlib.sha256(path.read_bytes()).hexdigest()) for path in ordered]
     twice = [name for name, count in Counter(problem.name for problem in problems).items() if count > 1]
     if twice:
         raise UserError(f"two problem files have the name {twice[0]!r}; rename one")
@@ -124,16 +101,8 @@ def natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.findall(r"\d+|\D+", name)]
 
 
-def _by_folder(path: Path) -> tuple[str, list[tuple[int, str]]]:
-    return str(path.parent), natural(path.name)
-
-
-def _name(path: Path, stems: Counter[str]) -> str:
-    return path.stem if stems[path.stem] == 1 else f"{path.parent.name}_{path.stem}"
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _by_folder(path: Path) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    return natural(str(path.parent)), natural(path.name)
 
 
 def _candidates(
@@ -164,15 +133,9 @@ def _kernel_files(kernels: Path) -> Iterable[Path]:
     They are sorted by folder, and in a folder in natural order (`sample_2` before `sample_10`). A file is left out if
     its name or the name of a folder between `kernels` and the file begins with `_` or a dot.
     """
-    folders = [
-        kernels,
-        *(
-            path
-            for path in kernels.rglob("*")
-            if path.is_dir() and not any(name.startswith(("_", ".")) for name in path.relative_to(kernels).parts)
-        ),
-    ]
-    return sorted((file for folder in folders for file in candidates.files(folder)), key=_by_folder)
+    below = (path for path in kernels.rglob("*") if path.is_dir())
+    shown = (path for path in below if not re.search(r"(?:^|/)[_.]", path.relative_to(kernels).as_posix()))
+    return sorted((file for folder in (kernels, *shown) for file in candidates.files(folder)), key=_by_folder)
 
 
 def _add(named: dict[str, Candidate], path: Path, name: str) -> None:
@@ -184,10 +147,16 @@ def _add(named: dict[str, Candidate], path: Path, name: str) -> None:
     named[one.name] = one
 
 
+def level(problem: Path) -> int | None:
+    """Returns KernelBench's level of a problem file, which is in a folder such as `level1`; None for another folder."""
+    found = _LEVEL.fullmatch(problem.parent.name)
+    return int(found[1]) if found else None
+
+
 def _number(problem: Path) -> tuple[int, int] | None:
     """Returns KernelBench's level and number for a problem file, such as (1, 7) for `level1/7_Matmul.py`.
 
     Returns None if the folder or the file has a name of another form.
     """
-    level, number = _LEVEL.fullmatch(problem.parent.name), _NUMBERED.match(problem.name)
-    return (int(level[1]), int(number[1])) if level and number else None
+    of_level, number = level(problem), _NUMBERED.match(problem.name)
+    return None if of_level is None or number is None else (of_level, int(number[1]))

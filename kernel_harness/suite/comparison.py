@@ -12,8 +12,7 @@ from tabulate import tabulate
 from kernel_harness.core.errors import UserError
 from kernel_harness.results.comparison import Change, Incomparable, is_regression
 from kernel_harness.suite import figures
-from kernel_harness.suite.entry import Entry
-from kernel_harness.suite.journal import Facts, SuiteJournal
+from kernel_harness.suite.store import Entry, Facts, SuiteStore
 from kernel_harness.timing import statistics
 from kernel_harness.timing.statistics import Interval
 
@@ -95,9 +94,9 @@ def suite_named(word: str, results: Path) -> StoredSuite | None:
     Returns None if there is no such suite. Raises UserError if its suite.json is damaged.
     """
     for folder in (Path(word), results / "suites" / word):
-        journal = SuiteJournal(folder)
-        if folder.is_dir() and (facts := journal.facts()) is not None:
-            return StoredSuite(word, facts, {one.id: one for one in journal.read()})
+        store = SuiteStore(folder)
+        if folder.is_dir() and (facts := store.facts()) is not None:
+            return StoredSuite(word, facts, {one.id: one for one in store.read()})
     return None
 
 

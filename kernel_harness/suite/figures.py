@@ -16,7 +16,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from kernel_harness.suite.entry import Entry
+from kernel_harness.suite.store import Entry
 
 THRESHOLDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
 """The values of p for which fast_p is computed."""

@@ -13,7 +13,7 @@ from kernel_harness.report.templating import TEMPLATES, rendered
 from kernel_harness.results.journal import writing
 from kernel_harness.suite import figures
 from kernel_harness.suite.collection import natural
-from kernel_harness.suite.entry import Entry
+from kernel_harness.suite.store import Entry
 from kernel_harness.suite.summary import EMULATED_NOTE, Summary
 
 # The page lists the verdicts of at most MOST_LISTED candidates: each takes a quarter of a kilobyte.

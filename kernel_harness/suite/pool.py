@@ -1,4 +1,4 @@
-"""A pool of evaluator processes, for programs that want verdicts on many kernels of many problems at once."""
+"""A pool of device workers, for programs that want verdicts on many kernels of many problems at once."""
 
 from __future__ import annotations
 
@@ -7,24 +7,17 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 from kernel_harness.core.arms import BASELINE
-from kernel_harness.core.precision import Precision
-from kernel_harness.core.status import Status
 from kernel_harness.problem import lookup
-from kernel_harness.problem.problem import ProblemError
-from kernel_harness.results.record import Result, from_line, without_emulated_speedup
+from kernel_harness.results.record import Result, without_emulated_speedup
 from kernel_harness.results.reward import reward
-from kernel_harness.sandbox.process import Limits
 from kernel_harness.session.settings import Settings, check_baseline
-from kernel_harness.suite import staffing
-from kernel_harness.suite.collection import SuiteProblem, Task
-from kernel_harness.suite.desk import Desk, Outcome
-from kernel_harness.suite.dispatcher import Broken, NoVerdict, Verdict
+from kernel_harness.suite import allocation, scheduler
+from kernel_harness.suite.device_worker import SuiteProblem, Task, Verdict
 
 # So many items of evaluate_many wait for each candidate that is judged or built.
 _WAITING = 2
@@ -34,7 +27,7 @@ class EvaluatorPool:
     """Evaluator processes for kernels of any problems: one for each GPU, or without a GPU one for each processor core.
 
     All methods are safe to call from several threads at the same time. A kernel gets the verdict that
-    `kernel_harness.evaluate` would give it. While an evaluator judges one kernel, it builds the next ones.
+    `kernel_harness.evaluate` would give it. While a process judges one kernel, it builds the next ones.
 
     >>> import kernel_harness
     >>> with kernel_harness.EvaluatorPool(device="cpu", jobs=1) as pool:
@@ -68,30 +61,28 @@ class EvaluatorPool:
         quick: bool = False,
         seed: int | None = None,
     ) -> None:
-        chosen = staffing.staffing(device, gpus, jobs)
+        chosen = allocation.of_this_machine(device, gpus, jobs)
         check_baseline(baseline, emulated=chosen.emulated)
-        drawn: dict[str, Any] = {} if seed is None else {"seed": seed}
-        self._settings = Settings(
-            budget_s=chosen.budget_s(budget_s, quick=quick), precision=Precision.named(precision), baseline=baseline,
-            quick=quick, jobs=chosen.builds, compiled=False, limits=Limits(call_s=timeout_s), **drawn,
+        settings = Settings.of(
+            budget_s=chosen.budget_s(budget_s, quick=quick), precision=precision, baseline=baseline, quick=quick,
+            jobs=chosen.builds, compiled=False, call_s=timeout_s, seed=seed,
         )  # fmt: skip
-        self._staff = chosen.staff
+        self._room = _WAITING * len(chosen.devices) * (chosen.ahead + 1)
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._problems: dict[Path, SuiteProblem] = {}
-        self._desk = Desk(chosen.staff, self._settings)
+        self._open = ExitStack()
+        self._scheduler = self._open.enter_context(scheduler.on_this_machine(chosen, settings))
 
     def __enter__(self) -> EvaluatorPool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Ends all processes of the pool. Calls that wait for a result raise UserError. Safe to call twice."""
-        self._desk.close()
+        self._open.close()
 
     def evaluate(self, problem: str | Path, source: str | Path) -> Result:
         """Judges one kernel of one problem and returns the result; the arguments are as for `kernel_harness.evaluate`.
@@ -99,7 +90,7 @@ class EvaluatorPool:
         Raises NotFound for a problem or a file that does not exist, ProblemError for a problem that cannot be used,
         EnvironmentLacking if this machine cannot judge kernels, and UserError if the pool is closed.
         """
-        return _result(self._submitted(problem, source).result())
+        return _result(*self._submitted(problem, source))
 
     def reward(self, problem: str | Path, source: str | Path) -> float:
         """Judges one kernel of one problem and returns its reward (`results.reward.reward`).
@@ -111,48 +102,39 @@ class EvaluatorPool:
     def evaluate_many(self, items: Iterable[tuple[str | Path, str | Path]]) -> Iterator[tuple[int, Result]]:
         """Judges kernels, given as pairs (problem, source). Yields (index of the item, result) when a result is known.
 
-        `items` may be endless: it is read only as far as the evaluators need. Raises what `evaluate` raises as soon as
-        one item cannot be judged. Results that have not been yielded by then are lost.
+        `items` may be endless: it is read only as far as the pool needs. Raises what `evaluate` raises as soon as one
+        item cannot be judged. Results that have not been yielded by then are lost.
         """
-        done: queue.SimpleQueue[tuple[int, Future[Outcome]]] = queue.SimpleQueue()
-        room = _WAITING * len(self._staff.devices) * (self._staff.ahead + 1)
-        under_way = 0
-        for index, (problem, source) in enumerate(items):
-            if under_way >= room:
-                finished, future = done.get()
-                under_way -= 1
-                yield finished, _result(future.result())
-            self._submitted(problem, source).add_done_callback(lambda each, index=index: done.put((index, each)))  # type: ignore[misc]
-            under_way += 1
-        for _ in range(under_way):
-            finished, future = done.get()
-            yield finished, _result(future.result())
+        done: queue.SimpleQueue[int] = queue.SimpleQueue()
+        waiting: dict[int, tuple[Task, Future[Verdict]]] = {}
+        for index, item in enumerate(items):
+            if len(waiting) >= self._room:
+                finished = done.get()
+                yield finished, _result(*waiting.pop(finished))
+            waiting[index] = self._submitted(*item)
+            waiting[index][1].add_done_callback(lambda _, index=index: done.put(index))  # type: ignore[misc]
+        while waiting:
+            finished = done.get()
+            yield finished, _result(*waiting.pop(finished))
 
-    def _submitted(self, problem: str | Path, source: str | Path) -> Future[Outcome]:
+    def _submitted(self, problem: str | Path, source: str | Path) -> tuple[Task, Future[Verdict]]:
         candidate = lookup.source(source)
         path = lookup.existing_problem_path(str(problem), Path.cwd()).resolve()
         with self._lock:
             # A task is known by its problem and the name of its candidate, which need not differ here.
-            named = replace(candidate, name=f"{candidate.name}-{next(self._numbers)}")
-            return self._desk.submit(Task(self._problem(path), named))
+            task = Task(self._problem(path), replace(candidate, name=f"{candidate.name}-{next(self._numbers)}"))
+        return task, self._scheduler.submit(task)
 
     def _problem(self, path: Path) -> SuiteProblem:
         """Returns the problem of a file, with a name of its own among the problems of this pool."""
         if path not in self._problems:
             taken = {problem.name for problem in self._problems.values()}
             names = itertools.chain([path.stem], (f"{path.stem}_{number}" for number in itertools.count(2)))
-            self._problems[path] = SuiteProblem(next(name for name in names if name not in taken), path, "")
+            self._problems[path] = SuiteProblem(next(name for name in names if name not in taken), path)
         return self._problems[path]
 
 
-def _result(outcome: Outcome) -> Result:
-    """Returns the result in an outcome, without the number in the kernel's name. Raises ProblemError for NoVerdict."""
-    candidate = outcome.task.candidate
-    name = candidate.name.rpartition("-")[0]
-    match outcome:
-        case Verdict(_, lines):
-            return replace(without_emulated_speedup(from_line(lines[0])), kernel=name)
-        case Broken(_, reason):
-            return Result(name, Status.CRASHED, reason, {}, candidate.sha256)
-        case NoVerdict(_, reason):
-            raise ProblemError(reason)
+def _result(task: Task, verdict: Future[Verdict]) -> Result:
+    """Waits for a verdict and returns the result, without the number in the kernel's name."""
+    result = scheduler.results(task, verdict.result())[0]
+    return replace(without_emulated_speedup(result), kernel=task.candidate.name.rpartition("-")[0])

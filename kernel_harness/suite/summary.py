@@ -17,9 +17,8 @@ from kernel_harness.core.errors import UserError
 from kernel_harness.results.journal import writing
 from kernel_harness.results.leaderboard import csv, markdown
 from kernel_harness.suite import figures
-from kernel_harness.suite.entry import Entry
 from kernel_harness.suite.figures import Figure
-from kernel_harness.suite.journal import Facts
+from kernel_harness.suite.store import Entry, Facts
 
 EMULATED_NOTE = (
     "The times are the emulation's own and do not predict a GPU, so there are no figures of speed: no fast_p and no "
@@ -67,7 +66,7 @@ def candidate_rows(summary: Summary) -> pd.DataFrame:
 
 
 def phase_rows(summary: Summary) -> list[tuple[str, float, float]]:
-    """Returns a row (name, seconds, share) for each phase of the evaluators' work, the longest phase first.
+    """Returns a row (name, seconds, share) for each phase of the device workers' work, the longest phase first.
 
     `share` is the phase's share of the time of all phases, from 0 to 1. Phases with a share below 0.01 have no rows of
     their own. If there are any, the last row, "shorter phases", has the sum of their times and shares.

@@ -42,7 +42,7 @@ def entries(harness: Harness) -> list[dict[str, Any]]:
 
 
 def started_by(harness: Harness) -> list[psutil.Process]:
-    """Every process with the temporary folder of the command or of an evaluator."""
+    """Every process with the temporary folder of the command or of a device worker."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -104,11 +104,11 @@ def test_a_suite_that_is_killed_goes_on_and_leaves_nothing(harness: Harness, wor
     assert harness.run(*words).code == 2  # the suite is there, and --resume is not given
 
 
-def test_an_evaluator_that_is_killed_is_replaced(harness: Harness, words: list[str]) -> None:
+def test_a_device_worker_that_is_killed_is_replaced(harness: Harness, words: list[str]) -> None:
     suite = harness.start(*words)
     until(lambda: len(entries(harness)) >= 2, "two verdicts", 300)
     for process in started_by(harness):
-        if "kernel_harness.suite.evaluator_process" in process.cmdline():
+        if "kernel_harness.suite.judging_process" in process.cmdline():
             process.kill()
     ended = finished(suite)
 

@@ -11,7 +11,7 @@ from support.command import Finished, Harness, finished, until, whole_lines
 from support.suites import CANDIDATE, PROBLEM, write
 
 from kernel_harness.core.errors import UserError
-from kernel_harness.suite import cluster
+from kernel_harness.suite import ray_cluster
 
 pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = pytest.mark.slow
@@ -59,7 +59,7 @@ def test_a_killed_actor_changes_no_verdict(harness: Harness, words: list[str]) -
     assert (ended.code, alone.code) == (1, 1), ended.stderr
     assert len(verdicts(harness, "ray")) == 2 * COUNT
     assert verdicts(harness, "ray") == verdicts(harness, "alone")
-    until(lambda: not left(harness), "the killed actor's evaluator has removed its files")
+    until(lambda: not left(harness), "the killed actor's device worker has removed its files")
 
 
 def test_an_interrupted_suite_ends_its_actors(harness: Harness, words: list[str]) -> None:
@@ -70,7 +70,7 @@ def test_an_interrupted_suite_ends_its_actors(harness: Harness, words: list[str]
     ended = finished(suite)
 
     assert ended.code == 130 and "--resume goes on" in ended.stderr
-    until(lambda: not left(harness), "the evaluators have removed their files")
+    until(lambda: not left(harness), "the device workers have removed their files")
     until(lambda: {process.pid for process in actors()} <= before, "the actors have ended")
 
 
@@ -101,4 +101,4 @@ def test_without_ray_the_option_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
 
     with pytest.raises(UserError, match="pip install ray"):
-        cluster.require()
+        ray_cluster.require()

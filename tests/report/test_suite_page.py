@@ -17,8 +17,7 @@ from support.suites import entry
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.status import Status
 from kernel_harness.suite import page, summary
-from kernel_harness.suite.entry import Entry
-from kernel_harness.suite.journal import Facts
+from kernel_harness.suite.store import Entry, Facts
 from kernel_harness.suite.summary import Summary
 
 SETTINGS = {"baseline": "torch", "quick": True, "precision": None, "budget_s": 10.0}

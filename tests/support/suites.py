@@ -1,20 +1,20 @@
-"""Small suites for tests: files of problems and candidates, entries, and a suite whose evaluators are simulated."""
+"""Small suites for tests: files of problems and candidates, entries, and a suite whose device workers are simulated."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from kernel_harness.core.status import Status
 from kernel_harness.session.settings import Settings
-from kernel_harness.suite import collection
-from kernel_harness.suite.dispatcher import Staff
-from kernel_harness.suite.driver import Driver, Request
-from kernel_harness.suite.entry import Entry
-from kernel_harness.suite.journal import SuiteJournal
+from kernel_harness.suite import collection, scheduler
+from kernel_harness.suite.allocation import Allocation
+from kernel_harness.suite.store import Entry, SuiteStore
+from kernel_harness.suite.suite import Suite
 from kernel_harness.timing.statistics import Interval
 
-SIMULATED = Path(__file__).with_name("simulated_evaluator.py")
+SIMULATED = Path(__file__).with_name("simulated_worker.py")
 PROBLEM = """
 import torch
 import torch.nn as nn
@@ -63,9 +63,6 @@ class Heard:
     def unusable(self, problem: str, reason: str) -> None:
         self.unusables[problem] = reason
 
-    def tick(self) -> None:
-        pass
-
 
 def entry(
     problem: str,
@@ -92,22 +89,22 @@ def write(folder: Path, sources: dict[str, str]) -> None:
         path.write_text(text)
 
 
-def driver(
+def suite(
     folder: Path,
     candidates: dict[str, str],
     *,
-    evaluators: int = 1,
-    ahead: int = 1,
+    workers: int = 1,
+    builds: int = 1,
     settings: Settings | None = None,
     problem: str = "",
-) -> tuple[Driver, Heard, SuiteJournal]:
-    """A driver of a suite of `candidates` (`<problem>/<name>.py` to source), which stores in `folder`/out.
+) -> tuple[Suite, Heard, SuiteStore]:
+    """A suite of `candidates` (`<problem>/<name>.py` to source), which stores in `folder`/out.
 
     `problem` is the text of every problem file.
     """
     problems = {f"problems/{name.split('/')[0]}.py": problem for name in candidates}
     write(folder, {**problems, **{f"kernels/{name}": text for name, text in candidates.items()}})
     found = collection.collect([str(folder / "problems")], folder / "kernels", folder)
-    heard, journal = Heard(), SuiteJournal(folder / "out")
-    request = Request(found, settings or Settings(seed=1), Staff(("cpu",) * evaluators, ahead))
-    return Driver(request, journal, heard), heard, journal
+    heard, store = Heard(), SuiteStore(folder / "out")
+    start = partial(scheduler.on_this_machine, Allocation(("cpu",) * workers, builds))
+    return Suite(found, settings or Settings(seed=1), start, store, heard), heard, store

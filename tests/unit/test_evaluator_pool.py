@@ -1,4 +1,4 @@
-"""The pool of evaluators for programs, with simulated evaluators, and the reward of a result."""
+"""The pool of evaluators for programs, with simulated device workers, and the reward of a result."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from support.suites import SIMULATED, write
 from kernel_harness import EvaluatorPool, NotFound, ProblemError, Status, UserError, reward
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.results.record import Result
-from kernel_harness.suite import handle
-from kernel_harness.suite.workplace import Workplace
+from kernel_harness.session.settings import Settings
+from kernel_harness.suite import device_worker
+from kernel_harness.suite.device_worker import DeviceWorker, SuiteFolder
 from kernel_harness.timing.statistics import Interval, Timing
 
 
 @pytest.fixture
 def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[EvaluatorPool]:
-    monkeypatch.setattr(handle, "PROGRAM", (str(SIMULATED),))
+    monkeypatch.setattr(device_worker, "PROGRAM", (str(SIMULATED),))
     with EvaluatorPool(device="cpu", jobs=2) as made:
         yield made
 
@@ -110,7 +111,7 @@ def test_a_closed_pool_raises_in_calls_that_wait_and_in_later_ones(
 
 
 def test_a_pool_whose_evaluators_cannot_start_raises(monkeypatch: pytest.MonkeyPatch, problem: Path) -> None:
-    monkeypatch.setattr(handle, "PROGRAM", ("-c", "raise SystemExit('no such device')"))
+    monkeypatch.setattr(device_worker, "PROGRAM", ("-c", "raise SystemExit('no such device')"))
     with EvaluatorPool(device="cpu", jobs=1) as pool, pytest.raises(EnvironmentLacking, match="no such device"):
         pool.evaluate(problem, "raise ValueError")
 
@@ -155,23 +156,27 @@ def test_the_reward_is_zero_or_the_lower_bound_of_the_speedup(judged: Result, ex
 
 def test_the_secret_seed_is_in_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate can read command lines where processes are visible."""
-    monkeypatch.setattr(handle, "PROGRAM", ("-c", "import sys; print(sys.stdin.read(), 'words:', sys.argv)"))
-    with Workplace() as workplace:
-        started = handle.Evaluator(0, "cpu", "seed 1234", workplace, None)
-        given, _, words = started.last_words().partition("words:")
-        started.close()
-
-    assert "seed 1234" in given
-    assert "1234" not in words
-
-
-def test_an_evaluator_that_hangs_after_its_last_message_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handle, "PROGRAM", ("-c", "import os, signal, sys; os.close(int(sys.argv[1])); signal.pause()"))
-    monkeypatch.setattr(handle, "_ENDING_S", 0.1)
-    with Workplace() as workplace:
-        started = handle.Evaluator(0, "cpu", "", workplace, None)
+    program = (
+        "import sys\nfrom multiprocessing.connection import Connection\n"
+        "print(Connection(int(sys.argv[1])).recv(), 'words:', open('/proc/self/cmdline').read())"
+    )
+    monkeypatch.setattr(device_worker, "PROGRAM", ("-c", program))
+    with SuiteFolder() as folder:
+        started = DeviceWorker("cpu", Settings(seed=12345678), [], folder)
         assert started.receive() is None
-        words = started.last_words()
-        started.close()
+        given, _, words = started.close().partition("words:")
+
+    assert "seed=12345678" in given
+    assert "-c" in words and "12345678" not in words
+
+
+def test_a_worker_that_hangs_after_its_last_message_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "import os, signal, sys; os.close(int(sys.argv[1])); signal.pause()"
+    monkeypatch.setattr(device_worker, "PROGRAM", ("-c", program))
+    monkeypatch.setattr(device_worker, "_ENDING_S", 0.1)
+    with SuiteFolder() as folder:
+        started = DeviceWorker("cpu", Settings(), [], folder)
+        assert started.receive() is None
+        words = started.close()
 
     assert "ended with signal 9" in words

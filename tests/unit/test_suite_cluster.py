@@ -13,9 +13,10 @@ from support.suites import SIMULATED
 
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.session.settings import Settings
-from kernel_harness.suite import evaluator, handle
-from kernel_harness.suite.cluster import Actor, gpus
-from kernel_harness.suite.dispatcher import Staff, Verdict
+from kernel_harness.suite import device_worker
+from kernel_harness.suite.allocation import Allocation
+from kernel_harness.suite.device_worker import Verdict
+from kernel_harness.suite.ray_cluster import Actor, gpus
 
 NODES = [
     {"Alive": True, "Resources": {"CPU": 16.0, "GPU": 8.0, "accelerator_type:H200": 1.0}},
@@ -36,16 +37,16 @@ def test_without_a_type_all_gpus_of_the_running_nodes_count() -> None:
 
 
 def test_an_actor_s_problem_file_is_never_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its calls run in several threads, and the evaluator loads the file meanwhile."""
-    monkeypatch.setattr(handle, "PROGRAM", (str(SIMULATED),))
+    """Its calls run in several threads, and the device worker loads the file meanwhile."""
+    monkeypatch.setattr(device_worker, "PROGRAM", (str(SIMULATED),))
     content, sizes = b"#" * (1 << 23), set()
-    actor = Actor(Staff(("cpu",), 1), evaluator.parameters(Settings(seed=1), []))
+    actor = Actor(Allocation(("cpu",), 1), Settings(seed=1), [])
     candidate = Candidate("c", tmp_path / "kernels" / "p" / "c.py", "pass 2")
     try:
         with ThreadPoolExecutor(2) as threads:
             calls = [threads.submit(actor.judge, f"p{number}", content, candidate) for number in range(16)]
             while not all(call.done() for call in calls):
-                sizes |= {path.stat().st_size for path in actor._desk.folder.glob("p*.py")}
+                sizes |= {path.stat().st_size for path in actor._folder.path.glob("p*.py")}
     finally:
         actor.close()
 

@@ -1,4 +1,4 @@
-"""Which files are the problems and candidates of a suite, and in which order evaluators get them."""
+"""Which files are the problems and candidates of a suite, and in which order device workers get them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from support.suites import entry, write
 
+from kernel_harness.cli.suite_progress import SuiteProgress, duration
 from kernel_harness.core.errors import UserError
-from kernel_harness.suite import workplace
-from kernel_harness.suite.backlog import Backlog
+from kernel_harness.suite import device_worker
 from kernel_harness.suite.collection import Collection, collect, unmatched_note
-from kernel_harness.suite.tally import Tally, duration
+from kernel_harness.suite.device_worker import SuiteFolder
+from kernel_harness.suite.scheduler import Queue
 
 
 def ids(found: Collection) -> list[tuple[str, str]]:
@@ -77,61 +78,102 @@ def test_a_suite_that_cannot_be_judged_is_refused(
         suite(tmp_path, problems, kernels, word)
 
 
-# ---------------------------------------------------------------------------------------------- the backlog
+# ------------------------------------------------------------------------------------------------ the queue
 
 
-def backlog(folder: Path) -> Backlog:
-    found = suite(folder, ["p.py", "q.py", "r.py"], [f"{p}/{c}.py" for p in "pqr" for c in "abc"])
-    return Backlog(found.tasks, {task.id: str(task.id) for task in found.tasks})
+def waiting(folder: Path, kernels: list[str]) -> Queue:
+    found, tasks = suite(folder, sorted({f"{name[0]}.py" for name in kernels}), kernels), Queue()
+    for task in found.tasks:
+        tasks.add(task)
+    return tasks
 
 
-def test_each_evaluator_gets_the_candidates_of_one_problem(tmp_path: Path) -> None:
-    waiting = backlog(tmp_path)
-    taken = [waiting.take(number) for number in (0, 1, 0, 1, 0, 0)]
+def taken(tasks: Queue, workers: list[int]) -> list[tuple[str, str] | None]:
+    return [task and task.id for task in map(tasks.take, workers)]
 
-    assert [task and task.id for task in taken] == [
+
+def test_each_worker_gets_the_candidates_of_one_problem(tmp_path: Path) -> None:
+    tasks = waiting(tmp_path, [f"{p}/{c}.py" for p in "pqr" for c in "abc"])
+
+    assert taken(tasks, [0, 1, 0, 1, 0, 0]) == [
         ("p", "a"), ("q", "a"), ("p", "b"), ("q", "b"), ("p", "c"), ("r", "a")
     ]  # fmt: skip
 
 
-def test_an_evaluator_without_a_problem_of_its_own_helps_with_the_largest(tmp_path: Path) -> None:
-    waiting = backlog(tmp_path)
-    for number in range(3):
-        waiting.take(number)
-    waiting.take(0)
-    helped = waiting.take(3)
+def test_the_problem_with_the_most_candidates_begins_first(tmp_path: Path) -> None:
+    tasks = waiting(tmp_path, ["p/a.py", "q/a.py", "q/b.py", "q/c.py", "r/a.py", "r/b.py"])
 
-    assert helped is not None and helped.id == ("q", "b")
+    assert taken(tasks, [0, 1, 2]) == [("q", "a"), ("r", "a"), ("p", "a")]
 
 
-def test_tasks_of_an_ended_evaluator_come_first_again(tmp_path: Path) -> None:
-    waiting = backlog(tmp_path)
-    first, second = waiting.take(0), waiting.take(0)
+def test_a_worker_without_a_problem_of_its_own_helps_with_the_largest(tmp_path: Path) -> None:
+    tasks = waiting(tmp_path, [f"{p}/{c}.py" for p in "pqr" for c in "abc"])
+
+    assert taken(tasks, [0, 1, 2, 0, 3])[-1] == ("q", "b")
+
+
+def test_tasks_of_an_ended_worker_come_first_again(tmp_path: Path) -> None:
+    tasks = waiting(tmp_path, [f"p/{c}.py" for c in "abc"])
+    first, second = tasks.take(0), tasks.take(0)
     assert first is not None and second is not None
-    waiting.release(0)
+    tasks.release(0)
     for task in (second, first):
-        waiting.put_back(task)
+        tasks.add(task, first=True)
 
-    assert [waiting.take(0), waiting.take(0)] == [first, second]
-    assert len(waiting) == 7
+    assert [tasks.take(0), tasks.take(0)] == [first, second]
+    assert len(tasks) == 1
 
 
-# ------------------------------------------------------------------------------------- the tally, the workplace
+# --------------------------------------------------------------------------- the progress, the temporary folder
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
 
 
 def test_the_rate_counts_the_verdicts_of_this_run_only(tmp_path: Path) -> None:
     found = suite(tmp_path, ["p.py", "q.py"], [f"{p}/{c}.py" for p in "pq" for c in "ab"])
-    tally = Tally(found.tasks)
-    tally.began([entry("p", "a"), entry("p", "b")], 100.0)
-    assert tally.per_hour(110.0) is None
-    tally.finished([entry("q", "a")])
+    clock = Clock()
+    progress = SuiteProgress(found.tasks, clock)
+    progress.began([entry("p", "a"), entry("p", "b")])
+    clock.now_s = 110.0
+    assert progress.per_hour() is None
+    progress.finished([entry("q", "a")])
 
-    assert (tally.done, tally.problems_done) == (3, 1)
-    assert tally.per_hour(110.0) == 360 and tally.left_s(110.0) == 10
-    assert tally.text(110.0) == "3 of 4 candidates, 1 of 2 problems done, PASSED 3, 360 per hour, 10 s left"
-    tally.unusable("q")
-    assert (tally.done, tally.problems_done, tally.by_status["problem unusable"]) == (4, 2, 1)
-    assert tally.judged == 3
+    assert progress.done == 3 and progress.per_hour() == 360
+    assert progress.text() == "3 of 4 candidates, 1 of 2 problems done, PASSED 3, 360 per hour, 10 s left"
+    progress.unusable("q", "no such layer")
+    assert (progress.done, progress.judged, progress.by_status["problem unusable"]) == (4, 3, 1)
+
+
+def test_the_rate_is_that_of_the_last_minutes(tmp_path: Path) -> None:
+    found = suite(tmp_path, ["p.py"], [f"p/{number}.py" for number in range(100)])
+    clock = Clock()
+    progress = SuiteProgress(found.tasks, clock)
+    progress.finished([entry("p", str(number)) for number in range(50)])
+    clock.now_s += 1000
+    progress.finished([entry("p", "50")])
+
+    assert progress.per_hour() == 6
+
+
+def test_the_progress_counts_the_problems_of_each_level(tmp_path: Path) -> None:
+    found = suite(tmp_path, ["level1/1_a.py", "level1/2_b.py", "level10/1_c.py"], ["1_a/x.py", "2_b/x.py", "1_c/x.py"])
+    progress = SuiteProgress(found.tasks)
+    progress.finished([entry("1_a", "x")])
+
+    assert "1 of 3 problems done, level 1: 1 of 2, level 10: 0 of 1, PASSED 1" in progress.text()
+
+
+def test_levels_and_problems_are_in_natural_order(tmp_path: Path) -> None:
+    found = suite(
+        tmp_path, ["level10/2_a.py", "level2/10_b.py", "level2/9_c.py"], ["2_a/x.py", "10_b/x.py", "9_c/x.py"]
+    )
+
+    assert [problem.name for problem in found.problems] == ["9_c", "10_b", "2_a"]
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "5 s"), (89, "89 s"), (120, "2 min"), (9000, "2.5 h")])
@@ -144,24 +186,21 @@ def test_the_folder_of_a_killed_suite_is_removed_and_that_of_a_running_one_is_ke
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     killed = tmp_path / "kernel-harness-suite-killed"
-    write(killed, {"lock": "", "evaluator-1/file": ""})
-    with workplace.Workplace() as running:
-        workplace.remove_abandoned()
-
-        assert not killed.exists() and running.folder.exists()
+    with SuiteFolder() as running:
+        write(killed, {"lock": "", "worker-1/file": ""})
+        with SuiteFolder():
+            assert not killed.exists() and running.path.exists()
     assert not list(tmp_path.iterdir())
 
 
-def test_the_last_evaluator_of_a_killed_driver_removes_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_worker_of_a_killed_driver_removes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    place = workplace.Workplace()
-    own, other = place.folder / "evaluator-1", place.folder / "evaluator-2"
+    folder = SuiteFolder().path
+    own, other = folder / "worker-1", folder / "worker-2"
     write(own, {"file": ""})
     write(other, {"file": ""})
-    workplace.leave(own)
+    device_worker.leave(own)
     assert other.exists() and not own.exists()
-    workplace.leave(other)
+    device_worker.leave(other)
 
-    assert not place.folder.exists()
+    assert not folder.exists()

@@ -13,8 +13,7 @@ from support.suites import entry
 from kernel_harness.core.status import Status
 from kernel_harness.results.comparison import Change, Incomparable
 from kernel_harness.suite.comparison import StoredSuite, SuiteOutcome, compare
-from kernel_harness.suite.entry import Entry
-from kernel_harness.suite.journal import Facts, SuiteJournal
+from kernel_harness.suite.store import Entry, Facts, SuiteStore
 
 WRONG = Status.WRONG_VALUES
 FACTS = Facts("gpu", "A GPU", 1, "2026-11-23T00:00:00+00:00", {"quick": False})
@@ -129,7 +128,7 @@ def test_suites_without_a_common_problem_are_refused() -> None:
 
 
 def store(results: Path, name: str, entries: Sequence[Entry]) -> None:
-    journal = SuiteJournal(results / "suites" / name)
+    journal = SuiteStore(results / "suites" / name)
     with journal.exclusive():
         journal.begin(FACTS)
         journal.append(entries)

@@ -15,8 +15,8 @@ from support.suites import entry
 
 from kernel_harness.core.status import Status
 from kernel_harness.suite import figures
-from kernel_harness.suite.entry import Entry
 from kernel_harness.suite.figures import Figure, pass_at_k
+from kernel_harness.suite.store import Entry
 
 WRONG = Status.WRONG_VALUES
 # Two problems. p: speedups 0.4, 1.2 and 3, and one that is wrong. q: a speedup of 0.9, and three that are wrong.
