@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
+
+import jinja2
+import torch
 
 from kernel_harness.core.arms import RESERVED
 from kernel_harness.core.errors import UserError
 from kernel_harness.problem.problem import Problem
-from kernel_harness.scaffold import cuda_file, python_file
+from kernel_harness.scaffold import model_source, operators
 from kernel_harness.scaffold.signature import signature
 
 
@@ -30,10 +34,9 @@ def new(problem: Problem, name: str, root: Path, *, cu: bool = False) -> Path:
             raise CannotWrite(
                 f"{taken} already exists, and both files would share one row of results; choose another name"
             )
-    described = signature(problem)
     try:
-        text = (cuda_file if suffix == ".cu" else python_file).text(problem, stem, described)
-    except cuda_file.NotPlain as reason:
+        text = _text(problem, stem, suffix)
+    except operators.NotPlain as reason:
         raise CannotWrite(
             f"{problem.path}: {reason}, which a plain .cu file does not support; omit --cu to get a Python file"
         ) from None
@@ -44,6 +47,31 @@ def new(problem: Problem, name: str, root: Path, *, cu: bool = False) -> Path:
     except OSError as error:
         raise CannotWrite(f"{path} cannot be written: {error.strerror}") from None
     return path
+
+
+def _text(problem: Problem, name: str, suffix: str) -> str:
+    """Returns the content of a new kernel file, by the template of its suffix.
+
+    A copy of the problem's Model, or torch's C++ operators in a `.cu` file, computes the result, and one real kernel
+    copies it. Raises operators.NotPlain if a `.cu` file cannot express the reference.
+    """
+    described = signature(problem)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"), undefined=jinja2.StrictUndefined,
+        trim_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    values: dict[str, Any] = {"name": name, "element": described.element}
+    if suffix == ".cu":
+        values |= {
+            "given": [*described.inputs, *described.state], "lines": operators.lines(problem, described)
+        }  # fmt: skip
+    else:
+        values |= {
+            "inputs": described.inputs, "single": isinstance(described.output, torch.Tensor),
+            "imports": model_source.imports(problem.source), "model": model_source.model(problem.source),
+            "extension": re.sub(r"\W", "_", f"{problem.name}_{name}", flags=re.ASCII),
+        }  # fmt: skip
+    return environment.get_template(f"kernel{suffix}.jinja").render(values)
 
 
 def _stem_and_suffix(name: str, cu: bool) -> tuple[str, str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
 
 from kernel_harness.compile.cu_file import cpp_name
 from kernel_harness.problem.problem import Problem
@@ -24,6 +24,10 @@ _TAKEN_IN_CPP = frozenset(
         "n", "i", "out", "result", "torch", "at", "copy_kernel", "forward", "run",
     ]
 )  # fmt: skip
+_ELEMENTS = {
+    torch.float32: "float", torch.float64: "double", torch.int64: "int64_t", torch.int32: "int32_t",
+    torch.uint8: "uint8_t", torch.bool: "bool",
+}  # fmt: skip
 _CPP_TYPES = ((torch.Tensor, "torch::Tensor"), (bool, "bool"), (int, "int64_t"), (float, "double"))
 
 
@@ -81,6 +85,16 @@ class Signature:
     state: tuple[Input, ...]
     output: Any
 
+    @property
+    def element(self) -> str:
+        """Returns the C++ type of the elements of the output.
+
+        Returns `char` if the outputs are unknown, have several dtypes, or have a dtype that _ELEMENTS lacks. A kernel
+        then copies bytes.
+        """
+        found = {leaf.dtype for leaf in pytree.tree_leaves(self.output) if isinstance(leaf, torch.Tensor)}
+        return _ELEMENTS.get(found.pop(), "char") if len(found) == 1 else "char"
+
 
 def signature(problem: Problem) -> Signature:
     """Returns the inputs and the output of the problem's reference, as torch's fake tensors, which have no memory.
@@ -97,7 +111,7 @@ def signature(problem: Problem) -> Signature:
     except Exception:  # a reference that depends on values cannot run on fake tensors
         reduced, reduced_model = inputs, model = small.inputs(0), small.model("cpu")
         output = None
-    names = _enough(_names(problem.module.Model), inputs)
+    names = _names(problem.module.Model, len(inputs))
     state, reduced_state = model.state_dict(), reduced_model.state_dict()
     return Signature(
         tuple(map(Input, names, inputs, reduced)),
@@ -109,12 +123,9 @@ def signature(problem: Problem) -> Signature:
     )
 
 
-def _names(model: type) -> list[str]:
+def _names(model: type, count: int) -> list[str]:
+    """Returns one name for each of `count` inputs: those of `forward`, and `input_<index>` for those of `*args`."""
     parameters = list(inspect.signature(model.forward).parameters.values())[1:]  # type: ignore[attr-defined]
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in parameters if p.kind in positional]
-
-
-def _enough(names: Sequence[str], inputs: Sequence[Any]) -> list[str]:
-    """Returns one name for each input. An input for `*args` has no name in `names`, so it is called `input_<index>`."""
-    return [names[i] if i < len(names) else f"input_{i}" for i in range(len(inputs))]
+    names = [p.name for p in parameters if p.kind in positional]
+    return [names[i] if i < len(names) else f"input_{i}" for i in range(count)]

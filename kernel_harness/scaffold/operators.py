@@ -1,7 +1,4 @@
-"""Writes the text of a new `.cu` kernel file.
-
-In the new file, torch's C++ operators compute the result of the reference, and one real kernel copies the result.
-"""
+"""Expresses a problem's reference as calls of torch's C++ operators."""
 
 from __future__ import annotations
 
@@ -17,47 +14,42 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernel_harness.problem.problem import Problem
-from kernel_harness.scaffold.python_file import KERNEL, _element, launch
 from kernel_harness.scaffold.signature import Signature
-
-_FILE = """// {name}: describe the idea here, in one sentence.
-#include <ATen/cuda/CUDAContext.h>
-#include <c10/cuda/CUDAException.h>
-#include <torch/extension.h>
-
-{kernel}
-{notes}torch::Tensor forward({parameters}) {{
-    // Replace these lines: compute the result in your kernel, from the inputs.
-{lines}
-{launch}}}
-"""
 
 
 class NotPlain(Exception):
     """The error raised if calls of torch's C++ operators cannot express the reference. The message says why."""
 
 
-def text(problem: Problem, name: str, described: Signature) -> str:
-    """Returns the content of a new `.cu` file for the kernel `name`.
+def lines(problem: Problem, described: Signature) -> list[str]:
+    """Returns lines of C++ that compute the variable `result`, the output of the problem's reference.
 
-    `described` holds the inputs, the state (parameters and buffers) and the output of the reference of `problem`.
-    Raises NotPlain if an input is neither a tensor nor a number, if the output is not a single tensor, or if calls of
-    torch's C++ operators cannot express the reference.
+    `described` holds the inputs, the state (parameters and buffers) and the output of the reference, whose C++ names
+    the lines use. Raises NotPlain if an input is neither a tensor nor a number, if the output is not a single tensor,
+    or if calls of torch's C++ operators cannot express the reference.
     """
-    given = (*described.inputs, *described.state)
-    unknown = [each.name for each in given if not each.cpp_type]
+    unknown = [each.name for each in (*described.inputs, *described.state) if not each.cpp_type]
     if unknown:
         raise NotPlain(f"forward takes {', '.join(unknown)}, which is neither a tensor nor a number")
     if not isinstance(described.output, torch.Tensor):
         raise NotPlain("the output is not a single tensor")
-    return _FILE.format(
-        name=name,
-        kernel=KERNEL.format(element=_element(described)),
-        notes="".join(f"// {each.note}\n" for each in given),
-        parameters=", ".join(f"{each.cpp_type} {each.cpp_name}" for each in given),
-        lines="\n".join(f"    {line}" for line in _lines(_traced(problem), described)),
-        launch=launch(_element(described)),
-    )
+    names: dict[Node, str] = {}
+    found: list[str] = []
+    given = iter((*described.state, *described.inputs))
+    for node in _traced(problem).graph.nodes:
+        if node.op == "placeholder":
+            names[node] = next(given).cpp_name
+        elif node.op == "output":
+            (result,) = node.args
+            if not isinstance(result, Node):
+                raise NotPlain("the output is not a single tensor")
+            found.append(f"torch::Tensor result = {names[result]};")
+        elif node.op == "call_function":
+            names[node] = f"t{len(found) + 1}"
+            found.append(f"auto {names[node]} = {_call(node, names)};")
+        else:
+            raise NotPlain("the reference holds tensors besides its inputs")
+    return found
 
 
 def _traced(problem: Problem) -> GraphModule:
@@ -77,27 +69,6 @@ def _traced(problem: Problem) -> GraphModule:
             return make_fx(call, pre_dispatch=True)(*state.values(), *inputs)
     except Exception as error:
         raise NotPlain(f"the reference cannot be written as operators ({type(error).__name__})") from None
-
-
-def _lines(graph: GraphModule, described: Signature) -> list[str]:
-    names: dict[Node, str] = {}
-    lines: list[str] = []
-    given = iter((*described.state, *described.inputs))
-    for node in graph.graph.nodes:
-        if node.op == "placeholder":
-            names[node] = next(given).cpp_name
-        elif node.op == "output":
-            (result,) = node.args
-            if not isinstance(result, Node):
-                raise NotPlain("the output is not a single tensor")
-            # The C++ code of the launch reads the variable `result`.
-            lines.append(f"torch::Tensor result = {names[result]};")
-        elif node.op == "call_function":
-            names[node] = f"t{len(lines) + 1}"
-            lines.append(f"auto {names[node]} = {_call(node, names)};")
-        else:
-            raise NotPlain("the reference holds tensors besides its inputs")
-    return lines
 
 
 def _call(node: Node, names: dict[Node, str]) -> str:
