@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 from kernel_harness.core.arms import BASELINE
-from kernel_harness.core.precision import Precision
 from kernel_harness.device import selection
 from kernel_harness.problem import lookup
 from kernel_harness.results.record import Result, without_emulated_speedup
 from kernel_harness.results.reward import reward
 from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.sandbox.process import Limits
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings, check_baseline
@@ -119,10 +115,9 @@ class Evaluator:
         self._device = selection.selected(device or "auto")
         check_baseline(baseline, emulated=self._device.emulated)
         found = lookup.problem(str(problem), Path.cwd())
-        drawn: dict[str, Any] = {} if seed is None else {"seed": seed}
-        self._settings = Settings(
-            budget_s=budget_s, precision=Precision.named(precision), baseline=baseline, jobs=1, compiled=False,
-            limits=Limits(call_s=timeout_s), **drawn,
+        self._settings = Settings.of(
+            budget_s=budget_s, precision=precision, baseline=baseline, jobs=1, compiled=False, call_s=timeout_s,
+            seed=seed,
         )  # fmt: skip
         # The fork server imports torch while this process chooses the problem's size.
         self._fork_server: ForkServer | None = self._open.enter_context(ForkServer())
@@ -137,9 +132,7 @@ class Evaluator:
         self._opened()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def evaluate(self, source: str | Path) -> Result:

@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.paths import RESULTS, kernel_folders, problem_folders
 
 if TYPE_CHECKING:
@@ -97,16 +98,20 @@ def add_results(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_precision(parser: argparse.ArgumentParser) -> None:
-    """Declares the argument `--precision` on `parser`: the coarser number format that kernels may compute in."""
+def add_judging(parser: argparse.ArgumentParser, baseline: str, budget: str) -> None:
+    """Declares on `parser` what all verbs that judge kernels take, such as `--precision`, `--timeout` and `--quick`.
+
+    `baseline` and `budget` are the help of the arguments of these names.
+    """
     parser.add_argument(
         "--precision", metavar="FORMAT",
         help="allow kernels to compute in this coarser number format: tf32, float16 or bfloat16",
     )  # fmt: skip
-
-
-def add_limits(parser: argparse.ArgumentParser) -> None:
-    """Declares the arguments `--timeout` and `--build-timeout` on `parser`: the limits of a call and of a build."""
+    parser.add_argument(
+        "--baseline", default=BASELINE, metavar="NAME",
+        help=f"what speedups are relative to: {baseline} (default: {BASELINE})",
+    )  # fmt: skip
+    parser.add_argument("--budget", type=positive, metavar="S", dest="budget_s", help=budget)
     parser.add_argument(
         "--timeout", type=positive, default=60.0, metavar="S", dest="call_s",
         help="time limit of one call in seconds (default: 60)",
@@ -115,13 +120,10 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         "--build-timeout", type=positive, default=300.0, metavar="S", dest="build_s",
         help="time limit of one build in seconds (default: 300)",
     )  # fmt: skip
-
-
-def add_quick(parser: argparse.ArgumentParser) -> None:
-    """Declares the argument `--quick` on `parser`: fewer checks and less timing."""
     parser.add_argument(
         "--quick", action="store_true", help="check fewer shapes and spend a quarter of the time on timing"
     )
+    add_results(parser)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:

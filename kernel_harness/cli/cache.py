@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from cuda_on_cpu.compile import cache as build_cache
 from kernel_harness.cli.arguments import OK
@@ -17,13 +16,6 @@ HELP = "show where the cache of built kernels is and how large it is, or empty i
 EXAMPLES = (("cache", "show the path and the size"), ("cache --clear", "delete every entry"))
 
 _TOLD_BYTES = 10**9
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of the verb `cache`. With `clear` it deletes all entries instead of showing their size."""
-
-    clear: bool
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +28,7 @@ def main(parsed: argparse.Namespace) -> int:
 
     With `--clear`, it deletes all entries instead and prints how much space that freed.
     """
-    options = Options(parsed.clear)
-    if options.clear:
+    if parsed.clear:
         print(f"{build_cache.evict(0) / 2**20:.0f} MiB freed")
         return OK
     entries, limit = build_cache.entries(), build_cache.limit_bytes()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernel_harness.cli.arguments import (
     OK,
@@ -39,31 +39,6 @@ EXAMPLES = (
 )
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of the verb `compare`.
-
-    `a` and `b` name what is compared: two stored runs, two suites, or two versions of a kernel that are then measured.
-    If `b` is None, a run is compared with the latest run, and a version with the kernel's file as it is now. `device`,
-    `shape`, `budget_s` and `rounds` have an effect only if two versions are measured. `kernels` limits the comparison
-    of runs to these kernels (empty: all), or names the kernel of the versions. `force` compares runs of different
-    devices or shapes, and suites of different devices or settings. A kernel that broke, or that is slower by more than
-    `fail_over_percent`, gives exit code 3.
-    """
-
-    a: str
-    b: str | None
-    problem: str | None
-    kernels: tuple[str, ...]
-    force: bool
-    fail_over_percent: float
-    device: str
-    shape: Mapping[str, Any] | None
-    budget_s: float | None
-    rounds: int | None
-    results: Path
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `compare`."""
     parser.add_argument(
@@ -78,8 +53,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_problem(parser)
     add_kernel(
-        parser, "--kernel", action="append", default=[], help="compare this kernel only; may be given several times"
-    )
+        parser, "--kernel", dest="kernels", action="append", default=[],
+        help="compare this kernel only; may be given several times",
+    )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="compare runs even if their devices or shapes differ")
     parser.add_argument(
         "--fail-over", type=_percent, default=0.0, metavar="3%",
@@ -87,8 +63,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_device(parser)
     parser.add_argument(
-        "--budget", type=positive, metavar="S", help="for versions of a kernel: the most seconds to spend on timing"
-    )
+        "--budget", type=positive, metavar="S", dest="budget_s",
+        help="for versions of a kernel: the most seconds to spend on timing",
+    )  # fmt: skip
     parser.add_argument(
         "--rounds", type=count, metavar="N", help="for versions of a kernel: time exactly N rounds, without --budget"
     )
@@ -106,36 +83,27 @@ def main(parsed: argparse.Namespace) -> int:
     from kernel_harness.results import comparison
     from kernel_harness.suite.comparison import both_suites
 
-    options = _options(parsed)
-    if suites := both_suites(options.a, options.b, options.results):
-        return _compare_suites(*suites, options)
-    outcome = _outcome(options)
+    if suites := both_suites(parsed.a, parsed.b, parsed.results):
+        return _compare_suites(*suites, parsed)
+    outcome = _outcome(parsed)
     print(comparison.render(outcome))
-    worse = outcome.regressions(options.fail_over_percent)
+    worse = outcome.regressions(parsed.fail_over)
     if worse:
-        limit = f" by more than {options.fail_over_percent:g}%" if options.fail_over_percent else ""
+        limit = f" by more than {parsed.fail_over:g}%" if parsed.fail_over else ""
         print(f"slower{limit} or broken: {', '.join(row.kernel for row in worse)}", file=sys.stderr)
         return REGRESSED
     return SOME_FAILED if any(row.change is comparison.Change.FAILED for row in outcome.rows) else OK
 
 
-def _compare_suites(a: StoredSuite, b: StoredSuite, options: Options) -> int:
+def _compare_suites(a: StoredSuite, b: StoredSuite, parsed: argparse.Namespace) -> int:
     from kernel_harness.suite import comparison
 
-    outcome = comparison.compare(a, b, force=options.force)
+    outcome = comparison.compare(a, b, force=parsed.force)
     print(comparison.render(outcome))
-    worse = outcome.regressions(options.fail_over_percent)
+    worse = outcome.regressions(parsed.fail_over)
     if worse:
         print(f"worse: {', '.join(worse)}", file=sys.stderr)
     return REGRESSED if worse else OK
-
-
-def _options(parsed: argparse.Namespace) -> Options:
-    return Options(
-        a=parsed.a, b=parsed.b, problem=parsed.problem, kernels=tuple(parsed.kernel), force=parsed.force,
-        fail_over_percent=parsed.fail_over, device=parsed.device, shape=parsed.shape, budget_s=parsed.budget,
-        rounds=parsed.rounds, results=parsed.results,
-    )  # fmt: skip
 
 
 def _percent(text: str) -> float:
@@ -148,8 +116,8 @@ def _percent(text: str) -> float:
     return value
 
 
-def _outcome(options: Options) -> Outcome:
-    """Compares the two sides that `options.a` and `options.b` name, and returns the outcome.
+def _outcome(parsed: argparse.Namespace) -> Outcome:
+    """Compares the two sides that `parsed.a` and `parsed.b` name, and returns the outcome.
 
     If both name stored results, these results are compared. If neither names stored results, both must be versions of
     a kernel, which are measured now. Raises UserError if only one of the two names stored results.
@@ -157,20 +125,20 @@ def _outcome(options: Options) -> Outcome:
     from kernel_harness.problem.version import WORKING_TREE
     from kernel_harness.results import comparison, stored_runs
 
-    a = stored_runs.side_named(options.a, options.results, options.problem, options.kernels)
-    word = options.b or (WORKING_TREE if a is None else stored_runs.LATEST)
-    b = stored_runs.side_named(word, options.results, options.problem, options.kernels)
+    a = stored_runs.side_named(parsed.a, parsed.results, parsed.problem, parsed.kernels)
+    word = parsed.b or (WORKING_TREE if a is None else stored_runs.LATEST)
+    b = stored_runs.side_named(word, parsed.results, parsed.problem, parsed.kernels)
     if a is not None and b is not None:
-        return comparison.compare(a, b, force=options.force)
+        return comparison.compare(a, b, force=parsed.force)
     if a is None and b is None:
-        return _measured((options.a, word), options)
-    known, unknown = (word, options.a) if a is None else (options.a, word)
+        return _measured((parsed.a, word), parsed)
+    known, unknown = (word, parsed.a) if a is None else (parsed.a, word)
     raise comparison.Incomparable(
         f"{known!r} names stored results and {unknown!r} does not; name two runs, or two versions of a kernel"
     )
 
 
-def _measured(words: Sequence[str], options: Options) -> Outcome:
+def _measured(words: Sequence[str], parsed: argparse.Namespace) -> Outcome:
     """Builds and checks both versions of a kernel, times them in the same rounds, and returns the comparison.
 
     `words` names the two versions, each by a git revision or a kernel file. No results are stored.
@@ -178,15 +146,15 @@ def _measured(words: Sequence[str], options: Options) -> Outcome:
     from kernel_harness.problem.version import version
     from kernel_harness.results import comparison
 
-    if options.problem is None:
+    if parsed.problem is None:
         raise comparison.Incomparable(
             f"neither {words[0]!r} nor {words[1]!r} names stored results; to compare two revisions or files of a "
             "kernel, add --problem (and --kernel)"
         )
-    versions = [version(word, options.kernels, options.problem, Path.cwd()) for word in words]
+    versions = [version(word, parsed.kernels, parsed.problem, Path.cwd()) for word in words]
     if versions[0].source == versions[1].source:
         raise comparison.Incomparable(f"{versions[0].name} and {versions[1].name} have the same source")
-    results = _judged(versions, options.problem, options)
+    results = _judged(versions, parsed.problem, parsed)
     _print_failures(results)
     measured = {result.kernel: result for result in results}
     # Kernels of the two sides are matched by name, so both versions must have the same name.
@@ -195,7 +163,7 @@ def _measured(words: Sequence[str], options: Options) -> Outcome:
     return comparison.compare(a, b, interleaved=True)
 
 
-def _judged(versions: Sequence[Candidate], problem: str, options: Options) -> list[Result]:
+def _judged(versions: Sequence[Candidate], problem: str, parsed: argparse.Namespace) -> list[Result]:
     """Judges both versions. The first one is the baseline, so timing ends when the ratio of their times is known."""
     with started_fork_server() as fork_server:
         from kernel_harness.cli.progress import Progress
@@ -204,12 +172,12 @@ def _judged(versions: Sequence[Candidate], problem: str, options: Options) -> li
         from kernel_harness.session.session import Session
         from kernel_harness.session.settings import Settings
 
-        device = selection.selected(options.device)
-        timed = lookup.problem(problem, Path.cwd()).sized(options.shape, emulated=device.emulated)
+        device = selection.selected(parsed.device)
+        timed = lookup.problem(problem, Path.cwd()).sized(parsed.shape, emulated=device.emulated)
         timed.check_inputs()
-        settings = Settings(budget_s=options.budget_s, rounds=options.rounds, baseline=versions[0].name, compiled=False)
+        settings = Settings(budget_s=parsed.budget_s, rounds=parsed.rounds, baseline=versions[0].name, compiled=False)
         screen = Progress()
-        with screen, Session(timed, device, settings, screen, fork_server, [options.results]) as session:
+        with screen, Session(timed, device, settings, screen, fork_server, [parsed.results]) as session:
             return session.judge(versions, lambda result: None)
 
 

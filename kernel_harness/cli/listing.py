@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_harness.cli.arguments import OK, add_problem, add_results
@@ -12,18 +11,6 @@ from kernel_harness.core.terminal import terminal
 
 HELP = "list problems, their kernels, and each kernel's last result"
 EXAMPLES = (("list", "list every problem"), ("list --problem matmul_tt", "list one problem"))
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of the verb `list`.
-
-    `problem` is the name of the only problem to list, or the path of its file. If `problem` is None, every problem is
-    listed. `results` is the folder of stored results.
-    """
-
-    problem: str | None
-    results: Path
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,14 +29,13 @@ def main(parsed: argparse.Namespace) -> int:
     from kernel_harness.problem.problem import ProblemError
     from kernel_harness.results import overview
 
-    options = Options(parsed.problem, parsed.results)
-    for name in [options.problem] if options.problem else lookup.problem_names(Path.cwd()):
+    for name in [parsed.problem] if parsed.problem else lookup.problem_names(Path.cwd()):
         try:
             problem = lookup.problem(name, Path.cwd())
         except ProblemError as error:
-            if options.problem:
+            if parsed.problem:
                 raise
             print(terminal(sys.stdout).wrapped(f"{name}  cannot be used: {error}"))
             continue
-        print(overview.text(problem, Path.cwd(), options.results, terminal(sys.stdout)))
+        print(overview.text(problem, Path.cwd(), parsed.results, terminal(sys.stdout)))
     return OK

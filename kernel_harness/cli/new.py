@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_harness.cli.arguments import OK, add_problem
@@ -15,18 +14,6 @@ EXAMPLES = (
     ("new matmul_tt mine", "write kernels/matmul_tt/mine.py"),
     ("new matmul_tt mine --cu", "write kernels/matmul_tt/mine.cu in plain CUDA"),
 )
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of the verb `new`: the `problem`, and the `name` of the new kernel.
-
-    If `cu`, the new kernel is a .cu file, otherwise a .py file.
-    """
-
-    problem: str
-    name: str
-    cu: bool
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,9 +35,8 @@ def main(parsed: argparse.Namespace) -> int:
     from kernel_harness.problem import lookup
     from kernel_harness.scaffold import new
 
-    options = Options(parsed.problem, parsed.name, parsed.cu)
-    path = new(lookup.problem(options.problem, Path.cwd()), options.name, Path.cwd(), cu=options.cu)
-    judge = shlex.join([*command(), "--problem", options.problem, "--kernel", path.stem])
+    path = new(lookup.problem(parsed.problem, Path.cwd()), parsed.name, Path.cwd(), cu=parsed.cu)
+    judge = shlex.join([*command(), "--problem", parsed.problem, "--kernel", path.stem])
     print(f"Wrote {shown(path)}. It should build and pass as it is. To judge it, once or at each save:\n")
     print(f"  {judge}\n  {judge} --watch")
     return OK

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kernel_harness.cli.arguments import OK, add_device, add_kernel, add_problem, add_results
 from kernel_harness.cli.fork_server import started_fork_server
@@ -18,17 +15,6 @@ EXAMPLES = (
     ("profile matmul_tt tiled", "profile on the GPU if there is one, else under emulation"),
     ("profile matmul_tt tiled --shape M=1024", "profile at another size"),
 )
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of the verb `profile`. Reports of Nsight Compute, and profiles by line, are kept below `results`."""
-
-    problem: str
-    kernel: str
-    device: str
-    shape: Mapping[str, Any] | None
-    results: Path
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +30,6 @@ def main(parsed: argparse.Namespace) -> int:
 
     Raises UserError if the kernel cannot be found or profiled.
     """
-    options = Options(parsed.problem, parsed.kernel, parsed.device, parsed.shape, parsed.results)
     with started_fork_server() as fork_server:
         from kernel_harness.cli.progress import Steps
         from kernel_harness.device import selection
@@ -52,11 +37,11 @@ def main(parsed: argparse.Namespace) -> int:
         from kernel_harness.problem import lookup
         from kernel_harness.results.journal import results_folder
 
-        problem = lookup.problem(options.problem, Path.cwd())
-        candidate = lookup.kernel(options.kernel, problem.name, Path.cwd())
-        device = selection.selected(options.device)
-        timed = problem.sized(options.shape, emulated=device.emulated)
-        reports = results_folder(options.results, timed.name, device.label) / "profiles"
+        problem = lookup.problem(parsed.problem, Path.cwd())
+        candidate = lookup.kernel(parsed.kernel, problem.name, Path.cwd())
+        device = selection.selected(parsed.device)
+        timed = problem.sized(parsed.shape, emulated=device.emulated)
+        reports = results_folder(parsed.results, timed.name, device.label) / "profiles"
         screen = terminal(sys.stdout)
         with Steps(f"{candidate.name}: ") as steps:
             text = profile(timed, candidate, device, reports, fork_server, screen, steps.tell)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_harness.cli.arguments import OK, add_problem, add_results
@@ -15,21 +14,6 @@ EXAMPLES = (
     ("report", "write the pages of every problem that has results"),
     ("report --readme README.md", "replace the leaderboards between the file's markers"),
 )
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of the verb `report`.
-
-    If `readme` is None, HTML pages of the problems in `problems` are written; if `problems` is empty, of every problem
-    that has results. Otherwise the leaderboards in the file `readme` are updated, no page is written, and `problems` is
-    ignored. `results` is the folder of stored results. If `results` is None, the HTML pages show the results in
-    ./results, and the file `readme` shows the measured results that are a part of the harness.
-    """
-
-    problems: tuple[str, ...]
-    readme: Path | None
-    results: Path | None
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,11 +38,10 @@ def main(parsed: argparse.Namespace) -> int:
     """
     from kernel_harness import report
 
-    options = Options(tuple(parsed.problem), parsed.readme, parsed.results)
-    if options.readme is not None:
-        names = report.rewrite_readme(options.readme, options.results or MEASURED, Path.cwd())
-        print(f"{options.readme}: {', '.join(names)}")
+    if parsed.readme is not None:
+        names = report.rewrite_readme(parsed.readme, parsed.results or MEASURED, Path.cwd())
+        print(f"{parsed.readme}: {', '.join(names)}")
         return OK
-    for path in report.pages(options.problems, options.results or RESULTS, Path.cwd()):
+    for path in report.pages(parsed.problem, parsed.results or RESULTS, Path.cwd()):
         print(path)
     return OK

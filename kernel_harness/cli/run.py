@@ -6,30 +6,24 @@ import argparse
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from kernel_harness.cli.arguments import (
     OK,
     SOME_FAILED,
     add_device,
+    add_judging,
     add_kernel,
-    add_limits,
-    add_precision,
     add_problem,
-    add_quick,
-    add_results,
     count,
-    positive,
+    settings,
 )
 from kernel_harness.cli.cache import growth_told
 from kernel_harness.cli.fork_server import started_fork_server
-from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.errors import UserError
-from kernel_harness.core.paths import RESULTS, command, shown
+from kernel_harness.core.paths import command, shown
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import terminal
 
@@ -37,7 +31,6 @@ if TYPE_CHECKING:
     from kernel_harness.cli.progress import RunProgress
     from kernel_harness.problem.candidate import Candidate
     from kernel_harness.results.record import Result
-    from kernel_harness.session.settings import Settings
     from kernel_harness.session.stored_run import StoredRun
 
 HELP = "build, check and time the kernels of a problem (the default if no verb is given)"
@@ -50,60 +43,19 @@ EXAMPLES = (
 )
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of the verb `run`, one for each of its command-line arguments.
-
-    None means: for `shape`, the size in the problem file; for `case`, all cases; for `seed`, a random seed; for
-    `precision`, no coarser number format is allowed; for `budget_s`, the device's default; for `rounds`, the
-    precision and the budget decide; for `jobs`, as many as processor cores and memory allow.
-    """
-
-    problem: str
-    kernels: tuple[str, ...]
-    device: str
-    strict: bool
-    shape: Mapping[str, Any] | None
-    precision: str | None
-    timeout_s: float
-    build_timeout_s: float
-    budget_s: float | None
-    rounds: int | None
-    baseline: str
-    jobs: int | None
-    seed: int | None
-    case: str | None
-    results: Path
-    json: bool
-    watch: bool
-    quick: bool
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `run`."""
     add_problem(parser, "named_problem", nargs="?")
     add_problem(parser, help="the same as the argument PROBLEM: give one of the two")
     add_kernel(
-        parser, "--kernel", action="append", default=[],
+        parser, "--kernel", dest="kernels", action="append", default=[],
         help="judge the kernel of this name or file, or those that match a glob; may be given several times "
         "(default: all)",
     )  # fmt: skip
     add_device(parser)
-    add_precision(parser)
-    add_limits(parser)
-    parser.add_argument(
-        "--budget", type=positive, metavar="S",
-        help="the most seconds to spend on timing all kernels, except that each is timed in 8 rounds at least, "
-        "2 under emulation (default: 60 on a GPU, 2 under emulation)",
-    )  # fmt: skip
     parser.add_argument(
         "--rounds", type=count, metavar="N",
         help="time exactly N rounds instead of using --budget; a round calls each kernel once",
-    )  # fmt: skip
-    parser.add_argument(
-        "--baseline", default=BASELINE, metavar="NAME",
-        help="what speedups are relative to: torch, torch.compile, torch.compile:max-autotune or the name of a kernel "
-        f"(default: {BASELINE})",
     )  # fmt: skip
     parser.add_argument(
         "--jobs", type=count, metavar="N", help="the number of parallel builds (default: by processor cores and memory)"
@@ -115,7 +67,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--case", metavar="SHAPE:DISTRIBUTION",
         help="check this case only, such as M=64,K=128,N=96:normal; time nothing and store nothing",
     )  # fmt: skip
-    add_results(parser)
+    add_judging(
+        parser, "torch, torch.compile, torch.compile:max-autotune or the name of a kernel",
+        "the most seconds to spend on timing all kernels, except that each is timed in 8 rounds at least, "
+        "2 under emulation (default: 60 on a GPU, 2 under emulation)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object per result instead of the table")
     parser.add_argument(
         "--watch", action="store_true", help="keep running, and judge a kernel again when its file is saved"
@@ -123,7 +79,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="under emulation: require that nvcc, too, compiles each kernel"
     )
-    add_quick(parser)
 
 
 def main(parsed: argparse.Namespace) -> int:
@@ -133,25 +88,23 @@ def main(parsed: argparse.Namespace) -> int:
     machine lacks something, unless it was asked for by name. Raises UserError for mistakes of
     the user, and KeyboardInterrupt for Ctrl-C.
     """
-    options = _options(parsed)
+    _check_problem(parsed)
     with started_fork_server() as fork_server, growth_told():
         from kernel_harness.cli.progress import RunProgress
         from kernel_harness.problem import lookup
-        from kernel_harness.session.stored_run import Request, StoredRun
+        from kernel_harness.session.stored_run import StoredRun
 
-        request = Request(
-            options.problem, options.kernels, options.device, options.strict, options.shape, options.results,
-            _settings(options),
-        )  # fmt: skip
-        progress = RunProgress(as_json=options.json)
-        run = StoredRun(request, progress, fork_server)
+        # torch.compile takes seconds to start. Chosen kernels are compared with it only if --baseline names it.
+        wanted = settings(parsed, compiled=not (parsed.kernels or parsed.quick))
+        progress = RunProgress(as_json=parsed.json)
+        run = StoredRun(parsed.named_problem or parsed.problem, parsed.kernels, wanted, progress, fork_server)
         with ExitStack() as ended_last:
             with progress:
                 ended_last.enter_context(run)
-            results = _judge(run, run.candidates, progress, options)
-            while options.watch:
-                results = _judge(run, run.wait_for_change(), progress, options)
-        asked_for = lookup.asked_for(options.kernels, run.candidates)
+            results = _judge(run, run.candidates, progress, parsed)
+            while parsed.watch:
+                results = _judge(run, run.wait_for_change(), progress, parsed)
+        asked_for = lookup.asked_for(parsed.kernels, run.candidates)
     return SOME_FAILED if any(_is_failure(result, asked_for) for result in results) else OK
 
 
@@ -160,38 +113,19 @@ def _is_failure(result: Result, asked_for: Set[str]) -> bool:
     return not (result.passed or result.is_baseline or lacking)
 
 
-def _options(parsed: argparse.Namespace) -> Options:
+def _check_problem(parsed: argparse.Namespace) -> None:
+    """Raises UserError if the problem is not given exactly once."""
     if (parsed.named_problem is None) == (parsed.problem is None):
         example = f"{shlex.join(command())} --problem matmul_tt"
         once = f"give the problem once, as PROBLEM or --problem, for example: {example}; `list` shows them"
-        if parsed.named_problem and parsed.kernel:
+        if parsed.named_problem and parsed.kernels:
             once += f". If {parsed.named_problem!r} is a kernel, write --kernel before it, too"
         raise UserError(once)
-    return Options(
-        problem=parsed.named_problem or parsed.problem, kernels=tuple(parsed.kernel), device=parsed.device,
-        strict=parsed.strict, shape=parsed.shape, precision=parsed.precision, timeout_s=parsed.call_s,
-        build_timeout_s=parsed.build_s, budget_s=parsed.budget, rounds=parsed.rounds, baseline=parsed.baseline,
-        jobs=parsed.jobs, seed=parsed.seed, case=parsed.case, results=parsed.results, json=parsed.json,
-        watch=parsed.watch, quick=parsed.quick,
-    )  # fmt: skip
 
 
-def _settings(options: Options) -> Settings:
-    from kernel_harness.core.precision import Precision
-    from kernel_harness.sandbox.process import Limits
-    from kernel_harness.session.settings import Settings
-
-    chosen = Settings(
-        limits=Limits(call_s=options.timeout_s, build_s=options.build_timeout_s), budget_s=options.budget_s,
-        rounds=options.rounds, baseline=options.baseline, jobs=options.jobs, quick=options.quick, case=options.case,
-        precision=Precision.named(options.precision), results=None if options.results == RESULTS else options.results,
-        # torch.compile takes seconds to start. Chosen kernels are compared with it only if --baseline names it.
-        compiled=not (options.kernels or options.quick),
-    )  # fmt: skip
-    return chosen if options.seed is None else replace(chosen, seed=options.seed)
-
-
-def _judge(run: StoredRun, chosen: Sequence[Candidate], progress: RunProgress, options: Options) -> list[Result]:
+def _judge(
+    run: StoredRun, chosen: Sequence[Candidate], progress: RunProgress, parsed: argparse.Namespace
+) -> list[Result]:
     """Judges the kernels in `chosen`, prints the outcome and returns the results.
 
     If the user interrupts the run, the results that are final by then are still printed. The function then raises
@@ -207,8 +141,8 @@ def _judge(run: StoredRun, chosen: Sequence[Candidate], progress: RunProgress, o
         raise KeyboardInterrupt(_judged_so_far([candidate.name for candidate in chosen], final, run.stored)) from None
     finally:
         if progress.finished or run.stored:
-            _print_outcome(run, progress.finished, options)
-            if options.watch:
+            _print_outcome(run, progress.finished, parsed)
+            if parsed.watch:
                 print(f"{time.perf_counter() - start:.1f} s; watching, Ctrl-C ends", flush=True)
     return list(progress.finished)
 
@@ -223,7 +157,7 @@ def _judged_so_far(kernels: Sequence[str], final: Set[str], stored: Set[str]) ->
     return f"{judged} of {len(kernels)} judged{also}.{' The results so far are stored.' if stored else ''}"
 
 
-def _print_outcome(run: StoredRun, finished: Sequence[Result], options: Options) -> None:
+def _print_outcome(run: StoredRun, finished: Sequence[Result], parsed: argparse.Namespace) -> None:
     """Writes the leaderboard's files. Prints the leaderboard, the time of each phase and the CSV file's path to stdout.
 
     The remarks on kernels that passed and the failures follow the leaderboard. With `--json` only the remarks and
@@ -232,18 +166,18 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], options: Options)
     """
     from kernel_harness.results import leaderboard
 
-    out = sys.stderr if options.json else sys.stdout
-    if options.case is not None:
+    out = sys.stderr if parsed.json else sys.stdout
+    if parsed.case is not None:
         for result in finished:
-            print(f"{result.kernel}: {result.status}  {options.case}", file=out)
+            print(f"{result.kernel}: {result.status}  {parsed.case}", file=out)
         _explain(run, finished, out)
         return
     table = run.table()
-    if not options.json:
+    if not parsed.json:
         print(run.title, leaderboard.render(table), sep="\n\n")
     _explain(run, finished, out)
     path = run.save(table)  # last, because the disk may be full: the table is then already printed
-    if not options.json:
+    if not parsed.json:
         said = [line for line in (_phases(finished), _over_budget(finished), shown(path)) if line]
         print("", *said, sep="\n")
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from kernel_harness.cli.arguments import OK, SOME_FAILED, add_device, add_kernel, add_problem
 from kernel_harness.cli.fork_server import started_fork_server
@@ -20,22 +18,6 @@ EXAMPLES = (
     ("sanitize matmul_tt tiled --shape M=1,K=3", "check at this size only"),
     ("sanitize matmul_tt tiled --tool racecheck", "on a GPU, look for races only"),
 )
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of the verb `sanitize`. If `seed` is None, a random seed is used.
-
-    `tools` has the tools of NVIDIA's compute-sanitizer that run on a GPU; if it is empty, all of these tools run.
-    """
-
-    problem: str
-    kernel: str
-    device: str
-    shape: Mapping[str, Any] | None
-    tools: tuple[str, ...]
-    seed: int | None
-    json: bool
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,23 +40,20 @@ def main(parsed: argparse.Namespace) -> int:
 
     Raises UserError if the kernel cannot be found or run.
     """
-    options = Options(
-        parsed.problem, parsed.kernel, parsed.device, parsed.shape, tuple(parsed.tool or ()), parsed.seed, parsed.json
-    )
     with started_fork_server() as fork_server:
         from kernel_harness.cli.progress import Steps
         from kernel_harness.device import selection
         from kernel_harness.diagnostics.sanitizer import sanitize
         from kernel_harness.problem import lookup
 
-        problem = lookup.problem(options.problem, Path.cwd())
-        candidate = lookup.kernel(options.kernel, problem.name, Path.cwd())
-        device = selection.selected(options.device).name
-        seed = options.seed if options.seed is not None else secrets.randbits(32)
-        request = sanitize.Request(problem, candidate, device, options.shape, seed, options.tools)
+        problem = lookup.problem(parsed.problem, Path.cwd())
+        candidate = lookup.kernel(parsed.kernel, problem.name, Path.cwd())
+        device = selection.selected(parsed.device).name
+        seed = parsed.seed if parsed.seed is not None else secrets.randbits(32)
+        request = sanitize.Request(problem, candidate, device, parsed.shape, seed, tuple(parsed.tool or ()))
         with Steps() as steps:
             report = sanitize.run(request, fork_server, steps.tell)
-    if options.json:
+    if parsed.json:
         for finding in report.findings:
             print(json.dumps({**asdict(finding), "sentence": finding.sentence}))
     else:

@@ -12,17 +12,12 @@ from typing import TYPE_CHECKING
 from kernel_harness.cli.arguments import (
     OK,
     SOME_FAILED,
-    add_limits,
-    add_precision,
-    add_quick,
-    add_results,
+    add_judging,
     count,
-    positive,
     settings,
 )
-from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.errors import UserError
-from kernel_harness.core.paths import shown
+from kernel_harness.core.paths import RESULTS, shown
 
 if TYPE_CHECKING:
     from kernel_harness.suite.store import SuiteStore
@@ -60,28 +55,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="the number of processor cores to use: with GPUs they build candidates, without one each judges "
         "candidates (default: all)",
     )  # fmt: skip
-    add_quick(parser)
     parser.add_argument("--resume", action="store_true", help="go on with this suite; nothing finished is repeated")
     parser.add_argument(
         "--name", metavar="NAME", help="the suite's name: results go to <results>/suites/NAME (default: of --kernels)"
     )
-    parser.add_argument(
-        "--baseline", default=BASELINE, metavar="NAME",
-        help=f"what speedups are relative to: torch, torch.compile or torch.compile:max-autotune (default: {BASELINE})",
+    add_judging(
+        parser, "torch, torch.compile or torch.compile:max-autotune",
+        "the most seconds to spend on timing one candidate (default: 10 on a GPU, 0.3 under emulation)",
     )  # fmt: skip
-    add_precision(parser)
-    parser.add_argument(
-        "--budget", type=positive, metavar="S", dest="budget_s",
-        help="the most seconds to spend on timing one candidate (default: 10 on a GPU, 0.3 under emulation)",
-    )  # fmt: skip
-    add_limits(parser)
     parser.add_argument(
         "--ray", metavar="ADDRESS",
         help="judge on this Ray cluster, a device worker for each GPU; local: a new one of this machine (needs ray)",
     )  # fmt: skip
     parser.add_argument("--gpu-type", metavar="TYPE", help="with --ray: use GPUs of this type only, such as H200")
     parser.add_argument("--parquet", action="store_true", help="also write candidates.parquet (needs pyarrow)")
-    add_results(parser)
 
 
 def main(parsed: argparse.Namespace) -> int:
@@ -116,7 +103,7 @@ def main(parsed: argparse.Namespace) -> int:
         workers = partial(ray_cluster.on_cluster, parsed.ray, parsed.gpu_type, chosen)
     check_baseline(parsed.baseline, emulated=chosen.emulated)
     budget_s = chosen.budget_s(parsed.budget_s, quick=parsed.quick)
-    wanted = settings(parsed, budget_s=budget_s, jobs=chosen.builds, compiled=False)
+    wanted = settings(parsed, budget_s=budget_s, jobs=chosen.builds, compiled=False, results=RESULTS)
     progress = SuiteProgress(found.tasks)
     suite = Suite(found, wanted, workers, store, progress)
     try:

@@ -32,7 +32,7 @@ def command(problem: Problem, device: Device, settings: Settings, candidate: Can
         words += ["--case", case.name, "--seed", str(settings.seed)]
     if settings.quick:
         words += ["--quick"]
-    if settings.results is not None:
+    if settings.results != paths.RESULTS:
         words += ["--results", str(settings.results.absolute())]
     if settings.precision is not None:
         words += ["--precision", settings.precision.value]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kernel_harness.core.arms import BASELINE, BASELINES, COMPILED
 from kernel_harness.core.errors import UserError
+from kernel_harness.core.paths import RESULTS
 from kernel_harness.core.precision import Precision
 from kernel_harness.sandbox.process import Limits
 
@@ -19,30 +20,39 @@ QUICK_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Settings:
-    """The user's choices for one run.
-
-    `seed`: the secret seed of all inputs that candidates are checked on. `budget_s`: the seconds to spend on timing all
-    candidates of the run; None takes the device's default. `rounds`: the exact number of timed rounds, which replaces
-    `budget_s`; None lets the time budget and the precision of the speedups decide when timing ends. `precision`: the
-    coarsest number format that candidates may compute in; None allows only the format of the outputs. `baseline`: the
-    arm that speedups compare with. `jobs`: the number of parallel builds; None derives the number from the processors
-    and the free memory. `quick`: fewer cases, and a quarter of the default budget. `case`: the name of the only case to
-    check, after which nothing is timed; None checks all cases. `compiled`: on a GPU, torch.compile is timed too, even
-    if it is not the baseline. `limits`: the limits of each worker process. `results`: the folder of results that the
-    user named, or None; commands that reproduce a failure name it again.
-    """
+    """The user's choices for one run."""
 
     seed: int = field(default_factory=lambda: secrets.randbits(48))
+    """The secret seed of all inputs that candidates are checked on."""
     budget_s: float | None = None
+    """The seconds to spend on timing all candidates of the run; None takes the device's default."""
     rounds: int | None = None
+    """The exact number of timed rounds; None lets `budget_s` and the precision of the speedups decide."""
     precision: Precision | None = None
+    """The coarsest number format that candidates may compute in; None allows only the format of the outputs."""
     baseline: str = BASELINE
+    """The arm that speedups compare with."""
     jobs: int | None = None
+    """The number of parallel builds; None derives it from the processors and the free memory."""
     quick: bool = False
+    """Fewer cases, and a quarter of the default budget."""
     case: str | None = None
+    """The name of the only case to check, after which nothing is timed; None checks all cases."""
     compiled: bool = True
+    """On a GPU, torch.compile is timed too, even if it is not the baseline."""
     limits: Limits = field(default_factory=Limits)
-    results: Path | None = None
+    """The limits of each worker process."""
+    results: Path = RESULTS
+    """The folder of results. Commands that reproduce a failure name it, unless it is the default."""
+    device: str = "auto"
+    """The device of a run of the command. Other programs select the device themselves."""
+    strict: bool = False
+    """On the emulated device, nvcc too must compile each source."""
+    shape: Mapping[str, Any] | None = field(default_factory=dict)
+    """Values for the problem's size constants (`M`, `N`, ...) in a run of the command.
+
+    A constant without a value keeps its usual value. None stands for the size in the problem's file.
+    """
 
     @classmethod
     def of(

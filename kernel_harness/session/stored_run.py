@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import pandas as pd
 
@@ -29,50 +27,34 @@ _POLL_S = 0.1
 _SECONDS_PER_BYTE = 1e-3
 
 
-@dataclass(frozen=True)
-class Request:
-    """The problem, kernels, device and settings of a stored run, and the folder for its results.
-
-    `problem` is a name or a path. `kernels` are names, globs or paths; an empty tuple selects all kernels of the
-    problem. `strict` selects the emulated device that also requires that nvcc compiles each source. `shape` holds
-    values for the problem's size constants (`M`, `N`, ...); a constant without a value keeps its usual value. None
-    stands for the size in the problem's file.
-    """
-
-    problem: str
-    kernels: tuple[str, ...]
-    device: str
-    strict: bool
-    shape: Mapping[str, Any] | None
-    results: Path
-    settings: Settings
-
-
 class StoredRun:
-    """A run that judges the kernels of a Request in one Session and stores the results in a journal.
+    """A run that judges kernels of one problem in one Session and stores the results in a journal.
 
-    A StoredRun is a context manager. At the end of the context every process that the run started is ended.
-    Creating a StoredRun raises UserError if something in the request does not exist or cannot be used, and Unwritable
+    `problem` is a name or a path. `kernels` are names, globs or paths; without any, all kernels of the problem are
+    judged. A StoredRun is a context manager. At the end of the context every process that the run started is ended.
+    Creating a StoredRun raises UserError if something that is named does not exist or cannot be used, and Unwritable
     if results cannot be stored.
     """
 
-    def __init__(self, request: Request, observer: Observer, fork_server: ForkServer) -> None:
-        self._request = request
-        device = selection.selected(request.device, strict=request.strict)
-        found = lookup.problem(request.problem, Path.cwd())
+    def __init__(
+        self, problem: str, kernels: Sequence[str], settings: Settings, observer: Observer, fork_server: ForkServer
+    ) -> None:
+        self._kernels, self._settings = kernels, settings
+        device = selection.selected(settings.device, strict=settings.strict)
+        found = lookup.problem(problem, Path.cwd())
         usual = found.on(emulated=device.emulated)
         self._usual_shape, self._problem_name = usual.shape, usual.name
-        self._own_shape = {} if found.cpu_shape or request.shape != {} else found.shape
-        self.candidates = lookup.kernels(request.kernels, usual.name, Path.cwd())
-        problem = found.sized(None, emulated=device.emulated) if request.shape is None else usual.at(request.shape)
+        self._own_shape = {} if found.cpu_shape or settings.shape != {} else found.shape
+        self.candidates = lookup.kernels(kernels, usual.name, Path.cwd())
+        sized = found.sized(None, emulated=device.emulated) if settings.shape is None else usual.at(settings.shape)
         names = [candidate.name for candidate in self.candidates]
-        check_baseline(request.settings.baseline, emulated=device.emulated, kernels=names)
-        self.shape = problem.shape
-        problem.check_inputs()
-        self.journal = Journal(results_folder(request.results, problem.name, device.label))
+        check_baseline(settings.baseline, emulated=device.emulated, kernels=names)
+        self.shape = sized.shape
+        sized.check_inputs()
+        self.journal = Journal(results_folder(settings.results, sized.name, device.label))
         self.journal.check_writable()
         self.stored: set[str] = set()
-        self._session = Session(problem, device, request.settings, observer, fork_server, [request.results])
+        self._session = Session(sized, device, settings, observer, fork_server, [settings.results])
 
     def __enter__(self) -> StoredRun:
         self._session.__enter__()
@@ -95,7 +77,7 @@ class StoredRun:
         self._session.judge(longest_build_first(chosen, self.journal.read()), self._store)
 
     def _store(self, result: Result) -> None:
-        if self._request.settings.case is None:
+        if self._settings.case is None:
             self.journal.append(result)
             self.stored.add(result.kernel)
 
@@ -109,7 +91,7 @@ class StoredRun:
         while True:
             time.sleep(_POLL_S)
             try:
-                found = lookup.kernels(self._request.kernels, self._problem_name, Path.cwd())
+                found = lookup.kernels(self._kernels, self._problem_name, Path.cwd())
             except (NotFound, OSError):
                 continue  # an editor may remove a file for a moment while it replaces it
             changed = [c for c in found if c.source.strip() and before.get(c.name) != c.source]
