@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from kernel_harness.cli.arguments import OK, add_device, add_kernel, add_problem, add_results
@@ -31,7 +32,7 @@ def main(parsed: argparse.Namespace) -> int:
     Raises UserError if the kernel cannot be found or profiled.
     """
     with started_fork_server() as fork_server:
-        from kernel_harness.cli.progress import Steps
+        from kernel_harness.cli.progress import Progress
         from kernel_harness.device import selection
         from kernel_harness.diagnostics.profile import profile
         from kernel_harness.problem import lookup
@@ -43,7 +44,8 @@ def main(parsed: argparse.Namespace) -> int:
         timed = problem.sized(parsed.shape, emulated=device.emulated)
         reports = results_folder(parsed.results, timed.name, device.label) / "profiles"
         screen = terminal(sys.stdout)
-        with Steps(f"{candidate.name}: ") as steps:
-            text = profile(timed, candidate, device, reports, fork_server, screen, steps.tell)
+        with Progress() as progress:
+            tell = partial(progress.stage, candidate.name)
+            text = profile(timed, candidate, device, reports, fork_server, screen, tell)
         print(text)
     return OK

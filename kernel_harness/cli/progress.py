@@ -12,8 +12,6 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, RenderableType
@@ -28,64 +26,6 @@ from kernel_harness.session.run import WAITING
 _LOG = logging.getLogger(__name__)
 # Without a terminal, a long step is named again after _QUIET_S seconds without a line.
 _QUIET_S = 30.0
-
-
-class Reminder:
-    """A context manager that calls `remind` after each 30 s without a call of `put_off`, so that no step is silent.
-
-    `remind` is called in another thread.
-    """
-
-    def __init__(self, remind: Callable[[], None]) -> None:
-        self._remind = remind
-        self._ended = threading.Event()
-        self._last = time.monotonic()
-
-    def put_off(self) -> None:
-        """Counts the time until the next call of `remind` from now on."""
-        self._last = time.monotonic()
-
-    def __enter__(self) -> Self:
-        self.put_off()
-        self._ended.clear()
-        threading.Thread(target=self._run, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-
-    def _run(self) -> None:
-        while not self._ended.wait(max(0.0, self._last + _QUIET_S - time.monotonic())):
-            if time.monotonic() >= self._last + _QUIET_S:
-                self._remind()
-                self.put_off()
-
-
-class Steps:
-    """A context manager that prints plain lines on stderr, for the steps of a verb that has one thing to do.
-
-    Each line begins with `prefix`. After each 30 s without a line, the step is printed again, with its seconds.
-    """
-
-    def __init__(self, prefix: str = "") -> None:
-        self._prefix, self._text, self._began = prefix, "", time.monotonic()
-        self._reminder = Reminder(lambda: self._print(f"{self._text}, {time.monotonic() - self._began:.0f} s"))
-
-    def __enter__(self) -> Self:
-        self._reminder.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._reminder.__exit__()
-
-    def tell(self, text: str) -> None:
-        """Prints the line of a step that begins."""
-        self._text, self._began = text, time.monotonic()
-        self._print(text)
-        self._reminder.put_off()
-
-    def _print(self, text: str) -> None:
-        print(f"{self._prefix}{text}", file=sys.stderr, flush=True)
 
 
 class Shown(ABC):
@@ -108,9 +48,7 @@ class Shown(ABC):
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live:
             self._live.stop()
 
@@ -125,11 +63,14 @@ class Progress(Shown):
     The session that judges calls `stage` and `settled`. `settled` erases a candidate's line. Progress is a context
     manager: the lines are shown inside its block, and the end of the block erases those that are left. If stderr is no
     terminal, a plain line is printed when a step begins, and again after each 30 s without a line, unless the steps are
-    logged anyway (`-v`).
+    logged anyway (`-v`). With `as_json`, each final result is also printed to stdout as a line of JSON.
     """
 
-    def __init__(self) -> None:
-        self._reminder = Reminder(self._remind)
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.finished: list[Result] = []
+        """The final results."""
+        self._as_json = as_json
+        self._ended = threading.Event()
         self._lock = threading.Lock()
         self._began: dict[str, float] = {}
         self._stages: dict[str, str] = {}
@@ -137,14 +78,14 @@ class Progress(Shown):
         super().__init__(refresh_per_second=8)
 
     def __enter__(self) -> Self:
-        self._reminder.__enter__()
+        self._printed = time.monotonic()
+        self._ended.clear()
+        threading.Thread(target=self._remind, daemon=True).start()
         return super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
-        self._reminder.__exit__()
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._ended.set()
 
     def stage(self, kernel: str, text: str) -> None:
         """Shows that the candidate named `kernel` has begun the step `text`, such as building.
@@ -172,7 +113,8 @@ class Progress(Shown):
         with self._lock:
             self._stages.pop(result.kernel, None)
             self._began.pop(result.kernel, None)
-        _LOG.info("%s: %s %s", result.kernel, result.status, _seconds(result))
+        seconds = ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in result.phases_s.items())
+        _LOG.info("%s: %s %s", result.kernel, result.status, seconds)
         for check in result.checks:
             _LOG.debug("%s: %s %s %s", result.kernel, check.case, check.status, check.detail)
         for build in result.builds:
@@ -181,21 +123,27 @@ class Progress(Shown):
             self._console.print(Text(f"{result.kernel}: {result.status}", style="red"))
         elif not result.is_baseline:
             self._print(result.kernel, result.status)
+        self.finished.append(result)
+        if self._as_json:
+            print(to_line(result), flush=True)
 
     def _print(self, kernel: str, text: str) -> None:
         """Prints a plain line, if stderr is no terminal and the steps are not logged."""
         if self._live is None and not _LOG.isEnabledFor(logging.INFO):
             print(f"{kernel or 'harness'}: {text}", file=sys.stderr, flush=True)
             self._printed = time.monotonic()
-            self._reminder.put_off()
 
     def _remind(self) -> None:
-        """Prints the step that has taken longest, with its seconds."""
-        with self._lock:
-            began = {kernel: self._began[kernel] for kernel, text in self._stages.items() if text != WAITING}
-            if began:
-                kernel = min(began, key=lambda each: began[each])
-                self._print(kernel, f"{self._stages[kernel]}, {time.monotonic() - began[kernel]:.0f} s")
+        """Prints the step that has taken longest, with its seconds, after each 30 s without a line."""
+        while not self._ended.wait(max(0.0, self._printed + _QUIET_S - time.monotonic())):
+            if time.monotonic() < self._printed + _QUIET_S:
+                continue
+            with self._lock:
+                began = {kernel: self._began[kernel] for kernel, text in self._stages.items() if text != WAITING}
+                if began:
+                    kernel = min(began, key=lambda each: began[each])
+                    self._print(kernel, f"{self._stages[kernel]}, {time.monotonic() - began[kernel]:.0f} s")
+            self._printed = time.monotonic()
 
     def _shown(self) -> Table:
         table = Table.grid(padding=(0, 2))
@@ -204,29 +152,3 @@ class Progress(Shown):
                 seconds = time.monotonic() - self._began[kernel]
                 table.add_row(Spinner("dots"), kernel or "harness", text, f"{seconds:.0f} s")
         return table
-
-
-def _seconds(result: Result) -> str:
-    return ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in result.phases_s.items())
-
-
-class RunProgress(Progress):
-    """A Progress that also appends each final result to the list `finished`.
-
-    With `as_json` it also prints each result to stdout as a line of JSON, as soon as it is final.
-    """
-
-    def __init__(self, *, as_json: bool) -> None:
-        super().__init__()
-        self._as_json = as_json
-        self.finished: list[Result] = []
-
-    def settled(self, result: Result) -> None:
-        """Removes the candidate's line and appends its final result to `finished`.
-
-        If `as_json` was given, it also prints the result to stdout as a line of JSON.
-        """
-        super().settled(result)
-        self.finished.append(result)
-        if self._as_json:
-            print(to_line(result), flush=True)

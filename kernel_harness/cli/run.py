@@ -28,7 +28,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import terminal
 
 if TYPE_CHECKING:
-    from kernel_harness.cli.progress import RunProgress
+    from kernel_harness.cli.progress import Progress
     from kernel_harness.problem.candidate import Candidate
     from kernel_harness.results.record import Result
     from kernel_harness.session.stored_run import StoredRun
@@ -90,13 +90,13 @@ def main(parsed: argparse.Namespace) -> int:
     """
     _check_problem(parsed)
     with started_fork_server() as fork_server, growth_told():
-        from kernel_harness.cli.progress import RunProgress
+        from kernel_harness.cli.progress import Progress
         from kernel_harness.problem import lookup
         from kernel_harness.session.stored_run import StoredRun
 
         # torch.compile takes seconds to start. Chosen kernels are compared with it only if --baseline names it.
         wanted = settings(parsed, compiled=not (parsed.kernels or parsed.quick))
-        progress = RunProgress(as_json=parsed.json)
+        progress = Progress(as_json=parsed.json)
         run = StoredRun(parsed.named_problem or parsed.problem, parsed.kernels, wanted, progress, fork_server)
         with ExitStack() as ended_last:
             with progress:
@@ -123,9 +123,7 @@ def _check_problem(parsed: argparse.Namespace) -> None:
         raise UserError(once)
 
 
-def _judge(
-    run: StoredRun, chosen: Sequence[Candidate], progress: RunProgress, parsed: argparse.Namespace
-) -> list[Result]:
+def _judge(run: StoredRun, chosen: Sequence[Candidate], progress: Progress, parsed: argparse.Namespace) -> list[Result]:
     """Judges the kernels in `chosen`, prints the outcome and returns the results.
 
     If the user interrupts the run, the results that are final by then are still printed. The function then raises

@@ -6,6 +6,7 @@ import argparse
 import json
 import secrets
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from kernel_harness.cli.arguments import OK, SOME_FAILED, add_device, add_kernel, add_problem
@@ -41,7 +42,7 @@ def main(parsed: argparse.Namespace) -> int:
     Raises UserError if the kernel cannot be found or run.
     """
     with started_fork_server() as fork_server:
-        from kernel_harness.cli.progress import Steps
+        from kernel_harness.cli.progress import Progress
         from kernel_harness.device import selection
         from kernel_harness.diagnostics.sanitizer import sanitize
         from kernel_harness.problem import lookup
@@ -51,8 +52,8 @@ def main(parsed: argparse.Namespace) -> int:
         device = selection.selected(parsed.device).name
         seed = parsed.seed if parsed.seed is not None else secrets.randbits(32)
         request = sanitize.Request(problem, candidate, device, parsed.shape, seed, tuple(parsed.tool or ()))
-        with Steps() as steps:
-            report = sanitize.run(request, fork_server, steps.tell)
+        with Progress() as progress:
+            report = sanitize.run(request, fork_server, partial(progress.stage, candidate.name))
     if parsed.json:
         for finding in report.findings:
             print(json.dumps({**asdict(finding), "sentence": finding.sentence}))

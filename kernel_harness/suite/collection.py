@@ -7,7 +7,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_harness.core.errors import UserError
@@ -111,20 +111,25 @@ def _candidates(
     by_name = {problem.name: problem for problem in problems}
     by_place = {(problem.path.parent.name, problem.path.stem): problem for problem in problems}
     by_number = {number: problem for problem in problems if (number := _number(problem.path))}
-    found: dict[SuiteProblem, dict[str, Candidate]] = {problem: {} for problem in problems}
+    found: dict[tuple[SuiteProblem, str], Candidate] = {}
     unmatched: list[Path] = []
     for path in _kernel_files(kernels):
-        generated = _GENERATED.fullmatch(path.stem)
+        one, folder, generated = candidates.read(path), path.parent, _GENERATED.fullmatch(path.stem)
         if generated:
-            problem, name = by_number.get((int(generated[1]), int(generated[2]))), generated[3]
+            one = replace(one, name=generated[3])
+            problem = by_number.get((int(generated[1]), int(generated[2])))
         else:
-            folder, name = path.parent, path.stem
             problem = by_name.get(folder.name) or by_place.get((folder.parent.name, folder.name))
         if problem is None:
             unmatched.append(path)
-        else:
-            _add(found[problem], path, name)
-    return {problem: list(named.values()) for problem, named in found.items()}, unmatched
+            continue
+        lookup.check_not_reserved(one.name, path)
+        if (other := found.setdefault((problem, one.name), one)) is not one:
+            raise UserError(f"two candidates have the name {one.name!r}: {other.path} and {path}; rename one")
+    by_problem: dict[SuiteProblem, list[Candidate]] = {problem: [] for problem in problems}
+    for (problem, _), one in found.items():
+        by_problem[problem].append(one)
+    return by_problem, unmatched
 
 
 def _kernel_files(kernels: Path) -> Iterable[Path]:
@@ -136,15 +141,6 @@ def _kernel_files(kernels: Path) -> Iterable[Path]:
     below = (path for path in kernels.rglob("*") if path.is_dir())
     shown = (path for path in below if not re.search(r"(?:^|/)[_.]", path.relative_to(kernels).as_posix()))
     return sorted((file for folder in (kernels, *shown) for file in candidates.files(folder)), key=_by_folder)
-
-
-def _add(named: dict[str, Candidate], path: Path, name: str) -> None:
-    read = candidates.read(path)
-    one = Candidate(name if path.stem != name else read.name, path, read.source)
-    lookup.check_not_reserved(one.name, path)
-    if one.name in named:
-        raise UserError(f"two candidates have the name {one.name!r}: {named[one.name].path} and {path}; rename one")
-    named[one.name] = one
 
 
 def level(problem: Path) -> int | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tabulate import tabulate
@@ -12,6 +14,7 @@ from tabulate import tabulate
 from kernel_harness.core.errors import UserError
 from kernel_harness.results.comparison import Change, Incomparable, is_regression
 from kernel_harness.suite import figures
+from kernel_harness.suite.figures import Figure
 from kernel_harness.suite.store import Entry, Facts, SuiteStore
 from kernel_harness.timing import statistics
 from kernel_harness.timing.statistics import Interval
@@ -32,26 +35,22 @@ class StoredSuite:
 
 @dataclass(frozen=True)
 class FigureChange:
-    """A figure in suite A and in suite B, over the problems that both suites have.
+    """A figure in suite A and in suite B, each over those of the common problems that have a value there."""
 
-    `a` is the figure over those of the problems that have a value in A, and `b` over those that have one in B.
-    `difference` is the mean of (value in B - value in A) over the problems that have both values; 0 if there are none.
-    `low` and `high` are the bounds of its 95% interval; None for fewer than two such problems. If `geometric`, the
-    figure is a geometric mean, and `difference` is the geometric mean of the ratios B / A; 1 if there are none.
-    """
+    a: Figure
+    b: Figure
 
-    name: str
-    a: float
-    b: float
-    difference: float
-    low: float | None
-    high: float | None
-    geometric: bool
+    @cached_property
+    def difference(self) -> Figure:
+        """The mean of (value in B - value in A) over the problems that have both; for a geometric mean, of B / A."""
+        values = {name: self.b.values[name] - value for name, value in self.a.values.items() if name in self.b.values}
+        return Figure(self.a.name, values, len(values), "", self.a.geometric)
 
     @property
     def worse(self) -> bool:
-        """Whether the figure is certainly lower in B: its whole interval is below 0, or below 1 if `geometric`."""
-        return self.high is not None and self.high < (1 if self.geometric else 0)
+        """Whether the figure is certainly lower in B: its whole interval is below 0, or below 1 if it is geometric."""
+        high = self.difference.high
+        return high is not None and high < (1 if self.a.geometric else 0)
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class SuiteOutcome:
         that it is slower in B, and the estimate says that it is slower by more than `percent`.
         """
         worse = [c for c in self.candidates if is_regression(c.change, c.ratio, percent)]
-        return [*(f.name for f in self.figures if f.worse), *(f"{c.problem}/{c.candidate}" for c in worse)]
+        return [*(f.a.name for f in self.figures if f.worse), *(f"{c.problem}/{c.candidate}" for c in worse)]
 
 
 def suite_named(word: str, results: Path) -> StoredSuite | None:
@@ -122,12 +121,7 @@ def render(outcome: SuiteOutcome) -> str:
     The table has the candidates that are broken, slower, fixed or faster in B, at most _MOST_ROWS of them.
     """
     a, b = outcome.a, outcome.b
-    rows = [
-        (f.name, f"{f.a:.3g}", f"{f.b:.3g}", f"{f.difference:.3g}x" if f.geometric else f"{f.difference:+.3g}",
-         "" if f.low is None or f.high is None else f"{f.low:.3g} - {f.high:.3g}" if f.geometric
-         else f"{f.low:+.3g} to {f.high:+.3g}")
-        for f in outcome.figures
-    ]  # fmt: skip
+    rows = [_figure_row(change) for change in outcome.figures]
     count = len({name for name, _ in a.entries} & {name for name, _ in b.entries})
     lines = [
         f"A: {a.label}, {len(a.entries)} candidates on {a.facts.device}",
@@ -137,6 +131,15 @@ def render(outcome: SuiteOutcome) -> str:
         tabulate(rows, ["figure", "A", "B", "B - A", "95% interval"], tablefmt="simple", disable_numparse=True),
     ]
     return "\n".join([*lines, *_candidate_lines(outcome)])
+
+
+def _figure_row(change: FigureChange) -> tuple[str, ...]:
+    difference, bounds = change.difference, change.difference.bounds
+    if change.a.geometric:
+        told = f"{difference.value:.3g}x", f"{bounds[0]:.3g} - {bounds[1]:.3g}" if bounds else ""
+    else:
+        told = f"{difference.value:+.3g}", f"{bounds[0]:+.3g} to {bounds[1]:+.3g}" if bounds else ""
+    return change.a.name, f"{change.a.value:.3g}", f"{change.b.value:.3g}", *told
 
 
 def _check_alike(a: StoredSuite, b: StoredSuite) -> None:
@@ -159,19 +162,10 @@ def _is_one_kernel(a: Entry, b: Entry) -> bool:
 
 def _figure_changes(a: StoredSuite, b: StoredSuite, problems: set[str]) -> list[FigureChange]:
     of_a, of_b = (
-        {each.name: each for each in figures.series([e for e in side.entries.values() if e.problem in problems])}
+        {each.name: each for each in figures.figures([e for e in side.entries.values() if e.problem in problems])}
         for side in (a, b)
     )
-    return [_figure_change(of_a[name], of_b[name]) for name in of_a if name in of_b]
-
-
-def _figure_change(a: figures.Series, b: figures.Series) -> FigureChange:
-    """Returns the change of a figure. The difference is over the problems that have a value in both suites."""
-    differences = [b.values[name] - a.values[name] for name in a.values if name in b.values]
-    low, high = figures.interval(differences, len(differences))
-    mean = sum(differences) / len(differences) if differences else 0.0
-    bounds = (a.told(low), a.told(high))
-    return FigureChange(a.name, a.figure.value, b.figure.value, a.told(mean), *bounds, a.geometric)
+    return [FigureChange(of_a[name], of_b[name]) for name in of_a if name in of_b]
 
 
 def _candidate_change(a: Entry, b: Entry) -> CandidateChange:
@@ -188,13 +182,12 @@ def _candidate_change(a: Entry, b: Entry) -> CandidateChange:
 
 
 def _candidate_lines(outcome: SuiteOutcome) -> Sequence[str]:
-    counts = {change: sum(c.change is change for c in outcome.candidates) for change in Change}
     if not outcome.candidates:
         return ["", "No candidate is in both suites."]
-    told = ", ".join(f"{change.value} {count}" for change, count in counts.items() if count)
-    changed = [c for c in outcome.candidates if c.change in (Change.BROKEN, Change.FIXED, Change.SLOWER, Change.FASTER)]
-    order = [Change.BROKEN, Change.SLOWER, Change.FIXED, Change.FASTER]
-    changed.sort(key=lambda c: order.index(c.change))
+    counts = Counter(c.change for c in outcome.candidates)
+    told = ", ".join(f"{change.value} {counts[change]}" for change in Change if counts[change])
+    order = (Change.BROKEN, Change.SLOWER, Change.FIXED, Change.FASTER)
+    changed = [c for change in order for c in outcome.candidates if c.change is change]
     rows = [
         (f"{c.problem}/{c.candidate}", c.change.value, "" if c.ratio is None else f"{c.ratio.estimate:.3g}x", c.note)
         for c in changed[:_MOST_ROWS]
@@ -203,9 +196,7 @@ def _candidate_lines(outcome: SuiteOutcome) -> Sequence[str]:
     if rows:
         headers = ["candidate", "B is", "speedup B / A", ""]
         lines += ["", tabulate(rows, headers, tablefmt="simple", disable_numparse=True)]
-    if len(changed) > len(rows):
-        lines.append(f"... and {len(changed) - len(rows)} more")
-    return lines
+    return [*lines, f"... and {len(changed) - len(rows)} more"] if len(changed) > len(rows) else lines
 
 
 def both_suites(a: str, b: str | None, results: Path) -> tuple[StoredSuite, StoredSuite] | None:
@@ -213,13 +204,11 @@ def both_suites(a: str, b: str | None, results: Path) -> tuple[StoredSuite, Stor
 
     Raises UserError if only one of them names a suite, or if `a` does and `b` is None.
     """
-    found = [suite_named(word, results) if word else None for word in (a, b)]
-    if found[0] is not None and found[1] is not None:
-        return found[0], found[1]
-    if found == [None, None]:
+    of_a, of_b = suite_named(a, results), suite_named(b, results) if b else None
+    if of_a and of_b:
+        return of_a, of_b
+    if not of_a and not of_b:
         return None
     if b is None:
         raise UserError(f"{a!r} names a suite; name a second suite to compare it with")
-    raise UserError(
-        f"{(a if found[0] else b)!r} names a suite and {(b if found[0] else a)!r} does not; name two suites"
-    )
+    raise UserError(f"{(a if of_a else b)!r} names a suite and {(b if of_a else a)!r} does not; name two suites")

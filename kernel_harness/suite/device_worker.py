@@ -171,6 +171,8 @@ class Worker(ABC):
         self.ready = False
         self.in_flight: dict[tuple[str, ...], Task] = {}
         """The unfinished tasks, by their ids."""
+        self.problem: str | None = None
+        """The name of the problem of the task that it got last."""
         self.began: tuple[str, ...] | None = None
         """The id of the task whose checks have begun."""
         self.heard_at = time.monotonic()
@@ -181,6 +183,7 @@ class Worker(ABC):
         if not self.in_flight:
             self.heard_at = time.monotonic()
         self.in_flight[task.id] = task
+        self.problem = task.problem.name
         self._send(task)
 
     def receive(self) -> Message | None:

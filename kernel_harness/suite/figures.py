@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import overload
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,49 +31,47 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of a suite.
-
-    `low` and `high` are the bounds of its 95% interval; None if it comes from fewer than two problems. `problems` is
-    the number of problems that it comes from, and `meaning` its definition in one sentence.
-    """
-
-    name: str
-    value: float
-    low: float | None
-    high: float | None
-    problems: int
-    meaning: str
-
-
-@dataclass(frozen=True)
-class Series:
-    """The value of one figure for each problem that has one. The figure is the mean of the values.
-
-    `geometric`: the values are logarithms, and the figure is the exponential of their mean. `problems` is the number of
-    all problems, also those without a value.
-    """
+    """One figure of a suite: the mean of its values for the problems."""
 
     name: str
     values: Mapping[str, float]
-    problems: int
+    """The value for each problem that has one."""
+    of_problems: int
+    """The number of all problems, also of those without a value."""
     meaning: str
+    """The definition in one sentence."""
     geometric: bool = False
+    """Whether the values are logarithms, and the figure is the exponential of their mean."""
 
     @property
-    def figure(self) -> Figure:
-        """The figure with its interval."""
-        mean = math.fsum(self.values.values()) / len(self.values)
-        low, high = interval([*self.values.values()], self.problems)
-        value, low, high = self.told(mean), self.told(low), self.told(high)
-        return Figure(self.name, value, low, high, len(self.values), self.meaning)
+    def problems(self) -> int:
+        """The number of problems that the figure comes from."""
+        return len(self.values)
 
-    @overload
-    def told(self, value: float) -> float: ...
-    @overload
-    def told(self, value: float | None) -> float | None: ...
-    def told(self, value: float | None) -> float | None:
-        """Returns the figure for `value`, a mean of values: its exponential if `geometric`. None stays None."""
-        return math.exp(value) if self.geometric and value is not None else value
+    @property
+    def value(self) -> float:
+        """The figure itself. The mean of no values is 0."""
+        return self.of_mean(math.fsum(self.values.values()) / max(1, len(self.values)))
+
+    @cached_property
+    def bounds(self) -> tuple[float, float] | None:
+        """The bounds of the 95% interval; None if the figure comes from fewer than two problems."""
+        found = interval([*self.values.values()], self.of_problems)
+        return found and (self.of_mean(found[0]), self.of_mean(found[1]))
+
+    @property
+    def low(self) -> float | None:
+        """The lower bound of the 95% interval, or None."""
+        return self.bounds[0] if self.bounds else None
+
+    @property
+    def high(self) -> float | None:
+        """The upper bound of the 95% interval, or None."""
+        return self.bounds[1] if self.bounds else None
+
+    def of_mean(self, mean: float) -> float:
+        """Returns the figure for a mean of values: its exponential if `geometric`."""
+        return math.exp(mean) if self.geometric else mean
 
 
 def by_problem(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
@@ -90,20 +87,27 @@ def figures(entries: Sequence[Entry]) -> list[Figure]:
 
     Figures of speed are absent if any entry is of the emulated device, whose times say nothing about a GPU.
     """
-    return [each.figure for each in series(entries)]
-
-
-def series(entries: Sequence[Entry]) -> list[Series]:
-    """Returns a Series for each figure: its value for each problem. The order is that of the function `figures`."""
     problems = by_problem(entries)
     if not problems:
         return []
-    found = [_of_each("correct rate", problems, "the share of a problem's candidates that pass, averaged", _rate)]
-    found += _pass_at(problems)
-    if not any(one.emulated for one in entries):
-        found += _fast(problems)
-        found += _geometric_means(problems)
-    return found
+
+    def add(name: str, value: Callable[[Sequence[Entry]], float], meaning: str) -> None:
+        found.append(Figure(name, {each: value(of) for each, of in problems.items()}, len(problems), meaning))
+
+    found: list[Figure] = []
+    add("correct rate", partial(_share, _passed), "the share of a problem's candidates that pass, averaged")
+    for k in (k for k in SAMPLES if k <= min(map(len, problems.values()))):
+        drawn = "a candidate passes" if k == 1 else f"at least one of {k} candidates passes"
+        add(f"pass@{k}", partial(_pass_at, k), f"the probability that {drawn}, averaged over problems")
+    if any(one.emulated for one in entries):
+        return found
+    for p in THRESHOLDS:
+        above = "" if p == 0 else f" with a speedup above {p:g}"
+        counts = partial(_faster, p)
+        add(f"fast_{p:g}", partial(_share, counts), f"the share of a problem's candidates that pass{above}, averaged")
+        some = f"the share of problems of which some candidate passes{above}"
+        add(f"fast_{p:g} (best)", lambda of, counts=counts: float(any(map(counts, of))), some)  # type: ignore[misc]
+    return found + _geometric_means(problems)
 
 
 def pass_at_k(candidates: int, passed: int, k: int) -> float:
@@ -120,19 +124,19 @@ def pass_at_k(candidates: int, passed: int, k: int) -> float:
 
 def best(entries: Iterable[Entry]) -> Entry | None:
     """Returns the entry with the largest speedup, or None if no entry has one."""
-    timed = [one for one in entries if one.passed and one.speedup is not None]
-    return max(timed, key=_speedup, default=None)
+    timed = [(one.speedup.estimate, one) for one in entries if one.passed and one.speedup]
+    return max(timed, key=lambda pair: pair[0], default=(None, None))[1]
 
 
-def interval(values: Sequence[float], problems: int) -> tuple[float | None, float | None]:
-    """Returns the bounds of the 95% bootstrap interval of the mean of `values`: (None, None) for fewer than two values.
+def interval(values: Sequence[float], problems: int) -> tuple[float, float] | None:
+    """Returns the bounds of the 95% bootstrap interval of the mean of `values`; None for fewer than two values.
 
     `problems` is the number of all problems, and `values` has the value of each problem that has one. Each resample
     draws as many problems with replacement. Its mean is over the drawn problems that have a value; if none has one, the
     resample does not count.
     """
     if len(values) < 2:
-        return None, None
+        return None
     numbers = np.full(problems, np.nan)
     numbers[: len(values)] = values
     rng = np.random.default_rng(_SEED)
@@ -147,66 +151,35 @@ def interval(values: Sequence[float], problems: int) -> tuple[float | None, floa
     return float(low), float(high)
 
 
-def _of_each(
-    name: str, problems: Mapping[str, Sequence[Entry]], meaning: str, value: Callable[[Sequence[Entry]], float]
-) -> Series:
-    return Series(name, {each: value(entries) for each, entries in problems.items()}, len(problems), meaning)
+def _share(counts: Callable[[Entry], bool], entries: Sequence[Entry]) -> float:
+    return sum(map(counts, entries)) / len(entries)
 
 
-def _rate(entries: Sequence[Entry]) -> float:
-    return sum(one.passed for one in entries) / len(entries)
+def _passed(one: Entry) -> bool:
+    return one.passed
 
 
-def _pass_at(problems: Mapping[str, Sequence[Entry]]) -> list[Series]:
-    least = min(map(len, problems.values()))
-    found = []
-    for k in (k for k in SAMPLES if k <= least):
-        drawn = "a candidate passes" if k == 1 else f"at least one of {k} candidates passes"
-        value = partial(_pass_at_k_of, k=k)
-        found.append(_of_each(f"pass@{k}", problems, f"the probability that {drawn}, averaged over problems", value))
-    return found
+def _pass_at(k: int, entries: Sequence[Entry]) -> float:
+    return pass_at_k(len(entries), sum(map(_passed, entries)), k)
 
 
-def _pass_at_k_of(entries: Sequence[Entry], k: int) -> float:
-    return pass_at_k(len(entries), sum(one.passed for one in entries), k)
-
-
-def _fast(problems: Mapping[str, Sequence[Entry]]) -> list[Series]:
-    found = []
-    for p in THRESHOLDS:
-        above = "" if p == 0 else f" with a speedup above {p:g}"
-        share = f"the share of a problem's candidates that pass{above}, averaged"
-        some = f"the share of problems of which some candidate passes{above}"
-        found.append(_of_each(f"fast_{p:g}", problems, share, partial(_fast_share, p=p)))
-        found.append(_of_each(f"fast_{p:g} (best)", problems, some, partial(_fast_any, p=p)))
-    return found
-
-
-def _fast_share(entries: Sequence[Entry], p: float) -> float:
-    return sum(_faster(one, p) for one in entries) / len(entries)
-
-
-def _fast_any(entries: Sequence[Entry], p: float) -> float:
-    return float(any(_faster(one, p) for one in entries))
-
-
-def _geometric_means(problems: Mapping[str, Sequence[Entry]]) -> list[Series]:
-    timed = {name: [one for one in each if one.passed and one.speedup is not None] for name, each in problems.items()}
-    logs = {name: [math.log(_speedup(one)) for one in each] for name, each in timed.items() if each}
-    kinds = (
-        ("geometric mean speedup", {name: math.fsum(each) / len(each) for name, each in logs.items()},
-         "of the candidates that pass, first within each problem and then over the problems that have one"),
-        ("geometric mean speedup (best)", {name: max(each) for name, each in logs.items()},
-         "of the fastest candidate that passes of each problem that has one"),
-    )  # fmt: skip
-    return [Series(name, each, len(problems), meaning, geometric=True) for name, each, meaning in kinds if each]
-
-
-def _faster(one: Entry, p: float) -> bool:
+def _faster(p: float, one: Entry) -> bool:
     """Returns whether a candidate counts for fast_p: it passed, and `p` is 0 or its speedup is above `p`."""
-    return one.passed and (p == 0 or (one.speedup is not None and _speedup(one) > p))
+    return one.passed and (p == 0 or (one.speedup is not None and one.speedup.estimate > p))
 
 
-def _speedup(one: Entry) -> float:
-    assert one.speedup is not None
-    return one.speedup.estimate
+def _geometric_means(problems: Mapping[str, Sequence[Entry]]) -> list[Figure]:
+    speedups = {
+        name: [one.speedup.estimate for one in each if one.passed and one.speedup] for name, each in problems.items()
+    }
+    logs = {name: [*map(math.log, each)] for name, each in speedups.items() if each}
+    if not logs:
+        return []
+    mean = {name: math.fsum(each) / len(each) for name, each in logs.items()}
+    most = {name: max(each) for name, each in logs.items()}
+    of_all = "of the candidates that pass, first within each problem and then over the problems that have one"
+    of_best = "of the fastest candidate that passes of each problem that has one"
+    return [
+        Figure("geometric mean speedup", mean, len(problems), of_all, geometric=True),
+        Figure("geometric mean speedup (best)", most, len(problems), of_best, geometric=True),
+    ]

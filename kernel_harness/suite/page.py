@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from kernel_harness.results.journal import writing
 from kernel_harness.suite import figures
 from kernel_harness.suite.collection import natural
 from kernel_harness.suite.store import Entry
-from kernel_harness.suite.summary import EMULATED_NOTE, Summary
+from kernel_harness.suite.summary import EMULATED_NOTE, Summary, settings_words
 
 # The page lists the verdicts of at most MOST_LISTED candidates: each takes a quarter of a kilobyte.
 MOST_LISTED = 5000
@@ -29,51 +29,29 @@ _CLASSES = {
     Status.BUILD_ERROR: "unbuilt", Status.LOAD_ERROR: "unbuilt", Status.UNSUPPORTED: "unsupported",
     Status.RUNTIME_ERROR: "dead", Status.CRASHED: "dead", Status.TIMEOUT: "dead", Status.CHEATED: "cheated",
 }  # fmt: skip
+# The CSS classes of cells: the fastest class first, failures last.
 _MEANINGS = {
+    "speed-5": "2x and more",
+    **{f"speed-{place}": f"{_SPEEDS[place]:g}x to {_SPEEDS[place + 1]:g}x" for place in (4, 3, 2, 1, 0)},
     "passed": "passed, no speedup", "wrong": "wrong answer", "dead": "raised, crashed or timed out",
     "unbuilt": "not built or loaded", "unsupported": "unsupported", "cheated": "cheated",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A cell of the heat map.
-
-    `kind` is the CSS class of the cell, which gives the colour. `words` is the text of the cell's tooltip. `passed`
-    says whether the candidate passed.
-    """
-
-    kind: str
-    words: str
-    passed: bool
-
-
-@dataclass(frozen=True)
 class Row:
-    """What the page shows of one problem, which is a row of the heat map.
-
-    `anchor` is the HTML id of the problem's section. `cells` has a cell for each column, or None where the problem has
-    no candidate. `passed` is the number of candidates that passed, and `best` the entry with the largest speedup, or
-    None. `link` is the path of the problem's own page relative to that of the suite; None if there is no such page.
-    """
+    """What the page shows of one problem, which is a row of the heat map."""
 
     problem: str
-    anchor: str
-    cells: tuple[Cell | None, ...]
-    passed: int
-    best: Entry | None
     entries: tuple[Entry, ...]
+    cells: tuple[Entry | None, ...]
+    """An entry for each column, or None where the problem has no candidate."""
+    passed: int
+    """The number of candidates that passed."""
+    best: Entry | None
+    """The entry with the largest speedup."""
     link: str | None
-
-
-@dataclass(frozen=True)
-class Share:
-    """A CSS class of cells: its meaning, the number of cells, and their share of all cells in percent."""
-
-    kind: str
-    meaning: str
-    count: int
-    percent: float
+    """The path of the problem's own page relative to that of the suite; None if there is no such page."""
 
 
 def save(folder: Path, summary: Summary) -> Path:
@@ -88,25 +66,17 @@ def html(folder: Path, summary: Summary) -> str:
     """Returns the page as HTML text. `folder` is the suite's folder, in which pages of problems are looked for."""
     columns = column_names(summary.entries)
     found = rows(folder, summary, columns)
+    facts = [
+        summary.facts.device, f"{len(summary.entries)} candidates", f"{len(found)} problems",
+        *settings_words(summary.facts), f"begun {summary.facts.created_at[:16].replace('T', ' ')}",
+    ]  # fmt: skip
     return rendered(
         "suite", (TEMPLATES / "suite.css").read_text(encoding="utf-8"),
-        suite=folder.name, facts=told_facts(summary), emulated_note=EMULATED_NOTE if summary.emulated else "",
-        columns=columns, rows=found, figures=summary.figures, shares=shares(found),
-        headline=[figure for figure in summary.figures if figure.name in _HEADLINE],
+        suite=folder.name, facts=facts, emulated_note=EMULATED_NOTE if summary.emulated else "",
+        columns=columns, rows=found, figures=summary.figures, kind=kind, shares=shares(summary.entries),
+        meanings=_MEANINGS, headline=[figure for figure in summary.figures if figure.name in _HEADLINE],
         listed=len(summary.entries) <= MOST_LISTED, most_listed=MOST_LISTED, longest_reason=_LONGEST_REASON,
     )  # fmt: skip
-
-
-def told_facts(summary: Summary) -> list[str]:
-    """Returns the texts at the head of the page: the device, the numbers of candidates and problems, and settings."""
-    settings = summary.facts.settings
-    return [
-        summary.facts.device, f"{len(summary.entries)} candidates",
-        f"{len(figures.by_problem(summary.entries))} problems", f"relative to {settings.get('baseline')}",
-        *(["quick"] if settings.get("quick") else []),
-        *([f"{settings['precision']} allowed"] if settings.get("precision") else []),
-        f"begun {summary.facts.created_at[:16].replace('T', ' ')}",
-    ]  # fmt: skip
 
 
 def column_names(entries: Sequence[Entry]) -> list[str]:
@@ -121,25 +91,23 @@ def column_names(entries: Sequence[Entry]) -> list[str]:
 def rows(folder: Path, summary: Summary, columns: Sequence[str]) -> list[Row]:
     """Returns a row for each problem, in the order of the suite."""
     found = []
-    for number, (name, entries) in enumerate(figures.by_problem(summary.entries).items()):
+    for name, entries in figures.by_problem(summary.entries).items():
         ordered = sorted(entries, key=lambda one: natural(one.candidate))
         places = {one.candidate: one for one in ordered}
         if not places.keys() <= set(columns):
             places = {str(place): one for place, one in enumerate(ordered, 1)}
-        cells = tuple(_cell(places[column]) if column in places else None for column in columns)
         page = Path(name, summary.facts.label, "report.html")
         found.append(Row(
-            name, f"problem-{number}", cells, sum(one.passed for one in entries), figures.best(entries),
-            tuple(ordered), page.as_posix() if (folder / page).is_file() else None,
+            name, tuple(ordered), tuple(map(places.get, columns)), sum(one.passed for one in entries),
+            figures.best(entries), page.as_posix() if (folder / page).is_file() else None,
         ))  # fmt: skip
     return found
 
 
-def shares(found: Sequence[Row]) -> list[Share]:
-    """Returns the CSS classes that occur, with their shares of all cells: the fastest class first, failures last."""
-    counts = Counter(cell.kind for row in found for cell in row.cells if cell is not None)
-    order: Mapping[str, str] = {**_speed_meanings(), **_MEANINGS}
-    return [Share(k, order[k], counts[k], 100 * counts[k] / counts.total()) for k in order if counts[k]]
+def shares(entries: Sequence[Entry]) -> dict[str, int]:
+    """Returns how many entries have which CSS class, for the classes that occur, in the order of _MEANINGS."""
+    counts = Counter(map(kind, entries))
+    return {each: counts[each] for each in _MEANINGS if counts[each]}
 
 
 def kind(one: Entry) -> str:
@@ -149,17 +117,3 @@ def kind(one: Entry) -> str:
     if one.speedup is None:
         return "passed"
     return f"speed-{sum(one.speedup.estimate >= bound for bound in _SPEEDS) - 1}"
-
-
-def _speed_meanings() -> dict[str, str]:
-    above = [*_SPEEDS[1:], None]
-    texts = [
-        f"{low:g}x to {high:g}x" if high else f"{low:g}x and more" for low, high in zip(_SPEEDS, above, strict=True)
-    ]
-    return {f"speed-{place}": text for place, text in reversed([*enumerate(texts)])}
-
-
-def _cell(one: Entry) -> Cell:
-    speedup = "" if one.speedup is None else f", {one.speedup.estimate:.3g}x"
-    bound = "" if one.share_of_bound is None else f", {one.share_of_bound:.0%} of the bound"
-    return Cell(kind(one), f"{one.candidate}: {one.status}{speedup}{bound}", one.passed)

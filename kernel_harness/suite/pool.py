@@ -123,7 +123,7 @@ class EvaluatorPool:
         with self._lock:
             # A task is known by its problem and the name of its candidate, which need not differ here.
             task = Task(self._problem(path), replace(candidate, name=f"{candidate.name}-{next(self._numbers)}"))
-        return task, self._scheduler.submit(task)
+        return task, self._scheduler.submit([task])[0]
 
     def _problem(self, path: Path) -> SuiteProblem:
         """Returns the problem of a file, with a name of its own among the problems of this pool."""

@@ -135,7 +135,7 @@ class Actor:
             replace_bytes(path, content)
         task = Task(SuiteProblem(problem, path), candidate)
         try:
-            return self._scheduler.submit(task).result()
+            return self._scheduler.submit([task])[0].result()
         except ProblemError as error:
             return Unusable(task.id, str(error))
         except UserError as error:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -51,7 +51,6 @@ class Queue:
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[Task]] = {}
-        self._problem_of: dict[object, str] = {}
 
     def __len__(self) -> int:
         """Returns the number of tasks that wait."""
@@ -62,26 +61,20 @@ class Queue:
         of_problem = self._waiting.setdefault(task.problem.name, deque())
         of_problem.appendleft(task) if first else of_problem.append(task)
 
-    def take(self, worker: object) -> Task | None:
+    def take(self, own: str | None, taken: Collection[str | None]) -> Task | None:
         """Removes and returns the next task for a worker; None if no task waits.
 
-        A worker goes on with the problem of the task that it got last. If none of its tasks wait, the worker gets a
-        task of the problem with the most waiting tasks: among the problems of no other worker, or if there are none,
-        among all. So the longest work begins first, and workers share what is left of the last problems.
+        A worker goes on with its `own` problem, that of the task that it got last. If none of its tasks wait, the
+        worker gets a task of the problem with the most waiting tasks: among the problems that are not in `taken`, those
+        of all workers, or if there are none, among all. So the longest work begins first, and workers share what is
+        left of the last problems.
         """
         waiting = {name: tasks for name, tasks in self._waiting.items() if tasks}
         if not waiting:
             return None
-        name = self._problem_of.get(worker)
-        if name not in waiting:
-            taken = set(self._problem_of.values())
-            name = max([each for each in waiting if each not in taken] or waiting, key=lambda each: len(waiting[each]))
-        self._problem_of[worker] = name
-        return waiting[name].popleft()
-
-    def release(self, worker: object) -> None:
-        """Forgets which problem a worker works on, because the worker has ended."""
-        self._problem_of.pop(worker, None)
+        if own not in waiting:
+            own = max([each for each in waiting if each not in taken] or waiting, key=lambda each: len(waiting[each]))
+        return waiting[own].popleft()
 
     def drop(self, problem: str) -> list[Task]:
         """Removes the waiting tasks of the problem of this name, and returns them."""
@@ -119,20 +112,22 @@ class Scheduler:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def submit(self, task: Task) -> Future[Verdict]:
-        """Adds a task, whose id must differ from that of every unfinished task. Returns the future of its verdict.
+    def submit(self, tasks: Iterable[Task]) -> list[Future[Verdict]]:
+        """Adds tasks, whose ids must differ from those of all unfinished tasks. Returns the futures of their verdicts.
 
-        The future raises ProblemError if the problem cannot be used, EnvironmentLacking if this machine cannot judge
+        A future raises ProblemError if the problem cannot be used, EnvironmentLacking if this machine cannot judge
         candidates, and UserError if the scheduler was closed before. `submit` raises the last two if they are known.
         """
-        future: Future[Verdict] = Future()
         with self._lock:
             if self._end is not None:
                 raise self._end
-            self._futures[task.id] = future
-            self._queue.add(task)
+            added: list[Future[Verdict]] = []
+            for task in tasks:
+                self._futures[task.id] = Future()
+                added.append(self._futures[task.id])
+                self._queue.add(task)
             self._fill()
-        return future
+        return added
 
     def close(self) -> None:
         """Ends all workers. Futures without a verdict raise UserError. Safe to call twice."""
@@ -186,9 +181,12 @@ class Scheduler:
         ended while it was judged is sent alone: if it ends this worker as well, no other candidate is affected.
         """
         for worker in self._workers:
-            while worker.ready and not worker.in_flight.keys() & self._attempts.keys():
+            while worker.ready and len(worker.in_flight) <= self._ahead:
                 share = max(1, len(self._queue) // len(self._workers))
-                if len(worker.in_flight) > min(self._ahead, share) or (task := self._queue.take(worker)) is None:
+                if len(worker.in_flight) > share or worker.in_flight.keys() & self._attempts.keys():
+                    break
+                task = self._queue.take(worker.problem, {each.problem for each in self._workers})
+                if task is None:
                     break
                 if task.id in self._attempts and worker.in_flight:
                     self._queue.add(task, first=True)
@@ -232,7 +230,6 @@ class Scheduler:
         _LOG.warning("%s", how)
         cause = None if dead.began is None else dead.in_flight.pop(dead.began, None)
         self._missing.append(self._workers.pop(dead))
-        self._queue.release(dead)
         for task in reversed(dead.in_flight.values()):
             self._queue.add(task, first=True)
         if cause is None:

@@ -52,8 +52,7 @@ class Suite:
         self._store, self._observer = store, observer
         self._run = record.new_run_id()
         self._with_baselines: set[tuple[str, str]] = set()
-        self.unusable: dict[str, str] = {}
-        """The reason for each problem that could not be used, by the problem's name."""
+        self._unusable: set[str] = set()
         if facts := store.facts():
             now = recorded_settings(settings)
             other = [f"{n} was {was} and is {now.get(n)}" for n, was in facts.settings.items() if now.get(n) != was]
@@ -81,14 +80,19 @@ class Suite:
                 facts = facts or self._begin(device)
                 self._check_devices(facts, scheduler)
                 groups = self._left(facts) if left is None else left
-                tasks = {scheduler.submit(tasks[0]): (key, tasks) for key, tasks in groups.items()}
-                for future in as_completed(tasks):
+                judged = scheduler.submit(sharing[0] for sharing in groups.values())
+                waiting = dict(zip(judged, groups.items(), strict=True))
+                del judged  # a verdict is not kept for longer than it takes to store it
+                for future in as_completed(waiting):
                     self._check_devices(facts, scheduler)
-                    key, sharing = tasks.pop(future)
+                    key, sharing = waiting.pop(future)
                     try:
                         self._keep(facts, key, sharing, future.result())
                     except ProblemError as error:
-                        self._drop(sharing[0].problem.name, str(error))
+                        problem = sharing[0].problem.name
+                        if problem not in self._unusable:
+                            self._unusable.add(problem)
+                            self._observer.unusable(problem, str(error))
 
     def _begin(self, device: Ready) -> Facts:
         settings = self._settings
@@ -142,11 +146,6 @@ class Suite:
         entries = [entry, *(entry.shared_with(other) for other in sharing[1:])]
         self._store.append(entries)
         self._observer.finished(entries)
-
-    def _drop(self, problem: str, reason: str) -> None:
-        if problem not in self.unusable:
-            self.unusable[problem] = reason
-            self._observer.unusable(problem, reason)
 
 
 def recorded_settings(settings: Settings) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,10 @@ EMULATED_NOTE = (
     "The times are the emulation's own and do not predict a GPU, so there are no figures of speed: no fast_p and no "
     "speedups."
 )
+_COLUMNS = (
+    "problem", "candidate", "status", "time_ms", "speedup", "speedup_low", "speedup_high", "share_of_bound", "baseline",
+    "emulated", "same_as", "source_sha256", "seconds", "measured_at", "reason",
+)  # fmt: skip
 _LEAST_SHARE = 0.01  # of the time that a phase with a row of its own takes
 
 
@@ -46,23 +50,47 @@ def summarize(facts: Facts, entries: Sequence[Entry]) -> Summary:
     return Summary(facts, tuple(entries), tuple(figures.figures(entries)))
 
 
+def settings_words(facts: Facts) -> list[str]:
+    """Returns what a reader has to know of a suite's settings, as short texts."""
+    settings = facts.settings
+    found = [f"relative to {settings.get('baseline')}", *(["quick"] if settings.get("quick") else [])]
+    return [*found, f"{settings['precision']} allowed"] if settings.get("precision") else found
+
+
 def figure_rows(summary: Summary) -> pd.DataFrame:
     """Returns a row for each figure: value, bounds of its 95% interval, number of problems with a value, definition."""
-    names = ("figure", "value", "low", "high", "problems", "meaning")
-    rows = [(f.name, f.value, f.low, f.high, f.problems, f.meaning) for f in summary.figures]
-    return pd.DataFrame(rows, columns=list(names))
+    names = ("value", "low", "high", "problems", "meaning")
+    return pd.DataFrame([{"figure": f.name, **{name: getattr(f, name) for name in names}} for f in summary.figures])
 
 
 def problem_rows(summary: Summary) -> pd.DataFrame:
     """Returns a row for each problem: numbers of candidates, passes and failures by status, and the largest speedup."""
-    rows = [_problem_row(name, each) for name, each in figures.by_problem(summary.entries).items()]
     names = ("problem", "candidates", "passed", "best", "speedup", "speedup_low", "speedup_high", "failures")
-    return pd.DataFrame(rows, columns=list(names))
+    return pd.DataFrame(_problem_rows(summary), columns=list(names))
+
+
+def _problem_rows(summary: Summary) -> list[tuple[Any, ...]]:
+    rows = []
+    for name, each in figures.by_problem(summary.entries).items():
+        fastest = figures.best(each)
+        speedup = fastest.speedup if fastest else None
+        failures = Counter(str(one.status) for one in each if not one.passed)
+        rows.append((
+            name, len(each), sum(one.passed for one in each), fastest and fastest.candidate,
+            speedup and speedup.estimate, speedup and speedup.low, speedup and speedup.high,
+            ", ".join(f"{status} {count}" for status, count in failures.most_common()),
+        ))  # fmt: skip
+    return rows
 
 
 def candidate_rows(summary: Summary) -> pd.DataFrame:
     """Returns a row for each candidate, with its verdict, its time in ms and its speedup."""
-    return pd.DataFrame([_candidate_row(one) for one in summary.entries])
+    rows = []
+    for one in summary.entries:
+        low, speedup, high = (one.speedup.low, one.speedup.estimate, one.speedup.high) if one.speedup else (None,) * 3
+        row = {**vars(one), "status": str(one.status), "speedup": speedup, "speedup_low": low, "speedup_high": high}
+        rows.append({name: row[name] for name in _COLUMNS})
+    return pd.DataFrame(rows)
 
 
 def phase_rows(summary: Summary) -> list[tuple[str, float, float]]:
@@ -114,9 +142,9 @@ def text(summary: Summary, *, with_problems: bool = True) -> str:
         f"{_counted(len(figures.by_problem(summary.entries)), 'problem')} on {summary.facts.device}",
         "",
         f"{', '.join(f'{status} {count}' for status, count in counts.most_common())}. {judged} different candidates "
-        f"were judged{_settings_text(summary.facts.settings)}.",
+        f"were judged ({', '.join(settings_words(summary.facts))}).",
         "",
-        _table(summary),
+        _figure_table(summary),
     ]
     if summary.emulated:
         lines += ["", EMULATED_NOTE]
@@ -124,7 +152,8 @@ def text(summary: Summary, *, with_problems: bool = True) -> str:
         lines += ["", "| figure | meaning |", "|---|---|", *(f"| {f.name} | {f.meaning} |" for f in summary.figures)]
         lines += ["", "## Problems", "", _problem_table(summary)]
         if phases := phase_rows(summary):
-            lines += ["", "## Time", "", _phase_table(phases)]
+            rows = ((name, f"{seconds:.1f}", f"{share:.1%}") for name, seconds, share in phases)
+            lines += ["", "## Time", "", _table(["phase", "seconds", "share"], rows)]
     return "\n".join(lines) + "\n"
 
 
@@ -146,68 +175,23 @@ def save(folder: Path, summary: Summary) -> Path:
     return path
 
 
-def _problem_row(name: str, entries: Sequence[Entry]) -> tuple[Any, ...]:
-    fastest = figures.best(entries)
-    speedup = fastest.speedup if fastest else None
-    failures = Counter(str(one.status) for one in entries if not one.passed)
-    return (
-        name, len(entries), sum(one.passed for one in entries), fastest and fastest.candidate,
-        speedup and speedup.estimate, speedup and speedup.low, speedup and speedup.high,
-        ", ".join(f"{status} {count}" for status, count in failures.most_common()),
-    )  # fmt: skip
-
-
-def _candidate_row(one: Entry) -> dict[str, Any]:
-    speedup = one.speedup
-    return {
-        "problem": one.problem,
-        "candidate": one.candidate,
-        "status": str(one.status),
-        "time_ms": one.time_ms,
-        "speedup": speedup and speedup.estimate,
-        "speedup_low": speedup and speedup.low,
-        "speedup_high": speedup and speedup.high,
-        "share_of_bound": one.share_of_bound,
-        "baseline": one.baseline,
-        "emulated": one.emulated,
-        "same_as": one.same_as,
-        "source_sha256": one.source_sha256,
-        "seconds": one.seconds,
-        "measured_at": one.measured_at,
-        "reason": one.reason,
-    }
-
-
-def _phase_table(rows: Sequence[tuple[str, float, float]]) -> str:
-    told = [(name, f"{seconds:.1f}", f"{share:.1%}") for name, seconds, share in rows]
-    return tabulate(told, ["phase", "seconds", "share"], tablefmt="github", disable_numparse=True)
-
-
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _settings_text(settings: Mapping[str, Any]) -> str:
-    told = [f"relative to {settings.get('baseline')}"]
-    told += ["quick"] if settings.get("quick") else []
-    told += [f"{settings['precision']} allowed"] if settings.get("precision") else []
-    return f" ({', '.join(told)})"
+def _table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    return tabulate([*rows], headers, tablefmt="github", disable_numparse=True)
 
 
-def _table(summary: Summary) -> str:
-    rows = [(f.name, f"{f.value:.3g}", _bounds(f), f.problems) for f in summary.figures]
-    return tabulate(rows, ["figure", "value", "95% interval", "problems"], tablefmt="github", disable_numparse=True)
-
-
-def _bounds(figure: Figure) -> str:
-    return "" if figure.low is None or figure.high is None else f"{figure.low:.3g} - {figure.high:.3g}"
+def _figure_table(summary: Summary) -> str:
+    bounds = {f.name: "" if f.bounds is None else f"{f.bounds[0]:.3g} - {f.bounds[1]:.3g}" for f in summary.figures}
+    rows = ((f.name, f"{f.value:.3g}", bounds[f.name], f.problems) for f in summary.figures)
+    return _table(["figure", "value", "95% interval", "problems"], rows)
 
 
 def _problem_table(summary: Summary) -> str:
-    headers = ["problem", "candidates", "passed", "best", "speedup", "failures"]
-    rows = []
-    for name, each in figures.by_problem(summary.entries).items():
-        problem, count, passed, fastest, speedup, _, _, failures = _problem_row(name, each)
-        shown = "" if speedup is None else f"{speedup:.3g}x"
-        rows.append((markdown(problem), count, passed, markdown(fastest or ""), shown, markdown(failures)))
-    return tabulate(rows, headers, tablefmt="github", disable_numparse=True)
+    rows = (
+        (markdown(name), count, passed, markdown(best or ""), speedup and f"{speedup:.3g}x", markdown(failures))
+        for name, count, passed, best, speedup, _, _, failures in _problem_rows(summary)
+    )
+    return _table(["problem", "candidates", "passed", "best", "speedup", "failures"], rows)

@@ -17,7 +17,7 @@ from support.product import PROBLEM_FILE
 
 from kernel_harness import cli
 from kernel_harness.cli import VERBS
-from kernel_harness.cli.progress import Progress, Steps
+from kernel_harness.cli.progress import Progress
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.problem import lookup
@@ -253,19 +253,6 @@ def test_a_pipe_gets_a_long_step_again(capsys: pytest.CaptureFixture[str], monke
             said += capsys.readouterr().err
             time.sleep(0.01)
     assert said.startswith("works: building\n") and "waits" not in said
-
-
-def test_a_verb_with_one_kernel_tells_a_long_step_again(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kernel_harness.cli.progress._QUIET_S", 0.02)
-    said = ""
-    with Steps("k: ") as steps:
-        steps.tell("building")
-        while "k: building, 0 s\n" not in said:
-            said += capsys.readouterr().err
-            time.sleep(0.01)
-    assert said.startswith("k: building\n")
 
 
 @pytest.mark.slow

@@ -88,8 +88,16 @@ def waiting(folder: Path, kernels: list[str]) -> Queue:
     return tasks
 
 
-def taken(tasks: Queue, workers: list[int]) -> list[tuple[str, str] | None]:
-    return [task and task.id for task in map(tasks.take, workers)]
+def taken(tasks: Queue, workers: list[int]) -> list[tuple[str, str]]:
+    """The ids of the tasks that the workers of these numbers take, one after the other."""
+    problem_of: dict[int, str] = {}
+    found = []
+    for worker in workers:
+        task = tasks.take(problem_of.get(worker), problem_of.values())
+        assert task is not None
+        problem_of[worker] = task.problem.name
+        found.append(task.id)
+    return found
 
 
 def test_each_worker_gets_the_candidates_of_one_problem(tmp_path: Path) -> None:
@@ -114,13 +122,12 @@ def test_a_worker_without_a_problem_of_its_own_helps_with_the_largest(tmp_path: 
 
 def test_tasks_of_an_ended_worker_come_first_again(tmp_path: Path) -> None:
     tasks = waiting(tmp_path, [f"p/{c}.py" for c in "abc"])
-    first, second = tasks.take(0), tasks.take(0)
+    first, second = tasks.take(None, ()), tasks.take("p", ["p"])
     assert first is not None and second is not None
-    tasks.release(0)
     for task in (second, first):
         tasks.add(task, first=True)
 
-    assert [tasks.take(0), tasks.take(0)] == [first, second]
+    assert [tasks.take(None, ()), tasks.take("p", ["p"])] == [first, second]
     assert len(tasks) == 1
 
 

@@ -77,9 +77,9 @@ def test_a_figure_is_worse_if_the_whole_interval_of_its_difference_is_below_zero
     a = [entry(name, "sample_0", 2.0) for name in NAMES]
     b = [replace(one, source_sha256="other", status=WRONG, speedup=None) for one in a[:6]] + a[6:]
     outcome = compared(a, b)
-    rate = next(figure for figure in outcome.figures if figure.name == "correct rate")
+    rate = next(figure for figure in outcome.figures if figure.a.name == "correct rate")
 
-    assert (rate.a, rate.b, rate.difference) == (1.0, 0.25, -0.75)
+    assert (rate.a.value, rate.b.value, rate.difference.value) == (1.0, 0.25, -0.75)
     assert rate.worse and "correct rate" in outcome.regressions(0.0)
 
 
@@ -94,14 +94,14 @@ def test_figures_are_over_the_problems_of_both_suites() -> None:
     a = [entry("p", "x", 2.0), entry("only_a", "x", status=WRONG)]
     b = [entry("p", "x", 2.0), entry("only_b", "x", status=WRONG)]
 
-    assert {(f.a, f.b) for f in compared(a, b).figures if f.name == "correct rate"} == {(1.0, 1.0)}
+    assert {(f.a.value, f.b.value) for f in compared(a, b).figures if f.a.name == "correct rate"} == {(1.0, 1.0)}
 
 
 def test_a_geometric_mean_changes_by_a_ratio() -> None:
     a, b = ([entry(name, "x", speedup) for name in NAMES] for speedup in (2.0, 1.0))
-    change = next(f for f in compared(a, b).figures if f.name == "geometric mean speedup")
+    change = next(f for f in compared(a, b).figures if f.a.name == "geometric mean speedup")
 
-    assert change.difference == pytest.approx(0.5) and change.worse
+    assert change.difference.value == pytest.approx(0.5) and change.worse
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,15 @@ def test_the_seed_is_kept_for_the_next_run(tmp_path: Path) -> None:
     assert json.loads((store.folder / "suite.json").read_text())["seed"] == 77
 
 
+def test_the_problem_with_the_most_candidates_is_judged_first(tmp_path: Path) -> None:
+    """A worker gets its first candidate when all candidates are known."""
+    names = ["p/a", "q/a", "q/b", "q/c", "r/a"]
+    judging, _, _ = suite(tmp_path, {f"{name}.py": f"pass 2 {name}" for name in names})
+    judging.run()
+
+    assert judged(tmp_path) == ["q/a", "q/b", "q/c", "p/a", "r/a"]
+
+
 # ------------------------------------------------------------------------------------------- ended workers
 
 
@@ -212,7 +221,7 @@ def test_a_problem_that_cannot_be_used_does_not_hold_up_the_others(tmp_path: Pat
     judging, heard, store = suite(tmp_path, candidates, builds=0)
     judging.run()
 
-    assert heard.unusables == judging.unusable == {"p": "the reference fails"}
+    assert heard.unusables == {"p": "the reference fails"}
     assert [one.id for one in store.read()] == [("q", "a")]
     assert judged(tmp_path) == ["p/a", "p/b", "q/a"]
 

@@ -185,7 +185,7 @@ def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell, limits: L
         subject.begin_sanitizing(file_name(candidate), candidate.source)
         subject.load(file_name(candidate), candidate.source, "ModelNew")
         for case in job.cases:
-            tell(f"{candidate.name}: {case.name}")
+            tell(case.name)
             try:
                 subject.make(reference.at(case))
                 _Trial(subject, reference, case, candidate).run(report, seed)
@@ -212,7 +212,7 @@ def sanitize_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell, 
     reference, candidate = Reference(job.problem, "cpu", None), job.candidate
     variables = devices.named(device).worker_variables()
     for tool in tools:
-        tell(f"{candidate.name}: {tool}")
+        tell(tool)
         with compute_sanitizer.WatchedWorkers(tool, fork_server, variables) as watched:
             subject = Subject(watched, device, _LIMITS)
             try:
