@@ -251,7 +251,7 @@ def _wait_for_end(suite: Suite) -> float:
 
 
 def _sample(suite: Suite, before: int, outcome: Outcome) -> None:
-    """Records the memory of the driver and of the evaluators: the sum and the largest."""
+    """Records the memory of the driver and of the device workers: the sum and the largest."""
     sizes = []
     for process in suite.processes():
         try:

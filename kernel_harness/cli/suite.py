@@ -81,7 +81,7 @@ def main(parsed: argparse.Namespace) -> int:
     from kernel_harness.session.settings import check_baseline
     from kernel_harness.suite import allocation, collection, ray_cluster, scheduler, summary
     from kernel_harness.suite.store import SuiteStore
-    from kernel_harness.suite.suite import Suite
+    from kernel_harness.suite.suite import Suite, Workers
 
     if parsed.parquet:
         summary.require_parquet()
@@ -97,7 +97,7 @@ def main(parsed: argparse.Namespace) -> int:
         raise UserError(f"there is a suite in {shown(store.folder)}; --resume goes on with it, --name starts another")
     if parsed.ray is None:
         chosen = allocation.of_this_machine(parsed.device, parsed.gpus, parsed.jobs)
-        workers = partial(scheduler.on_this_machine, chosen)
+        workers: Workers = partial(scheduler.LocalScheduler, chosen)
     else:
         chosen = allocation.of_cluster(parsed.device, parsed.jobs)
         workers = partial(ray_cluster.on_cluster, parsed.ray, parsed.gpu_type, chosen)

@@ -110,9 +110,16 @@ def compare(a: StoredSuite, b: StoredSuite, *, force: bool = False) -> SuiteOutc
     problems = {name for name, _ in a.entries} & {name for name, _ in b.entries}
     if not problems:
         raise Incomparable(f"{a.label} and {b.label} have no problem in common")
-    both = [id for id in a.entries if id in b.entries and _is_one_kernel(a.entries[id], b.entries[id])]
-    changes = tuple(_candidate_change(a.entries[id], b.entries[id]) for id in sorted(both))
-    return SuiteOutcome(a, b, tuple(_figure_changes(a, b, problems)), changes)
+    of_a, of_b = (
+        {each.name: each for each in figures.figures([e for e in side.entries.values() if e.problem in problems])}
+        for side in (a, b)
+    )
+    pairs = [(a.entries[id], b.entries[id]) for id in sorted(a.entries.keys() & b.entries.keys())]
+    return SuiteOutcome(
+        a, b, tuple(FigureChange(of_a[name], of_b[name]) for name in of_a if name in of_b),
+        tuple(_candidate_change(one, other) for one, other in pairs
+              if one.source_sha256 == other.source_sha256 or not _SAMPLE.fullmatch(one.candidate)),
+    )  # fmt: skip
 
 
 def render(outcome: SuiteOutcome) -> str:
@@ -154,18 +161,6 @@ def _check_alike(a: StoredSuite, b: StoredSuite) -> None:
         raise Incomparable(
             f"different settings: {', '.join(differing)} of {a.label} and {b.label}; --force compares them"
         )
-
-
-def _is_one_kernel(a: Entry, b: Entry) -> bool:
-    return a.source_sha256 == b.source_sha256 or not _SAMPLE.fullmatch(a.candidate)
-
-
-def _figure_changes(a: StoredSuite, b: StoredSuite, problems: set[str]) -> list[FigureChange]:
-    of_a, of_b = (
-        {each.name: each for each in figures.figures([e for e in side.entries.values() if e.problem in problems])}
-        for side in (a, b)
-    )
-    return [FigureChange(of_a[name], of_b[name]) for name in of_a if name in of_b]
 
 
 def _candidate_change(a: Entry, b: Entry) -> CandidateChange:

@@ -121,25 +121,23 @@ def send(driver: Connection, message: Message) -> None:
 
 
 class SuiteFolder:
-    """A new temporary folder of a suite or a pool, with a folder for each device worker. A context manager.
+    """A new temporary folder of a suite or a pool, with a folder for each device worker.
 
-    This process and its device workers hold a lock on it. The end of the context removes the folder. If all of them
-    were killed, the lock is free, and the constructor of the next SuiteFolder on this machine removes the folder.
+    This process and its device workers hold a lock on it until `close`. If all of them were killed, the lock is free,
+    and the constructor of the next SuiteFolder on this machine removes the folder.
     """
 
     def __init__(self) -> None:
         for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
             _remove_abandoned(folder)
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self.lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.lock = (self.path / _LOCK).open("wb")
         fcntl.flock(self.lock, fcntl.LOCK_EX)
 
-    def __enter__(self) -> SuiteFolder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Removes the folder. Safe to call twice."""
         folder_removal.remove(self.path)
-        os.close(self.lock)
+        self.lock.close()
 
 
 def leave(own: Path) -> None:
@@ -154,13 +152,9 @@ def leave(own: Path) -> None:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    with suppress(OSError):
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            folder_removal.remove(folder)
-        finally:
-            os.close(lock)
+    with suppress(OSError), (folder / _LOCK).open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        folder_removal.remove(folder)
 
 
 class Worker(ABC):
@@ -233,7 +227,7 @@ class DeviceWorker(Worker):
             environment.setdefault("OMP_NUM_THREADS", str(threads))
         self.process = subprocess.Popen(
             [sys.executable, *PROGRAM, str(theirs.fileno()), device, str(own)],
-            pass_fds=[theirs.fileno(), folder.lock], env=environment, stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno(), folder.lock.fileno()], env=environment, stdin=subprocess.DEVNULL,
             stdout=self._errors, stderr=self._errors, start_new_session=True,
         )  # fmt: skip
         theirs.close()

@@ -7,7 +7,6 @@ import queue
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from kernel_harness.problem import lookup
 from kernel_harness.results.record import Result, without_emulated_speedup
 from kernel_harness.results.reward import reward
 from kernel_harness.session.settings import Settings, check_baseline
-from kernel_harness.suite import allocation, scheduler
+from kernel_harness.suite import allocation
 from kernel_harness.suite.device_worker import SuiteProblem, Task, Verdict
+from kernel_harness.suite.scheduler import LocalScheduler, results
 
 # So many items of evaluate_many wait for each candidate that is judged or built.
 _WAITING = 2
@@ -71,8 +71,7 @@ class EvaluatorPool:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._problems: dict[Path, SuiteProblem] = {}
-        self._open = ExitStack()
-        self._scheduler = self._open.enter_context(scheduler.on_this_machine(chosen, settings))
+        self._scheduler = LocalScheduler(chosen, settings)
 
     def __enter__(self) -> EvaluatorPool:
         return self
@@ -82,7 +81,7 @@ class EvaluatorPool:
 
     def close(self) -> None:
         """Ends all processes of the pool. Calls that wait for a result raise UserError. Safe to call twice."""
-        self._open.close()
+        self._scheduler.close()
 
     def evaluate(self, problem: str | Path, source: str | Path) -> Result:
         """Judges one kernel of one problem and returns the result; the arguments are as for `kernel_harness.evaluate`.
@@ -136,5 +135,5 @@ class EvaluatorPool:
 
 def _result(task: Task, verdict: Future[Verdict]) -> Result:
     """Waits for a verdict and returns the result, without the number in the kernel's name."""
-    result = scheduler.results(task, verdict.result())[0]
+    result = results(task, verdict.result())[0]
     return replace(without_emulated_speedup(result), kernel=task.candidate.name.rpartition("-")[0])

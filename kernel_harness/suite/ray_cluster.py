@@ -28,7 +28,6 @@ from kernel_harness.suite.allocation import Allocation
 from kernel_harness.suite.device_worker import (
     Lacking,
     Message,
-    SuiteFolder,
     SuiteProblem,
     Task,
     Unusable,
@@ -36,7 +35,7 @@ from kernel_harness.suite.device_worker import (
     Worker,
     send,
 )
-from kernel_harness.suite.scheduler import Scheduler, device_workers
+from kernel_harness.suite.scheduler import LocalScheduler, Scheduler
 
 LOCAL = "local"
 """The address that stands for a new cluster of this machine alone."""
@@ -112,11 +111,8 @@ class Actor:
     """
 
     def __init__(self, allocation: Allocation, settings: Settings, hidden: Sequence[Path]) -> None:
-        self._open = ExitStack()
-        self._folder = self._open.enter_context(SuiteFolder())
         limits = Limits(settings.limits.call_s, settings.limits.build_s)  # with the memory of this machine
-        start = device_workers(allocation, replace(settings, limits=limits), hidden, self._folder)
-        self._scheduler = self._open.enter_context(Scheduler(start, allocation.ahead))
+        self._scheduler = LocalScheduler(allocation, replace(settings, limits=limits), hidden)
 
     def device(self) -> Message:
         """Waits until the device worker is ready, and returns its message Ready, or Lacking if its device is not."""
@@ -130,7 +126,7 @@ class Actor:
 
         Or the message that says why there is none.
         """
-        path = self._folder.path / f"{problem}.py"
+        path = self._scheduler.folder.path / f"{problem}.py"
         if not path.exists():  # a problem keeps its content; the device worker may load the file at any moment
             replace_bytes(path, content)
         task = Task(SuiteProblem(problem, path), candidate)
@@ -143,7 +139,7 @@ class Actor:
 
     def close(self) -> None:
         """Ends the device worker with all its processes and files."""
-        self._open.close()
+        self._scheduler.close()
 
 
 class RayWorker(Worker):

@@ -6,9 +6,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -245,21 +244,24 @@ class Scheduler:
             self._settle(Verdict(cause.id, crashed=f"{reason} {how[-200:]}"))
 
 
-def device_workers(
-    allocation: Allocation, settings: Settings, hidden: Sequence[Path], folder: SuiteFolder
-) -> list[Callable[[], Worker]]:
-    """Returns a function for each device of this machine that starts its worker. No candidate may read `hidden`."""
-    paths = [path.absolute() for path in hidden]
-    return [partial(DeviceWorker, each, settings, paths, folder, allocation.threads) for each in allocation.devices]
+class LocalScheduler(Scheduler):
+    """A Scheduler of device workers on this machine. No candidate may read the paths in `hidden`."""
 
+    def __init__(self, allocation: Allocation, settings: Settings, hidden: Sequence[Path] = ()) -> None:
+        self.folder = SuiteFolder()
+        paths = [path.absolute() for path in hidden]
+        super().__init__(
+            [
+                partial(DeviceWorker, each, settings, paths, self.folder, allocation.threads)
+                for each in allocation.devices
+            ],
+            allocation.ahead,
+        )
 
-@contextmanager
-def on_this_machine(allocation: Allocation, settings: Settings, hidden: Sequence[Path] = ()) -> Iterator[Scheduler]:
-    """Returns a context with a Scheduler of device workers on this machine. No candidate may read paths in `hidden`."""
-    with SuiteFolder() as folder:
-        start = device_workers(allocation, settings, hidden, folder)
-        with Scheduler(start, allocation.ahead) as scheduler:
-            yield scheduler
+    def close(self) -> None:
+        """Ends all workers and removes their files. Futures without a verdict raise UserError. Safe to call twice."""
+        super().close()
+        self.folder.close()
 
 
 def results(task: Task, verdict: Verdict) -> list[Result]:

@@ -18,6 +18,9 @@ from kernel_harness.suite.device_worker import Ready, Task, Verdict
 from kernel_harness.suite.scheduler import Scheduler, results
 from kernel_harness.suite.store import Entry, Facts, SuiteStore
 
+Workers = Callable[[Settings, Sequence[Path]], AbstractContextManager[Scheduler]]
+"""A function that returns a context with a Scheduler, for the settings and the paths that no candidate may read."""
+
 
 class Observer(Protocol):
     """An object that is told what a suite does, for example to show the progress."""
@@ -35,16 +38,15 @@ class Observer(Protocol):
 class Suite:
     """The tasks of `collection`, whose verdicts are in `store`.
 
-    `workers` returns a context with the Scheduler of the device workers, for the settings and the paths that no
-    candidate may read: `scheduler.on_this_machine` or `ray_cluster.on_cluster`. Creating a Suite raises UserError if
-    `store` has verdicts of other settings.
+    `workers` is `LocalScheduler` or `ray_cluster.on_cluster`, with their first arguments. Creating a Suite raises
+    UserError if `store` has verdicts of other settings.
     """
 
     def __init__(
         self,
         collection: Collection,
         settings: Settings,
-        workers: Callable[[Settings, Sequence[Path]], AbstractContextManager[Scheduler]],
+        workers: Workers,
         store: SuiteStore,
         observer: Observer,
     ) -> None:

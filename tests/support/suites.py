@@ -8,8 +8,9 @@ from pathlib import Path
 
 from kernel_harness.core.status import Status
 from kernel_harness.session.settings import Settings
-from kernel_harness.suite import collection, scheduler
+from kernel_harness.suite import collection
 from kernel_harness.suite.allocation import Allocation
+from kernel_harness.suite.scheduler import LocalScheduler
 from kernel_harness.suite.store import Entry, SuiteStore
 from kernel_harness.suite.suite import Suite
 from kernel_harness.timing.statistics import Interval
@@ -106,5 +107,5 @@ def suite(
     write(folder, {**problems, **{f"kernels/{name}": text for name, text in candidates.items()}})
     found = collection.collect([str(folder / "problems")], folder / "kernels", folder)
     heard, store = Heard(), SuiteStore(folder / "out")
-    start = partial(scheduler.on_this_machine, Allocation(("cpu",) * workers, builds))
+    start = partial(LocalScheduler, Allocation(("cpu",) * workers, builds))
     return Suite(found, settings or Settings(seed=1), start, store, heard), heard, store

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -161,7 +162,7 @@ def test_the_secret_seed_is_in_no_command_line(monkeypatch: pytest.MonkeyPatch) 
         "print(Connection(int(sys.argv[1])).recv(), 'words:', open('/proc/self/cmdline').read())"
     )
     monkeypatch.setattr(device_worker, "PROGRAM", ("-c", program))
-    with SuiteFolder() as folder:
+    with closing(SuiteFolder()) as folder:
         started = DeviceWorker("cpu", Settings(seed=12345678), [], folder)
         assert started.receive() is None
         given, _, words = started.close().partition("words:")
@@ -174,7 +175,7 @@ def test_a_worker_that_hangs_after_its_last_message_is_killed(monkeypatch: pytes
     program = "import os, signal, sys; os.close(int(sys.argv[1])); signal.pause()"
     monkeypatch.setattr(device_worker, "PROGRAM", ("-c", program))
     monkeypatch.setattr(device_worker, "_ENDING_S", 0.1)
-    with SuiteFolder() as folder:
+    with closing(SuiteFolder()) as folder:
         started = DeviceWorker("cpu", Settings(), [], folder)
         assert started.receive() is None
         words = started.close()

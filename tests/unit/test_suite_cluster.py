@@ -46,7 +46,7 @@ def test_an_actor_s_problem_file_is_never_incomplete(tmp_path: Path, monkeypatch
         with ThreadPoolExecutor(2) as threads:
             calls = [threads.submit(actor.judge, f"p{number}", content, candidate) for number in range(16)]
             while not all(call.done() for call in calls):
-                sizes |= {path.stat().st_size for path in actor._folder.path.glob("p*.py")}
+                sizes |= {path.stat().st_size for path in actor._scheduler.folder.path.glob("p*.py")}
     finally:
         actor.close()
 

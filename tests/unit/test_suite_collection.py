@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -193,9 +194,9 @@ def test_the_folder_of_a_killed_suite_is_removed_and_that_of_a_running_one_is_ke
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     killed = tmp_path / "kernel-harness-suite-killed"
-    with SuiteFolder() as running:
+    with closing(SuiteFolder()) as running:
         write(killed, {"lock": "", "worker-1/file": ""})
-        with SuiteFolder():
+        with closing(SuiteFolder()):
             assert not killed.exists() and running.path.exists()
     assert not list(tmp_path.iterdir())
 
