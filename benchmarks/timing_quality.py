@@ -41,11 +41,11 @@ from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.problem import load as load_problem
 from kernel_harness.results.environment import environment
 from kernel_harness.sandbox.gated_call import Timed
+from kernel_harness.sandbox.model_process import ModelProcess, ModelSource
 from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
-from kernel_harness.timing.baselines import ModelSource, reference_source
 from kernel_harness.timing.rounds import Arm, Cohort, time_rounds
 from kernel_harness.timing.stopping import Stop
 
@@ -153,14 +153,39 @@ class Bench:
         return path
 
 
+class Kernel(ModelProcess):
+    """A kernel, which at first is loaded in a process that has served before. `replaced` has its earlier processes."""
+
+    def __init__(self, name: str, text: str, session: Session, subject: Subject) -> None:
+        source, context = ModelSource(f"{name}.py", text, "ModelNew"), session.context
+        super().__init__(source, context.new_subject, session.reference)
+        self.replaced: list[Subject] = []
+        self.subject = subject
+        subject.load(source.file, source.text, source.class_name)
+        subject.make(session.problem)
+
+    def restart(self, first: Callable[[Subject], object] = lambda subject: None) -> None:
+        """Replaces the process, and keeps the client of the present one."""
+        self.replaced.append(self.running)
+        super().restart(first)
+
+
 class Stand:
     """Worker processes that time one set of kernels after another. A new set replaces the loaded kernels."""
 
     def __init__(self, bench: Bench, processes: Sequence[Subject]) -> None:
         self._bench, self._idle = bench, list(processes)
-        self._kernels: Mapping[str, str] = {}
-        self.subjects: dict[str, Subject] = {}
-        self.before: list[tuple[str, Subject]] = []  # (kernel, process) for processes that were replaced during a run
+        self._models: dict[str, Kernel] = {}
+
+    @property
+    def subjects(self) -> dict[str, Subject]:
+        """The present processes, by kernel."""
+        return {name: model.running for name, model in self._models.items()}
+
+    @property
+    def before(self) -> list[tuple[str, Subject]]:
+        """Kernel and process for each process that was replaced during a run."""
+        return [(name, subject) for name, model in self._models.items() for subject in model.replaced]
 
     def close(self) -> None:
         """Ends all worker processes."""
@@ -170,36 +195,26 @@ class Stand:
     def take(self, kernels: Mapping[str, str]) -> None:
         """Loads each kernel (name to source) in a process of its own. There must not be more kernels than PROCESSES."""
         self._idle = [*self.subjects.values(), *self._idle]
-        self.subjects = {name: self._idle.pop(0) for name in kernels}
-        self._kernels, self.before = kernels, []
+        session, self._models = self._bench.session, {}
         with ThreadPoolExecutor() as pool:
-            list(pool.map(self._load, self.subjects))
-
-    def _load(self, name: str) -> None:
-        self.subjects[name].load(f"{name}.py", self._kernels[name], "ModelNew")
-        self.subjects[name].make(self._bench.session.problem)
-
-    def _another(self, name: str) -> Subject:
-        run = self._bench.session.context
-        if name == BASELINE:
-            return run.load_subject(reference_source(run.problem))
-        self.before.append((name, self.subjects[name]))
-        self.subjects[name] = run.load_subject(ModelSource(f"{name}.py", self._kernels[name], "ModelNew"))
-        return self.subjects[name]
+            loading = {
+                name: pool.submit(Kernel, name, text, session, self._idle.pop(0)) for name, text in kernels.items()
+            }
+        self._models = {name: each.result() for name, each in loading.items()}
 
     def race(self, what: str, rounds: int | None = None) -> Cohort:
         """Times the loaded kernels as the harness does, keeps the samples under the key `what` and returns the cohort.
 
         `rounds` is a fixed number of rounds; None lets the harness decide. Raises RuntimeError if an arm failed.
         """
-        arms, device = [Arm(name, subject) for name, subject in self.subjects.items()], self._bench.device
+        arms, device = [Arm(name, model) for name, model in self._models.items()], self._bench.device
         for arm in self._bench.beside:
             arm.processes = 1  # counts the processes of this run only
         cohort = Cohort([*arms, *self._bench.beside], device)
         stop = Stop(BUDGET_S, device.half_width, rounds)
         if device.emulated:  # under emulation only the ratios to the first kernel matter
             stop = Stop(BUDGET_S, CPU_HALF_WIDTH, rounds, arms[0].name)
-        time_rounds(cohort, self._bench.session.reference, stop, lambda text: None, self._another)
+        time_rounds(cohort, self._bench.session.reference, stop, lambda text: None)
         for arm in cohort.arms:
             if arm.fault is not None:
                 raise RuntimeError(f"{arm.name}: {arm.fault.reason}")

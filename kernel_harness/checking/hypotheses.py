@@ -23,6 +23,7 @@ from kernel_harness.checking.formulas import FORMULAS
 from kernel_harness.checking.patterns import Pattern, Wrong, rearranged
 from kernel_harness.checking.replay import Replay, Source
 from kernel_harness.checking.verify import Check, status
+from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 
 _LOG = logging.getLogger(__name__)
@@ -78,19 +79,23 @@ def shows_little(outputs: Sequence[torch.Tensor], reference: Reference, case: Ca
     return sum(o.numel() for o in outputs) < LEAST_SHOWN or longest > summed.MOST_INDICES
 
 
-def explained(check: Check, pattern: Pattern | None, other: Case | None = None) -> Check:
-    """Returns a failed check with the mistake `pattern` in `detail` and `advice`, or unchanged if `pattern` is None.
+@phase("explanations")
+def with_formula(
+    check: Check, outputs: Sequence[torch.Tensor], expectation: Expectation, reference: Reference, case: Case
+) -> Check:
+    """Returns a check with the status REDUCED_PRECISION; with WRONG_VALUES if another formula gives the outputs.
 
-    `other` is the case in which the mistake was found, if that is not the case of the check. Another formula explains
-    an error of the size of a coarse number format better than this format, so the status is then WRONG_VALUES.
+    Another formula explains an error of the size of a coarse number format better than this format.
     """
+    try:
+        pattern = find(outputs, expectation, reference, case, only_formulas=True)
+    except TimeoutError as error:  # a slow reference: the verdict stands
+        _LOG.info("%s: no formula was looked for: %s", case.name, error)
+        return check
     if pattern is None:
         return check
-    if check.status is Status.REDUCED_PRECISION:
-        text = f"The relative error is {check.relative_error:.2g}. {pattern.text}"
-        return replace(check, status=Status.WRONG_VALUES, detail=text, advice=pattern.advice, precision=None)
-    text = pattern.text if other is None else f"At {other.name}, {pattern.text[0].lower()}{pattern.text[1:]}"
-    return replace(check, detail=f"{check.detail} {text}", advice=pattern.advice)
+    text = f"The relative error is {check.relative_error:.2g}. {pattern.text}"
+    return replace(check, status=Status.WRONG_VALUES, detail=text, advice=pattern.advice, precision=None)
 
 
 @contextmanager

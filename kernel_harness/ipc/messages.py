@@ -609,6 +609,11 @@ class Received(Generic[M]):
         while self.descriptors:
             os.close(self.descriptors.pop())
 
+    def taken(self) -> M:
+        """Closes the descriptors that came with the message, and returns the message."""
+        self.close()
+        return self.message
+
 
 def send(
     channel: Channel,

@@ -11,6 +11,7 @@ from tabulate import tabulate
 from kernel_harness.checking.error_map import ErrorMap, cell_count
 from kernel_harness.checking.patterns import Mismatch
 from kernel_harness.checking.verify import Check
+from kernel_harness.core.remark import RemarkKind
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.results.record import Result
 
@@ -44,7 +45,7 @@ _SHADES = {True: " ░▒▓█", False: ".-+*#"}
 _FRAME = {True: tuple("┌─┐│└┘"), False: tuple("+-+|++")}
 
 
-# A finding of the sanitizer, as `Result.remark` has it, of a kind that explains a failure: its kind and its place.
+# A finding of the sanitizer, as the text of its remark, of a kind that explains a failure: its kind and its place.
 _FOUND = re.compile(
     r"(out-of-bounds \w+|misaligned access|use after free|uninitialised read|race|divergent \w+|write to an input|"
     r"failed launch)"
@@ -68,13 +69,15 @@ def advice(result: Result, check: Check | None) -> str:
     """Returns what to try for a failed result, or an empty text.
 
     `check` is the check that failed; None if the failure was not in the comparison of an output. If the sanitizer has
-    a finding that explains failures (`_FOUND`), the advice is to fix this finding. Otherwise the advice is that of
-    `check`. Without a `check`, it is the tip for the first pattern in `_TIPS` that the reason of the failure matches.
+    a finding that explains failures (`_FOUND`), the advice is to fix this finding. Otherwise the advice is that of a
+    remark, or of `check`. Without both, it is the tip for the first pattern in `_TIPS` that the reason matches.
     """
-    found = _FOUND.match(result.remark)
-    if found:
-        fix = next((text for finding, text in _FIXES.items() if re.match(finding, result.remark)), "")
-        return f"fix the {found[1]} at {found[2]} first, which explains the failure{fix}"
+    for text in (remark.text for remark in result.remarks if remark.kind is RemarkKind.SANITIZER):
+        if found := _FOUND.match(text):
+            fix = next((fix for finding, fix in _FIXES.items() if re.match(finding, text)), "")
+            return f"fix the {found[1]} at {found[2]} first, which explains the failure{fix}"
+    if advised := next((remark.advice for remark in result.remarks if remark.advice), ""):
+        return advised
     return check.advice if check else next((tip for said, tip in _TIPS.items() if re.search(said, result.reason)), "")
 
 

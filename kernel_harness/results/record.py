@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from kernel_harness.checking.verify import Check
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.precision import Precision, Tolerance
+from kernel_harness.core.remark import Remark, RemarkKind, sentences
 from kernel_harness.core.status import Status
 from kernel_harness.problem.problem import OWN
 from kernel_harness.results import codec
@@ -25,6 +26,7 @@ from kernel_harness.timing.statistics import Interval, Timing
 
 # A line of runs.jsonl holds at most _KEPT_LOG characters of a log. The whole log is in a separate file.
 _KEPT_LOG = 20_000
+_NOT_TIMED_YET = "The kernel passed its checks; the run ended before the kernel was timed."
 
 
 class NotARecord(ValueError):
@@ -133,8 +135,9 @@ class Measurement:
 class Result:
     """The verdict on one candidate or baseline, timed at one shape, with everything that was measured.
 
-    `kernel` is the name of the candidate or baseline, and `title` its description in one line. `reason` says why it
-    failed; if it passed, `reason` has remarks, or says why it was not timed. `shape` has the size constants of the
+    `kernel` is the name of the candidate or baseline, and `title` its description in one line. `verdict` says why it
+    failed, or why it was not timed; it is empty for other results. `remarks` is what explainers said after the verdict.
+    `shape` has the size constants of the
     problem (`M`, `N`, ...) by name. `source_sha256` is the hash of the candidate's file, empty for a baseline. `run` is
     the id of the run, and `measured_at` the time of the result in UTC. `checks` has the outcome of each check, also at
     other shapes. `timing` is None without a time, and `measurement` is None if no cohort timed the kernel.
@@ -143,7 +146,7 @@ class Result:
     time of the first checked call by the judge's clock. `log` is the log of a failure: the compiler's output or a
     traceback. `interim` says that the candidate has passed its checks and waits to be timed; the final result replaces
     this one. `lacked_memory` says that the candidate failed while the judge found the device short of memory, and that
-    other processes held some of it. `remark` is what the sanitizer reported. `numbers` has the arithmetic operations
+    other processes held some of it. `numbers` has the arithmetic operations
     (`flops`) and the bytes to move (`bytes`) of one call, and the limits of the device, as far as they are known. The
     name of a limit is `peak_` (from the data sheet) or `ceiling_` (measured), followed by `bytes_per_s` or `<number
     format>_flops_per_s`. `environment` has facts about the device, the machine and the git checkout. `isolation`
@@ -152,11 +155,11 @@ class Result:
     interim.
     """
 
-    schema_version: ClassVar[int] = 4
+    schema_version: ClassVar[int] = 5
 
     kernel: str
     status: Status
-    reason: str
+    verdict: str
     shape: Mapping[str, int]
     source_sha256: str
     kind: Kind = Kind.CANDIDATE
@@ -175,7 +178,7 @@ class Result:
     log: str = ""
     interim: bool = False
     lacked_memory: bool = False
-    remark: str = ""  # what the sanitizer reported; it does not affect the verdict
+    remarks: tuple[Remark, ...] = ()
     reproduce: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -191,6 +194,18 @@ class Result:
     def passed(self) -> bool:
         """Whether every check passed."""
         return self.status is Status.PASSED
+
+    @property
+    def reason(self) -> str:
+        """The verdict and the remarks as one text.
+
+        After a failure each remark is a line of its own. Of a candidate that passed, the remarks come first.
+        """
+        if self.interim:
+            return _NOT_TIMED_YET
+        if self.passed:
+            return f"{sentences(self.remarks)} {self.verdict}".strip()
+        return "\n".join([self.verdict, *(remark.sentence for remark in self.remarks)])
 
     @property
     def is_baseline(self) -> bool:
@@ -257,36 +272,60 @@ def interrupted(run: Sequence[Result]) -> bool:
 
 
 def to_line(result: Result) -> str:
-    """Returns the result as one line of JSON, without a line break. The log is cut after 20,000 characters."""
+    """Returns the result as one line of JSON, without a line break. The log is cut after 20,000 characters.
+
+    The line also has the `reason`, which follows from other fields, for programs that read the line.
+    """
     line = {"schema_version": Result.schema_version, **asdict(result), "log": result.log[:_KEPT_LOG]}
+    line["reason"] = result.reason
     return json.dumps(_strict(line), default=str, allow_nan=False)
 
 
 def from_line(line: str) -> Result:
-    """Returns the Result in a line that `to_line` wrote.
+    """Returns the Result in a line that `to_line` wrote, in the present schema version or in version 4.
 
-    Raises NotARecord if the line is not a result in JSON of the current schema version.
+    Raises NotARecord for any other line.
     """
-    found: Result = parsed(line, Result, Result.schema_version)
+    found: Result = parsed(line, Result, Result.schema_version, _upgraded)
     return found
 
 
-def parsed(line: str, kind: type, schema_version: int) -> Any:
+def parsed(
+    line: str, kind: type, schema_version: int, upgraded: Callable[[dict[str, Any], object], object] | None = None
+) -> Any:
     """Returns the value of the dataclass `kind` from a line of JSON, whose key `schema_version` must have that value.
 
-    Raises NotARecord for any other line.
+    `upgraded`, if given, gets the other keys, which it may change, and the version. It returns the version that the
+    keys then have. Raises NotARecord for any other line.
     """
     try:
         fields = json.loads(line)
     except ValueError:
         raise NotARecord("cut short, or not JSON") from None
     version = fields.pop("schema_version", None) if isinstance(fields, dict) else None
+    if version is not None and upgraded is not None:
+        version = upgraded(fields, version)
     if version != schema_version:
         raise NotARecord(f"not of schema version {schema_version}")
     try:
         return codec.decoder(kind)(fields)
     except codec.Undecodable as error:
         raise NotARecord(str(error)) from None
+
+
+def _upgraded(fields: dict[str, Any], version: object) -> object:
+    """Removes the `reason`, which is derived. Brings the keys of version 4 up to date. Returns the version.
+
+    In version 4, `reason` had the texts of all remarks, and `remark` repeated that of the sanitizer.
+    """
+    reason = fields.pop("reason", None)
+    if version != 4:
+        return version
+    if found := fields.pop("remark", ""):
+        reason = str(reason).removesuffix(f"\nSanitizer: {found}")
+        fields["remarks"] = [{"kind": RemarkKind.SANITIZER, "text": found}]
+    fields["verdict"] = reason
+    return Result.schema_version
 
 
 def _strict(value: Any) -> Any:

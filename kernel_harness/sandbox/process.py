@@ -176,9 +176,7 @@ class WorkerProcess:
         request raises the same exception. If `meanwhile` is not None, it is called between the request and the reply,
         and `timeout_s` includes its time.
         """
-        received = self.request(request, expected, descriptors, timeout_s=timeout_s, meanwhile=meanwhile)
-        received.close()
-        return received.message
+        return self.request(request, expected, descriptors, timeout_s=timeout_s, meanwhile=meanwhile).taken()
 
     def request(
         self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -62,6 +62,22 @@ _STAGES_ON_DEVICE = (Stage.LOAD, Stage.MAKE, Stage.CALL)
 R = TypeVar("R", bound=Message)
 
 
+class RightOutputs(Protocol):
+    """What is known about the right outputs of a problem (`checking.cases.Reference`)."""
+
+    problem: Problem
+
+    @property
+    def keeps_state(self) -> bool:
+        """Returns whether a call changes what the next call returns, so that each call needs a newly built model."""
+
+    def output_bytes(self, problem: Problem) -> int | None:
+        """Returns the bytes of all outputs at the sizes of `problem`; None if unknown."""
+
+    def kept_outputs(self, problem: Problem) -> tuple[int, ...] | None:
+        """Returns the indices of the outputs that a candidate may keep from call to call; None if unknown."""
+
+
 @dataclass(frozen=True)
 class Answer:
     """The output and the times of one call.
@@ -106,7 +122,8 @@ class Subject:
     """The judge's handle of a worker that holds one model class.
 
     Every method that sends a request to the worker raises Fault if the candidate fails. The constructor raises
-    CannotStart if the worker cannot open the device.
+    CannotStart if the worker cannot open the device. `right` is what is known about right outputs; None for a model
+    whose outputs are not judged.
     """
 
     def __init__(self, factory: WorkerFactory, device: str, limits: Limits) -> None:
@@ -123,7 +140,7 @@ class Subject:
         self._end = math.inf
         self.file = CandidateFile("", "")  # the candidate's file, for messages
         self.closed = False
-        self.renews_model = False  # whether each call gets a newly built model (`Reference.keeps_state`)
+        self.right: RightOutputs | None = None
         self._made: tuple[Problem, str | None] | None = None  # the arguments of the last `make`
         self._was_called = False  # whether a call has followed it
         self._exchange = Exchange(self._device, lambda share, descriptors: self._ask(share, Done, descriptors))
@@ -156,6 +173,11 @@ class Subject:
             self._device.cannot_share(error.reason if isinstance(error, Fault) else str(error))
             self._exchange.close()
             self._share()
+
+    @property
+    def renews_model(self) -> bool:
+        """Returns whether each call gets a newly built model."""
+        return self.right is not None and self.right.keeps_state
 
     def load(self, file: str, source: str, name: str) -> None:
         """Executes the candidate's file, which builds its extensions, and looks up the class `name` in it.
@@ -208,10 +230,7 @@ class Subject:
         Raises Fault, or Refused if the candidate declines the shape, and torch.OutOfMemoryError if the device has too
         little memory for the inputs or outputs.
         """
-        if self.renews_model and self._was_called and self._made:
-            problem, compiled = self._made
-            self.make(problem, compiled=compiled)
-        self._was_called = True
+        self._expect_outputs()
         self._device.release_unused()  # the worker's call may need what the judge keeps without use
         self._exchange.reserve(Purpose.INPUTS, packed.size)
         opening = self._opening(timed)
@@ -230,6 +249,17 @@ class Subject:
         bracket = Bracket((time.perf_counter() - start) * 1e3)
         written = self._exchange.written(packed)
         return Answer(structure, outputs, _clocked(reply.time), bracket, reply.launches, written)
+
+    def _expect_outputs(self) -> None:
+        """Makes ready for the outputs of a call. Builds the model again if a call has changed it (`renews_model`)."""
+        if self._was_called and self._made and self.renews_model:
+            problem, compiled = self._made
+            self.make(problem, compiled=compiled)
+        self._was_called = True
+        if self.right is not None and self._made is not None:
+            problem = self._made[0]
+            self.outputs.right_bytes = self.right.output_bytes(problem)
+            self.outputs.kept = self.right.kept_outputs(problem)
 
     def _gated_answer(self, packed: Packed, prepare: messages.Prepare, timed: Timed, limit_s: float) -> Answer:
         """Makes the call that `prepare` describes, which begins at the gate, and returns its answer."""
@@ -387,10 +417,10 @@ class Subject:
 
         with self._faults(request):
             limited_s = min(limit_s, left_s())
-            reply = self.worker.ask(request, expected, descriptors, timeout_s=limited_s, meanwhile=meanwhile)
-            while isinstance(reply, messages.BuildWanted):
+            received = self.worker.request(request, expected, descriptors, timeout_s=limited_s, meanwhile=meanwhile)
+            while isinstance(reply := received.taken(), messages.BuildWanted):
                 answer = self._build(reply.sources, left_s())
-                reply = self.worker.ask(answer, expected, timeout_s=left_s())
+                received = self.worker.request(answer, expected, timeout_s=left_s())
                 self._release_loaded()
         if isinstance(reply, Failure):
             raise self._fault(request, reply)

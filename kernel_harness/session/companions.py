@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 import torch
 
@@ -17,10 +16,9 @@ from cuda_on_cpu.core.waiting import until_done
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.sandbox.faults import Fault, Refused
-from kernel_harness.sandbox.subject import Subject
+from kernel_harness.sandbox.model_process import ModelProcess, ModelSource
 from kernel_harness.session.run import RunContext
 from kernel_harness.timing import baselines
-from kernel_harness.timing.baselines import ModelSource
 from kernel_harness.timing.rounds import Arm
 
 COHORTS_OF_A_PROCESS = 64
@@ -43,12 +41,10 @@ class CompanionMissing(Exception):
         self.name, self.fault = name, fault
 
 
-@dataclass(frozen=True)
-class _Idle:
-    """A companion's worker process while no cohort uses it, and the number of cohorts that it has been timed in."""
+class _Companion(ModelProcess):
+    """A companion's worker process, and the number of `cohorts` that it has been timed in."""
 
-    subject: Subject
-    cohorts: int
+    cohorts = 0
 
 
 class Companions:
@@ -60,26 +56,18 @@ class Companions:
 
     def __init__(self, *, kept: bool = False) -> None:
         self.kept = kept
-        self._idle: dict[str, _Idle] = {}
-        self._starting: dict[str, Future[Subject]] = {}  # ahead of their first cohort
+        self._idle: dict[str, _Companion] = {}
+        self._starting: dict[str, Future[_Companion]] = {}  # ahead of their first cohort
 
     def start_ahead(self, run: RunContext) -> None:
         """Begins to start the missing processes of the next cohort in other threads. Does not wait for them.
 
-        Does nothing if `kept` is False or the reference fails. `running` tries again to start a process that cannot be
-        started ahead, for example for lack of memory beside a candidate that is checked.
+        Does nothing if `kept` is False. `running` tries again to start a process that cannot be started ahead, for
+        example for lack of memory beside a candidate that is checked.
         """
-        if not self.kept:
-            return
-        have = self._idle.keys() | self._starting.keys()
-        missing = {name: model for name, model in _models(run).items() if name not in have}
-        if not missing:
-            return
-        try:
-            _ = run.reference.keeps_state  # the other threads need it, and only this one may use the reference
-        except Exception:  # the checks report a reference that fails
-            return
-        self._starting |= _begun(run, missing)
+        if self.kept:
+            have = self._idle.keys() | self._starting.keys()
+            self._starting |= _begun(run, {name: model for name, model in _models(run).items() if name not in have})
 
     @contextmanager
     def running(self, run: RunContext) -> Iterator[list[Arm]]:
@@ -90,52 +78,48 @@ class Companions:
         cohorts. Otherwise, and after an exception in the context, the process is ended. Raises CompanionMissing if a
         process cannot be started.
         """
-        arms: list[Arm] = []
-        cohorts: dict[str, int] = {}
+        found: dict[str, _Companion] = {}
         models = _models(run)
         try:
             for name in models:
-                if idle := self._awake(name):
-                    arms.append(Arm(name, idle.subject, trusted=True))
-                    cohorts[name] = idle.cohorts + 1
-            for name, subject in _all_started(run, {n: m for n, m in models.items() if n not in cohorts}).items():
-                arms.append(Arm(name, subject, trusted=True))
-                cohorts[name] = 1
+                if companion := self._awake(name):
+                    found[name] = companion
+            found |= _waited_for(_begun(run, {n: m for n, m in models.items() if n not in found}))
+            arms = [Arm(name, companion, trusted=True) for name, companion in found.items()]
             yield arms
-            if self.kept:
-                for arm in arms:
-                    if arm.fault is None and cohorts[arm.name] < COHORTS_OF_A_PROCESS:
-                        self._idle[arm.name] = _Idle(arm.subject, cohorts[arm.name])
+            for arm, companion in zip(arms, found.values(), strict=True):
+                companion.cohorts += 1
+                if self.kept and arm.fault is None and companion.cohorts < COHORTS_OF_A_PROCESS:
+                    self._idle[arm.name] = companion
         finally:
-            kept = [idle.subject for idle in self._idle.values()]
-            for arm in arms:
-                if arm.subject not in kept:
-                    arm.subject.close()
+            for companion in found.values():
+                if companion not in self._idle.values():
+                    companion.close()
 
     def close(self) -> None:
         """Ends the kept worker processes, and those that `start_ahead` starts. The next cohort starts new ones."""
         while self._idle:
-            self._idle.popitem()[1].subject.close()
+            self._idle.popitem()[1].close()
         while self._starting:
             self._starting.popitem()[1].add_done_callback(_end)
 
-    def _awake(self, name: str) -> _Idle | None:
+    def _awake(self, name: str) -> _Companion | None:
         """Removes the kept process of the arm `name`, wakes it up and returns it. Returns None if it does not answer.
 
         Also returns None if no process is kept. A process that `start_ahead` has begun to start counts as kept: this
         method waits until it has started, and returns None if it cannot be started.
         """
-        idle = self._idle.pop(name, None)
+        companion = self._idle.pop(name, None)
         if name in self._starting:
             with suppress(CompanionMissing, torch.OutOfMemoryError):
-                idle = _Idle(_waited_for({name: self._starting.pop(name)})[name], 0)
-        if idle is not None:
+                companion = _waited_for({name: self._starting.pop(name)})[name]
+        if companion is not None:
             try:
-                idle.subject.ping()
+                companion.running.ping()
             except Fault:
-                idle.subject.close()
+                companion.close()
                 return None
-        return idle
+        return companion
 
 
 def _models(run: RunContext) -> Mapping[str, ModelSource]:
@@ -143,15 +127,7 @@ def _models(run: RunContext) -> Mapping[str, ModelSource]:
     return baselines.companions(run.problem, run.settings.baseline, compiled=compiled)
 
 
-def _all_started(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Subject]:
-    """Starts a worker process for each model, in parallel. Returns the processes by the name of the arm.
-
-    Raises CompanionMissing if a process cannot be started. The other processes are then ended.
-    """
-    return _waited_for(_begun(run, models))
-
-
-def _begun(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Future[Subject]]:
+def _begun(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Future[_Companion]]:
     """Begins to start a worker process for each model, in a thread each. Returns the futures by the name of the arm.
 
     A future raises CompanionMissing if its process cannot be started.
@@ -166,7 +142,7 @@ def _begun(run: RunContext, models: Mapping[str, ModelSource]) -> dict[str, Futu
 
 
 @phase("new baselines")
-def _waited_for(starting: Mapping[str, Future[Subject]]) -> dict[str, Subject]:
+def _waited_for(starting: Mapping[str, Future[_Companion]]) -> dict[str, _Companion]:
     """Returns the processes when all have started. If one cannot be started, ends the others and raises its error."""
     try:
         until_done(starting.values())
@@ -177,16 +153,18 @@ def _waited_for(starting: Mapping[str, Future[Subject]]) -> dict[str, Subject]:
         raise
 
 
-def _end(starting: Future[Subject]) -> None:
+def _end(starting: Future[_Companion]) -> None:
     if not starting.cancelled() and starting.exception() is None:
         starting.result().close()
 
 
-def _started(run: RunContext, name: str, model: ModelSource) -> Subject:
+def _started(run: RunContext, name: str, model: ModelSource) -> _Companion:
     run.observer.stage("", f"starting {name}")
+    companion = _Companion(model, run.new_subject, run.reference)
     try:
-        return run.load_subject(model)
+        companion.restart()
     except Refused as refusal:
         raise CompanionMissing(name, Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log)) from None
     except Fault as fault:
         raise CompanionMissing(name, fault) from None
+    return companion

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.core.status import Status
 from kernel_harness.device import Device
+from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem
 from kernel_harness.results.record import Result
-from kernel_harness.sandbox.builder import FailedBuilds
 from kernel_harness.sandbox.faults import CannotStart, Fault
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts
-from kernel_harness.timing.baselines import ModelSource
+from kernel_harness.trial.trial import State, Trial
 
-WAITING = "waiting"
+WAITING = str(State.WAITING)
 """The step of a candidate that waits for its checks or for its timing."""
 
 
@@ -78,6 +79,16 @@ class RunContext:
         """Returns the cases that each candidate is checked on."""
         return self.facts.cases
 
+    def tell(self, trials: Iterable[Trial], text: str) -> None:
+        """Tells the observer, for each of the trials, that the step `text` has begun."""
+        for trial in trials:
+            self.observer.stage(trial.name, text)
+
+    def trial(self, candidate: Candidate) -> Trial:
+        """Returns a new trial of a candidate. Nothing has been started."""
+        tell = partial(self.observer.stage, candidate.name)
+        return Trial(candidate, self.new_subject, self.reference, self.cases, tell)
+
     def new_subject(self) -> Subject:
         """Returns a new worker process that holds no model. Raises Fault if the process cannot open the device."""
         self.device.release_unused()  # the new process needs some of the device's memory
@@ -85,23 +96,3 @@ class RunContext:
             return Subject(self.fork_server, self.device.name, self.settings.limits)
         except CannotStart as error:  # other processes may hold the device memory that the new process needs
             raise Fault(Status.RUNTIME_ERROR, str(error), lacked_memory=True) from None
-
-    def load_subject(self, model: ModelSource, failed_builds: FailedBuilds | None = None) -> Subject:
-        """Returns a new worker process with a model built there, for the sizes at which candidates are timed.
-
-        Builds in `failed_builds` are not tried again. Raises Fault or Refused if the process cannot be started or the
-        model cannot be built.
-        """
-        subject = self.new_subject()
-        if failed_builds is not None:
-            subject.failed_builds = failed_builds
-        subject.renews_model = self.reference.keeps_state
-        subject.outputs.right_bytes = self.reference.output_bytes(self.problem)
-        subject.outputs.kept = self.reference.kept_outputs(self.problem)
-        try:
-            subject.load(model.file, model.text, model.class_name)
-            subject.make(self.problem, compiled=model.compile_mode)
-        except BaseException:
-            subject.close()
-            raise
-        return subject

@@ -12,30 +12,31 @@ from types import TracebackType
 
 import torch
 
-from kernel_harness.checking import lower_bound, sensitivity
+from kernel_harness.checking import lower_bound
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.checking.lower_bound import LowerBound
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.paths import git_folders, hidden_from_workers
-from kernel_harness.core.phases import phase
+from kernel_harness.core.remark import Remark
 from kernel_harness.device import Device
+from kernel_harness.explain import sensitivity
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem
 from kernel_harness.results import record
 from kernel_harness.results.environment import environment as host_environment
 from kernel_harness.results.record import Result
 from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.session.checks import BuildsAhead, Checked, check_all
+from kernel_harness.session.checks import BuildsAhead, check_all, explain
 from kernel_harness.session.cohorts import COHORT, Series, time_cohorts
 from kernel_harness.session.companions import Companions
 from kernel_harness.session.run import Observer, RunContext
 from kernel_harness.session.settings import Settings
-from kernel_harness.session.summary import RunFacts, of_candidate
+from kernel_harness.session.summary import RunFacts, of_trial
+from kernel_harness.trial.trial import State, Trial
 
 # The largest number of candidates in a batch. A checked candidate holds a worker process until it is timed, so a
 # thousand candidates cannot be checked at once.
 MOST_AT_ONCE = 32
-_NOT_TIMED_YET = "The kernel passed its checks; the run ended before the kernel was timed."
 
 
 class Session:
@@ -103,13 +104,12 @@ class Session:
             self._ahead.end_processes()
 
     @cached_property
-    def problem_remark(self) -> str:
-        """Returns the remark on wrong answers that the checks accept and on the reference's own error. It may be empty.
+    def problem_remarks(self) -> tuple[Remark, ...]:
+        """Returns the remarks on wrong answers that the checks accept and on the reference's own error.
 
-        The remark is computed at the first use, when a candidate has passed, and kept for the other candidates.
+        They are computed at the first use, when a candidate has passed, and kept for the other candidates.
         """
-        with phase("sensitivity"):
-            return sensitivity.remark(self.reference, self.cases)
+        return tuple(sensitivity.remarks(self.reference, self.cases))
 
     @cached_property
     def lower_bound(self) -> LowerBound | None:
@@ -172,17 +172,9 @@ class Session:
         self, candidates: Sequence[Candidate], keep: Callable[[Result], None], finish: Callable[[Result], None]
     ) -> list[Result]:
         """Judges the candidates once. `keep` gets the interim results, and `finish` those that are also returned."""
-        own = replace(self.context.facts, run=record.new_run_id(), kernels=len(candidates))
-        run = replace(self.context, facts=own)
-        series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0)
-        settled: list[Result] = []
-
-        def settle(result: Result) -> None:
-            settled.append(result)
-            finish(result)
-
-        passed: dict[str, Checked] = {}
-        turn = _DeviceTurn(run)
+        run = replace(self.context, facts=replace(self.context.facts, run=record.new_run_id(), kernels=len(candidates)))
+        events, turn, waiting = _Events(run.facts, keep, finish), _DeviceTurn(run), dict[str, Trial]()
+        series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0, events.settle)
 
         def take_device() -> None:
             turn.take()
@@ -190,41 +182,70 @@ class Session:
 
         try:
             for batch in _batches(candidates, run.settings.baseline):
-                for checked in check_all(run, batch, take_device, self._ahead):
-                    wanted = checked.outcome.passed and run.settings.case is None
-                    if wanted and run.facts is own:
-                        known = replace(own, problem_remark=self.problem_remark, lower_bound=self.lower_bound)
-                        run = replace(run, facts=known)
-                    result = of_candidate(run.facts, checked.candidate, checked.outcome)
-                    if wanted:
-                        _add(passed, checked)
-                        keep(replace(result, reason=_NOT_TIMED_YET, interim=True))
-                    else:
-                        settle(result)
-                for result in time_cohorts(run, self.companions, passed, series):
-                    settle(result)
-                passed = {name: checked for name, checked in passed.items() if name == run.settings.baseline}
+                for trial in check_all(run, batch, take_device, self._ahead, events.entered):
+                    if trial.fault is not None:
+                        explain(run, trial)
+                    elif run.settings.case is None:
+                        run = self._known(run, events)
+                        _wait(trial, waiting)
+                        continue
+                    trial.enter(State.DONE)
+                time_cohorts(run, self.companions, waiting, series)
+                waiting = {name: trial for name, trial in waiting.items() if name == run.settings.baseline}
         except torch.OutOfMemoryError as error:  # raised in the judge; in a worker it is a fault of the candidate
             raise EnvironmentLacking(
                 f"The device has too little free memory to compute the right answer: {error}\nEnd the other programs "
                 "that use the device, or run the candidates one by one with --kernel. The results so far are kept."
             ) from None
         finally:
-            for checked in passed.values():
-                checked.close()
+            for trial in waiting.values():
+                trial.close()
             turn.close()
-        return settled
+        return events.settled
+
+    def _known(self, run: RunContext, events: _Events) -> RunContext:
+        """Returns the run with what is known of the problem once a candidate has passed. Tells `events` the facts."""
+        if not events.know_the_problem:
+            events.know_the_problem = True
+            events.facts = replace(run.facts, problem_remarks=self.problem_remarks, lower_bound=self.lower_bound)
+        return replace(run, facts=events.facts)
 
 
-def _add(passed: dict[str, Checked], checked: Checked) -> None:
-    """Adds a candidate that waits to be timed to `passed`.
+class _Events:
+    """Turns the events of a run's trials into results.
 
-    If `passed` already fills the first cohort, ends the candidate's worker process, which frees device memory. A new
+    `keep` gets the interim results, and `finish` the final ones, which are collected in `settled`. `facts` is replaced
+    once the problem is known (`Session._known`).
+    """
+
+    def __init__(self, facts: RunFacts, keep: Callable[[Result], None], finish: Callable[[Result], None]) -> None:
+        self.facts, self._keep, self._finish = facts, keep, finish
+        self.settled: list[Result] = []
+        self.know_the_problem = False
+
+    def entered(self, trial: Trial) -> None:
+        """Receives the news that a trial has entered a state."""
+        if trial.state is State.WAITING:
+            self._keep(of_trial(self.facts, trial))
+        elif trial.state is State.DONE:
+            self.settle(of_trial(self.facts, trial))
+
+    def settle(self, result: Result) -> None:
+        """Receives a final result."""
+        self.settled.append(result)
+        self._finish(result)
+
+
+def _wait(trial: Trial, waiting: dict[str, Trial]) -> None:
+    """Adds a trial that passed its checks to those that wait to be timed.
+
+    If these already fill the first cohort, ends the candidate's worker process, which frees device memory. A new
     process is started when the candidate's cohort is timed.
     """
-    if len(passed) >= COHORT:
-        checked.close()
-    passed[checked.candidate.name] = checked
+    if len(waiting) >= COHORT:
+        trial.close()
+    waiting[trial.name] = trial
+    trial.enter(State.WAITING)
 
 
 def _to_be_judged_again(result: Result) -> bool:

@@ -1,23 +1,22 @@
-"""Turns the outcomes of checks and the measurements of cohorts into Results, without using any worker process."""
+"""Turns trials and the measurements of cohorts into Results, without using any worker process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 
-from kernel_harness.checking import remarks
 from kernel_harness.checking.cases import Case
-from kernel_harness.checking.examination import CheckOutcome
 from kernel_harness.checking.lower_bound import LowerBound
 from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.remark import Remark
 from kernel_harness.core.status import Status
 from kernel_harness.device import Device, Steady
-from kernel_harness.problem.candidate import Candidate
-from kernel_harness.problem.problem import PARAMETERS, Problem, shape_text
+from kernel_harness.explain import passed
+from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.results.record import Build, Kind, Measurement, Result, RunSettings
 from kernel_harness.sandbox.faults import Fault
 from kernel_harness.session.reproduce import command
@@ -25,6 +24,7 @@ from kernel_harness.session.settings import Settings
 from kernel_harness.timing.clock import HARDLY_VERIFIED, unseen_by_device, verified_to_ms
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.statistics import Round, Timing, summarize
+from kernel_harness.trial.trial import State, Trial
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Terms:
 class RunFacts:
     """The facts that every result of a run contains.
 
-    `kernels` is the number of kernels that the run is to judge. `problem_remark` names wrong answers that the checks of
-    the problem accept, and a large error of the reference; it is a part of the reason of every result that passed.
+    `kernels` is the number of kernels that the run is to judge. `problem_remarks` names wrong answers that the checks
+    of the problem accept, and a large error of the reference; every result that passed has these remarks.
     `lower_bound` holds the bytes that every correct kernel moves; None if they were not derived.
     """
 
@@ -56,7 +56,7 @@ class RunFacts:
     isolation: str
     run: str = ""
     kernels: int = 0
-    problem_remark: str = ""
+    problem_remarks: tuple[Remark, ...] = ()
     lower_bound: LowerBound | None = None
 
     @cached_property
@@ -112,12 +112,10 @@ class RunFacts:
             kernels=self.kernels,
         )
 
-    def result(self, kernel: str, status: Status, reason: str, sha256: str, **more: Any) -> Result:
+    def result(self, kernel: str, status: Status, verdict: str, sha256: str, **more: Any) -> Result:
         """Builds a Result of this run. `more` holds values for other fields of Result."""
-        if status is Status.PASSED:
-            reason = f"{reason} {self.problem_remark}".strip()
         return Result(
-            kernel, status, reason, dict(self.problem.shape), sha256, run=self.run, emulated=self.device.emulated,
+            kernel, status, verdict, dict(self.problem.shape), sha256, run=self.run, emulated=self.device.emulated,
             isolation=self.isolation, numbers=self.numbers, environment=self._present_environment(),
             settings=self.recorded_settings, **more,
         )  # fmt: skip
@@ -136,97 +134,70 @@ class RunFacts:
         return {}
 
 
-def of_candidate(facts: RunFacts, candidate: Candidate, outcome: CheckOutcome) -> Result:
-    """Builds the Result, without a time, of a candidate that passed or failed its checks."""
-    shapes = dict.fromkeys(shape_text(check.shape) for check in outcome.checks)
-    return facts.result(
-        candidate.name,
-        outcome.status,
-        outcome.reason or _remarks(facts, candidate, outcome),
-        candidate.sha256,
-        title=candidate.title,
-        checks=outcome.checks,
-        restricted_to=tuple(shapes) if outcome.refused else (),
-        phases_s={"queue": outcome.build.queue_s, "build": outcome.build.build_s, "check": outcome.check_s},
-        builds=tuple(Build(**build) for build in outcome.build.builds),
-        first_call_ms=outcome.first_call_ms,
-        log=outcome.log,
-        lacked_memory=outcome.lacked_memory,
-        remark=outcome.remark,
-        reproduce=command(facts.problem, facts.device, facts.settings, candidate, outcome.failed_case),
+def of_trial(facts: RunFacts, trial: Trial) -> Result:
+    """Builds the Result of a trial as it is now: an interim one without remarks if the trial waits to be timed."""
+    shapes, fault = dict.fromkeys(shape_text(check.shape) for check in trial.checks), trial.fault
+    interim = trial.state is State.WAITING
+    remarks = trial.remarks
+    if fault is None and not interim:
+        remarks = [*passed.on_trial(trial, emulated=facts.device.emulated), *facts.problem_remarks]
+    result = facts.result(
+        trial.name,
+        trial.status,
+        fault.reason if fault else "",
+        trial.candidate.sha256,
+        title=trial.candidate.title,
+        checks=tuple(trial.checks),
+        restricted_to=tuple(shapes) if trial.refused else (),
+        phases_s={"queue": trial.queue_s, "build": trial.build_s, "check": trial.check_s},
+        builds=tuple(Build(**build) for build in trial.builds),
+        first_call_ms=trial.first_call_ms,
+        log=fault.log if fault else "",
+        lacked_memory=fault is not None and fault.lacked_memory,
+        remarks=tuple(remarks),
+        reproduce=command(facts.problem, facts.device, facts.settings, trial.candidate, trial.failed_case),
+        interim=interim,
     )
-
-
-def _remarks(facts: RunFacts, candidate: Candidate, outcome: CheckOutcome) -> str:
-    if outcome.status is not Status.PASSED:
-        return ""
-    emulated = facts.device.emulated
-    found = remarks.on(candidate.source, outcome.launches, outcome.own_share, emulated=emulated)
-    if emulated and candidate.imports_triton:
-        found.append(
-            "Remark: Triton's interpreter ran the kernels, one program after the other, so it cannot find a race "
-            "between programs or a kernel that Triton does not compile."
-        )
-    if outcome.checks and all(check.unchecked for check in outcome.checks):
-        found.append(f"Remark: {outcome.checks[0].unchecked}.")
-    checked = facts.problem.parameters if any(c.distribution == PARAMETERS for c in outcome.checks) else ()
-    neutral = {name: value for name, value in facts.problem.neutral_state.items() if name not in checked}
-    if neutral:
-        initial = ", ".join(f"{name} ({value:g})" for name, value in neutral.items())
-        found.append(
-            "Remark: these parameters of the reference were checked at their initial values only, so a kernel that "
-            f"ignores them would pass: {initial}."
-        )
-    return " ".join(found)
+    if trial.measured is not None:
+        result = timed(result, trial.measured, Terms(trial.scale_ms, facts.bounds_ms), trial.timing_s)
+    return left_untimed(result, trial.untimed) if trial.untimed else result
 
 
 def of_baseline(facts: RunFacts, name: str) -> Result:
     """Builds the Result of the baseline `name`, without a time."""
     title = "the reference, run eagerly" if name == BASELINE else f"the reference by {name}"
-    return facts.result(name, Status.PASSED, "", "", kind=Kind.BASELINE, title=title)
+    remarks = facts.problem_remarks
+    return facts.result(name, Status.PASSED, "", "", kind=Kind.BASELINE, title=title, remarks=remarks)
 
 
-def untimed(
-    facts: RunFacts, names: Iterable[str], candidates: Mapping[str, tuple[Candidate, CheckOutcome]]
-) -> Iterator[Result]:
-    """Yields a Result without times for each arm in `names`.
+def timed(result: Result, cohort: Measurements, terms: Terms, seconds: float) -> Result:
+    """Returns the result of an arm with its measurements, its time and its fault in `cohort` added.
 
-    `candidates` holds the candidates of the cohort by name. An arm that is not among them is a baseline.
-    """
-    for name in names:
-        yield of_candidate(facts, *candidates[name]) if name in candidates else of_baseline(facts, name)
-
-
-def timed(results: Iterable[Result], cohort: Measurements, terms: Terms, seconds: float) -> Iterator[Result]:
-    """Yields `results`, which `untimed` made, with the measurements, times and faults of their arms added.
-
-    The added values come from `cohort`. `seconds` is the time that it took to time the cohort.
+    `seconds` is the time that it took to time the cohort.
     """
     rounds = cohort.accepted
-    for result in results:
-        arm = cohort.arms[result.kernel]
-        if not arm.trusted:
-            result = replace(result, phases_s={**result.phases_s, "timing": seconds})
-        if arm.fault is not None:
-            result = failed(result, arm.fault)
-        result = replace(result, measurement=_measurement(cohort, rounds, arm.name))
-        own = [r for r in rounds if arm.name in r.samples_ms]
-        if arm.fault is None and any(r.rejected is None for r in own):
-            against, scale = (_in_counted_rounds(own, name) for name in (result.settings.baseline, BASELINE))
-            resolution_ms = cohort.resolution_between(arm.name, against or BASELINE)
-            timing = summarize(
-                rounds, arm.name, against, scale=scale, scale_ms=terms.scale_ms, resolution_ms=resolution_ms
-            )
-            if result.emulated:  # nothing is ranked by these times: a ratio to torch would only add the noise of torch
-                timing = replace(timing, time=summarize(rounds, arm.name, None, resolution_ms=resolution_ms).time)
-            if not arm.trusted and not result.emulated:
-                timing = _as_verified(timing, result.measurement)
-            result = _with_timing(terms, result, timing)
-            if result.passed and not result.emulated:
-                result = _with_remarks(result, cohort)
-        elif result.status is Status.PASSED and (why := cohort.broken.reason if cohort.broken else _why_none(own)):
-            result = left_untimed(result, why)
-        yield result
+    arm = cohort.arms[result.kernel]
+    if not arm.trusted:
+        result = replace(result, phases_s={**result.phases_s, "timing": seconds})
+    if arm.fault is not None:
+        result = failed(result, arm.fault)
+    result = replace(result, measurement=_measurement(cohort, rounds, arm.name))
+    own = [r for r in rounds if arm.name in r.samples_ms]
+    if arm.fault is None and any(r.rejected is None for r in own):
+        against, scale = (_in_counted_rounds(own, name) for name in (result.settings.baseline, BASELINE))
+        resolution_ms = cohort.resolution_between(arm.name, against or BASELINE)
+        timing = summarize(rounds, arm.name, against, scale=scale, scale_ms=terms.scale_ms, resolution_ms=resolution_ms)
+        if result.emulated:  # nothing is ranked by these times: a ratio to torch would only add the noise of torch
+            timing = replace(timing, time=summarize(rounds, arm.name, None, resolution_ms=resolution_ms).time)
+        if not arm.trusted and not result.emulated:
+            timing = _as_verified(timing, result.measurement)
+        result = _with_timing(terms, result, timing)
+        if result.passed and not result.emulated:
+            times = passed.on_times(timing, cohort, arm.name)
+            result = replace(result, remarks=(*result.remarks, *times))
+        return result
+    why = cohort.broken.reason if cohort.broken else _why_none(own)
+    return left_untimed(result, why) if why and result.passed else result
 
 
 def _as_verified(timing: Timing, measurement: Measurement | None) -> Timing:
@@ -240,39 +211,14 @@ def _as_verified(timing: Timing, measurement: Measurement | None) -> Timing:
 def failed(result: Result, fault: Fault) -> Result:
     """Returns the result with the status, the reason and the log of `fault`, and whether memory was short."""
     lacked_memory = fault.lacked_memory
-    return replace(result, status=fault.status, reason=fault.reason, log=fault.log, lacked_memory=lacked_memory)
+    return replace(
+        result, status=fault.status, verdict=fault.reason, log=fault.log, lacked_memory=lacked_memory, remarks=()
+    )
 
 
 def left_untimed(result: Result, why: str) -> Result:
-    """Returns the result with `why`, the reason for the missing time, added to its reason. The status stays."""
-    return replace(result, reason=f"{result.reason} The kernel was not timed: {why}".strip())
-
-
-def _with_remarks(result: Result, cohort: Measurements) -> Result:
-    """Returns the result with remarks on its times: which clock measured them and whether they depend on the inputs."""
-    remarks = []
-    if cohort.arms[result.kernel].unordered:
-        remarks.append(
-            "Remark: the kernels do not wait for the stream of their inputs, or the stream of the outputs does not "
-            "wait for them, so the time is that of the judge's clock and contains the launch. Launch them on "
-            "at::cuda::getCurrentCUDAStream()."
-        )
-    elif (told_ms := cohort.told_by_device_ms(result.kernel)) is not None:
-        remarks.append(
-            f"Remark: the device's clock told {told_ms:.4g} ms, but the judge's clock shows that a call takes longer. "
-            "The time is that of the judge's clock."
-        )
-    if result.timing is not None and not result.timing.verified:
-        remarks.append(
-            "Remark: the judge's clock hardly verifies the device's here, so the time is the longest that the judge's "
-            "clock leaves possible. A longer --budget verifies better, up to what the clock can resolve."
-        )
-    if longer := cohort.slower_on_other_inputs(result.kernel):
-        remarks.append(
-            f"Remark: on inputs of other distributions, a call takes {longer:.2g} times as long, relative to torch, as "
-            "on the problem's own."
-        )
-    return replace(result, reason=" ".join([result.reason, *remarks]).strip())
+    """Returns the result with `why`, the reason for the missing time. The status stays."""
+    return replace(result, verdict=f"The kernel was not timed: {why}")
 
 
 def _why_none(rounds: Sequence[Round]) -> str:
@@ -295,11 +241,11 @@ def _with_timing(terms: Terms, result: Result, timing: Timing) -> Result:
     work, bound_ms = max(terms.bounds_ms.items(), key=lambda each: each[1], default=("", 0.0))
     if timing.time_ms >= bound_ms:
         return replace(result, timing=timing)
-    reason = (
+    verdict = (
         f"The time of {timing.time_ms:.4g} ms cannot be right: every correct kernel needs at least {work}, which take "
         f"{bound_ms:.4g} ms at this device's peak."
     )
-    return replace(result, status=Status.CHEATED, reason=reason)
+    return replace(result, status=Status.CHEATED, verdict=verdict, remarks=())
 
 
 def _measurement(cohort: Measurements, accepted: Sequence[Round], name: str) -> Measurement:

@@ -6,25 +6,10 @@ Speedups are relative to a baseline. The sentinel is a fixed piece of work, whos
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
 
 from kernel_harness.core.arms import BASELINE, COMPILED, SENTINEL
 from kernel_harness.problem.problem import Problem
-
-
-@dataclass(frozen=True)
-class ModelSource:
-    """A Python source text that defines a model class. A worker process executes the text and creates the model.
-
-    `file` is the file name for error messages. `class_name` is the name of the model class in `text`. `compile_mode` is
-    the mode in which torch.compile compiles the model; None runs the model eagerly.
-    """
-
-    file: str
-    text: str
-    class_name: str
-    compile_mode: str | None = None
-
+from kernel_harness.sandbox.model_process import ModelSource
 
 # The sentinel ignores the inputs and does the same work in each round. If its time changes, the machine has changed.
 _SENTINEL = """

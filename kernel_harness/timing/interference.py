@@ -29,7 +29,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.ipc.packed import pack
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.timing.inputs import DrawnInputs, draw
-from kernel_harness.timing.rounds import WARM_EVERY, Arm, Cohort, Start, asking
+from kernel_harness.timing.rounds import WARM_EVERY, Arm, Cohort, asking
 from kernel_harness.timing.statistics import Round
 
 FACTOR = 1.25
@@ -88,22 +88,22 @@ class Evidence:
 
 
 @phase("interference")
-def convict(cohort: Cohort, reference: Reference, start: Start, tell: Tell) -> bool:
+def convict(cohort: Cohort, reference: Reference, tell: Tell) -> bool:
     """Finds the candidates of a timed cohort that leave work running, and gives them a fault with the status CHEATED.
 
-    Ends the worker processes in which the candidates were timed. Each suspect is then tried in new worker processes,
-    which `start` starts. Each new process is called as often as a timed process was, or for _CALLING_S seconds if that
-    is less. `tell` gets a text when a trial begins.
+    Ends the worker processes in which the candidates were timed. Each suspect is then tried in new worker processes.
+    Each new process is called as often as a timed process was, or for _CALLING_S seconds if that is less. `tell` gets a
+    text when a trial begins.
     Returns whether a candidate was convicted; False on the emulated device, where nothing is done.
     """
     if cohort.device.emulated:
         return False
     convicted = False
-    bench = _Bench(cohort, reference, start)
+    bench = _Bench(cohort, reference)
     timed = {arm.name: arm for arm in cohort.candidates if arm.fault is None}
     beside_ms = {name: bench.reading(partial(bench.call_timed, arm, draw(reference))) for name, arm in timed.items()}
     for arm in cohort.candidates:
-        arm.subject.close()
+        arm.model.close()
     without_ms = bench.reading(partial(bench.call_timed, bench.arms[BASELINE], draw(reference)))
     for name in suspects(beside_ms, without_ms, cohort.rounds):
         tell("looking for the candidate that slows down the others")
@@ -168,7 +168,6 @@ class _Bench:
 
     cohort: Cohort
     reference: Reference
-    start: Start
     arms: dict[str, Arm] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -199,11 +198,13 @@ class _Bench:
         this pause, a harmless suspect with long calls would look guilty: a machine that was idle during these calls is
         slow at first.
         """
+        called = self.arms[name if beside else BASELINE]
+        fresh = called.model.sibling()
         try:
-            called = name if beside else BASELINE
-            arm = Arm(called, self.start(called), unordered=called in self.arms and self.arms[called].unordered)
+            fresh.restart()
         except (Fault, Refused):
             return math.nan
+        arm = Arm(called.name, fresh, unordered=called.unordered)
         pause_s = 0.0 if beside else max(0.0, self._typical_s(name) - self._typical_s(BASELINE))
 
         def call() -> None:
@@ -212,7 +213,7 @@ class _Bench:
 
         rounds = len(self.cohort.warmup) + len(self.cohort.rounds)
         calls_of_a_process = rounds // self.arms[BASELINE].processes
-        with closing(arm.subject):
+        with closing(fresh):
             until = time.monotonic() + _CALLING_S
             for _ in range(calls_of_a_process - _MEANS):
                 if time.monotonic() < until:

@@ -22,9 +22,9 @@ from typing import Any
 
 from cuda_on_cpu.core.tell import Tell
 from cuda_on_cpu.core.waiting import until_done
+from kernel_harness.checking.answers import compare
 from kernel_harness.checking.cases import Reference
 from kernel_harness.checking.compared import Expectation
-from kernel_harness.checking.examination import compare
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
@@ -33,6 +33,7 @@ from kernel_harness.ipc.input_memory import Written
 from kernel_harness.problem.problem import OWN
 from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.sandbox.gated_call import Timed
+from kernel_harness.sandbox.model_process import ModelProcess
 from kernel_harness.sandbox.subject import Answer, Subject
 from kernel_harness.timing import clock, stopping
 from kernel_harness.timing.clock import Patience
@@ -80,16 +81,10 @@ SLOW_PAUSE_S, SLOW_PAUSES = 0.5, 3
 # can read the cache, so one could build the answer of a round into a library, and another could look for it there.
 LATE_BUILDS = 3
 
-Start = Callable[[str], Subject]
-"""A function that takes the name of an arm, starts a new worker process of that arm and builds the arm's model there.
-
-The function raises Fault or Refused if the process does not start or the model cannot be built.
-"""
-
 
 @dataclass
 class Arm:
-    """One of the models that are timed against each other, with the worker process that runs it.
+    """One of the models that are timed against each other. `model` owns the worker process that runs it.
 
     `trusted`: the arm is a baseline or the sentinel, so its process runs no candidate's code. `settled`: the arm's
     speedup is known precisely enough, so it takes part in no further round. `patience` is how long the judge waits for
@@ -98,7 +93,7 @@ class Arm:
     """
 
     name: str
-    subject: Subject
+    model: ModelProcess
     trusted: bool = False
     fault: Fault | None = None
     settled: bool = False
@@ -110,6 +105,11 @@ class Arm:
     peak_bytes: int | None = None
     slow_pauses_s: list[float] = field(default_factory=list)
     late_builds: int = 0
+
+    @property
+    def subject(self) -> Subject:
+        """Returns the client of the present worker process."""
+        return self.model.running
 
     @property
     def begins_on_host(self) -> bool:
@@ -187,18 +187,11 @@ class Cohort:
 
 
 @phase("rounds")
-def time_rounds(
-    cohort: Cohort,
-    reference: Reference,
-    stop: Stop,
-    tell: Tell,
-    start: Start,
-) -> None:
+def time_rounds(cohort: Cohort, reference: Reference, stop: Stop, tell: Tell) -> None:
     """Runs rounds and adds their measurements to `cohort`, until `stop` says that no further round is needed.
 
-    Warm-up rounds come first. An arm that fails keeps its fault and takes part in no further round. `start` starts the
-    new worker process when the process of an arm is replaced during timing. `tell` gets a text at each step. Raises
-    torch.OutOfMemoryError if the device has too little memory for inputs or the right answer.
+    Warm-up rounds come first. An arm that fails keeps its fault and takes part in no further round. `tell` gets a text
+    at each step. Raises torch.OutOfMemoryError if the device has too little memory for inputs or the right answer.
     The inputs, and the order of the arms in each round, are drawn from the operating system's random source, not from
     the seed of the run. That seed is written to disk before the run ends, so a candidate that could read it could
     predict the inputs.
@@ -220,7 +213,7 @@ def time_rounds(
             arm.settled = arm.settled or arm.name in settled
         if stopping.processes_worn(cohort.measured(), stop):
             tell("starting new processes")
-            _replace_processes(cohort, reference, start)
+            _replace_processes(cohort, reference)
             cohort.warmup.append(_round(cohort, reference, rng))
         tell(f"timing round {len(cohort.rounds) + 1}")
         warm = not cohort.device.emulated and len(cohort.rounds) % WARM_EVERY == 0
@@ -444,35 +437,29 @@ def _may_run_early(cohort: Cohort, arm: Arm) -> bool:
 
 
 @phase("new processes")
-def _replace_processes(cohort: Cohort, reference: Reference, start: Start) -> None:
+def _replace_processes(cohort: Cohort, reference: Reference) -> None:
     """Replaces the worker processes of "torch" and of the candidates without a fault, and calls each new process once.
 
     An arm gets a fault if its new process cannot be started or if the call fails.
     """
     arms = [arm for arm in cohort.arms if arm.fault is None and (not arm.trusted or arm.name == BASELINE)]
 
-    def started(arm: Arm) -> Subject:
-        subject = start(arm.name)
-        try:
-            # Models that compile in their first call do so at the same time here, so the time limit is longer.
-            subject.call(drawn.packed, patience=len(arms))
-            subject.release_large()
-        except BaseException:
-            subject.close()
-            raise
-        return subject
+    def called(subject: Subject) -> None:
+        # Models that compile in their first call do so at the same time here, so the time limit is longer.
+        subject.call(drawn.packed, patience=len(arms))
+        subject.release_large()
 
     arms.sort(key=lambda arm: not arm.trusted)
     pool = ThreadPoolExecutor(len(arms))
     try:
-        list(pool.map(lambda arm: arm.subject.close(), arms))  # a process that used a GPU takes a while to end
+        list(pool.map(lambda arm: arm.model.close(), arms))  # a process that used a GPU takes a while to end
         drawn = draw(reference)
         # The baseline "torch" starts first, before candidates can take the device memory that it needs.
         for side_by_side in (arms[:1], arms[1:]):
-            for arm, subject in [(arm, pool.submit(started, arm)) for arm in side_by_side]:
+            for arm, restart in [(arm, pool.submit(arm.model.restart, called)) for arm in side_by_side]:
                 with asking(arm):
-                    until_done([subject])
-                    arm.subject = subject.result()
+                    until_done([restart])
+                    restart.result()
                     arm.processes += 1
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # an interruption does not wait for processes that are starting

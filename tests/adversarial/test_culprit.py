@@ -25,8 +25,9 @@ from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results.record import Result
 from kernel_harness.sandbox.faults import Fault
 from kernel_harness.sandbox.gated_call import Bracket
+from kernel_harness.sandbox.model_process import ModelProcess, ModelSource
 from kernel_harness.sandbox.subject import Subject
-from kernel_harness.session import checks, cohorts
+from kernel_harness.session import cohorts
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
@@ -34,6 +35,7 @@ from kernel_harness.timing import interference
 from kernel_harness.timing.interference import FACTOR, TRIALS, Evidence, convict, suspects, tried
 from kernel_harness.timing.rounds import Arm, Cohort
 from kernel_harness.timing.statistics import Round, order_of_round
+from kernel_harness.trial.trial import Trial
 
 NAMES = [f"kernel{i}" for i in range(8)]
 LONGER = 2.0
@@ -177,11 +179,10 @@ def judged(session: Session, **sources: str) -> dict[str, Result]:
     return {result.kernel: result for result in session.judge(candidates, lambda result: None)}
 
 
-def started(session: Session, source: str) -> Subject:
-    subject = session.context.new_subject()
-    subject.load("arm.py", source, "ModelNew")
-    subject.make(PROBLEM)
-    return subject
+def started(session: Session, source: str) -> ModelProcess:
+    model = ModelProcess(ModelSource("arm.py", source, "ModelNew"), session.context.new_subject, session.reference)
+    model.restart()
+    return model
 
 
 def cohort_of(session: Session, **sources: str) -> Cohort:
@@ -194,7 +195,7 @@ def cohort_of(session: Session, **sources: str) -> Cohort:
 
 def close(cohort: Cohort) -> None:
     for arm in cohort.arms:
-        arm.subject.close()
+        arm.model.close()
 
 
 def test_the_others_are_timed_again_without_a_culprit(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,8 +231,8 @@ def test_only_the_culprit_among_the_suspects_is_convicted(session: Session, monk
     monkeypatch.setattr(interference, "suspects", lambda readings, *_: list(readings))
     monkeypatch.setattr(interference._Bench, "fresh_reading", reading)
     try:
-        assert convict(cohort, session.reference, lambda name: pytest.fail("no process is needed"), lambda text: None)
-        assert all(arm.subject.closed for arm in cohort.candidates)
+        assert convict(cohort, session.reference, lambda text: None)
+        assert not any(arm.model.is_alive for arm in cohort.candidates)
     finally:
         close(cohort)
 
@@ -258,14 +259,14 @@ def test_a_candidate_that_slows_the_sentinel_is_found_from_first_reading_to_verd
         left_behind = any(not each.closed for each in guilty)
         return replace(answer, timed=Bracket(3.0 if left_behind else 1.0))
 
-    def start(name: str) -> Subject:
-        subject = started(session, RIGHT)
-        guilty.extend([subject] if name == "slows" else [])
-        return subject
+    def of_the_culprit() -> Subject:
+        guilty.append(session.context.new_subject())
+        return guilty[-1]
 
     monkeypatch.setattr(Subject, "call", slowed)
+    monkeypatch.setattr(cohort.arms[0].model, "_start", of_the_culprit)
     try:
-        assert convict(cohort, session.reference, start, lambda text: None)
+        assert convict(cohort, session.reference, lambda text: None)
     finally:
         close(cohort)
 
@@ -283,9 +284,9 @@ DIES_THE_THIRD_TIME = RIGHT.replace(
 
 @pytest.mark.slow
 def test_a_suspect_that_dies_is_no_culprit(session: Session) -> None:
-    cohort = cohort_of(session)
+    cohort = cohort_of(session, dies=DIES_THE_THIRD_TIME)
     sentinel = cohort.arms[-1]
-    bench = interference._Bench(cohort, session.reference, lambda name: started(session, DIES_THE_THIRD_TIME))
+    bench = interference._Bench(cohort, session.reference)
     try:
         assert bench.fresh_reading("dies", beside=True) > 0
         assert sentinel.fault is None
@@ -304,10 +305,10 @@ def test_a_trial_cannot_be_told_from_a_timed_call_by_its_inputs(
         seen.extend(float(tensor.double().sum()) for tensor in packed.tensors[:1])
         return call(subject, packed, *arguments, **how)
 
-    cohort = cohort_of(session)
+    cohort = cohort_of(session, arm=RIGHT)
     cohort.rounds += [Round({}, ())] * 12
     monkeypatch.setattr(Subject, "call", seeing)
-    bench = interference._Bench(cohort, session.reference, lambda name: started(session, RIGHT))
+    bench = interference._Bench(cohort, session.reference)
     try:
         bench.fresh_reading("arm", beside=True)
     finally:
@@ -323,10 +324,10 @@ def test_an_arm_that_has_failed_is_not_called_again(
     monkeypatch.setattr(interference, "suspects", lambda readings, *_: list(readings) if suspected else [])
     cohort = cohort_of(session, arm=RIGHT)
     candidate, torch, sentinel = cohort.arms
-    torch.subject.close()
+    torch.model.close()
     torch.fault = Fault(Status.RUNTIME_ERROR, "out of memory")
     try:
-        assert not convict(cohort, session.reference, lambda name: started(session, RIGHT), lambda text: None)
+        assert not convict(cohort, session.reference, lambda text: None)
     finally:
         close(cohort)
 
@@ -352,12 +353,7 @@ def test_a_candidate_that_leaves_the_machine_idle_is_no_culprit(
     cohort = cohort_of(session, slow=SLEEPS)
     cohort.rounds += [Round({"slow": 70.0, BASELINE: 1.0}, ("slow", BASELINE))]
     try:
-        convicted = convict(
-            cohort,
-            session.reference,
-            lambda name: started(session, SLEEPS if name == "slow" else RIGHT),
-            lambda text: None,
-        )
+        convicted = convict(cohort, session.reference, lambda text: None)
     finally:
         close(cohort)
 
@@ -392,14 +388,14 @@ def test_only_the_cohort_that_is_timed_has_processes(session: Session, monkeypat
 def test_a_candidate_that_waits_for_its_checks_is_stopped(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Meanwhile the judge counts none of its tasks, and it must not slow down the checks of others."""
     states: list[set[str]] = []
-    check = checks._check
+    check = Trial.check
 
-    def looking(run: Any, examination: Any, built: Any) -> Any:
-        pids = process_tree.pids(examination.subject.worker.pid)
+    def looking(trial: Trial, **more: bool) -> None:
+        pids = process_tree.pids(trial.running.worker.pid)
         states.append({psutil.Process(pid).status() for pid in pids})
-        return check(run, examination, built)
+        check(trial, **more)
 
-    monkeypatch.setattr(checks, "_check", looking)
+    monkeypatch.setattr(Trial, "check", looking)
     judged(session, first=RIGHT, last=RIGHT)
 
     assert states == [{psutil.STATUS_STOPPED}] * 2

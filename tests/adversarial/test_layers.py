@@ -16,13 +16,13 @@ import psutil
 import pytest
 import torch
 from support.command import ROOT, stopped_by_the_machine
+from support.models import Held
 from support.product import PROBLEM, RIGHT
 
 import kernel_harness
 from kernel_harness import isolation
 from kernel_harness.checking import drawn_shapes, input_rounding, lower_bound
 from kernel_harness.checking.cases import Reference, plan
-from kernel_harness.checking.examination import Examination
 from kernel_harness.checking.lower_bound import LowerBound
 from kernel_harness.core import process_tree
 from kernel_harness.core.arms import BASELINE
@@ -42,6 +42,7 @@ from kernel_harness.timing import baselines, inputs, rounds
 from kernel_harness.timing.rounds import Arm, Cohort
 from kernel_harness.timing.statistics import Round
 from kernel_harness.timing.stopping import LEAST_ROUNDS, Stop
+from kernel_harness.trial.trial import Trial
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +90,7 @@ def judged(fork_server: ForkServer, name: str, *, timed: bool = True) -> Outcome
     """A cheat, checked and then timed beside the baseline."""
     path = ROOT / "tests" / "adversarial" / "cheats" / f"{name}.py"
     reference = Reference(PROBLEM, "cpu", None)
-    examination = Examination(
+    trial = Trial(
         Candidate(name, path, path.read_text()),
         lambda: Subject(fork_server, "cpu", Limits()),
         reference,
@@ -97,24 +98,23 @@ def judged(fork_server: ForkServer, name: str, *, timed: bool = True) -> Outcome
     )
     baseline = Subject(fork_server, "cpu", Limits())
     try:
-        outcome = examination.check(examination.build, lambda text: None, ready_for_timing=timed)
-        subject = examination.subject
-        if not timed or not outcome.passed or subject is None:
-            return Outcome(outcome.status, outcome.reason)
+        trial.build()
+        trial.check(ready_for_timing=timed)
+        if not timed or trial.fault is not None:
+            return Outcome(trial.status, trial.fault.reason if trial.fault else "")
         baseline.load("problem.py", PROBLEM.text, "Model")
         baseline.make(PROBLEM)
-        arms = [Arm(name, subject), Arm(baselines.BASELINE, baseline, trusted=True)]
+        arms = [Arm(name, trial), Arm(baselines.BASELINE, Held(baseline), trusted=True)]
         cohort = Cohort(arms, Emulated())
-        rounds.time_rounds(cohort, reference, Stop(60, 0.05, ROUNDS), lambda text: None, start=None)
-        moving = moving_below(subject.worker.pid)
+        rounds.time_rounds(cohort, reference, Stop(60, 0.05, ROUNDS), lambda text: None)
+        moving = moving_below(trial.running.worker.pid)
         fault = arms[0].fault
         if fault is not None:
             return Outcome(fault.status, fault.reason)
         assert cohort.measured().broken is None, cohort.measured().broken
         return Outcome(Status.PASSED, "", min(r.samples_ms[name] for r in cohort.rounds), moving)
     finally:
-        if examination.subject is not None:
-            examination.subject.close()
+        trial.close()
         baseline.close()
 
 
@@ -268,7 +268,9 @@ def cohort_of(fork_server: ForkServer, sources: dict[str, str]) -> Iterator[Coho
             subjects[name] = Subject(fork_server, "cpu", Limits())
             subjects[name].load(f"{name}.py", source, "Model" if name == BASELINE else "ModelNew")
             subjects[name].make(PROBLEM)
-        yield Cohort([Arm(name, subject, trusted=name == BASELINE) for name, subject in subjects.items()], Emulated())
+        yield Cohort(
+            [Arm(name, Held(subject), trusted=name == BASELINE) for name, subject in subjects.items()], Emulated()
+        )
     finally:
         for subject in subjects.values():
             subject.close()
@@ -276,7 +278,7 @@ def cohort_of(fork_server: ForkServer, sources: dict[str, str]) -> Iterator[Coho
 
 def time_to_the_budget(cohort: Cohort, budget_s: float) -> None:
     """Makes rounds until the budget is spent: no ratio is ever known to the precision that is asked for."""
-    rounds.time_rounds(cohort, Reference(PROBLEM, "cpu", None), Stop(budget_s, 1e-9), lambda text: None, start=None)
+    rounds.time_rounds(cohort, Reference(PROBLEM, "cpu", None), Stop(budget_s, 1e-9), lambda text: None)
 
 
 def test_a_vfork_child_takes_no_rounds_from_the_others(walled: ForkServer) -> None:
@@ -416,19 +418,19 @@ def test_a_kernel_that_relies_on_zeros_passes_only_if_memory_is_not_poisoned(
 
 def checked(fork_server: ForkServer, source: str, limits: Limits) -> Outcome:
     """A candidate that is not among the cheats, checked on every case. `moving` counts all its processes."""
-    examination = Examination(
+    trial = Trial(
         Candidate("candidate", Path("candidate.py"), source),
         lambda: Subject(fork_server, "cpu", limits),
         Reference(PROBLEM, "cpu", None),
         plan(PROBLEM, 1),
     )
     try:
-        outcome = examination.check(examination.build, lambda text: None, ready_for_timing=False)
-        processes = process_tree.group(examination.subject.worker.pid) if examination.subject else []
-        return Outcome(outcome.status, outcome.reason, moving=len(processes))
+        trial.build()
+        trial.check(ready_for_timing=False)
+        processes = process_tree.group(trial.running.worker.pid) if trial.subject else []
+        return Outcome(trial.status, trial.fault.reason if trial.fault else "", moving=len(processes))
     finally:
-        if examination.subject is not None:
-            examination.subject.close()
+        trial.close()
 
 
 # ------------------------------------------------------------------------------------------ the limits

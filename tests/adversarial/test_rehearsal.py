@@ -22,9 +22,8 @@ sys.path.insert(0, str(Path()))
 from kernel_harness.checking import cases
 from cuda_on_cpu.compile import cache
 from kernel_harness.problem import lookup as find
-from kernel_harness.session import cohorts
+from kernel_harness.sandbox.model_process import ModelProcess
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.core.arms import BASELINE
 from tests.support.product import PROBLEM, RIGHT
 from tests.support.rehearsal import Rehearsal
 from kernel_harness.sandbox.faults import Fault
@@ -59,14 +58,15 @@ def counted(cohort, arm, reference, sets, kept, *, warm):
 rounds._calls = counted
 if not sys.argv[3:]:
     Rehearsal.resolution_ms = 1.0  # two processes of a kernel may differ by so much that each is replaced
-start = cohorts._start_arm
+restart = ModelProcess.restart
 
-def another_process(run, cohort, name):
-    if name == BASELINE and not torch_starts_again:
+def another_process(model, *first):
+    again = model.subject is not None
+    if again and model.source.class_name == "Model" and not torch_starts_again:
         raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
-    return start(run, cohort, name)
+    restart(model, *first)
 
-cohorts._start_arm = another_process
+ModelProcess.restart = another_process
 sources = {
     "right": RIGHT,
     "for one shape": RIGHT.replace("return", "if A.shape[1] != 32: raise ValueError('only M=32')\\n        return"),

@@ -217,8 +217,10 @@ def test_a_wrong_answer_under_emulation_comes_with_the_first_finding(harness):
     done = harness.run(*words, "--kernel", kernel)
     record = done.results["grid_too_small"]
     assert record["status"] == "WRONG_VALUES"
-    assert record["remark"].startswith("never written: tests/emulator/planted/elements/grid_too_small.cu:11:")
-    assert record["reason"].endswith("\nSanitizer: " + record["remark"])
+    found = record["remarks"][-1]
+    assert (found["kind"], found["line"]) == ("sanitizer", 11)
+    assert found["text"].startswith("never written: tests/emulator/planted/elements/grid_too_small.cu:11:")
+    assert record["reason"].endswith("\nSanitizer: " + found["text"])
 
 
 @needs_binutils
@@ -227,7 +229,7 @@ def test_a_remark_whose_time_is_up_says_that_the_sanitizer_was_stopped(fork_serv
     (bug,) = (bug for bug in planted_bugs.ALL if bug.name == "elements/off_by_one_read")
     solved = problem.load(bug.problem.stem, bug.problem)
     said = remark(fork_server, solved, candidate.read(bug.path), plan(solved, SEED)[0], SEED)
-    assert said == "stopped after 0.01 s without a finding; the verb sanitize has no such limit."
+    assert said and said.text == "stopped after 0.01 s without a finding; the verb sanitize has no such limit."
 
 
 def test_malformed_findings_of_a_worker_are_dropped():

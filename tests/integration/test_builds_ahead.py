@@ -184,7 +184,7 @@ def test_a_candidate_that_lacks_memory_is_judged_again_without_the_processes_bui
     large, ahead = (Candidate(name, Path(f"{name}.py"), RIGHT) for name in ("large", "ahead"))
     session.build_ahead(ahead)
     until(lambda: session.is_built(ahead), "the build has ended", 300)
-    subject = session._ahead._started[ahead].examination.subject
+    subject = session._ahead._started[ahead].subject
     assert subject is not None
     lacking_memory_beside(monkeypatch, "large", lambda: {subject.worker.pid})
 

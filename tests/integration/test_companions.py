@@ -7,22 +7,22 @@ import itertools
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command import until
 from support.suites import CANDIDATE, PROBLEM, write
 
-from kernel_harness.checking.examination import CheckOutcome, Examination
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.problem import problem as problems
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.sandbox.faults import Fault
-from kernel_harness.sandbox.subject import Subject
-from kernel_harness.session.run import RunContext, SilentObserver
+from kernel_harness.sandbox.model_process import ModelProcess
+from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
-from kernel_harness.timing.baselines import ModelSource
+from kernel_harness.trial.trial import Trial
 
 RIGHT = Candidate("c", Path("c.py"), CANDIDATE.format(number=0, factor=2))
 
@@ -40,20 +40,19 @@ def session(tmp_path: Path) -> Iterator[Session]:
 def test_the_baselines_start_while_the_first_candidate_is_checked(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load, check = RunContext.load_subject, Examination.check
+    restart, check = ModelProcess.restart, Trial.check
     started: list[str] = []
 
-    def noted(run: RunContext, model: ModelSource) -> Subject:
-        subject = load(run, model)
-        started.append(model.class_name)
-        return subject
+    def noted(model: ModelProcess, *first: Any) -> None:
+        restart(model, *first)
+        started.append(model.source.class_name)
 
-    def waiting(examination: Examination, *words: object, **more: object) -> CheckOutcome:
+    def waiting(trial: Trial, **more: bool) -> None:
         until(lambda: len(started) == 2, "the processes have started")
-        return check(examination, *words, **more)  # type: ignore[arg-type]
+        check(trial, **more)
 
-    monkeypatch.setattr(RunContext, "load_subject", noted)
-    monkeypatch.setattr(Examination, "check", waiting)
+    monkeypatch.setattr(ModelProcess, "restart", noted)
+    monkeypatch.setattr(Trial, "check", waiting)
     results = [session.judge_one(RIGHT)[0] for _ in range(2)]
 
     assert all(result.status is Status.PASSED and result.timing for result in results)
@@ -63,14 +62,14 @@ def test_the_baselines_start_while_the_first_candidate_is_checked(
 def test_a_baseline_that_cannot_start_beside_the_checks_is_started_again(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load, count = RunContext.load_subject, itertools.count()
+    restart, count = ModelProcess.restart, itertools.count()
 
-    def failing(run: RunContext, model: ModelSource) -> Subject:
-        if model.class_name == "Model" and not next(count):
+    def failing(model: ModelProcess, *first: Any) -> None:
+        if model.source.class_name == "Model" and not next(count):
             raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
-        return load(run, model)
+        restart(model, *first)
 
-    monkeypatch.setattr(RunContext, "load_subject", failing)
+    monkeypatch.setattr(ModelProcess, "restart", failing)
     result = session.judge_one(RIGHT)[0]
 
     assert result.status is Status.PASSED and result.timing and next(count) == 2
@@ -80,7 +79,7 @@ def test_no_baseline_starts_before_its_cohort_if_none_is_kept(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.companions.kept = False
-    monkeypatch.setattr(RunContext, "load_subject", lambda *_: pytest.fail("a baseline was started"))
+    monkeypatch.setattr(ModelProcess, "restart", lambda *_: pytest.fail("a baseline was started"))
     wrong = Candidate("c", Path("c.py"), CANDIDATE.format(number=0, factor=7))
 
     assert session.judge_one(wrong)[0].status is Status.WRONG_VALUES

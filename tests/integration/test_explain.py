@@ -10,6 +10,7 @@ import os
 import pty
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.patterns import Mismatch
 from kernel_harness.checking.verify import verify
 from kernel_harness.core.precision import Tolerance
+from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal, terminal
 from kernel_harness.results.failure_text import failure, mismatches, picture
@@ -38,9 +40,14 @@ def result(edit: Callable[[torch.Tensor], object], rows: int = 48, columns: int 
         [got], Expectation(f"M={rows},N={columns}:own", "own", (expected,), None, None, Tolerance(1e-4, 1e-4))
     )
     return Result(
-        kernel="mine", status=check.status, reason=f"{check.case}: {check.detail}", shape={}, source_sha256="",
+        kernel="mine", status=check.status, verdict=f"{check.case}: {check.detail}", shape={}, source_sha256="",
         checks=(check,), reproduce="python harness.py --problem p --kernel mine",
     )  # fmt: skip
+
+
+def sanitized(failed: Result, text: str) -> Result:
+    """The failed result with a finding of the sanitizer."""
+    return replace(failed, remarks=(Remark(RemarkKind.SANITIZER, text),))
 
 
 MISTAKES: dict[str, Callable[[torch.Tensor], object]] = {
@@ -102,7 +109,7 @@ def test_colours_only_if_the_terminal_has_them() -> None:
 
 def test_an_excerpt_of_a_source_is_never_folded() -> None:
     reason = "k.cu:3: error: no\n  3 | " + "x + " * 50 + "y;\n    | ^"
-    broken = Result(kernel="k", status=Status.BUILD_ERROR, reason=reason, shape={}, source_sha256="")
+    broken = Result(kernel="k", status=Status.BUILD_ERROR, verdict=reason, shape={}, source_sha256="")
     said = failure(broken, Terminal(width=60), "logs/k.log")
     assert "\n".join(f"  {line}" for line in reason.split("\n")) in said
     assert said.endswith("  full log: logs/k.log")
@@ -111,8 +118,8 @@ def test_an_excerpt_of_a_source_is_never_folded() -> None:
 def test_further_lines_of_the_reason_are_shown() -> None:
     """For example a finding of the sanitizer."""
     found = result(MISTAKES["one_block"])
-    more = Result(**{**vars(found), "reason": f"{found.reason}\nmine.cu:7: race on tile[3]"})
-    assert "\n  mine.cu:7: race on tile[3]\n" in failure(more, Terminal(width=100))
+    more = sanitized(found, "mine.cu:7: race on tile[3]")
+    assert "\n  Sanitizer: mine.cu:7: race on tile[3]\n" in failure(more, Terminal(width=100))
 
 
 FIXES = {
@@ -126,17 +133,17 @@ FIXES = {
 @pytest.mark.parametrize("kind", FIXES)
 def test_what_the_sanitizer_found_is_the_advice(kind: str) -> None:
     found = result(MISTAKES["tail_tile_missing"])
-    more = Result(**{**vars(found), "remark": f"{kind}: my kernels/mine.cu:7: `tile[i] = x;`: thread 3 does so."})
+    more = sanitized(found, f"{kind}: my kernels/mine.cu:7: `tile[i] = x;`: thread 3 does so.")
     said = failure(more, Terminal())
     assert f"  try: fix the {kind} at my kernels/mine.cu:7 first" in said and "round the grid up" not in said
     assert FIXES[kind] in said
-    never = Result(**{**vars(found), "remark": "never written: mine.cu:7: `y`: 16 elements are never written."})
+    never = sanitized(found, "never written: mine.cu:7: `y`: 16 elements are never written.")
     assert "round the grid up" in failure(never, Terminal())
 
 
 def test_prose_beside_an_excerpt_is_folded() -> None:
     found = result(MISTAKES["one_block"])
-    more = Result(**{**vars(found), "reason": "Sanitizer: " + "a race " * 20 + "\n  7 | " + "x " * 60})
+    more = sanitized(found, "a race " * 20 + "\n  7 | " + "x " * 60)
     lines = failure(more, Terminal(width=60)).split("\n")
     assert max(len(line) for line in lines if "race" in line) <= 60
     assert "    7 | " + ("x " * 60) in lines
@@ -157,7 +164,7 @@ def test_prose_beside_an_excerpt_is_folded() -> None:
     ],
 )
 def test_a_failure_at_run_time_comes_with_advice(reason: str, fragment: str) -> None:
-    failed = Result(kernel="k", status=Status.CRASHED, reason=reason, shape={}, source_sha256="")
+    failed = Result(kernel="k", status=Status.CRASHED, verdict=reason, shape={}, source_sha256="")
     assert re.search(rf"  try: .*{re.escape(fragment)}", failure(failed, Terminal()))
 
 
@@ -178,14 +185,19 @@ def test_a_failure_at_run_time_comes_with_advice(reason: str, fragment: str) -> 
 )
 def test_a_crash_is_explained_by_what_the_sanitizer_found(remark: str, fragment: str) -> None:
     failed = Result(
-        kernel="k", status=Status.CRASHED, reason="SIGABRT", shape={}, source_sha256="", remark=f"{remark} (case M=1)."
+        kernel="k",
+        status=Status.CRASHED,
+        verdict="SIGABRT",
+        shape={},
+        source_sha256="",
+        remarks=(Remark(RemarkKind.SANITIZER, f"{remark} (case M=1)."),),
     )
     assert re.search(rf"  try: fix the .* at a.cu:7 first.*{re.escape(fragment)}", failure(failed, Terminal()))
 
 
 def test_a_failed_launch_is_not_blamed_on_the_line_of_the_check_that_found_it() -> None:
     reason = "mine.cu:18: RuntimeError: CUDA error: invalid configuration argument"
-    failed = Result(kernel="mine", status=Status.RUNTIME_ERROR, reason=reason, shape={}, source_sha256="")
+    failed = Result(kernel="mine", status=Status.RUNTIME_ERROR, verdict=reason, shape={}, source_sha256="")
     said = " ".join(failure(failed, Terminal(width=100)).split())
 
     assert "a launch failed; start from the line shown, where it was noticed. mine.cu:18: RuntimeError" in said
@@ -193,7 +205,7 @@ def test_a_failed_launch_is_not_blamed_on_the_line_of_the_check_that_found_it() 
 
 
 def test_other_failures_come_without_advice() -> None:
-    failed = Result(kernel="k", status=Status.LOAD_ERROR, reason="k.py:3: NameError: x", shape={}, source_sha256="")
+    failed = Result(kernel="k", status=Status.LOAD_ERROR, verdict="k.py:3: NameError: x", shape={}, source_sha256="")
     assert "try:" not in failure(failed, Terminal())
 
 

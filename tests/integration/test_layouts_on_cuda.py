@@ -102,12 +102,12 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, str(Path()))
 from kernel_harness.checking.cases import Reference, plan
-from kernel_harness.checking.examination import Examination
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import load
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.sandbox.process import Limits
 from kernel_harness.sandbox.subject import Subject
+from kernel_harness.trial.trial import Trial
 from tests.support.rehearsal import Rehearsal
 
 device = Rehearsal()
@@ -116,15 +116,16 @@ with ForkServer() as fork_server:
     fork_server.prepare(device.name)
     for folder in map(Path, sys.argv[1:]):
         problem, file = load("p", folder / "p.py"), folder / "kernel.py"
-        examination = Examination(
+        trial = Trial(
             Candidate("kernel", file, file.read_text()),
             lambda: Subject(fork_server, device.name, Limits()),
             Reference(problem, device.torch_device, None),
             plan(problem, 1),
         )
-        outcome = examination.check(examination.build, lambda text: None)
-        examination.subject.close()
-        print(json.dumps([str(outcome.status), outcome.reason]))
+        trial.build()
+        trial.check()
+        trial.close()
+        print(json.dumps([str(trial.status), trial.fault.reason if trial.fault else ""]))
 """
 
 

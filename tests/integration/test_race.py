@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,10 @@ import psutil
 import pytest
 import torch
 from support.command import CANDIDATES, Harness
+from support.models import Held
 from support.product import PROBLEM, RIGHT
 
 from kernel_harness.checking.cases import Reference
-from kernel_harness.checking.examination import Examination
 from kernel_harness.core import process_tree
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.errors import EnvironmentLacking
@@ -32,25 +33,24 @@ from kernel_harness.ipc.tensors import flatten, layout
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results import leaderboard
 from kernel_harness.results.record import Result
-from kernel_harness.sandbox.builder import FailedBuilds
 from kernel_harness.sandbox.exchange import Exchange
 from kernel_harness.sandbox.faults import CannotStart, Fault
+from kernel_harness.sandbox.model_process import ModelProcess
 from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session import cohorts
 from kernel_harness.session import run as run_module
 from kernel_harness.session import session as session_module
-from kernel_harness.session.checks import Checked
 from kernel_harness.session.cohorts import COHORT
 from kernel_harness.session.run import RunContext, SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
 from kernel_harness.timing import rounds, stopping
-from kernel_harness.timing.baselines import ModelSource
 from kernel_harness.timing.clock import Patience
 from kernel_harness.timing.inputs import draw
 from kernel_harness.timing.rounds import Arm, Cohort
 from kernel_harness.timing.statistics import Round
 from kernel_harness.timing.stopping import Stop
+from kernel_harness.trial.trial import Trial
 
 # -------------------------------------------------------------------------------------- several processes
 
@@ -99,14 +99,14 @@ def test_calls_longer_than_the_resolution_are_timed_in_one_process(session: Sess
 def test_a_candidate_that_does_not_start_again_fails_and_the_others_go_on(
     session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = cohorts._start_arm
+    restart = ModelProcess.restart
 
-    def failing(run: RunContext, cohort: dict, name: str) -> Subject:
-        if name == "fails":
+    def failing(model: ModelProcess, *first: Any) -> None:
+        if isinstance(model, Trial) and model.name == "fails":
             raise Fault(Status.LOAD_ERROR, "no second time")
-        return start(run, cohort, name)
+        restart(model, *first)
 
-    monkeypatch.setattr(cohorts, "_start_arm", failing)
+    monkeypatch.setattr(ModelProcess, "restart", failing)
     found = judged(session, "fails", "goes_on")
 
     assert found["fails"].status is Status.LOAD_ERROR
@@ -142,8 +142,10 @@ class Started:
 
 
 def replaced(session: Session, start: Callable[[str], Started]) -> list[Arm]:
-    arms = [Arm(name, Started(), trusted=name in (BASELINE, SENTINEL)) for name in ("a", BASELINE, SENTINEL, "b")]  # type: ignore[arg-type]
-    rounds._replace_processes(Cohort(arms, Emulated()), session.reference, start)  # type: ignore[arg-type]
+    names = "a", BASELINE, SENTINEL, "b"
+    held = {name: Held(Started(), partial(start, name)) for name in names}
+    arms = [Arm(name, held[name], trusted=name in (BASELINE, SENTINEL)) for name in names]
+    rounds._replace_processes(Cohort(arms, Emulated()), session.reference)
     return arms
 
 
@@ -183,9 +185,8 @@ def test_checked_candidates_hold_no_more_processes_than_one_cohort_has(
 ) -> None:
     held = []
 
-    def timing(run: RunContext, companions: object, passed: dict[str, Checked], series: object) -> list[Result]:
-        held.append(sum(not checked.subject.closed for checked in passed.values() if checked.subject))
-        return []
+    def timing(run: RunContext, companions: object, trials: dict[str, Trial], series: object) -> None:
+        held.append(sum(trial.is_alive for trial in trials.values()))
 
     monkeypatch.setattr(session_module, "time_cohorts", timing)
     judged(session, *(f"kernel{i}" for i in range(COHORT + 2)))
@@ -212,12 +213,12 @@ def test_a_candidate_that_leaves_no_memory_for_the_answer_fails_alone(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer can be computed once the candidate's process has ended."""
-    check, expect, greedy = Examination.check, Reference.expect, list[Examination]()
+    check, expect, greedy = Trial.check, Reference.expect, list[Trial]()
 
-    def noted(examination: Examination, *arguments: Any, **keywords: Any) -> Any:
-        greedy[:] = [examination] if examination.candidate.name == "greedy" else []
+    def noted(trial: Trial, **keywords: bool) -> None:
+        greedy[:] = [trial] if trial.name == "greedy" else []
         session.reference._expectations.clear()
-        return check(examination, *arguments, **keywords)
+        check(trial, **keywords)
 
     def full(*arguments: Any, **keywords: Any) -> Any:
         if greedy:
@@ -225,7 +226,7 @@ def test_a_candidate_that_leaves_no_memory_for_the_answer_fails_alone(
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return expect(*arguments, **keywords)
 
-    monkeypatch.setattr(Examination, "check", noted)
+    monkeypatch.setattr(Trial, "check", noted)
     monkeypatch.setattr(Reference, "expect", full)
     found = judged(session, "greedy", "modest")
     failed = found["greedy"]
@@ -247,11 +248,11 @@ def test_if_no_round_counts_the_reason_says_why(session: Session, monkeypatch: p
 def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build, in_this_thread = Examination.build, threading.local()
+    build, in_this_thread = Trial.build, threading.local()
 
-    def noted(examination: Examination, **options: Any) -> None:
-        in_this_thread.name = examination.candidate.name
-        build(examination, **options)
+    def noted(trial: Trial, **options: Any) -> None:
+        in_this_thread.name = trial.name
+        build(trial, **options)
 
     class NoneLeftForTheFirst(Subject):
         def __init__(self, *arguments: Any) -> None:
@@ -259,7 +260,7 @@ def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
                 raise CannotStart("The worker could not start: CUDA out of memory")
             super().__init__(*arguments)
 
-    monkeypatch.setattr(Examination, "build", noted)
+    monkeypatch.setattr(Trial, "build", noted)
     monkeypatch.setattr(run_module, "Subject", NoneLeftForTheFirst)
     found = judged(session, "first", "last")
     failed = found["first"]
@@ -270,14 +271,14 @@ def test_a_candidate_whose_process_cannot_start_fails_and_the_others_are_judged(
 
 @pytest.mark.slow
 def test_if_torch_cannot_be_started_the_checks_stand(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    load = RunContext.load_subject
+    restart = ModelProcess.restart
 
-    def failing(run: RunContext, model: ModelSource, *failed_builds: FailedBuilds) -> Subject:
-        if model.class_name == "Model":
+    def failing(model: ModelProcess, *first: Any) -> None:
+        if model.source.class_name == "Model":
             raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
-        return load(run, model, *failed_builds)
+        restart(model, *first)
 
-    monkeypatch.setattr(RunContext, "load_subject", failing)
+    monkeypatch.setattr(ModelProcess, "restart", failing)
     found = judged(session, "only")
 
     assert found["only"].status is Status.PASSED and found["only"].checks and found["only"].timing is None
@@ -296,20 +297,20 @@ def processes_of(session: Session) -> set[int]:
 def test_a_conviction_stands_if_the_others_cannot_be_timed_again(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load, left = RunContext.load_subject, itertools.count()
+    restart, left = ModelProcess.restart, itertools.count()
     before = processes_of(session)
 
-    def failing(run: RunContext, model: ModelSource, *failed_builds: FailedBuilds) -> Subject:
-        if model.class_name == "Model" and next(left):
+    def failing(model: ModelProcess, *first: Any) -> None:
+        if model.source.class_name == "Model" and next(left):
             raise Fault(Status.RUNTIME_ERROR, "CUDA out of memory")
-        return load(run, model, *failed_builds)
+        restart(model, *first)
 
     def convicting(cohort: Cohort, *_: object) -> bool:
         for arm in cohort.candidates:
             arm.fault = Fault(Status.CHEATED, "It leaves work behind.") if arm.name == "slows" else None
         return True
 
-    monkeypatch.setattr(RunContext, "load_subject", failing)
+    monkeypatch.setattr(ModelProcess, "restart", failing)
     monkeypatch.setattr(cohorts, "convict", convicting)
     found = judged(session, "slows", "only")
 
@@ -321,7 +322,7 @@ def test_a_conviction_stands_if_the_others_cannot_be_timed_again(
 @pytest.mark.parametrize(("against", "done"), [("steady", False), (BASELINE, True), ("not there", True)])
 def test_timing_ends_once_the_ratio_to_the_wanted_baseline_is_known(against: str, done: bool) -> None:
     rng = random.Random(1)
-    cohort = Cohort([Arm(name, None, trusted=name == BASELINE) for name in ("a", "steady", BASELINE)], Emulated())  # type: ignore[arg-type]
+    cohort = Cohort([Arm(name, Held(None), trusted=name == BASELINE) for name in ("a", "steady", BASELINE)], Emulated())
     for _ in range(32):
         with_torch = rng.uniform(1, 2)  # both arms are disturbed alike
         cohort.rounds.append(Round({"a": with_torch, BASELINE: with_torch, "steady": 1.0}, ("a", "steady", BASELINE)))
@@ -361,7 +362,7 @@ def test_without_torch_no_further_round_is_timed(
 
 
 def test_the_resolution_shrinks_with_the_number_of_processes(coarse: None) -> None:
-    arms = [Arm(name, SimpleNamespace(), trusted=True) for name in ("arm", BASELINE, SENTINEL)]  # type: ignore[arg-type]
+    arms = [Arm(name, Held(None), trusted=True) for name in ("arm", BASELINE, SENTINEL)]
     cohort = Cohort(arms, Emulated())
     once = cohort.measured().resolution_between("arm", BASELINE)
     for arm in arms[:2]:

@@ -52,7 +52,7 @@ def browser(tmp_path_factory) -> Iterator[webdriver.Chrome]:
 @pytest.fixture(scope="module")
 def path(tmp_path_factory) -> Path:
     """A page with times, failures, two runs, and texts that contain markup."""
-    hostile = result("hostile", Status.CRASHED, title=HOSTILE, reason=HOSTILE, log=HOSTILE + ".")
+    hostile = result("hostile", Status.CRASHED, title=HOSTILE, verdict=HOSTILE, log=HOSTILE + ".")
     folder = keep(tmp_path_factory.mktemp("results"), *board(), hostile, timed("fast", 2.4, run="20260103-000000-ffff"))
     (written,) = report.write(lookup.problem("matmul_tt", ROOT), folder, ROOT)
     assert dict(SHAPE) == dict(lookup.problem("matmul_tt", ROOT).shape)

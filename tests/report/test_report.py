@@ -134,7 +134,7 @@ def test_the_same_results_make_the_same_page():
 
 
 def test_a_remark_on_a_kernel_that_passed_is_shown_and_is_no_failure():
-    text = seen(made([timed("a", 1.0, reason="Remark: line 3 uses torch.compile.")]))
+    text = seen(made([timed("a", 1.0, verdict="Remark: line 3 uses torch.compile.")]))
     assert "line 3 uses torch.compile" in text and "Failures" not in text
 
 
@@ -226,7 +226,7 @@ def test_texts_from_a_kernel_are_never_markup():
     """Names, ideas, reasons and logs come from files that a program may have written."""
     records = [
         timed(HOSTILE, 1.0, title=HOSTILE), timed(f"$x{HOSTILE}", 2.0, run="2"),
-        result(f"--><{HOSTILE}", Status.CRASHED, title=HOSTILE, reason=HOSTILE, log=HOSTILE + ".", reproduce=HOSTILE),
+        result(f"--><{HOSTILE}", Status.CRASHED, title=HOSTILE, verdict=HOSTILE, log=HOSTILE + ".", reproduce=HOSTILE),
     ]  # fmt: skip
     text = made(records)
     assert "<img" not in text and text.count("<script") == 1 and "<!--" not in text

@@ -36,7 +36,7 @@ def check(status: Status = Status.PASSED, **more: Any) -> Check:
 def result(kernel: str, status: Status = Status.PASSED, **more: Any) -> Result:
     """Checked and not timed."""
     given = {
-        "reason": "" if status is Status.PASSED else f"{kernel} is wrong",
+        "verdict": "" if status is Status.PASSED else f"{kernel} is wrong",
         "shape": SHAPE, "source_sha256": "ab" * 32, "environment": GPU, "title": f"The idea of {kernel}.",
         "numbers": H200, "phases_s": {"build": 2.0, "check": 1.0}, "run": "20260102-030405-abcd",
         "measured_at": "2026-01-02T03:04:05+00:00", "checks": (check(status),),

@@ -60,7 +60,7 @@ def _judged(task: Task, speedup: float | None) -> Verdict:
         timing = {"samples_ms": [1.0], "rejected": [], "time": interval, "speedup": interval}
         own |= {"status": "PASSED", "timing": timing}
     baseline = {"kernel": "torch", "status": "PASSED", "source_sha256": "", "kind": "baseline"}
-    shared = {"schema_version": 4, "reason": "", "shape": {}, "settings": {"seed": 1}}
+    shared = {"schema_version": 5, "verdict": "", "shape": {}, "settings": {"seed": 1}}
     return Verdict(task.id, tuple(json.dumps({**shared, **each}) for each in (own, baseline)), 0.5, PHASES_S)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kernel_harness.checking.cases import Reference, plan
-from kernel_harness.checking.examination import Examination
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem, ProblemError, load
 from kernel_harness.sandbox.subject import Subject
+from kernel_harness.trial.trial import Trial
 
 SOURCE = """
 import torch
@@ -55,10 +55,10 @@ class Unreached(Subject):
 
 
 def error_of(of: Problem) -> UserError:
-    examination = Examination(Candidate("a", Path("a.py"), ""), Unreached, Reference(of, "cpu", None), plan(of, 1))
-    examination.subject = Unreached()
+    trial = Trial(Candidate("a", Path("a.py"), ""), Unreached, Reference(of, "cpu", None), plan(of, 1))
+    trial.subject = Unreached()
     with pytest.raises(UserError) as raised:
-        examination.check(lambda: None, lambda text: None)
+        trial.check()
     return raised.value
 
 

@@ -235,14 +235,6 @@ def test_each_of_many_random_answers_gets_no_mistake(tmp_path: Path) -> None:
         assert judged.mistake(lambda layer, x, noise=noise: x[0] @ x[1] + noise) is None  # type: ignore[misc]
 
 
-def test_the_mistake_replaces_the_advice_and_leaves_the_status(tmp_path: Path) -> None:
-    judged = Judged(tmp_path, PRODUCT)
-    before = verify([judged.output(lambda layer, x: x[0] * 2 @ x[1])], judged.expectation)
-    after = hypotheses.explained(before, Pattern("The sum is wrong.", "look there"))
-    assert (after.detail, after.advice) == (f"{before.detail} The sum is wrong.", "look there")
-    assert (after.status, after.first_mismatches) == (before.status, before.first_mismatches)
-
-
 def test_the_search_leaves_torch_and_the_inputs_as_they_were(tmp_path: Path) -> None:
     judged = Judged(tmp_path, ("torch.nn.Dropout(0.5)", *PRODUCT[1:]))
     outputs = [judged.output(lambda layer, x: torch.randn(24, 20))]
@@ -375,8 +367,7 @@ def test_another_formula_with_the_error_of_a_coarse_format_is_wrong_values(tmp_p
     outputs = [judged.output(unbiased)]
     check = verify(outputs, judged.expectation)
     assert check.status is Status.REDUCED_PRECISION
-    found = hypotheses.find(outputs, judged.expectation, judged.reference, judged.case, only_formulas=True)
-    told = hypotheses.explained(check, found)
+    told = hypotheses.with_formula(check, outputs, judged.expectation, judged.reference, judged.case)
     assert (told.status, told.precision) == (Status.WRONG_VALUES, None)
     assert "n - 1 in place of n" in told.detail and "tf32" not in told.detail
 

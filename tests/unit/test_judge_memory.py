@@ -9,8 +9,9 @@ import pytest
 import torch
 from support.live_tensors import LiveTensors
 
-from kernel_harness.checking import cases, elementwise, sensitivity, verify
+from kernel_harness.checking import cases, elementwise, verify
 from kernel_harness.checking.cases import Case, Reference, plan
+from kernel_harness.explain import sensitivity
 from kernel_harness.problem import problem as problem_module
 from kernel_harness.problem.problem import load
 
@@ -136,4 +137,4 @@ def test_a_right_answer_is_compared_in_pieces(reference: Reference) -> None:
 def test_wrong_answers_are_tried_one_at_a_time(reference: Reference) -> None:
     timed = [case for case in plan(reference.problem, 1) if case.timed_shape]
 
-    assert peak(lambda: sensitivity.remark(reference, timed)) < 7.2
+    assert peak(lambda: sensitivity.remarks(reference, timed)) < 7.2

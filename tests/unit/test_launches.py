@@ -8,25 +8,27 @@ from typing import Any
 
 import pytest
 import torch
+from support.models import never
 from support.product import PROBLEM
 
+from kernel_harness.checking.answers import compare
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.checking.compared import Expectation
-from kernel_harness.checking.examination import CheckOutcome, compare
-from kernel_harness.checking.launches import (
+from kernel_harness.core.precision import Tolerance
+from kernel_harness.core.status import Status
+from kernel_harness.device import Clocked
+from kernel_harness.explain.launches import (
     base_name,
-    compare_without_kernels,
+    measure,
     own,
     share_of_output,
     share_of_time,
 )
-from kernel_harness.core.precision import Tolerance
-from kernel_harness.core.status import Status
-from kernel_harness.device import Clocked
 from kernel_harness.ipc.channel import Malformed
 from kernel_harness.ipc.messages import KernelTimes
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.sandbox.subject import Answer
+from kernel_harness.trial.trial import Trial
 from kernel_harness.worker.worker import _is_refusal
 
 
@@ -154,10 +156,11 @@ def test_outputs_of_another_size_than_in_the_checks_are_not_compared() -> None:
     """They may be so large that the judge has no memory to compare them."""
     subject: Any = Grows()
     candidate = Candidate("grows", Path("grows.py"), "")
-    outcome = CheckOutcome(Status.PASSED, launches=1)
-    outcome = compare_without_kernels(subject, candidate, outcome, Reference(PROBLEM, "cpu", None), plan(PROBLEM, 1))
+    trial = Trial(candidate, never, Reference(PROBLEM, "cpu", None), plan(PROBLEM, 1))
+    trial.subject, trial.launches = subject, 1
+    measure(trial, emulated=True)
 
-    assert outcome.own_share is None
+    assert trial.own_share is None
 
 
 def test_the_reason_shows_the_beginning_of_a_long_structure() -> None:

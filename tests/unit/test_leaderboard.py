@@ -49,7 +49,7 @@ def record(kernel: str, time_ms: float | None = None, status: Status = Status.PA
         timing = Timing((time_ms,), (), Interval(time_ms * 0.9, time_ms, time_ms * 1.1), speedup)
     given = {
         "timing": timing,
-        "reason": "" if status is Status.PASSED else f"{kernel} is\nwrong",
+        "verdict": "" if status is Status.PASSED else f"{kernel} is\nwrong",
         "shape": SHAPE,
         "source_sha256": "ab" * 32,
         "environment": GPU,
@@ -234,7 +234,7 @@ def test_a_kernel_that_handles_some_shapes_only_says_which():
 
 
 def test_a_reason_may_contain_csv_and_markdown_markup():
-    failed = record("a", status=Status.BUILD_ERROR, reason='k.py:3: error: "x" | y, z')
+    failed = record("a", status=Status.BUILD_ERROR, verdict='k.py:3: error: "x" | y, z')
     assert rows([failed])[0]["reason"] == 'k.py:3: error: "x" | y, z'
 
 
@@ -289,7 +289,7 @@ def shown_in(text: str) -> list[list[str]]:
 
 @given(LINES, LINES)
 def test_names_and_reasons_are_plain_text_in_markdown(name, reason):
-    failed = record(name, status=Status.CRASHED, reason=reason)
+    failed = record(name, status=Status.CRASHED, verdict=reason)
     with tempfile.TemporaryDirectory() as folder:
         leaderboard.save(Path(folder), "leaderboard", "title", leaderboard.rank([failed], SHAPE))
         text = (Path(folder) / "leaderboard.md").read_text()
@@ -302,7 +302,7 @@ def test_names_and_reasons_are_plain_text_in_markdown(name, reason):
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
 def test_no_text_is_a_formula_in_a_spreadsheet(text):
-    (row,) = rows([record(text, status=Status.CRASHED, reason=text)])
+    (row,) = rows([record(text, status=Status.CRASHED, verdict=text)])
     assert (row["kernel"], row["reason"]) == (f"'{text}", f"'{text}")
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_harness.checking import remarks
+from kernel_harness.core.remark import sentences
+from kernel_harness.explain import passed
 
 KERNEL = "import torch\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
 
 
 def on(source: str = KERNEL, launches: int | None = 1, share: float | None = None, emulated: bool = True) -> str:
-    return " ".join(remarks.on(source, launches, share, emulated=emulated))
+    return sentences(passed.on_source(source, launches, share, emulated=emulated))
 
 
 def test_an_ordinary_kernel_gets_no_remark() -> None:
@@ -38,7 +39,7 @@ def test_kernels_that_take_little_of_the_time_get_a_remark(share: float, said: s
 
 
 def test_a_kernel_that_does_a_tenth_of_the_work_gets_no_remark() -> None:
-    assert on(share=remarks.LEAST_SHARE) == ""
+    assert on(share=passed.LEAST_SHARE) == ""
 
 
 @pytest.mark.parametrize("line", ["    @torch.compile(mode='default')", "model = torch.compile(Model())"])

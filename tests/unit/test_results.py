@@ -16,14 +16,15 @@ from pathlib import Path
 
 import pytest
 from support.command import ROOT
+from support.models import never
 from support.product import PROBLEM
 
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.checking.error_map import ErrorMap
-from kernel_harness.checking.examination import CheckOutcome
 from kernel_harness.checking.patterns import Mismatch
 from kernel_harness.checking.verify import Check, verify
 from kernel_harness.core.precision import Precision, Tolerance
+from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.problem.candidate import Candidate
@@ -40,9 +41,11 @@ from kernel_harness.results.record import (
     interrupted,
     to_line,
 )
+from kernel_harness.sandbox.faults import Fault
 from kernel_harness.session.settings import Settings
-from kernel_harness.session.summary import RunFacts, of_candidate
+from kernel_harness.session.summary import RunFacts, of_trial
 from kernel_harness.timing.statistics import Interval, RejectedSample, Timing
+from kernel_harness.trial.trial import Trial
 
 TIMING = Timing((1.0, 3.0), (RejectedSample(9.0, "busy"),), Interval(1.5, 2.0, 2.5), Interval(0.9, 1.0, 1.1))
 
@@ -86,15 +89,19 @@ def test_its_precision_is_the_coarsest_that_any_check_showed():
 
 def test_a_run_keeps_each_wrong_answer_in_a_few_kilobytes():
     cases = plan(PROBLEM, 0)
-    expectation = Reference(PROBLEM, "cpu", None).expectation(cases[0])[1]
+    reference = Reference(PROBLEM, "cpu", None)
+    expectation = reference.expectation(cases[0])[1]
     facts = RunFacts(PROBLEM, Emulated(), Settings(), cases, {"device": "a machine"}, "process")
 
     def judged(number: int) -> Result:
         outputs = [e.clone() for e in expectation.expected]
         outputs[0][:, -16:] = number
         check = verify(outputs, expectation)
-        outcome = CheckOutcome(Status.WRONG_VALUES, check.detail, checks=(check,), failed_case=cases[0])
-        return of_candidate(facts, Candidate(f"c{number}", Path(f"c{number}.py"), str(number)), outcome)
+        trial = Trial(Candidate(f"c{number}", Path(f"c{number}.py"), str(number)), never, reference, cases)
+        trial.checks.append(check)
+        trial.failed_case = cases[0]
+        trial.fail(Fault(Status.WRONG_VALUES, check.detail))
+        return of_trial(facts, trial)
 
     kept = [judged(0)]
     tracemalloc.start()
@@ -121,13 +128,14 @@ def full() -> Result:
         ({"load": 1.5},), 2, True, True, 7, Interval(None, 1.0, None), 0.01, (1.0,), 0.5, 0.25, "no graph", 4096,
         ("own", "normal"),
     )  # fmt: skip
+    remark = Remark(RemarkKind.SANITIZER, "a remark", 7, "try it")
     chosen = RunSettings(
         7, "torch.compile", 2.0, 8, True, Precision.TF32, Tolerance(1e-4, 1e-3), {"call_s": 60.0}, ("M=4:own",), 3
     )
     return result(
         kind=Kind.BASELINE, title="an idea", run="a run", measured_at="now", emulated=True, isolation="process",
         checks=(explained,), timing=TIMING, measurement=measured, restricted_to=("M=4",), phases_s={"build": 2.0},
-        builds=(Build("a", 1.5, True),), first_call_ms=80.0, log="a log", remark="a remark", reproduce="a command",
+        builds=(Build("a", 1.5, True),), first_call_ms=80.0, log="a log", remarks=(remark,), reproduce="a command",
         lacked_memory=True, numbers={"flops": 1e9},
         environment={"device": "a GPU", "capability": [9, 0]}, settings=chosen,
     )  # fmt: skip
@@ -139,8 +147,8 @@ def test_a_line_is_read_as_the_result_that_was_written():
 
 
 def test_an_interim_result_is_told_by_its_flag_and_by_no_text():
-    final = replace(result(), reason="The kernel passed its checks; the run ended before the kernel was timed.")
-    interim = from_line(to_line(replace(final, interim=True, reason="")))
+    final = replace(result(), verdict="The kernel passed its checks; the run ended before the kernel was timed.")
+    interim = from_line(to_line(replace(final, interim=True, verdict="")))
     assert interim.interim and interrupted([interim])
     assert not interrupted([final]) and not interrupted([interim, final])
 
@@ -154,13 +162,13 @@ def test_no_field_of_the_full_result_has_its_default():
     """Otherwise the test above would not notice a field that is not written or not read."""
     values = [*vars(full()).items(), *vars(full().measurement).items(), *vars(full().settings).items()]
     assert [
-        name for name, value in values if value in (None, "", 0, (), {}) and name not in ("reason", "interim")
+        name for name, value in values if value in (None, "", 0, (), {}) and name not in ("verdict", "interim")
     ] == []
 
 
 def test_a_line_holds_no_derived_figure_and_the_schema_s_version():
     line = json.loads(to_line(full()))
-    assert line["schema_version"] == Result.schema_version == 4
+    assert line["schema_version"] == Result.schema_version == 5
     assert {"precision", "max_abs_error", "relative_error"}.isdisjoint(line)
     assert set(line["timing"]) == {"samples_ms", "rejected", "time", "speedup", "verified"}
 
@@ -180,7 +188,7 @@ def test_a_line_keeps_the_beginning_of_a_long_log():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"schema_version": 3}, "schema version 4"),
+        ({"schema_version": 3}, "schema version 5"),
         ({"kernel": 3}, "kernel: not of type str"),
         ({"status": "FINE"}, "status: 'FINE' is not a valid Status"),
         ({"unknown": 1}, "missing or unknown fields: unknown"),
@@ -202,8 +210,8 @@ def test_a_line_of_another_schema_is_refused_with_the_reason(change, reason):
 
 def test_a_field_with_a_default_may_be_missing():
     line = json.loads(to_line(full()))
-    del line["remark"]
-    assert from_line(json.dumps(line)) == replace(full(), remark="")
+    del line["remarks"]
+    assert from_line(json.dumps(line)) == replace(full(), remarks=())
 
 
 # ------------------------------------------------------------------------------------------ the journal
@@ -232,7 +240,7 @@ def test_a_line_cut_short_loses_no_other_line(tmp_path):
 @pytest.mark.parametrize("at", ["start", "middle", "end"])
 @pytest.mark.parametrize(
     "rubbish",
-    ["no json", "[1, 2]", "3", "\x00\x00", '{"kernel": "k"}', '{"schema_version": 99}', '{"schema_version": 4}'],
+    ["no json", "[1, 2]", "3", "\x00\x00", '{"kernel": "k"}', '{"schema_version": 99}', '{"schema_version": 5}'],
 )
 def test_a_line_that_is_no_record_is_skipped_and_counted(tmp_path, caplog, at, rubbish):
     journal = Journal(tmp_path)
@@ -246,15 +254,37 @@ def test_a_line_that_is_no_record_is_skipped_and_counted(tmp_path, caplog, at, r
     assert f"{journal.path}: skipped 1 of 3 lines: 1 " in warning
 
 
+@pytest.mark.parametrize("found", ["", "race: k.cu:7: `x`: two threads write."])
+def test_a_line_of_version_4_is_read_and_its_reason_stays(found):
+    reason = "M=4:own: 3 of 4 elements wrong." + (f"\nSanitizer: {found}" if found else "")
+    line = {"schema_version": 4, "kernel": "k", "status": "WRONG_VALUES", "shape": {}, "source_sha256": ""}
+    read = from_line(json.dumps({**line, "reason": reason, "remark": found}))
+    assert read.verdict == "M=4:own: 3 of 4 elements wrong." and read.reason == reason
+    assert [remark.text for remark in read.remarks] == [found] * bool(found)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (Status.PASSED, "Remark: a library does the work. Sanitizer: a race. Not timed."),
+        (Status.CRASHED, "Not timed.\nRemark: a library does the work.\nSanitizer: a race."),
+    ],
+)
+def test_the_reason_has_the_verdict_and_the_remarks(status, reason):
+    said = (Remark(RemarkKind.LIBRARY, "a library does the work."), Remark(RemarkKind.SANITIZER, "a race."))
+    judged = replace(result(status=status), verdict="Not timed.", remarks=said)
+    assert judged.reason == json.loads(to_line(judged))["reason"] == reason
+
+
 def test_one_warning_says_how_many_lines_are_skipped_and_why(tmp_path, caplog):
     journal = Journal(tmp_path)
     journal.append(result("a"))
-    old = to_line(result("old")).replace('"schema_version": 4', '"schema_version": 3')
+    old = to_line(result("old")).replace('"schema_version": 5', '"schema_version": 3')
     with journal.path.open("a") as file:
         file.write(f"{old}\n{old}\nno json\n\n")
     journal.read()
     Journal(tmp_path).read()
-    reasons = "2 not of schema version 4; 1 cut short, or not JSON"
+    reasons = "2 not of schema version 5; 1 cut short, or not JSON"
     assert caplog.messages == [f"{journal.path}: skipped 3 of 4 lines: {reasons}"]
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from kernel_harness.checking.cases import Reference, plan
-from kernel_harness.checking.sensitivity import remark
+from kernel_harness.core.remark import sentences
+from kernel_harness.explain.sensitivity import remarks
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.problem import Problem, load
 
@@ -38,7 +39,7 @@ def problem(folder: Path, answer: str, inputs: str = "torch.rand(N)") -> Problem
 
 
 def said(of: Problem) -> str:
-    return remark(Reference(of, "cpu", None), plan(of, 1))
+    return sentences(remarks(Reference(of, "cpu", None), plan(of, 1)))
 
 
 CANNOT_TELL = "Remark: the checks of this problem cannot tell a right kernel from one that returns "

@@ -83,7 +83,7 @@ def test_an_emulated_time_is_the_median_of_its_own_samples() -> None:
     rounds = tuple(Round(dict(zip(arms, ms, strict=True)), arms) for ms in samples)
     cohort = Measurements({name: ArmMeasurements(name) for name in arms}, rounds=rounds)
     passed = RunFacts(PROBLEM, Emulated(), Settings(), (), {}, "").result("a", Status.PASSED, "", "")
-    (result,) = timed([passed], cohort, Terms(None, {}), 1.0)
+    result = timed(passed, cohort, Terms(None, {}), 1.0)
     assert result.timing and result.timing.time_ms == pytest.approx(3.0)
 
 

@@ -13,6 +13,7 @@ from kernel_harness import device as devices
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.checking.verify import same
 from kernel_harness.core.errors import EnvironmentLacking, UserError
+from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import TOOLS, compute_sanitizer
 from kernel_harness.ipc.packed import Packed
@@ -139,23 +140,27 @@ def run(request: Request, fork_server: ForkServer, tell: Tell) -> Report:
     return report
 
 
-def remark(fork_server: ForkServer, problem: Problem, candidate: Candidate, case: Case, seed: int) -> str:
-    """Sanitizes a candidate in one case on the emulated device. Returns the first finding as a sentence.
+def remark(fork_server: ForkServer, problem: Problem, candidate: Candidate, case: Case, seed: int) -> Remark | None:
+    """Sanitizes a candidate in one case on the emulated device. Returns a remark with the first finding.
 
-    Returns an empty text if there is no finding, or if the emulator with its sanitizer cannot be built. After 20 s the
-    run is stopped. If it has found nothing until then, the text says so. The time to build the sanitizer itself, once
-    per machine, does not count. `seed` determines the random orders of threads.
+    Returns None if there is no finding, or if the emulator with its sanitizer cannot be built. After 20 s the run is
+    stopped. If it has found nothing until then, the remark says so. The time to build the sanitizer itself, once per
+    machine, does not count. `seed` determines the random orders of threads.
     """
     try:
         devices.named("cpu-sanitized").prepare()
     except (BuildFailed, NoCompiler):
-        return ""
+        return None
     limits = replace(_LIMITS, total_s=_REMARK_S)
     report = sanitize(fork_server, Job(problem, candidate, [case]), seed, lambda text: None, limits)
     if report.findings:
-        return report.findings[0].sentence
-    stopped = report.fault.startswith(Status.TIMEOUT)
-    return f"stopped after {_REMARK_S:g} s without a finding; the verb sanitize has no such limit." if stopped else ""
+        first = report.findings[0]
+        in_candidate = first.here.file == file_name(candidate)
+        return Remark(RemarkKind.SANITIZER, first.sentence, first.here.line if in_candidate else None)
+    if report.fault.startswith(Status.TIMEOUT):
+        text = f"stopped after {_REMARK_S:g} s without a finding; the verb sanitize has no such limit."
+        return Remark(RemarkKind.SANITIZER, text)
+    return None
 
 
 def one_per_shape(cases: Sequence[Case], *, only: bool) -> list[Case]:

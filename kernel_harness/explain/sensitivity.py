@@ -11,7 +11,9 @@ from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.elementwise import chunks, finite, measure, typical
 from kernel_harness.checking.verify import WRONG_NORM, status
+from kernel_harness.core.phases import phase
 from kernel_harness.core.precision import is_inexact
+from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.device import device_memory
 from kernel_harness.ipc import tensors
@@ -28,12 +30,13 @@ _FURTHER = 3
 _Guess = Callable[[Expectation, Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 
-def remark(reference: Reference, cases: Sequence[Case]) -> str:
-    """Returns a remark on wrong answers that the checks of a problem accept; an empty text if there is none to make.
+@phase("sensitivity")
+def remarks(reference: Reference, cases: Sequence[Case]) -> list[Remark]:
+    """Returns remarks on wrong answers that the checks of a problem accept.
 
     The function gives five wrong answers to the checks of each distribution at the timed shape: zeros, the answer to
     other inputs, a constant, which is the mean of the answer to other inputs, the right answer with zeros for the
-    smaller half of its elements, and the answer to the same inputs in another order. The remark names each wrong answer
+    smaller half of its elements, and the answer to the same inputs in another order. A remark names each wrong answer
     that passes all of these checks after its errors were divided by _MARGIN. It also names inputs that are equal in all
     of these checks, and says if the reference's relative error against float64 is above WRONG_NORM. Raises
     torch.OutOfMemoryError if the device has too little memory for the answers.
@@ -47,18 +50,17 @@ def remark(reference: Reference, cases: Sequence[Case]) -> str:
     wrong = list(passing)
     if timed and _OTHERS not in passing and _accepts_another_order(reference, timed):
         wrong.append("one that reads its inputs in another order")
-    found = []
+    found = _on_constant_inputs(reference, timed)
     if wrong:
-        found.append(f"Remark: the checks of this problem cannot tell a right kernel from {' or '.join(wrong)}.")
-    found += _on_constant_inputs(reference, timed)
+        found.insert(0, f"the checks of this problem cannot tell a right kernel from {' or '.join(wrong)}.")
     error = max((_error_of_reference(reference.expectation(case)[1]) for case in timed), default=0.0)
     if error > WRONG_NORM:
-        found.append(f"Remark: the reference itself has a relative error of {error:.2g} against float64.")
-    return " ".join(found)
+        found.append(f"the reference itself has a relative error of {error:.2g} against float64.")
+    return [Remark(RemarkKind.PROBLEM, text) for text in found]
 
 
 def _on_constant_inputs(reference: Reference, cases: Sequence[Case]) -> list[str]:
-    """Returns a remark, if any, on the inputs that are equal in all of the cases, which have one shape."""
+    """Returns the text of a remark, if any, on the inputs that are equal in all of the cases, which have one shape."""
     first = _marks(reference.inputs(cases[0])) if len(cases) > 1 else []
     if len(first) < 2:  # a single input that is always equal is told by the answer to other inputs
         return []
@@ -67,7 +69,7 @@ def _on_constant_inputs(reference: Reference, cases: Sequence[Case]) -> list[str
     if not constant or len(constant) == len(first):
         return []
     named = " and ".join(f"input {i}" for i in constant)
-    return [f"Remark: {named} had one value in all checks at this size, so a kernel that does not read it would pass."]
+    return [f"{named} had one value in all checks at this size, so a kernel that does not read it would pass."]
 
 
 def _marks(packed: Packed) -> list[Hashable]:

@@ -9,75 +9,67 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from kernel_harness.checking.cases import Case, Reference
-from kernel_harness.checking.examination import CheckOutcome
+from kernel_harness.checking.cases import Case
 from kernel_harness.core.phases import phase
 from kernel_harness.ipc.messages import KernelTimes
-from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import OWN
 from kernel_harness.sandbox.faults import Fault, Refused
-from kernel_harness.sandbox.subject import Subject
+from kernel_harness.trial.trial import Trial
 
 _SKIPPED_PATIENCE = 0.2  # the part of a call's time limit that a call without kernels may take
 
 
 @phase("own kernels")
-def count_launches(
-    subject: Subject, candidate: Candidate, outcome: CheckOutcome, reference: Reference, cases: Sequence[Case]
-) -> CheckOutcome:
-    """Returns the outcome with the number of the candidate's own kernels in one call on a GPU, and their share of time.
+def measure(trial: Trial, *, emulated: bool) -> None:
+    """Stores in a timed trial what its own kernels do: `Trial.own_share`, and on a GPU `Trial.launches`.
 
-    The call is made with the size constants (`M`, `N`, ...) at which candidates are timed. The outcome is returned
-    unchanged if the call fails or the profiler reports no kernel at all. At the end, the worker process is paused.
+    The calls are made with the size constants (`M`, `N`, ...) at which candidates are timed. The trial stays unchanged
+    if a call fails or cannot tell. At the end, the worker process is paused.
     """
     try:
-        kernels = _kernels(subject, reference, _timed(cases))
-        if kernels.names:
-            names = own(kernels.names, candidate.source, subject.libraries)
-            outcome = replace(outcome, launches=len(names), own_share=share_of_time(kernels, set(names)))
+        if emulated:
+            _compare_without_kernels(trial)
+        else:
+            _count_launches(trial)
     except (Fault, Refused):
         pass
     finally:
-        subject.worker.pause()
-    return outcome
+        trial.running.worker.pause()
 
 
-@phase("own kernels")
-def compare_without_kernels(
-    subject: Subject, candidate: Candidate, outcome: CheckOutcome, reference: Reference, cases: Sequence[Case]
-) -> CheckOutcome:
-    """Returns the outcome with the share of the output that the candidate's kernels make, on the emulated device.
+def _count_launches(trial: Trial) -> None:
+    kernels = trial.running.kernels(trial.reference.inputs(_timed(trial.cases)))
+    trial.running.release_large()
+    if kernels.names:  # else the profiler reports no kernel at all
+        names = own(kernels.names, trial.candidate.source, trial.running.libraries)
+        trial.launches, trial.own_share = len(names), share_of_time(kernels, set(names))
+
+
+def _compare_without_kernels(trial: Trial) -> None:
+    """Stores the share of the output that the candidate's kernels make, on the emulated device.
 
     One call skips the kernels, and the next call, with the same inputs, runs them. The inputs are new: an old result
-    that the candidate has kept in a buffer is therefore not the result of these calls. The outcome is returned
-    unchanged if it has no launches, if a call fails, or if the outputs have other shapes than the right answer of the
-    case with the problem's own inputs. The device must be one that skips kernels. At the end, the worker process is
-    paused.
+    that the candidate has kept in a buffer is therefore not the result of these calls. Nothing is stored if the
+    candidate has no launches, or if the outputs have other shapes than the right answer of the case with the problem's
+    own inputs.
     """
-    if not outcome.launches:
-        return outcome
+    if not trial.launches:
+        return
+    subject, packed = trial.running, trial.reference.new_inputs()
+    subject.skip_kernels(True)
     try:
-        packed = reference.new_inputs()
-        subject.skip_kernels(True)
-        try:
-            # Code that polls memory until a kernel has written to it waits without end.
-            without = subject.call(packed, patience=_SKIPPED_PATIENCE).outputs
-        finally:
-            subject.skip_kernels(False)
-        full = subject.call(packed).outputs
-        _, right = reference.expectation(_timed(cases))
-        if [output.shape for output in full] == [expected.shape for expected in right.of_outputs.expected]:
-            outcome = replace(outcome, own_share=share_of_output(without, full))
-    except (Fault, Refused):
-        pass
+        # Code that polls memory until a kernel has written to it waits without end.
+        without = subject.call(packed, patience=_SKIPPED_PATIENCE).outputs
     finally:
-        subject.worker.pause()
-    return outcome
+        subject.skip_kernels(False)
+    full = subject.call(packed).outputs
+    _, right = trial.reference.expectation(_timed(trial.cases))
+    if [output.shape for output in full] == [expected.shape for expected in right.of_outputs.expected]:
+        trial.own_share = share_of_output(without, full)
 
 
 def share_of_time(kernels: KernelTimes, names: Collection[str]) -> float | None:
@@ -118,12 +110,6 @@ def _elements(tensor: torch.Tensor) -> torch.Tensor:
 def _timed(cases: Sequence[Case]) -> Case:
     """Returns the case whose inputs are like those of timed calls. Another distribution may be invalid."""
     return next(case for case in cases if case.timed_shape and case.distribution == OWN)
-
-
-def _kernels(subject: Subject, reference: Reference, case: Case) -> KernelTimes:
-    kernels = subject.kernels(reference.inputs(case))
-    subject.release_large()
-    return kernels
 
 
 def own(kernels: Sequence[str], source: str, libraries: Sequence[Path]) -> list[str]:

@@ -1,0 +1,134 @@
+"""Remarks on a candidate that failed: the mistake behind wrong values, advice, and what the sanitizer finds."""
+
+from __future__ import annotations
+
+import logging
+import time
+from itertools import islice
+
+from kernel_harness.checking import hypotheses, replay
+from kernel_harness.checking.answers import compare
+from kernel_harness.checking.cases import Case
+from kernel_harness.checking.patterns import Pattern
+from kernel_harness.compile import cu_file
+from kernel_harness.core.phases import phase
+from kernel_harness.core.remark import Remark, RemarkKind
+from kernel_harness.core.status import Status
+from kernel_harness.diagnostics.sanitizer import sanitize
+from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.trial.trial import Trial
+
+_RANDOM_PARAMETERS = (
+    "The parameters of the model are random in this case. With those that the constructor sets, the output was right. "
+    "Check that the kernel reads every parameter in every call."
+)
+_CU_PARAMETERS = "The forward of a .cu file gets the parameters if it names all of them after its inputs."
+# The most cases in which a candidate with wrong values is called again to find its mistake.
+_MOST_FURTHER_CASES = 4
+_SANITIZED = (Status.WRONG_VALUES, Status.CRASHED, Status.NONDETERMINISTIC)
+
+_LOG = logging.getLogger(__name__)
+
+
+def on_trial(trial: Trial, fork_server: ForkServer, seed: int, *, emulated: bool) -> list[Remark]:
+    """Returns the remarks on a candidate that failed, whose worker process may still live.
+
+    On a device that is `emulated`, workers of `fork_server` run the sanitizer. `seed` is that of the run.
+    """
+    found = [*_on_mistake(trial), *_on_parameters(trial), *_on_layout(trial)]
+    if emulated:
+        found += _on_memory(trial, fork_server, seed)
+    return found
+
+
+@phase("explanations")
+def _on_mistake(trial: Trial) -> list[Remark]:
+    """Returns a remark on the mistake that gives the wrong values; none if no mistake is recognised.
+
+    If the wrong values show too little (`shows_little`) and there is no other advice, the candidate is called in up to
+    _MOST_FURTHER_CASES of the cases that follow, at other shapes, until the search has computed for replay.LONGEST_S
+    seconds.
+    """
+    wrong, case, reference = trial.wrong, trial.failed_case, trial.reference
+    if wrong is None or case is None:
+        return []
+    outputs = wrong.answer.outputs
+    try:
+        if pattern := hypotheses.find(outputs, wrong.expectation.of_outputs, reference, case):
+            return [Remark(RemarkKind.MISTAKE, pattern.text, advice=pattern.advice)]
+        if wrong.check.advice or not hypotheses.shows_little(outputs, reference, case):
+            return []
+        later = trial.cases[trial.cases.index(case) + 1 :]
+        others = (c for c in later if c.shape != case.shape and not c.optional)
+        began = time.thread_time()
+        for other in islice(others, _MOST_FURTHER_CASES):
+            if time.thread_time() - began > replay.LONGEST_S:
+                break
+            if pattern := _mistake_in(trial, other):
+                text = f"At {other.name}, {pattern.text[0].lower()}{pattern.text[1:]}"
+                return [Remark(RemarkKind.MISTAKE, text, advice=pattern.advice)]
+    except Exception as error:  # a slow reference, a further fault of the candidate: the verdict stands
+        _LOG.info("%s: no mistake was found: %s: %s", case.name, type(error).__name__, error)
+    return []
+
+
+def _mistake_in(trial: Trial, case: Case) -> Pattern | None:
+    """Calls the candidate in a case, and returns the mistake that gives its wrong values.
+
+    Returns None if the status of the outputs is not WRONG_VALUES, or if no known mistake gives them.
+    """
+    trial.make(trial.reference.at(case))
+    answer = trial.running.call(trial.reference.inputs(case))
+    structure, expectation = trial.reference.expectation(case)
+    if compare(answer, structure, expectation).status is not Status.WRONG_VALUES:
+        return None
+    return hypotheses.find(answer.outputs, expectation.of_outputs, trial.reference, case)
+
+
+def _on_parameters(trial: Trial) -> list[Remark]:
+    """Returns advice on the parameters of the model, if any, for an output that failed its check."""
+    case = _failed_check(trial)
+    if case is None:
+        return []
+    text, in_cuda = "", trial.source.file.endswith(".cu")
+    if case.random_parameters:
+        text = f"{_RANDOM_PARAMETERS} {_CU_PARAMETERS}" if in_cuda else _RANDOM_PARAMETERS
+    elif in_cuda and trial.status is Status.WRONG_VALUES:
+        problem = trial.reference.at(case)
+        text = cu_file.left_out(trial.candidate.source, len(problem.inputs(case.seed)), problem.state())
+    return [Remark(RemarkKind.ADVICE, text)] if text else []
+
+
+def _on_layout(trial: Trial) -> list[Remark]:
+    """Returns advice on the first input that is not contiguous, if any, for wrong values."""
+    case = _failed_check(trial)
+    if case is None or trial.status is not Status.WRONG_VALUES:
+        return []
+    leaves = enumerate(trial.reference.inputs(case).leaves, 1)
+    found = next(((i, leaf) for i, leaf in leaves if not leaf.without_values().is_contiguous()), None)
+    if found is None:
+        return []
+    text = (
+        f"Input {found[0]} is not contiguous: its strides are {found[1].stride}. A kernel must use them, or read what "
+        "contiguous() returns."
+    )
+    return [Remark(RemarkKind.ADVICE, text)]
+
+
+def _failed_check(trial: Trial) -> Case | None:
+    """Returns the case whose check an output has failed; None if the candidate failed in another way."""
+    return trial.failed_case if trial.checks and not trial.checks[-1].passed else None
+
+
+@phase("sanitizer")
+def _on_memory(trial: Trial, fork_server: ForkServer, seed: int) -> list[Remark]:
+    """Runs the failed case again under the sanitizer, which looks for memory errors. Returns its finding, if any.
+
+    Only a compiled kernel that failed a case with a status in _SANITIZED is sanitized.
+    """
+    if trial.status not in _SANITIZED or not trial.failed_case or not trial.builds:
+        return []
+    trial.tell("running the sanitizer")
+    case, problem = trial.failed_case, trial.reference.problem
+    found = sanitize.remark(fork_server, problem, trial.candidate, case, seed)
+    return [found] if found else []

@@ -1,0 +1,106 @@
+"""Remarks on a candidate that passed: what was not checked, what a library does, and how its times are to be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kernel_harness.core.remark import Remark, RemarkKind
+from kernel_harness.problem.problem import PARAMETERS
+from kernel_harness.timing.measurements import Measurements
+from kernel_harness.timing.statistics import Timing
+from kernel_harness.trial.trial import Trial
+
+LEAST_SHARE = 0.1
+"""If the candidate's own kernels do a smaller share of the work, from 0 to 1, a remark says so.
+
+If torch only prepares memory, the candidate's kernels do far more of the work. A kernel that the candidate launches
+only for show does far less.
+"""
+
+_INTERPRETED = (
+    "Triton's interpreter ran the kernels, one program after the other, so it cannot find a race between programs or a "
+    "kernel that Triton does not compile."
+)
+_NEUTRAL = (
+    "these parameters of the reference were checked at their initial values only, so a kernel that ignores them would "
+    "pass: {}."
+)
+_UNORDERED = (
+    "the kernels do not wait for the stream of their inputs, or the stream of the outputs does not wait for them, so "
+    "the time is that of the judge's clock and contains the launch. Launch them on at::cuda::getCurrentCUDAStream()."
+)
+_HARDLY_VERIFIED = (
+    "the judge's clock hardly verifies the device's here, so the time is the longest that the judge's clock leaves "
+    "possible. A longer --budget verifies better, up to what the clock can resolve."
+)
+_COMPILES = r"^\s*@torch\.compile\b|^[^#]*\btorch\.compile\("
+
+
+def on_trial(trial: Trial, *, emulated: bool) -> list[Remark]:
+    """Returns the remarks on a candidate that passed its checks on a device that is or is not `emulated`."""
+    found = on_source(trial.candidate.source, trial.launches, trial.own_share, emulated=emulated)
+    if emulated and trial.candidate.imports_triton:
+        found.append(Remark(RemarkKind.DEVICE, _INTERPRETED))
+    if trial.checks and all(check.unchecked for check in trial.checks):
+        found.append(Remark(RemarkKind.CHECKS, f"{trial.checks[0].unchecked}."))
+    problem = trial.reference.problem
+    checked = problem.parameters if any(c.distribution == PARAMETERS for c in trial.checks) else ()
+    neutral = {name: value for name, value in problem.neutral_state.items() if name not in checked}
+    if neutral:
+        initial = ", ".join(f"{name} ({value:g})" for name, value in neutral.items())
+        found.append(Remark(RemarkKind.CHECKS, _NEUTRAL.format(initial)))
+    return found
+
+
+def on_source(source: str, launches: int | None, own_share: float | None, *, emulated: bool) -> list[Remark]:
+    """Returns the remarks on a candidate: a library does the work, or torch.compile runs with another backend.
+
+    `source` is the text of the candidate's file. `launches` is the number of the candidate's own kernels that one call
+    launches. `own_share` is the share of the work that these kernels do, from 0 to 1; a library may do the work if it
+    is below LEAST_SHARE. With `emulated`, it is the share of the output's elements, otherwise of the time on a GPU.
+    `launches` and `own_share` are None if unknown.
+    """
+    found = []
+    if launches == 0:
+        text = "the candidate launched no kernel of its own; a library does the work."
+        found.append(Remark(RemarkKind.LIBRARY, text))
+    elif own_share is not None and own_share < LEAST_SHARE:
+        found.append(Remark(RemarkKind.LIBRARY, _little_work(own_share, emulated)))
+    if emulated and (number := _first_line(_COMPILES, source.split("\n"))) is not None:
+        text = f"line {number} uses torch.compile, which runs with the backend aot_eager, since there is no GPU."
+        found.append(Remark(RemarkKind.DEVICE, text, number))
+    return found
+
+
+def on_times(timing: Timing, cohort: Measurements, name: str) -> list[Remark]:
+    """Returns the remarks on the times of the arm `name`: which clock counts, and whether they depend on the inputs."""
+    texts = []
+    if cohort.arms[name].unordered:
+        texts.append(_UNORDERED)
+    elif (reported_ms := cohort.told_by_device_ms(name)) is not None:
+        texts.append(
+            f"the device's clock told {reported_ms:.4g} ms, but the judge's clock shows that a call takes longer. The "
+            "time is that of the judge's clock."
+        )
+    if not timing.verified:
+        texts.append(_HARDLY_VERIFIED)
+    if longer := cohort.slower_on_other_inputs(name):
+        texts.append(
+            f"on inputs of other distributions, a call takes {longer:.2g} times as long, relative to torch, as on the "
+            "problem's own."
+        )
+    return [Remark(RemarkKind.TIME, text) for text in texts]
+
+
+def _little_work(own_share: float, emulated: bool) -> str:
+    if emulated:
+        same = f"{1 - own_share:.2%} of the output is the same without the candidate's own kernels"
+        return f"{same}; a library may do the work."
+    share = f"{own_share:.2%}" if own_share >= 1e-4 else "less than 0.01%"
+    return f"the candidate's own kernels take {share} of the time on the GPU; a library does the rest."
+
+
+def _first_line(pattern: str, lines: Sequence[str]) -> int | None:
+    """Returns the number, from 1, of the first line that contains the regular expression; None if no line does."""
+    return next((i for i, line in enumerate(lines, 1) if re.search(pattern, line)), None)

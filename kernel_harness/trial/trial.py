@@ -1,0 +1,309 @@
+"""The trial of one candidate: its worker process, its build, its checks, and what was found out about it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import closing
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import torch
+
+from cuda_on_cpu.core.tell import Tell, silent
+from kernel_harness.checking import hypotheses, narrow_formats
+from kernel_harness.checking.answers import compare, forbidden_write, with_changed_inputs
+from kernel_harness.checking.cases import Case, Reference
+from kernel_harness.checking.compared import Expectation
+from kernel_harness.checking.verify import Check, same
+from kernel_harness.core.phases import phase
+from kernel_harness.core.remark import Remark
+from kernel_harness.core.status import Status
+from kernel_harness.ipc import tensors
+from kernel_harness.ipc.packed import Packed, moved
+from kernel_harness.problem.candidate import Candidate, file_name
+from kernel_harness.problem.problem import Problem
+from kernel_harness.sandbox.faults import Fault, Refused
+from kernel_harness.sandbox.model_process import ModelProcess, ModelSource
+from kernel_harness.sandbox.subject import Answer, Subject
+from kernel_harness.timing.measurements import Measurements
+
+# An honest process holds its CUDA context, at most 4 GiB of memory that is shared with the judge, and what its model
+# keeps between calls.
+_CONTEXT_BYTES = 6 << 30
+_MOST_HELD = 2  # in what a call of the reference takes
+
+_NO_CASE = "No case could be checked: none suits both the reference and the candidate. Choose another --case."
+
+_LOG = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    """How far a trial has come. The states follow each other in this order; a trial that fails skips some."""
+
+    QUEUED = "queued"
+    BUILT = "built"  # or failed to build; the worker process is paused
+    CHECKED = "checked"
+    WAITING = "waiting"  # passed the checks, and waits to be timed
+    TIMED = "timed"
+    DONE = "done"  # has its verdict, and no process
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """An answer with wrong values, its check, and what was expected."""
+
+    check: Check
+    answer: Answer
+    expectation: Expectation
+
+
+class Trial(ModelProcess):
+    """One candidate from its file to its verdict.
+
+    `start`: starts a worker process without a model. `tell`: gets a text for each step. `entered`: gets the trial
+    whenever it has entered another state.
+
+    `building` is done when the build has ended. `is_discarded`: `discard` was called.
+    The candidate has passed so far if `fault` is None. `checks` has the verdict on each case that gave an output, and
+    for a repeated case also the verdict on the second call. `refused` has the shapes (values of the size constants, as
+    text) that the candidate refused. `failed_case` is the case in which the candidate failed; None if it failed outside
+    the cases or not at all. `wrong` is its wrong answer until that is explained, if wrong values are why it failed.
+    `remarks` is what explainers said of a candidate that failed. `builds` has for each library that the candidate
+    built: its name, the seconds it took, and whether it was cached. `first_call_ms` is the judge's time of the first
+    call; None if no call returned. `launches` is the number of the candidate's own kernels in one call, as the worker
+    reports it, and `own_share` the share of the work that these kernels do, from 0 to 1; None if unknown.
+    `measured` has the measurements of the trial's cohort, which took `timing_s` seconds, and `scale_ms` the time of
+    "torch" in the first cohort, in ms; None before they are known. `untimed` says why there is no time, if so.
+    """
+
+    def __init__(
+        self, candidate: Candidate, start: Callable[[], Subject], reference: Reference, cases: Sequence[Case],
+        tell: Tell = silent, entered: Callable[[Trial], None] = lambda trial: None,
+    ) -> None:  # fmt: skip
+        super().__init__(ModelSource(file_name(candidate), candidate.source, "ModelNew"), start, reference)
+        self.candidate, self.reference, self.cases = candidate, reference, cases
+        self.tell, self.entered = tell, entered
+        self.state = State.QUEUED
+        self.building: Future[None] = Future()
+        self.is_discarded = False
+        self.fault: Fault | None = None
+        self.checks: list[Check] = []
+        self.refused: list[str] = []
+        self.failed_case: Case | None = None
+        self.wrong: WrongAnswer | None = None
+        self.remarks: list[Remark] = []
+        self.builds: tuple[Mapping[str, Any], ...] = ()
+        self.first_call_ms: float | None = None
+        self.launches: int | None = None
+        self.own_share: float | None = None
+        self.measured: Measurements | None = None
+        self.scale_ms: float | None = None
+        self.untimed = ""
+        self.queue_s = self.build_s = self.check_s = self.timing_s = 0.0
+        self._queued = time.perf_counter()
+        self._made_for: Problem | None = None
+
+    @property
+    def name(self) -> str:
+        """Returns the candidate's name."""
+        return self.candidate.name
+
+    @property
+    def status(self) -> Status:
+        """Returns the verdict so far."""
+        return self.fault.status if self.fault else Status.PASSED
+
+    def enter(self, state: State) -> None:
+        """Notes that the trial has reached a state. Ends the worker process of a trial that is DONE."""
+        self.state = state
+        if state in (State.BUILT, State.WAITING):
+            self.tell(State.WAITING)
+        if state is State.DONE:
+            self.close()
+        self.entered(self)
+
+    def fail(self, fault: Fault) -> None:
+        """Ends the trial's success. The reason names the case that failed, if there is one."""
+        reason = fault.reason
+        if self.failed_case and self.failed_case.name not in reason:
+            reason += f"\nThe failure was at the case {self.failed_case.name}."
+        # A new object: the frames in the traceback of `fault` hold the inputs, until Python looks for cycles.
+        self.fault = Fault(fault.status, reason, fault.log, lacked_memory=fault.lacked_memory)
+
+    def begin_build(self, pool: Executor, *, with_constructor: bool) -> None:
+        """Queues the `build`, and returns at once."""
+        self.building = pool.submit(self.build, with_constructor=with_constructor)
+
+    def discard(self) -> None:
+        """Ends the worker process as soon as the build has ended, which goes on. Returns at once."""
+        if not self.is_discarded:
+            self.is_discarded = True
+            self.building.add_done_callback(lambda _: self.close())
+
+    def build(self, *, with_constructor: bool = False) -> None:
+        """Starts a worker process, executes the kernel file there, which builds its extensions, and pauses it.
+
+        If `with_constructor`, extensions that the model's constructor builds are built, too (`_build_in_constructor`),
+        but only if the file contains the name of a function that builds, such as `load_inline`, and its execution built
+        nothing. Any thread may call this method.
+        """
+        began = time.perf_counter()
+        self.queue_s = began - self._queued
+        self.tell("building")
+        try:
+            self.subject = self._started()
+            self._load(self.subject)
+            # Until its checks begin, the judge reads no message of the worker, and checks none of its limits.
+            self.pause()
+            if with_constructor and self.candidate.names_a_build and not self.subject.builds:
+                self._build_in_constructor()
+        except Fault as fault:
+            self.fail(fault)
+        finally:
+            self.build_s = time.perf_counter() - began
+            self.enter(State.BUILT)
+
+    def _build_in_constructor(self) -> None:
+        """Builds the model in a further worker process, which is then ended.
+
+        Only what it builds is kept: libraries in the build cache, and the failures of builds. Anything else that
+        happens there, for example for lack of memory beside other candidates, is not part of the verdict.
+        """
+        try:
+            with closing(self._started()) as subject:
+                self._load(subject)
+                subject.make(self.reference.problem)
+        except Exception as error:  # a fault, or a problem that cannot be used: the checks find it again
+            _LOG.info("%s: the constructor failed ahead: %s: %s", self.name, type(error).__name__, error)
+
+    @phase("checks")
+    def check(self, *, ready_for_timing: bool = True) -> None:
+        """Checks the candidate on every case until a case fails. Does nothing but note the time if its build failed.
+
+        If `ready_for_timing` is True, the model of a candidate that passed is built again for the sizes at which it
+        will be timed.
+        Raises torch.OutOfMemoryError if the device has too little memory for the right answer and the candidate is not
+        at fault (`_out_of_memory`), and UserError if the reference itself cannot run.
+        """
+        began = time.perf_counter()
+        try:
+            for number, case in enumerate(self.cases if self.fault is None else (), 1):
+                self.tell(f"checking case {number} of {len(self.cases)}")
+                self.failed_case = case
+                self._try(case)
+            self.failed_case = None
+            if self.fault is None and not self.checks and not self.refused:
+                raise Fault(Status.UNSUPPORTED, _NO_CASE)
+            if self.fault is None and ready_for_timing:
+                self.make(self.reference.problem)
+        except Fault as fault:
+            self.fail(fault)
+        except torch.OutOfMemoryError as error:
+            self.fail(self._out_of_memory(error))
+        self.check_s = time.perf_counter() - began
+        self.builds = tuple(self.subject.builds if self.subject else ())
+        self.enter(State.CHECKED)
+
+    @phase("models")
+    def make(self, problem: Problem) -> bool:
+        """Builds the model for the sizes of `problem` (`Subject.make`)."""
+        return self.running.make(problem)
+
+    def _try(self, case: Case) -> None:
+        """Calls the candidate in a case, unless that does not suit it. Raises Fault if a check of its answer fails."""
+        if not self._is_ready_for(case):
+            return
+        packed = self.reference.inputs(case)
+        try:
+            answer = self.running.call(packed, poison=case.poison)
+            checks = self._compared(case, packed, answer)
+        except Refused as refusal:
+            if case.timed_shape:
+                raise Fault(Status.RUNTIME_ERROR, str(refusal), refusal.log) from None
+            self.refused.append(case.shape_name)
+            return
+        self.checks += [replace(c, shape=dict(case.shape), distribution=case.distribution) for c in checks]
+        failed = next((check for check in checks if not check.passed), None)
+        if failed:
+            raise Fault(failed.status, f"{failed.case}: {failed.detail}")
+
+    def _is_ready_for(self, case: Case) -> bool:
+        """Makes the model for a case. Returns False if the case suits the reference or the candidate's model not."""
+        if case.optional and not self.reference.works(case):
+            return False
+        if not case.optional:
+            self.reference.require(case)
+        problem, made = self.reference.at(case), self._made_for
+        self._made_for = problem
+        return problem is made or self.make(problem)
+
+    def _compared(self, case: Case, packed: Packed, answer: Answer) -> list[Check]:
+        """Returns the check of the first answer in a case, and in a repeated case that of a second call."""
+        subject, reference = self.running, self.reference
+        self.first_call_ms = self.first_call_ms or answer.timed.bracket_ms
+        self.launches = answer.launches
+        subject.release_large()  # the right answer may need the memory
+        structure, expectation = reference.expectation(case)
+        if not reference.decides(expectation):
+            return []
+        check = compare(answer, structure, expectation)
+        if check.status is Status.REDUCED_PRECISION:
+            check = hypotheses.with_formula(check, answer.outputs, expectation.of_outputs, reference, case)
+            check = narrow_formats.advised(check, self.candidate.source)
+        if check.status is Status.WRONG_VALUES:
+            self.wrong = WrongAnswer(check, answer, expectation)
+        if not case.repeat or not check.passed:
+            return [check]
+        tolerance, changed = expectation.tolerance, expectation.changed
+        first = with_changed_inputs(answer, changed, packed.tensors)
+        del expectation  # the call may need the memory of a large right answer
+        reference.make_room()
+        # A candidate may have kept the address of its first inputs, for example in a CUDA graph.
+        again = subject.call(moved(packed, 3 * tensors.CANARY_BYTES))
+        subject.release_large()  # the outputs may be on the host until here
+        second = with_changed_inputs(again, changed, packed.tensors)
+        if [o.shape for o in first] == [o.shape for o in second]:  # outputs of another size may not fit into the memory
+            first, second = (tuple(o.to(reference.device) for o in each) for each in (first, second))
+        compared = same(first, second, tolerance, f"{case.name} repeated", changed)
+        if compared.passed and (mutation := forbidden_write(again.written, changed)):
+            compared = replace(compared, status=Status.MUTATED_INPUT, detail=mutation)
+        return [check, replace(compared, unchecked=check.unchecked)]
+
+    def _out_of_memory(self, error: torch.OutOfMemoryError) -> Fault:
+        """Decides whose fault it is that the device had too little memory for the right answer, and returns the Fault.
+
+        Ends the candidate's process and computes the answer again. If that succeeds, and the process held much more
+        memory than a call of the reference needs, the candidate is at fault. Otherwise torch.OutOfMemoryError is
+        raised.
+        """
+        case = self.failed_case
+        assert case is not None
+        held = _freed_by(self.close, self.reference.device)
+        self.reference.expectation(case)
+        if held is not None and held <= _MOST_HELD * self.reference.call_bytes(case) + _CONTEXT_BYTES:
+            raise error
+        reason = f"The kernel leaves too little of the device's memory to compute the answer: {_first_line(error)}"
+        return Fault(Status.RUNTIME_ERROR, reason, lacked_memory=True)
+
+
+def _freed_by(close: Callable[[], None], device: str) -> int | None:
+    """Calls `close`, which ends a worker process. Returns by how many bytes the free memory of the GPU `device` grew.
+
+    Returns None if `device` is the CPU.
+    """
+    if device == "cpu":
+        close()
+        return None
+    torch.cuda.empty_cache()
+    before, _ = torch.cuda.mem_get_info(device)
+    close()
+    after, _ = torch.cuda.mem_get_info(device)
+    return int(after - before)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:400]

@@ -1,0 +1,36 @@
+"""Owners of worker processes that a test has started, for arms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernel_harness.sandbox.faults import Fault
+from kernel_harness.sandbox.model_process import ModelProcess
+
+
+def never() -> Any:
+    """In place of a start: no further process is needed."""
+    raise AssertionError("a further process was started")
+
+
+class Held(ModelProcess):
+    """Owns `subject`. A restart calls `start`, whose process has its model already."""
+
+    def __init__(self, subject: Any, start: Callable[[], Any] = never) -> None:
+        self.subject, self._start = subject, start
+
+    def restart(self, first: Callable[[Any], object] = lambda subject: None) -> None:
+        """Replaces the process."""
+        self.close()
+        subject = self._start()
+        try:
+            first(subject)
+        except Fault:
+            subject.close()
+            raise
+        self.subject = subject
+
+    def sibling(self) -> Held:
+        """A further process, which has not been started."""
+        return Held(None, self._start)
