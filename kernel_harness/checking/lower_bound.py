@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 import torch
 
 from kernel_harness.checking import inputs_read, weights_read
-from kernel_harness.checking.cases import Reference, memory_errors
+from kernel_harness.checking.cases import Reference
 from kernel_harness.checking.compared import MIN_PRECISION_NUMEL, NEARNESS
 from kernel_harness.checking.inputs_read import Input
 from kernel_harness.checking.outputs_written import Written
 from kernel_harness.checking.probe import CannotRun, Probe, reference_errors, summed
+from kernel_harness.checking.reference_model import memory_errors
 from kernel_harness.checking.unchanged_model import values
 from kernel_harness.checking.verify import WRONG_NORM
 from kernel_harness.core.phases import phase

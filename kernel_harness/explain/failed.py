@@ -6,6 +6,8 @@ import logging
 import time
 from itertools import islice
 
+import torch
+
 from kernel_harness.checking import hypotheses, replay
 from kernel_harness.checking.answers import compare
 from kernel_harness.checking.cases import Case
@@ -35,7 +37,12 @@ def on_trial(trial: Trial, fork_server: ForkServer, seed: int, *, emulated: bool
 
     On a device that is `emulated`, workers of `fork_server` run the sanitizer. `seed` is that of the run.
     """
-    found = [*_on_mistake(trial), *_on_parameters(trial), *_on_layout(trial)]
+    found = list[Remark]()
+    for explain in (_on_mistake, _on_parameters, _on_layout):
+        try:
+            found += explain(trial)
+        except torch.OutOfMemoryError as error:  # the verdict stands
+            _LOG.info("%s: no remark: %s", trial.name, error)
     if emulated:
         found += _on_memory(trial, fork_server, seed)
     return found

@@ -168,14 +168,7 @@ class WorkerProcess:
         self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float,
         meanwhile: Meanwhile | None = None,
     ) -> R | Failure | BuildWanted:  # fmt: skip
-        """Sends `request`, waits for the reply, closes the descriptors that come with it, and returns the reply.
-
-        The reply is of the class `expected`, a Failure or a BuildWanted. A paused worker is resumed first. Raises
-        WorkerTimedOut after `timeout_s` seconds, WorkerCrashed if the worker ends before it replies, and
-        WorkerMisbehaved if it sends a malformed message or exceeds a limit. The worker is dead then, and every later
-        request raises the same exception. If `meanwhile` is not None, it is called between the request and the reply,
-        and `timeout_s` includes its time.
-        """
+        """Sends `request` and returns the reply, like `request`, but closes the descriptors that come with it."""
         return self.request(request, expected, descriptors, timeout_s=timeout_s, meanwhile=meanwhile).taken()
 
     def request(
@@ -188,7 +181,7 @@ class WorkerProcess:
         judge waits, it reads what the worker prints and checks the worker's limits. Raises WorkerTimedOut after
         `timeout_s` seconds, WorkerCrashed if the worker ends before it replies, and WorkerMisbehaved if it sends a
         malformed message or exceeds a limit. The worker is dead then, and every later request raises the same
-        exception. `meanwhile` is called between the request and the reply.
+        exception. `meanwhile` is called between the request and the reply, and `timeout_s` includes its time.
         """
         self.resume()
         if self._failure is not None:

@@ -44,16 +44,14 @@ class Series:
     """The state that all cohorts of one run share. `time_cohorts` updates it after each cohort.
 
     Each cohort gets an equal share of the time budget of the settings. `expected` is the number of these shares: the
-    number of cohorts if every candidate of the run passes; 0 means the number of cohorts of the current batch. `timed`
-    is the number of cohorts that have been timed. `baseline_ms` is the time of one call of the baseline "torch" in ms,
-    in the first cohort that measured it; None before. On a GPU, the times of each later cohort are scaled so that its
-    time of "torch" becomes `baseline_ms`, which makes the times of all cohorts comparable. `settle` gets the final
-    results of the baselines.
+    number of cohorts if every candidate of the run passes; 0 means the number of cohorts of the current batch.
+    `settle` gets the final results of the baselines. `baseline_ms` is the time of one call of the baseline "torch" in
+    ms, in the first cohort that measured it; None before. On a GPU, the times of each later cohort are scaled so that
+    its time of "torch" becomes `baseline_ms`, which makes the times of all cohorts comparable.
     """
 
     expected: int
     settle: Callable[[Result], None]
-    timed: int = 0
     baseline_ms: float | None = None
 
 
@@ -70,13 +68,8 @@ def time_cohorts(run: RunContext, companions: Companions, trials: Mapping[str, T
     for group in groups:
         cohort = [trials[name] for name in group]
         stop = _stop(run, series.expected or len(groups))
-        try:
-            while cohort:  # times it again without the candidates that disturbed the others
-                cohort = _time_cohort(run, companions, cohort, series, stop)
-        finally:
-            for name in group:
-                trials[name].close()
-        series.timed += 1
+        while cohort:  # times it again without the candidates that disturbed the others
+            cohort = _time_cohort(run, companions, cohort, series, stop)
 
 
 def _time_cohort(
@@ -161,7 +154,8 @@ def _measure(run: RunContext, live: Cohort, cohort: Sequence[Trial], stop: Stop)
     time_rounds(live, run.reference, stop, tell)
     for arm, trial in zip(live.candidates, cohort, strict=True):
         if arm.fault is None:
-            # One after the other: profilers of several processes, side by side on one GPU, reported no kernels.
+            # Before `convict` ends the processes. One after the other: profilers of several processes, side by side on
+            # one GPU, reported no kernels.
             launches.measure(trial, emulated=run.device.emulated)
     return convict(live, run.reference, tell)
 

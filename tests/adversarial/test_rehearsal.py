@@ -19,8 +19,8 @@ SCRIPT = """
 import json, os, sys, time
 from pathlib import Path
 sys.path.insert(0, str(Path()))
-from kernel_harness.checking import cases
 from cuda_on_cpu.compile import cache
+from kernel_harness.checking import reference_runs
 from kernel_harness.problem import lookup as find
 from kernel_harness.sandbox.model_process import ModelProcess
 from kernel_harness.problem.candidate import Candidate
@@ -42,7 +42,7 @@ os.sched_yield = lambda: time.sleep(1e-4)
 stopping.MOST_WARMUP = 4  # times that mean nothing never become steady
 torch_starts_again = sys.argv[1] != "torch does not"
 if sys.argv[1] == "short of memory":
-    cases._AMPLE = 1 << 40
+    reference_runs._AMPLE = 1 << 40
 if sys.argv[1] == "short calls":
     rounds._FEW_CALLS_MS = 1e9
 calls, counts = rounds._calls, []

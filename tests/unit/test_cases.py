@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from kernel_harness.checking import cases
+from kernel_harness.checking import oracle
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.verify import unchanged, verify
@@ -112,11 +112,11 @@ def test_the_oracle_is_computed_in_slices_only_if_no_bit_changes(
     of = load("p", path)
     packed = pack(of.inputs(1))
     _, whole = Reference(of, "cpu", None).expect(of, packed, "a call", "own")
-    monkeypatch.setattr(cases, "_SLICED_BYTES", 1000)
+    monkeypatch.setattr(oracle, "_SLICED_BYTES", 1000)
     reference = Reference(of, "cpu", None)
     found = [reference.expect(of, packed, "a call", "own")[1] for _ in range(2)]
 
-    assert bool(reference._slices(of, packed, whole.expected)) is sliced
+    assert bool(reference._float64._slices(of, packed, whole.expected)) is sliced
     assert whole.oracle is not None
     for each in found:
         assert each.oracle is not None and each.rounded is not None

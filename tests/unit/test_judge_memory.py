@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.live_tensors import LiveTensors
 
-from kernel_harness.checking import cases, elementwise, verify
+from kernel_harness.checking import elementwise, oracle, verify
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.explain import sensitivity
 from kernel_harness.problem import problem as problem_module
@@ -94,7 +94,7 @@ def test_the_float64_oracle_of_a_large_batch_takes_little_besides_itself(
 ) -> None:
     case = case_of(reference, "own")
     reference.inputs(case)
-    monkeypatch.setattr(cases, "_SLICED_BYTES", N // 2)
+    monkeypatch.setattr(oracle, "_SLICED_BYTES", N // 2)
 
     # The input, which is counted because slices are views of it, the float32 answer and the float64 outputs.
     assert peak(lambda: reference.expectation(case)) < 4.6
