@@ -78,7 +78,7 @@ class Worker:
 
     def __init__(self, end: channel.Channel) -> None:
         self._end, self._asking = end, threading.Lock()
-        self._number = ""  # of the request in progress
+        self.number = ""  # of the request in progress
         self.results: list[int] = []  # descriptors to send with the next reply
         self._file = CandidateFile("", "")
         self._device: device.WorkerDevice
@@ -99,7 +99,7 @@ class Worker:
         """Carries out requests of these kinds, until one is Finish. Raises Closed when the judge closes the channel."""
         while True:
             received = messages.receive(self._end, kinds)
-            self._number = received.number
+            self.number = received.number
             try:
                 if isinstance(received.message, messages.Finish):
                     return
@@ -113,7 +113,7 @@ class Worker:
             self._reply(reply)
 
     def _reply(self, reply: Message) -> None:
-        messages.send(self._end, reply, self._number, self.results)
+        messages.send(self._end, reply, self.number, self.results)
         while self.results:
             os.close(self.results.pop())
 
@@ -188,9 +188,9 @@ class Worker:
         """
         with self._asking:
             kinds: tuple[type[Built | Failure], ...] = (Built, Failure)
-            messages.send(self._end, BuildWanted(to_json(sources)), self._number)
+            messages.send(self._end, BuildWanted(to_json(sources)), self.number)
             received = messages.receive(self._end, kinds)
-            self._number = received.number
+            self.number = received.number
         answer = received.message
         if isinstance(answer, Failure):
             if answer.type == CompilerFailed.__name__:
