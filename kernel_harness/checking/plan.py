@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kernel_harness.checking import drawn_shapes
 from kernel_harness.problem import sizing
-from kernel_harness.problem.lookalikes import OUTLIERS, STRETCH
+from kernel_harness.problem.lookalikes import OUTLIERS, RARE, STRETCH
 from kernel_harness.problem.problem import OWN, PARAMETERS, SPARSE, Problem, Shape, shape_text
 
 
@@ -81,7 +81,7 @@ def plan(problem: Problem, seed: int, *, quick: bool = False) -> list[Case]:
         case_at(
             problem.shape, d, seed, timed_shape=True, poison=d == named[0], repeat=d == OWN, optional=d not in named
         )
-        for d in (*distributions, *(() if problem.states_stress else (OUTLIERS, STRETCH)))
+        for d in (*distributions, *(() if problem.states_stress else (OUTLIERS, STRETCH, RARE)))
     ]  # fmt: skip
     if problem.parameters:
         timed.append(case_at(problem.shape, PARAMETERS, seed, timed_shape=True, optional=True))
