@@ -23,7 +23,7 @@ from kernel_harness.results.journal import Journal, writing
 from kernel_harness.results.line_profile import StoredProfile
 from kernel_harness.results.record import Result
 
-MOST_SOURCES = 100  # a page lists at most MOST_SOURCES kernel sources: each listing takes 30 kB
+MOST_BYTES = 400_000  # a page lists kernel sources, in the order of its table, as long as it stays below this size
 
 
 def pages(problems: Sequence[str], results: Path, root: Path) -> list[Path]:
@@ -65,7 +65,7 @@ def write(problem: Problem, folder: Path, root: Path) -> list[Path]:
     results = Journal(folder).read()
     usual = _at_usual_shape(problem, results)
     shapes = list({tuple(r.shape.items()): r.shape for r in results}.values())
-    stems = {_stem(shape, usual.shape): shape for shape in shapes}
+    stems = {_stem("report", shape, usual.shape): shape for shape in shapes}
     sources = {c.name: c for c in map(read, lookup.kernel_files(problem.name, root))}
     profiles = line_profile.stored(folder.parent / leaderboard.EMULATED / "profiles")
     written = []
@@ -91,8 +91,7 @@ def render(
     from kernel_harness.report import pictures
 
     rows = page.rows(one)
-    return rendered(
-        "report", highlight.css(),
+    values: dict[str, Any] = dict(
         problem=problem.name, about=_first_line(problem), device=device, device_name=_device_name(one),
         shape=", ".join(f"{name} = {value}" for name, value in one.shape.items()), others=others,
         measured_at=max((r.measured_at for r in one.results), default="")[:16].replace("T", " "),
@@ -106,9 +105,20 @@ def render(
             "history": pictures.history(one),
         },
         failures=page.failures(one), failed_checks=page.failed_checks, advice=failure_text.advice,
-        map_spans=page.map_spans,
-        kernels=_kernels(one, sources, profiles), runs=page.runs(one), environment=page.environment(one),
+        above_peak=leaderboard.ABOVE_PEAK_NOTE if any((row["percent_of_peak"] or 0) > 100 for row in rows) else "",
+        map_spans=page.map_spans, runs=page.runs(one), environment=page.environment(one),
     )  # fmt: skip
+    kernels = _kernels(one, sources, profiles)
+    room = MOST_BYTES - len(rendered("report", highlight.css(), kernels=kernels, **values).encode())
+    for kernel in kernels:
+        source = sources.get(kernel["result"].kernel)
+        listing = highlight.html(source.source, source.path.suffix) if source else ""
+        size = len(listing.encode())
+        if size <= room:
+            kernel["listing"], room = listing, room - size
+        else:
+            kernel["source_note"] = "The page has no room for the source of this kernel."
+    return rendered("report", highlight.css(), kernels=kernels, **values)
 
 
 def _table(folder: Path, name: str, device: str, root: Path) -> str:
@@ -135,8 +145,8 @@ def _at_usual_shape(problem: Problem, results: Sequence[Result]) -> Problem:
     return problem.on(emulated=any(result.emulated for result in results))
 
 
-def _stem(shape: Mapping[str, int], usual: Mapping[str, int]) -> str:
-    return re.sub("^leaderboard", "report", leaderboard.file_stem(shape, usual))
+def _stem(name: str, shape: Mapping[str, int], usual: Mapping[str, int]) -> str:
+    return re.sub("^leaderboard", name, leaderboard.file_stem(shape, usual))
 
 
 def _first_line(problem: Problem) -> str:
@@ -150,20 +160,17 @@ def _device_name(one: Page) -> str:
 def _kernels(
     one: Page, sources: Mapping[str, Candidate], profiles: Mapping[str, StoredProfile]
 ) -> list[dict[str, Any]]:
+    """Returns what the page's section of each kernel shows, without the listing of its source."""
     found: list[dict[str, Any]] = []
     for name, result in one.latest.items():
-        if result.is_baseline:
-            continue
         source = sources.get(name)
-        if len(found) >= MOST_SOURCES:
-            source, note = None, f"The page shows the sources of the first {MOST_SOURCES} kernels only."
-        elif source is None:
+        if source is None:
             note = "The folder of the problem's kernels has no file of this name."
         else:
             note = "" if source.sha256 == result.source_sha256 else " (the file has changed since it was judged)"
-        found.append({
-            "result": result, "facts": page.facts(result), "remark": result.reason if result.passed else "",
-            "source_note": note, "listing": highlight.html(source.source, source.path.suffix) if source else "",
-            "profile": page.profile_of(result, profiles),
-        })  # fmt: skip
+        if not result.is_baseline:
+            found.append({
+                "result": result, "facts": page.facts(result), "remark": result.reason if result.passed else "",
+                "source_note": note, "listing": "", "profile": page.profile_of(result, profiles),
+            })  # fmt: skip
     return found

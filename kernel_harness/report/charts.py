@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from kernel_harness.report.sheet import LETTER, WIDE, Rows, Sheet, angle, apart, colour, note, short
+from kernel_harness.report.sheet import LETTER, WIDE, Rows, Sheet, angle, apart, colour, short
 from kernel_harness.timing.statistics import Interval
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 _LEADER = {
     "arrowstyle": "-", "color": colour("muted"), "linewidth": 0.6, "shrinkA": 1, "shrinkB": 5, "relpos": (0, 0.5),
 }  # fmt: skip
+_LINE = 16  # the least distance of two labels, in pixels
 SERIES = 8
-MOST_DOTS = 256
+MOST_DOTS = 64
 
 
 @dataclass(frozen=True)
@@ -138,50 +139,71 @@ def roofline(points: Sequence[Point], intensity: float, roofs: Sequence[Roof], w
     dashed if it was measured, solid if it is from the data sheet. `intensity` is the problem's operations per byte, the
     same for all kernels. `width` is in pixels.
     """
+    wide = width == WIDE
+    named = [roof for roof in roofs if wide or not roof.measured]
+    texts = [f"{p.name}  {p.text}" if wide else short(p.name, 16) for p in points]
+    texts += [_roof_text(roof, wide) for roof in named]
     ridges = [roof.flops_per_s / roof.bytes_per_s for roof in roofs]
-    left, right = min(*ridges, intensity) / 8, max(*ridges, intensity) * (25 if width == WIDE else 1000)
-    bottom = min([*(p.flops_per_s for p in points), *(roof.at(left) for roof in roofs)]) / 2
-    sheet = Sheet(width, 360 if width == WIDE else 330, (52, 12, 14, 44))
+    left, right = min(*ridges, intensity) / 16, max(*ridges, intensity) * 4
+    bottom = min([*(p.flops_per_s for p in points), *(roof.at(left) for roof in roofs)]) / 2e12
+    gutter = max(map(len, texts)) * LETTER + 24
+    sheet = Sheet(width, max(360, _LINE * len(texts) + 70), (52, gutter, 14, 44))
     axes = sheet.axes
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(left, right)
-    axes.set_ylim(bottom / 1e12, 4 * max(roof.flops_per_s for roof in roofs) / 1e12)
-    highest = max(roof.at(intensity) for roof in roofs) / 1e12
-    axes.plot([intensity, intensity], [bottom / 1e12, highest], color=colour("grid"), linewidth=1.2, dashes=(3, 3))
+    highest = max([*(p.flops_per_s for p in points), *(roof.flops_per_s for roof in roofs)])
+    axes.set_ylim(bottom, 2 * highest / 1e12)
+    axes.plot([intensity, intensity], [bottom, highest / 1e12], color=colour("grid"), linewidth=1.2, dashes=(3, 3))
     for roof in roofs:
-        _roof(axes, roof, (left, right), bottom, named=width == WIDE or not roof.measured)
-    _, ceiling = axes.transData.transform((intensity, min(roof.at(intensity) for roof in roofs) / 1e12))
-    _named_points(axes, [(intensity, p.flops_per_s / 1e12) for p in points], points, ceiling, width)
+        _roof(axes, roof, (left, right), bottom)
+    for roof in {roof.measured: roof for roof in sorted(named, key=lambda roof: -roof.flops_per_s)}.values():
+        _bandwidth(axes, roof, left)
+    at = [(intensity, p.flops_per_s / 1e12) for p in points]
+    for place, point in zip(at, points, strict=True):
+        axes.plot(*place, "o", color=colour("series-0"), markersize=8, gid=f"{point.name}: {point.text}")
+    at += [(right, roof.at(right) / 1e12) for roof in named]
+    _labels(axes, at, texts, [colour("ink")] * len(points) + [colour("roof")] * len(named), arrowprops=_LEADER)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
     sheet.label("FLOPs per byte that must be moved", "TFLOPS")
     return sheet.svg("roofline")
 
 
-def _roof(axes: Axes, roof: Roof, ends: tuple[float, float], bottom: float, *, named: bool) -> None:
-    """Draws one line of the roofline chart, from x = `ends[0]` to x = `ends[1]`, with labels if `named` is true.
+def _roof_text(roof: Roof, wide: bool) -> str:
+    speed = f"{roof.flops_per_s / 1e12:.3g}"
+    return (
+        f"{speed} TFLOPS {roof.number_format}{' measured' * roof.measured}" if wide else f"{speed} {roof.number_format}"
+    )
 
-    The labels are above the line if its limits are from a data sheet, and below it if they were measured. `bottom` is
-    the lower end of the chart in operations per second.
+
+def _roof(axes: Axes, roof: Roof, ends: tuple[float, float], bottom: float) -> None:
+    """Draws one line of the roofline chart, from x = `ends[0]` to x = `ends[1]`.
+
+    `bottom` is the lower end of the chart in TFLOPS.
     """
-    ridge = roof.flops_per_s / roof.bytes_per_s
-    xs = [ends[0], ridge, ends[1]]
+    xs = [ends[0], roof.flops_per_s / roof.bytes_per_s, ends[1]]
     ys = [roof.at(x) / 1e12 for x in xs]
     if roof.measured:
         axes.plot(xs, ys, color=colour("roof"), linewidth=1.2, dashes=(5, 3))
     else:
-        axes.fill_between(xs, ys, bottom / 1e12, color=colour("roof"), alpha=0.08, linewidth=0)
+        axes.fill_between(xs, ys, bottom, color=colour("roof"), alpha=0.08, linewidth=0)
         axes.plot(xs, ys, color=colour("roof"), linewidth=2)
-    if not named:
-        return
+
+
+def _bandwidth(axes: Axes, roof: Roof, left: float) -> None:
+    """Writes the bandwidth of a roof along its slope, which begins at x = `left`: above the line, or below if measured.
+
+    The roof should be the lowest of its source, so that the text is where the slopes of all roofs coincide.
+    """
+    ridge = roof.flops_per_s / roof.bytes_per_s
+    middle = math.sqrt(left * ridge)
     side, how = (-11, " measured") if roof.measured else (11, "")
-    text = f"{roof.flops_per_s / 1e12:.3g} TFLOPS {roof.number_format}{how}"
-    note(axes, (ridge, ys[1]), text, (4, side), ha="left")
-    middle = math.sqrt(ends[0] * ridge)
-    slope = angle(axes, (xs[0], ys[0]), (xs[1], ys[1]))
-    text = f"{roof.bytes_per_s / 1e12:.3g} TB/s{how}"
-    note(axes, (middle, roof.at(middle) / 1e12), text, (-side / 2, side), ha="center", rotation=slope)
+    axes.annotate(
+        f"{roof.bytes_per_s / 1e12:.3g} TB/s{how}", (middle, roof.at(middle) / 1e12), (-side / 2, side),
+        textcoords="offset points", ha="center", va="center", color=colour("muted"), fontsize=12,
+        rotation=angle(axes, (left, roof.at(left)), (ridge, roof.flops_per_s)),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -195,11 +217,11 @@ class Series:
     values: Sequence[tuple[int, Interval, bool]]
 
 
-def history(series: Sequence[Series], runs: Sequence[str], form: str, label: str, width: int) -> str:
+def history(series: Sequence[Series], runs: Sequence[str], unit: str, label: str, width: int) -> str:
     """Returns a chart as an SVG element: for each kernel, a line over the runs. A ring marks a run with a new source.
 
-    `series` has the lines, at most SERIES. `runs` has the labels of the runs. `form` is the format string of a value,
-    `label` is the label of the vertical axis, and `width` is in pixels.
+    `series` has the lines, at most SERIES. `runs` has the labels of the runs. `unit` is a value's unit, `label`
+    is the label of the vertical axis, and `width` is in pixels.
     """
     gutter = min(24, max(len(s.name) for s in series)) * LETTER + 16 if width == WIDE else 104
     sheet = Sheet(width, 60 + max(240, 18 * len(series)), (56, gutter, 14, 40))
@@ -215,14 +237,17 @@ def history(series: Sequence[Series], runs: Sequence[str], form: str, label: str
             if value.low is not None and value.high is not None:
                 axes.plot([x, x], [value.low, value.high], color=hue, linewidth=3, alpha=0.25)
             face = "none" if new else hue
-            tip = f"{one.name}, {runs[run]}: {form.format(value.estimate)}{', new source' if new else ''}"
+            tip = f"{one.name}, {runs[run]}: {value.estimate:.4g}{unit}{', new source' if new else ''}"
             axes.plot(x, value.estimate, "o", ms=7 if new else 5, mfc=face, mec=hue, mew=1.6, gid=tip)
     axes.set_yscale("log")
     axes.set_xlim(-0.3, len(runs) - 0.7)
-    _log_ticks(axes.yaxis, form)
+    _log_ticks(axes.yaxis, "{:g}" + unit)
     step = -(-len(runs) // (8 if width == WIDE else 3))
     axes.set_xticks(range(0, len(runs), step), [runs[i] for i in range(0, len(runs), step)])
-    _ends(axes, series, width)
+    most = 24 if width == WIDE else 14
+    ends = [(x, v.estimate) for x, v, _ in (s.values[-1] for s in series)]
+    hues = [colour(f"series-{i % SERIES}") for i in range(len(series))]
+    _labels(axes, ends, [short(s.name, most) for s in series], hues)
     sheet.label("", label)
     return sheet.svg("history")
 
@@ -280,34 +305,18 @@ def _median(ordered: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def _named_points(
-    axes: Axes, at: Sequence[tuple[float, float]], points: Sequence[Point], roof: float, width: int
+def _labels(
+    axes: Axes, at: Sequence[tuple[float, float]], texts: Sequence[str], colours: Sequence[str], **look: Any
 ) -> None:
-    """Draws a dot with a label for each point of the roofline chart.
+    """Writes the texts right of the axes, each at the height of its point in `at` if that leaves every text readable.
 
-    `at` has the (x, y) of each point in the units of the axes. The labels stay below the height `roof`, in pixels.
+    The points are (x, y) in the units of the axes. `look` goes to `Axes.annotate`.
     """
-    pixels = axes.transData.transform(at)
-    heights = apart([float(y) for _, y in pixels], 17, axes.get_window_extent().y0 + 10, roof - 12)
-    for place, point, (_, y), height in zip(at, points, pixels, heights, strict=True):
-        axes.plot(*place, "o", color=colour("series-0"), markersize=8, gid=f"{point.name}: {point.text}")
-        text = f"{point.name}  {point.text}" if width == WIDE else short(point.name, 22)
-        axes.annotate(
-            text, place, (16, height - y), textcoords="offset points", va="center", color=colour("ink"),
-            parse_math=False, fontsize=12, arrowprops=_LEADER,
-        )  # fmt: skip
-
-
-def _ends(axes: Axes, series: Sequence[Series], width: int) -> None:
-    last = [s.values[-1] for s in series]
-    pixels = axes.transData.transform([(x, v.estimate) for x, v, _ in last])
     box = axes.get_window_extent()
-    heights = apart([float(y) for _, y in pixels], 15, box.y0 + 6, box.y1 - 6)
-    most = 24 if width == WIDE else 14
-    for i, (one, height) in enumerate(zip(series, heights, strict=True)):
-        name = short(one.name, most)
-        share = (height - box.y0) / box.height
+    pixels = axes.transData.transform(at)
+    heights = apart([float(y) for _, y in pixels], _LINE, box.y0 + 6, box.y1 - 6)
+    for place, text, hue, height in zip(at, texts, colours, heights, strict=True):
         axes.annotate(
-            name, (1, share), (8, 0), xycoords="axes fraction", textcoords="offset points", va="center",
-            color=colour(f"series-{i % SERIES}"), annotation_clip=False, parse_math=False, fontsize=12,
+            text, place, (1 + 8 / box.width, (height - box.y0) / box.height), textcoords="axes fraction", va="center",
+            color=hue, annotation_clip=False, parse_math=False, fontsize=12, **look,
         )  # fmt: skip

@@ -9,9 +9,11 @@ from typing import Any
 
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import CudaLexer, PythonLexer
-from pygments.token import String
+from pygments.token import Name, Operator, Punctuation, String, Text, Whitespace
 
 _LIGHT, _DARK = "xcode", "github-dark"
+# Tokens without a colour of their own. As they are most of a source, the listing has no element for them.
+_PLAIN = (Name, Operator, Punctuation, Whitespace)
 _QUOTES = ('"""', "'''")
 
 
@@ -22,8 +24,11 @@ def html(source: str, suffix: str) -> str:
     """
     tokens = CudaLexer().get_tokens(source) if suffix == ".cu" else _python(source)
     text = io.StringIO()
-    HtmlFormatter(cssclass="source", linenos="inline", wrapcode=True).format(tokens, text)
-    return text.getvalue()
+    plain = ((Text if kind in _PLAIN else kind, value) for kind, value in tokens)
+    HtmlFormatter(nowrap=True).format(plain, text)
+    code = text.getvalue()
+    numbers = "\n".join(map(str, range(1, code.count("\n") + 1)))
+    return f'<div class="source"><pre class="linenos">{numbers}</pre><pre>{code}</pre></div>'
 
 
 def css() -> str:

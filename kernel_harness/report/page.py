@@ -6,7 +6,8 @@ The charts of the page are built in the module `pictures`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ import pandas as pd
 
 from kernel_harness.checking.verify import Check
 from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.precision import Precision
 from kernel_harness.core.status import Status
 from kernel_harness.results import leaderboard, roofline
 from kernel_harness.results.line_profile import StoredProfile
@@ -33,8 +35,22 @@ _COLUMNS = (
 )  # fmt: skip
 
 # Facts about the device that change from run to run. The page leaves them out: they do not say what was measured.
-_CHANGING = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "throttle_reasons")
-_UNITS = {"memory_bytes": (2**30, "GiB"), "l2_bytes": (2**20, "MiB")}
+_CHANGING = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "throttle_reasons", "computing_processes")
+# The name of a fact on the page, and how its value is written. Other facts have their own names.
+_FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "capability": ("compute capability", lambda parts: ".".join(map(str, parts))),
+    "memory_bytes": ("memory", lambda count: f"{count / 2**30:.4g} GiB"),
+    "l2_bytes": ("L2 cache", lambda count: f"{count / 2**20:.4g} MiB"),
+    "null_call_ms": ("an empty kernel takes", lambda ms: f"{1e3 * ms:.2g} us"),
+    "nvcc": ("nvcc", lambda text: (re.findall(r"V[\d.]+", text) or [text])[0]),
+    "processor": ("processor", lambda text: re.sub(r" [0-9a-f]{8}$", "", text)),  # of its instruction set extensions
+    "commit": ("commit", lambda text: text[:10]),
+    "dirty": ("uncommitted changes", lambda value: "yes" if value else "no"),
+    "slowed": ("slowed down by", str),
+    "shares": ("inputs are in", str),
+    "cuda": ("CUDA", str),
+    "python": ("Python", str),
+}
 
 
 @dataclass(frozen=True)
@@ -77,17 +93,21 @@ class Page:
 
 
 def rows(page: Page) -> list[dict[str, Any]]:
-    """Returns the rows of the leaderboard as dicts: its columns, `title`, `is_baseline`, `versus` and `earlier`.
+    """Returns the rows of the leaderboard as dicts: its columns, and the keys below.
 
     A column without a value is None. `title` is the author's description of the kernel. `versus` is the `Comparison` of
     the kernel with its baseline: None for the baseline itself, without a speedup, and on an emulated device. `earlier`
-    says when the row was measured; it is an empty text for a row of the latest run.
+    says when the row was measured; it is an empty text for a row of the latest run. `peaks` has the
+    peak of the column `percent_of_peak`, and for a kernel above it also the device's fastest, as (percentage that is
+    reached, name, speed as text). `first_line` is the first line
+    of the reason, which is a sentence: the others may be code. `is_baseline` is a bool.
     """
     found = []
     for row, earlier in zip(page.table.to_dict("records"), leaderboard.earlier(page.table), strict=True):
         clean: dict[str, Any] = {str(k): None if _missing(v) else v for k, v in row.items()}
         result = page.latest[clean["kernel"]]
-        clean["title"] = result.title
+        clean["title"], clean["peaks"] = result.title, _peaks(result)
+        clean["first_line"] = result.reason.strip().partition("\n")[0]
         clean["is_baseline"], clean["earlier"] = result.is_baseline, earlier
         itself = result.kernel == result.settings.baseline
         clean["versus"] = None if page.emulated or itself else _versus(result)
@@ -101,6 +121,19 @@ def _missing(value: Any) -> bool:
 
 def _versus(result: Result) -> Comparison | None:
     return statistics.compare(result.timing.speedup) if result.timing and result.timing.speedup else None
+
+
+def _peaks(result: Result) -> list[tuple[float, str, str]]:
+    bound, percent = roofline.nearest_roof(result, "peak")
+    if bound is None or percent is None:
+        return []
+    if bound == "memory":
+        return [(percent, "memory", f"{result.numbers['peak_bytes_per_s'] / 1e12:.3g} TB/s")]
+    own = str(result.precision or Precision.FLOAT32)
+    found = [(percent, own, result.numbers[f"peak_{own}_flops_per_s"])]
+    if fastest := roofline.fastest_peak(result):
+        found.append(fastest)
+    return [(share, number_format, f"{speed / 1e12:.3g} TFLOPS") for share, number_format, speed in found]
 
 
 def runs(page: Page) -> list[dict[str, Any]]:
@@ -133,13 +166,22 @@ def environment(page: Page) -> list[tuple[str, list[tuple[str, str]]]]:
     """
     facts: dict[str, dict[str, list[str]]] = {}
     for name, result in page.latest.items():
-        for fact, value in {**result.environment, **_conditions(result)}.items():
-            if fact not in _CHANGING and value is not None:
-                facts.setdefault(fact, {}).setdefault(_fact_text(fact, value), []).append(name)
+        for fact, text in facts_of(result).items():
+            facts.setdefault(fact, {}).setdefault(text, []).append(name)
     return [
-        (fact.replace("_", " "), [(value, "" if len(values) == 1 else ", ".join(k)) for value, k in values.items()])
+        (fact, [(value, "" if len(values) == 1 else ", ".join(names)) for value, names in values.items()])
         for fact, values in facts.items()
     ]
+
+
+def facts_of(result: Result) -> dict[str, str]:
+    """Returns facts about device, machine and settings of a result, as text for readers, by the facts' names."""
+    found = {}
+    for fact, value in {**result.environment, **_conditions(result)}.items():
+        name, text = _FACTS.get(fact, (fact.replace("_", " "), str))
+        if fact not in _CHANGING and value not in (None, ""):
+            found[name] = " ".join(text(value).split())
+    return found
 
 
 def _conditions(result: Result) -> dict[str, Any]:
@@ -150,17 +192,6 @@ def _conditions(result: Result) -> dict[str, Any]:
         "allowed_precision": result.settings.allowed_precision,
         "run": result.run,
     }
-
-
-def _fact_text(fact: str, value: Any) -> str:
-    if fact in _UNITS:
-        size, unit = _UNITS[fact]
-        return f"{value / size:.4g} {unit}"
-    if fact == "dirty":
-        return "yes, the checkout had changes" if value else "no"
-    text = ".".join(map(str, value)) if isinstance(value, list) else str(value)
-    lines = [line for line in text.split("\n") if line.strip()]
-    return next((line for line in lines if "release" in line), lines[-1] if lines else "")
 
 
 def facts(result: Result) -> list[tuple[str, str]]:
@@ -249,11 +280,13 @@ def tiles(rows: Sequence[Mapping[str, Any]], page: Page) -> list[dict[str, str]]
     found.append(_tile("Fastest", best["kernel"], f"{best['time_ms']:.4g} ms{shared}"))
     if best["speedup"] is None:
         return found
-    bounds = f"95%: {best['speedup_low']:.3g} – {best['speedup_high']:.3g}" if best["speedup_low"] else "too few rounds"
-    found.append(_tile(f"Against {page.baseline}: {best['versus']}", f"{best['speedup']:.3g}×", bounds))
+    value, *ends = (best[key] and leaderboard.ratio(best[key]) for key in ("speedup", "speedup_low", "speedup_high"))
+    bounds = f"95%: {' – '.join(ends)}" if all(ends) else "too few rounds"
+    found.append(_tile(f"Against {page.baseline}: {best['versus']}", f"{value}×", bounds))
     if best["percent_of_peak"] is not None:
-        detail = f"{best['tflops']:.3g} TFLOPS" if best["tflops"] else ""
-        found.append(_tile("Of the peak", f"{best['percent_of_peak']:.3g}%", detail))
+        (percent, name, speed), *others = best["peaks"]
+        detail = "".join(f", {percent:.3g}% of {speed} {name}" for percent, name, speed in others)
+        found.append(_tile("Of the peak", f"{percent:.3g}%", f"of {speed} {name}{detail}"))
     return found
 
 

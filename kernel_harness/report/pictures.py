@@ -9,11 +9,13 @@ from kernel_harness.core.precision import Precision
 from kernel_harness.report import charts
 from kernel_harness.report.page import Page, rows
 from kernel_harness.report.sheet import NARROW, WIDE
+from kernel_harness.results import roofline as peaks
+from kernel_harness.results.leaderboard import ratio
 from kernel_harness.results.record import Result
 from kernel_harness.timing import statistics
 from kernel_harness.timing.statistics import Interval, Timing
 
-MOST_ROWS, MOST_POINTS = 40, 14
+MOST_ROWS, MOST_POINTS = 24, 14
 """A chart shows at most the first MOST_ROWS kernels of the table, the roofline chart at most MOST_POINTS.
 
 More are unreadable.
@@ -55,22 +57,22 @@ def speed(page: Page) -> Picture | None:
 
 
 def _speed_bar(result: Result, speedup: Interval) -> charts.Bar:
-    return charts.Bar(result.kernel, speedup, interval_text(speedup, "×"), statistics.compare(speedup).value)
+    return charts.Bar(result.kernel, speedup, interval_text(speedup, ratio, "×"), statistics.compare(speedup).value)
 
 
 def _time_bar(result: Result, timing: Timing) -> charts.Bar:
     colour = "undecided" if result.is_baseline else "same"
-    return charts.Bar(result.kernel, timing.time, interval_text(timing.time, " ms"), colour)
+    return charts.Bar(result.kernel, timing.time, interval_text(timing.time, "{:.4g}".format, " ms"), colour)
 
 
-def interval_text(value: Interval, unit: str) -> str:
-    """Returns a value with its unit and its 95% confidence interval as text, such as `1.02× (0.98 – 1.07)`.
+def interval_text(value: Interval, text: Callable[[float], str], unit: str) -> str:
+    """Returns a value with its unit and its 95% confidence interval, such as `1.021× (0.981 – 1.067)`.
 
-    Without an interval, returns text such as `1.02×`.
+    `text` makes a number's text. Without an interval, returns text such as `1.021×`.
     """
     if value.low is None or value.high is None:
-        return f"{value.estimate:.3g}{unit}"
-    return f"{value.estimate:.3g}{unit} ({value.low:.3g} – {value.high:.3g})"
+        return f"{text(value.estimate)}{unit}"
+    return f"{text(value.estimate)}{unit} ({text(value.low)} – {text(value.high)})"
 
 
 def roofline(page: Page) -> Picture | None:
@@ -99,16 +101,21 @@ def roofline(page: Page) -> Picture | None:
 def _roofs(timed: Sequence[Result]) -> list[charts.Roof]:
     """Returns the device's limits in each number format that a kernel computes in.
 
-    There are up to two per format: those from the device's data sheet, and those measured on the device.
+    If a kernel exceeds the peak of its format, the device's fastest format is among them. There are up to two limits
+    per format: those from the device's data sheet, and those measured on the device. Formats with equal limits are one.
     """
-    found = {}
+    formats: dict[tuple[float, float, str], dict[str, None]] = {}
     for result in timed:
-        name, numbers = result.precision or Precision.FLOAT32, result.numbers
-        for source in ("peak", "ceiling"):
-            speed, rate = numbers.get(f"{source}_bytes_per_s"), numbers.get(f"{source}_{name}_flops_per_s")
-            if speed and rate:
-                found[name, source] = charts.Roof(speed, rate, name, source == "ceiling")
-    return list(found.values())
+        fastest = peaks.fastest_peak(result)
+        for name in (str(result.precision or Precision.FLOAT32), *([fastest[1]] if fastest else [])):
+            for source in ("peak", "ceiling"):
+                speed, rate = (result.numbers.get(f"{source}_{of}") for of in ("bytes_per_s", f"{name}_flops_per_s"))
+                if speed and rate:
+                    formats.setdefault((speed, rate, source), {})[name] = None
+    return [
+        charts.Roof(speed, rate, ", ".join(names), source == "ceiling")
+        for (speed, rate, source), names in formats.items()
+    ]
 
 
 def samples(page: Page) -> Picture | None:
@@ -150,11 +157,11 @@ def history(page: Page) -> Picture | None:
     shown = [r.kernel for r in page.latest.values() if r.timing and (page.emulated or not r.is_baseline)]
     series = [charts.Series(k, _points(timed, names, k, page.emulated)) for k in shown[: charts.SERIES]]
     series = [s for s in series if s.values]
-    label, form = ("emulated ms per call", "{:.3g}") if page.emulated else (f"speedup over {page.baseline}", "{:.3g}×")
+    label, unit = ("emulated ms per call", "") if page.emulated else (f"speedup over {page.baseline}", "×")
     dates = {r.run: r.measured_at[5:16].replace("T", " ") for r in timed}
     words = f"The {label} of each kernel in each run."
     ticks = [dates[name] for name in names]
-    return _drawn(lambda width: charts.history(series, ticks, form, label, width), words) if series else None
+    return _drawn(lambda width: charts.history(series, ticks, unit, label, width), words) if series else None
 
 
 def _points(

@@ -94,8 +94,8 @@ class Rows(Sheet):
         self.thickness = 0.6 * height / row
         for i, (name, text) in enumerate(zip(names, texts, strict=True)):
             y = i if wide else i + shift - (0.5 * height + 6) / row
-            note(self.axes, (0, y), name, (-10 if wide else 0, 0), ha="right" if wide else "left", row=True, ink=True)
-            note(self.axes, (1, y), text, (8 if wide else 0, 0), ha="left" if wide else "right", row=True)
+            _row_text(self.axes, (0, y), name, wide, ink=True)
+            _row_text(self.axes, (1, y), text, wide, ink=False)
 
 
 def colour(name: str) -> str:
@@ -111,20 +111,17 @@ def short(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def note(
-    axes: Axes, at: tuple[float, float], text: str, shift: tuple[float, float], *, row: bool = False, ink: bool = False,
-    **look: Any,
-) -> None:  # fmt: skip
-    """Writes `text` beside the point `at`, moved by `shift`, which is (x, y) in pixels.
+def _row_text(axes: Axes, at: tuple[float, float], text: str, wide: bool, *, ink: bool) -> None:
+    """Writes a text of a row at `at`: (0 or 1 for the left or right end of the axes, the height in axis units).
 
-    With `row`, the point's x is a share of the axes' width, and the text has a background. With `ink`, the text has the
-    page's main text colour, otherwise a muted one. `look` goes to `Axes.annotate`.
+    With `ink`, the text has the page's main text colour, otherwise a muted one. In a narrow chart it is inside the
+    axes, before the lines of the grid; the page gives it an outline in the colour of the background.
     """
-    where: Any = axes.get_yaxis_transform() if row else "data"
+    left = at[0] == 0
     axes.annotate(
-        text, at, shift, xycoords=where, textcoords="offset points", va="center",
+        text, at, ((-10 if left else 8) if wide else 0, 0), xycoords=axes.get_yaxis_transform(),
+        textcoords="offset points", va="center", ha="right" if left == wide else "left",
         color=colour("ink" if ink else "muted"), annotation_clip=False, parse_math=False, fontsize=12,
-        bbox={"facecolor": colour("card"), "edgecolor": "none", "pad": 1} if row else None, **look,
     )  # fmt: skip
 
 
@@ -162,15 +159,14 @@ def _page_svg(text: str, width: float, height: float) -> str:
     ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
     root = ElementTree.fromstring(text)
     root.attrib.update({"width": f"{width:g}", "height": f"{height:g}", "aria-hidden": "true"})
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if child.tag in (f"{{{_SVG}}}metadata", f"{{{_SVG}}}style"):
-                parent.remove(child)
-        _plain(parent)
+    for element in list(root.iter()):
+        _plain(element)
+    _flatten(root)
     return ElementTree.tostring(root, encoding="unicode")
 
 
 def _plain(element: ElementTree.Element) -> None:
+    """Gives an element the page's look: no identifier that nothing refers to, no font, the page's colours."""
     name = element.attrib.get("id", "")
     if not re.fullmatch(r"[mp][0-9a-f]{10}", name):  # other elements refer to identifiers of this form
         element.attrib.pop("id", None)
@@ -182,9 +178,28 @@ def _plain(element: ElementTree.Element) -> None:
     if style is not None:
         kept = [part.strip() for part in style.split(";") if not part.strip().startswith("font-family")]
         element.set("style", _coloured("; ".join(re.sub(r"^font: ([\d.]+px).*$", r"font-size: \1", p) for p in kept)))
-    path = element.attrib.get("d")
-    if path is not None:
-        element.set("d", re.sub(r"-?\d+\.\d+", lambda m: f"{float(m[0]):.1f}", path).replace("\n", ""))
+    for key in {"d", "x", "y", "transform"} & element.attrib.keys():
+        short = re.sub(r"-?\d+\.\d+", lambda m: f"{float(m[0]):.1f}", element.attrib[key])
+        # A stroke without a length is a dot: see `charts._dots`.
+        element.set(key, re.sub(r"M (\S+) (\S+) L \1 \2 ?(?=M|$)", r"M\1 \2h0", " ".join(short.split())))
+    if element.attrib.get("transform", "").startswith("rotate(-0 "):
+        del element.attrib["transform"]
+
+
+def _flatten(element: ElementTree.Element) -> list[ElementTree.Element]:
+    """Removes what draws nothing from an element: empty and invisible elements, groups without a tooltip, indentation.
+
+    Returns what remains of the element, as a list of elements.
+    """
+    element[:] = [kept for child in element for kept in _flatten(child)]
+    element.text, element.tail = (element.text or "").strip(), None
+    tag = element.tag.removeprefix(f"{{{_SVG}}}")
+    if tag in ("metadata", "style") or (tag == "path" and element.attrib.get("style") == "fill: none"):
+        return []
+    if tag == "defs" and not len(element):
+        return []
+    is_group = tag == "g" and not element.attrib and not any(child.tag.endswith("title") for child in element)
+    return list(element) if is_group else [element]
 
 
 def _coloured(style: str) -> str:

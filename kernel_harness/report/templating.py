@@ -10,6 +10,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from kernel_harness.results.leaderboard import ratio
+
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -25,7 +27,7 @@ def rendered(name: str, style: str = "", **values: Any) -> str:
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["breakable"] = breakable
+    environment.filters.update(breakable=breakable, ratio=ratio)
     return environment.get_template(f"{name}.html").render(
         script=script, script_hash=f"sha256-{digest}",
         style=(TEMPLATES / "report.css").read_text(encoding="utf-8") + style, **values,

@@ -28,6 +28,10 @@ COLUMNS = (
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
 NO_INTERVAL_NOTE = "A time without an interval is of too few rounds for one. A larger --budget allows more rounds."
 SHARED_NOTE = "Kernels share a rank if their 95% intervals overlap."
+ABOVE_PEAK_NOTE = (
+    "The peak is that of the number format in which the outputs are exact, for float32 without tensor cores.\n"
+    "Above 100%, a kernel computes in another format, mostly in tensor cores, or does fewer operations than stated."
+)
 EMULATED = "cpu-emulated"
 # The headings of the column of times.
 TIME, EMULATED_TIME = "time (ms)", "emulation, ms"
@@ -212,7 +216,7 @@ def _shown(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
             f"{low:.4g} - {high:.4g}" if pd.notna(low) and pd.notna(high) else ""
             for low, high in zip(table["time_ms_low"], table["time_ms_high"], strict=True)
         ],
-        "speedup": [_number(v, "{:.3g}x") for v in table["speedup"]],
+        "speedup": ["" if pd.isna(v) else f"{ratio(v)}x" for v in table["speedup"]],
         "TFLOPS": [_number(v, "{:.3g}") for v in table["tflops"]],
         "% of peak": [_number(v, "{:.3g}") for v in table["percent_of_peak"]],
         "of the bound": [_number(v, "{:.1%}") for v in table["share_of_bound"]],
@@ -248,6 +252,14 @@ def emulated(table: pd.DataFrame) -> bool:
     return bool((table["device"] == EMULATED).any())
 
 
+def ratio(value: float) -> str:
+    """Returns a speedup as text with three significant digits, but `1.004` rather than `1`.
+
+    Near 1, the third decimal tells whether the speedup is different from 1.
+    """
+    return f"{value:.3f}" if 0.9 < value < 1.1 else f"{value:.3g}"
+
+
 def _number(value: Any, form: str) -> str:
     if isinstance(value, str):
         return value  # "nan" or "inf"
@@ -272,6 +284,8 @@ def render(table: pd.DataFrame, style: str = "simple") -> str:
         text += f"\n\n{NO_INTERVAL_NOTE}"
     if table["rank"].dropna().duplicated().any():
         text += f"\n\n{SHARED_NOTE}"
+    if (table["percent_of_peak"] > 100).any():
+        text += f"\n\n{ABOVE_PEAK_NOTE}"
     if (verified := table["verified_to"].dropna()).size:
         text += f"\n\nThe judge's own clock verifies these times to {verified.max():.1%} or better."
     return text

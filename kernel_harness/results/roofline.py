@@ -48,6 +48,24 @@ def nearest_roof(result: Result, roof: Roof) -> tuple[str | None, float | None]:
     return bound, percent
 
 
+def fastest_peak(result: Result) -> tuple[float, str, float] | None:
+    """Returns the percentage that is reached of the device's fastest number format, its name, and its FLOP/s.
+
+    The result is None unless the kernel exceeds the peak of its own format (`nearest_roof`). It exceeds this peak if it
+    computes in another format, mostly in tensor cores, or does fewer operations than the problem states.
+    """
+    _, percent = nearest_roof(result, "peak")
+    rate, peaks = tflops(result), {
+        name.removeprefix("peak_").removesuffix("_flops_per_s"): speed
+        for name, speed in result.numbers.items()
+        if name.startswith("peak_") and name.endswith("_flops_per_s")
+    }  # fmt: skip
+    if percent is None or percent <= 100 or rate is None or not peaks:
+        return None
+    fastest = max(peaks, key=peaks.__getitem__)
+    return 100 * rate * 1e12 / peaks[fastest], fastest, peaks[fastest]
+
+
 def share_of_bound(result: Result) -> float | None:
     """Returns the least time that any correct kernel needs on the device, divided by the kernel's time.
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import io
 import itertools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from support.command import ROOT
 from support.pages import HOSTILE, SHAPE, board, keep, result, timed
 
@@ -198,6 +200,44 @@ def test_every_column_of_the_table_can_be_reached_on_a_phone(opened):
     assert {"time (ms)", "speedup", "shapes"} <= {title for title, *_ in found}
 
 
+def test_the_status_of_every_kernel_is_on_a_phone_s_screen(opened):
+    look(opened, 420)
+    visible = """
+      const frame = document.querySelector('#leaderboard .scroll').getBoundingClientRect();
+      return [...document.querySelectorAll('#table tbody tr')].map(row => [...row.querySelectorAll('.badge')]
+        .filter(badge => badge.offsetHeight && badge.getBoundingClientRect().right <= frame.right)
+        .map(badge => badge.textContent).join())"""
+    assert sorted(opened.execute_script(visible)) == sorted(
+        ["PASSED"] * 6 + ["BUILD_ERROR", "CRASHED", "WRONG_VALUES"]
+    )  # fmt: skip
+
+
+def test_the_line_between_two_rows_goes_on_under_the_column_that_stays(opened):
+    """The pixels of the line have one colour over the whole width of the table."""
+    look(opened, 420)
+    opened.execute_script("document.querySelector('#leaderboard .scroll').scrollLeft = 60")
+    tops = "[...document.querySelectorAll('#table tbody tr')].map(row => row.getBoundingClientRect().top + scrollY)"
+    left = "document.querySelector('#leaderboard .scroll').getBoundingClientRect().left"
+    rows, start = opened.execute_script(f"return [{tops}, {left}]")
+    image = screenshot(opened)
+    line = image.getpixel((round(start) + 250, round(rows[0])))
+    for top in rows:
+        pixels = {image.getpixel((round(start) + x, round(top))) for x in (4, 40, 100, 180, 250)}
+        assert pixels == {line}, (top, pixels)
+
+
+def test_code_in_a_reason_is_not_wrapped_on_a_phone(browser, tmp_path):
+    code = "    5 |   c[i] = a[i] + " + "undefined_name + " * 6
+    kernel = result("k", Status.BUILD_ERROR, reason=f"k.cu:5: error: no such name\n{code}\n      |    ^")
+    (written,) = report.write(lookup.problem("matmul_tt", ROOT), keep(tmp_path / "nvidia-h200", kernel), ROOT)
+    look(browser, 420)
+    load(browser, written)
+    heights = "return [...document.querySelectorAll('.failure .code')].map(line => line.getBoundingClientRect().height)"
+    long, caret = browser.execute_script(heights)
+    assert long == caret > 0
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 420
+
+
 def test_letters_of_the_charts_are_large_enough_to_read(opened):
     """At least 8 pixels, after the picture is scaled."""
     smallest = """return Math.min(...[...document.querySelectorAll('.chart text')]
@@ -207,6 +247,12 @@ def test_letters_of_the_charts_are_large_enough_to_read(opened):
     for width in (320, 390, 820, 1200):
         look(opened, width)
         assert opened.execute_script(smallest) >= 8, width
+
+
+def screenshot(browser) -> Image.Image:
+    """The whole page, with one pixel of the image for a pixel of the page."""
+    taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+    return Image.open(io.BytesIO(base64.b64decode(taken["data"]))).convert("RGB")
 
 
 def contrast(browser, selector: str) -> float:

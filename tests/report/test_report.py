@@ -6,14 +6,17 @@ import base64
 import functools
 import hashlib
 import html
+import itertools
+import random
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.command import ROOT
-from support.pages import EMULATION, GPU, H200, HOSTILE, SHAPE, board, keep, result, timed, wrong
+from support.pages import EMULATION, GPU, H200, HOSTILE, SHAPE, as_rounds, board, check, keep, result, timed, wrong
 
 from kernel_harness import cli, report
 from kernel_harness.core.status import Status
@@ -21,6 +24,7 @@ from kernel_harness.problem import candidate, lookup
 from kernel_harness.report import highlight, page, pictures
 from kernel_harness.report.page import Page
 from kernel_harness.results.record import Result
+from kernel_harness.timing.statistics import summarize
 
 PROBLEM = lookup.problem("matmul_tt", ROOT)
 
@@ -114,6 +118,81 @@ def test_the_roofline_shows_what_was_measured_beside_the_data_sheet():
         assert words in picture.wide, words
 
 
+TENSOR = {
+    **H200, "peak_float16_flops_per_s": 9.89e14, "ceiling_float32_flops_per_s": 5.1e13,
+    "ceiling_float16_flops_per_s": 7.1e14, "ceiling_bytes_per_s": 4.2e12,
+}  # fmt: skip
+
+
+def test_labels_of_the_roofline_do_not_overprint():
+    """Kernels of nearly the same speed, kernels far below, one above the roof, and the labels of four roofs."""
+    records = [timed(f"k{i}", 2.7 + i / 1000, numbers=TENSOR) for i in range(10)]
+    records += [timed(f"slow{i}", 40.0 + i, numbers=TENSOR) for i in range(3)]
+    picture = pictures.roofline(Page([*records, timed("wgmma", 0.7, numbers=TENSOR)], SHAPE))
+    assert picture is not None
+    for svg in (picture.wide, picture.narrow):
+        labels = re.findall(r'x="([\d.]+)" y="([\d.]+)">(?:k\d|slow\d|wgmma|\d+ )', svg)
+        heights = sorted(float(y) for _, y in labels)
+        assert len(labels) >= 14 + 2 and len({x for x, _ in labels}) == 1
+        assert min(b - a for a, b in itertools.pairwise(heights)) > 14
+
+
+def test_a_kernel_above_the_peak_of_its_format_shows_both_peaks():
+    fast, plain = timed("wgmma", 0.7, numbers=TENSOR), timed("plain", 3.0, numbers=TENSOR)
+    text = seen(made([fast, plain]))
+    assert "of 67 TFLOPS float32, 19.8% of 989 TFLOPS float16" in " ".join(text.split())
+    assert "mostly in tensor cores, or does fewer operations" in text
+    picture = pictures.roofline(Page([fast, plain], SHAPE))
+    assert picture is not None and "989 TFLOPS float16<" in picture.wide
+    assert "tensor cores" not in seen(made([plain]))
+
+
+def test_a_speedup_close_to_1_has_the_digits_that_tell():
+    text = made([timed("a", 3 / 1.004)])
+    table = seen(text[text.index("<table") : text.index("</table")])
+    assert re.search(r"\s1\.0\d\d×\s+\d\.\d{3} – \d\.\d{3}\s", table)
+
+
+def test_a_page_of_many_kernels_stays_below_400_kb():
+    """48 kernels, all with a source, and a third of them failed with a long log."""
+    rounds = {f"k{i}": random.Random(i).choices([1 + i, 1.1 + i, 1.2 + i], k=100) for i in range(32)}
+    arms = {k: as_rounds({"torch": [2.0] * 100, k: ms}) for k, ms in rounds.items()}
+    times = [result(kernel, timing=summarize(each, kernel, "torch")) for kernel, each in arms.items()]
+    records = [*times, *(replace(wrong(f"w{i}"), log="error: x\n" * 2000) for i in range(16))]
+    records = [replace(one, checks=one.checks + (check(),) * 9) for one in records]
+    source = (ROOT / "kernels" / "matmul_tt" / "tiled.py").read_text()
+    sources = {one.kernel: candidate.Candidate(one.kernel, Path("k.py"), source) for one in records}
+    text = report.render(Page(records, SHAPE), PROBLEM, "nvidia-h200", sources, [])
+    assert len(text.encode()) < 400_000
+    assert '<div class="source">' in text and "no room for the source" in text
+
+
+def test_lines_of_code_in_a_reason_keep_their_form():
+    reason = "k.cu:5: error: no x\n    5 |   c = a   + x;\n      |             ^\n  hint: declare x"
+    text = made([result("k", Status.BUILD_ERROR, reason=reason)])
+    assert '<span class="code">    5 |   c = a   + x;</span><span class="code">      |             ^</span>' in text
+    assert '<span class="under reason">k.cu:5: error: no x</span>' in text.replace("&#39;", "'")
+
+
+def test_a_failure_outside_the_comparison_has_its_advice():
+    broken = result("k", Status.CRASHED, reason="SIGSEGV", checks=())
+    assert "Try: a thread reads or writes beyond an array" in seen(made([broken]))
+
+
+def test_facts_of_the_environment_are_written_for_readers():
+    raw = {
+        "capability": [9, 0], "null_call_ms": 0.0027199999894946814, "l2_bytes": 62914560, "slowed": "", "dirty": True,
+        "computing_processes": 1, "nvcc": "nvcc: NVIDIA\nCuda compilation tools, release 13.0, V13.0.88\nBuild 3642",
+        "processor": "Intel(R) Xeon(R) 0e3fbd34", "commit": "90f62a1ab421994406e47ebfe989f567b69d5287",
+    }  # fmt: skip
+    facts = page.facts_of(timed("a", 1.0, environment=raw))
+    assert facts == {
+        "compute capability": "9.0", "an empty kernel takes": "2.7 us", "L2 cache": "60 MiB",
+        "uncommitted changes": "yes", "nvcc": "V13.0.88", "processor": "Intel(R) Xeon(R)", "commit": "90f62a1ab4",
+        "run": "20260102-030405-abcd",
+    }  # fmt: skip
+
+
 def test_results_without_a_time_still_make_a_page():
     text = seen(made([result("no_build", Status.BUILD_ERROR)]))
     assert "0 of 1" in text and "Samples" not in text
@@ -139,12 +218,12 @@ def test_a_remark_on_a_kernel_that_passed_is_shown_and_is_no_failure():
 
 
 @pytest.mark.slow
-def test_charts_show_the_first_40_kernels_and_the_table_shows_all():
+def test_charts_show_the_first_24_kernels_and_the_table_shows_all():
     text = made([timed(f"k{i}", 1.0 + i) for i in range(60)])
     table = text[text.index("<table") : text.index("</table")]
     charts = "".join(re.findall(r"<svg.*?</svg>", text, re.S))
     assert all(f">k{i}<" in table for i in (0, 59))
-    assert ">k0<" in charts and ">k59<" not in charts and "first 40 kernels" in seen(text)
+    assert ">k0<" in charts and ">k59<" not in charts and "first 24 kernels" in seen(text)
 
 
 # --------------------------------------------------------------------------------------------- history
@@ -183,7 +262,7 @@ def test_a_fact_that_differs_between_kernels_names_them():
     records = [timed("a", 1.0), timed("b", 2.0, environment={**GPU, "torch": "2.12.0"})]
     facts = dict(page.environment(Page(records, SHAPE)))
     assert facts["torch"] == [("2.11.0", "a"), ("2.12.0", "b")]
-    assert facts["memory bytes"] == [("139.8 GiB", "")]
+    assert facts["memory"] == [("139.8 GiB", "")]
 
 
 # ----------------------------------------------------------------------------------------------- parts
@@ -201,7 +280,7 @@ def test_a_map_of_errors_is_drawn_cell_by_cell(cells):
 
 @pytest.mark.parametrize("path", candidate.files(ROOT / "kernels" / "matmul_tt"), ids=lambda p: p.stem)
 def test_a_listing_contains_the_exact_source(path):
-    text = re.sub(r'<span class="linenos">.*?</span>', "", highlight.html(path.read_text(), path.suffix))
+    text = re.sub(r'<pre class="linenos">.*?</pre>', "", highlight.html(path.read_text(), path.suffix), flags=re.S)
     assert html.unescape(re.sub(r"<[^>]*>", "", text)).strip() == path.read_text().strip()
 
 

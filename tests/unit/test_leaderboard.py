@@ -268,6 +268,22 @@ def test_every_text_of_an_emulated_table_says_that_it_predicts_no_gpu(tmp_path):
     assert leaderboard.EMULATED_NOTE in (tmp_path / "leaderboard.md").read_text()
 
 
+def test_a_table_says_what_a_share_above_100_percent_of_the_peak_means():
+    numbers = {"flops": 1e12, "peak_float32_flops_per_s": 67e12, "peak_float16_flops_per_s": 989e12}
+    texts = [leaderboard.render(leaderboard.rank([record("a", ms, numbers=numbers)], SHAPE)) for ms in (10.0, 30.0)]
+    assert [leaderboard.ABOVE_PEAK_NOTE in text for text in texts] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("speedup", "text"),
+    [(1.0, "1.000"), (1.0042, "1.004"), (0.9986, "0.999"), (1.0985, "1.099"), (0.55, "0.55"), (12.34, "12.3")],
+)  # fmt: skip
+def test_a_speedup_near_1_keeps_its_third_decimal(speedup, text):
+    timing = Timing((1.0,), (), Interval(0.9, 1.0, 1.1), Interval(speedup, speedup, speedup))
+    assert leaderboard.ratio(speedup) == text
+    assert f" {text}x" in leaderboard.render(leaderboard.rank([record("a", timing=timing)], SHAPE))
+
+
 def test_a_table_says_why_a_time_has_no_interval():
     few = Timing((2.0,), (), Interval(None, 2.0, None), None)
     assert leaderboard.NO_INTERVAL_NOTE in leaderboard.render(
