@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import RESULTS, shown
 
 if TYPE_CHECKING:
+    from kernel_harness.suite.device_worker import SuiteProblem
     from kernel_harness.suite.store import SuiteStore
 
 HELP = "judge many candidates of many problems, and compute figures such as fast_p and pass@k"
@@ -110,11 +112,11 @@ def main(parsed: argparse.Namespace) -> int:
         with progress:
             suite.run()
     except KeyboardInterrupt:
-        _report(store, parsed.parquet)
+        _report(store, found.problems, parsed.parquet)
         raise KeyboardInterrupt(
             f"{progress.judged} of {progress.total} candidates have a verdict, which is stored; --resume goes on."
         ) from None
-    _report(store, parsed.parquet)
+    _report(store, found.problems, parsed.parquet)
     by_status = progress.by_status
     return OK if by_status.total() == by_status["PASSED"] + by_status["UNSUPPORTED"] else SOME_FAILED
 
@@ -136,7 +138,7 @@ def _folder(parsed: argparse.Namespace) -> Path:
     return Path(parsed.results, "suites", name)
 
 
-def _report(store: SuiteStore, parquet: bool) -> None:
+def _report(store: SuiteStore, problems: Sequence[SuiteProblem], parquet: bool) -> None:
     """Writes the summary's files and the HTML page. Prints the figures, and the paths of summary.md and the page.
 
     Does nothing without verdicts. With `parquet`, candidates.parquet is written and its path is printed, too.
@@ -146,7 +148,7 @@ def _report(store: SuiteStore, parquet: bool) -> None:
     facts, entries = store.facts(), store.read()
     if facts is None or not entries:
         return
-    found = summary.summarize(facts, entries)
+    found = summary.summarize(facts, entries, problems)
     print(summary.text(found, with_problems=False))
     paths = [summary.save(store.folder, found), page.save(store.folder, found)]
     paths += [summary.save_parquet(store.folder, found)] if parquet else []

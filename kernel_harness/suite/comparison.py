@@ -12,6 +12,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from kernel_harness.core.errors import UserError
+from kernel_harness.results import leaderboard
 from kernel_harness.results.comparison import Change, Incomparable, is_regression
 from kernel_harness.suite import figures
 from kernel_harness.suite.figures import Figure
@@ -184,7 +185,12 @@ def _candidate_lines(outcome: SuiteOutcome) -> Sequence[str]:
     order = (Change.BROKEN, Change.SLOWER, Change.FIXED, Change.FASTER)
     changed = [c for change in order for c in outcome.candidates if c.change is change]
     rows = [
-        (f"{c.problem}/{c.candidate}", c.change.value, "" if c.ratio is None else f"{c.ratio.estimate:.3g}x", c.note)
+        (
+            f"{c.problem}/{c.candidate}",
+            c.change.value,
+            "" if c.ratio is None else f"{leaderboard.ratio(c.ratio.estimate)}x",
+            c.note,
+        )
         for c in changed[:_MOST_ROWS]
     ]
     lines = ["", f"{len(outcome.candidates)} candidates are in both: {told}."]

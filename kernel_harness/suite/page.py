@@ -43,6 +43,8 @@ class Row:
     """What the page shows of one problem, which is a row of the heat map."""
 
     problem: str
+    level: int | None
+    """The problem's level; None if it has none."""
     entries: tuple[Entry, ...]
     cells: tuple[Entry | None, ...]
     """An entry for each column, or None where the problem has no candidate."""
@@ -98,8 +100,8 @@ def rows(folder: Path, summary: Summary, columns: Sequence[str]) -> list[Row]:
             places = {str(place): one for place, one in enumerate(ordered, 1)}
         page = Path(name, summary.facts.label, "report.html")
         found.append(Row(
-            name, tuple(ordered), tuple(map(places.get, columns)), sum(one.passed for one in entries),
-            figures.best(entries), page.as_posix() if (folder / page).is_file() else None,
+            name, summary.levels.get(name), tuple(ordered), tuple(map(places.get, columns)),
+            sum(one.passed for one in entries), figures.best(entries), page.as_posix() if (folder / page).is_file() else None,
         ))  # fmt: skip
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from tabulate import tabulate
 from kernel_harness.core.atomic_file import replace_bytes, replace_text
 from kernel_harness.core.errors import UserError
 from kernel_harness.results.journal import writing
-from kernel_harness.results.leaderboard import csv, markdown
-from kernel_harness.suite import figures
+from kernel_harness.results.leaderboard import csv, markdown, ratio
+from kernel_harness.suite import collection, figures
+from kernel_harness.suite.device_worker import SuiteProblem
 from kernel_harness.suite.figures import Figure
 from kernel_harness.suite.store import Entry, Facts
 
@@ -37,7 +38,10 @@ class Summary:
 
     facts: Facts
     entries: tuple[Entry, ...]
+    """In the order of their problems."""
     figures: tuple[Figure, ...]
+    levels: Mapping[str, int | None]
+    """KernelBench's level of each problem, by its name."""
 
     @property
     def emulated(self) -> bool:
@@ -45,9 +49,12 @@ class Summary:
         return any(one.emulated for one in self.entries)
 
 
-def summarize(facts: Facts, entries: Sequence[Entry]) -> Summary:
-    """Returns the summary of a suite's verdicts."""
-    return Summary(facts, tuple(entries), tuple(figures.figures(entries)))
+def summarize(facts: Facts, entries: Sequence[Entry], problems: Sequence[SuiteProblem]) -> Summary:
+    """Returns the summary of a suite's verdicts, in the order of its `problems`. Verdicts of other problems come last."""
+    places = {problem.name: place for place, problem in enumerate(problems)}
+    ordered = sorted(entries, key=lambda one: places.get(one.problem, len(places)))
+    levels = {problem.name: collection.level(problem.path) for problem in problems}
+    return Summary(facts, tuple(ordered), tuple(figures.figures(ordered)), levels)
 
 
 def settings_words(facts: Facts) -> list[str]:
@@ -64,8 +71,8 @@ def figure_rows(summary: Summary) -> pd.DataFrame:
 
 
 def problem_rows(summary: Summary) -> pd.DataFrame:
-    """Returns a row for each problem: numbers of candidates, passes and failures by status, and the largest speedup."""
-    names = ("problem", "candidates", "passed", "best", "speedup", "speedup_low", "speedup_high", "failures")
+    """Returns a row for each problem: its level, numbers of candidates, passes and failures by status, best speedup."""
+    names = ("problem", "level", "candidates", "passed", "best", "speedup", "speedup_low", "speedup_high", "failures")
     return pd.DataFrame(_problem_rows(summary), columns=list(names))
 
 
@@ -76,7 +83,7 @@ def _problem_rows(summary: Summary) -> list[tuple[Any, ...]]:
         speedup = fastest.speedup if fastest else None
         failures = Counter(str(one.status) for one in each if not one.passed)
         rows.append((
-            name, len(each), sum(one.passed for one in each), fastest and fastest.candidate,
+            name, summary.levels.get(name), len(each), sum(one.passed for one in each), fastest and fastest.candidate,
             speedup and speedup.estimate, speedup and speedup.low, speedup and speedup.high,
             ", ".join(f"{status} {count}" for status, count in failures.most_common()),
         ))  # fmt: skip
@@ -184,14 +191,22 @@ def _table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _figure_table(summary: Summary) -> str:
-    bounds = {f.name: "" if f.bounds is None else f"{f.bounds[0]:.3g} - {f.bounds[1]:.3g}" for f in summary.figures}
-    rows = ((f.name, f"{f.value:.3g}", bounds[f.name], f.problems) for f in summary.figures)
+    bounds = {f.name: "" if f.bounds is None else " - ".join(map(ratio, f.bounds)) for f in summary.figures}
+    rows = ((f.name, ratio(f.value), bounds[f.name], f.problems) for f in summary.figures)
     return _table(["figure", "value", "95% interval", "problems"], rows)
 
 
 def _problem_table(summary: Summary) -> str:
     rows = (
-        (markdown(name), count, passed, markdown(best or ""), speedup and f"{speedup:.3g}x", markdown(failures))
-        for name, count, passed, best, speedup, _, _, failures in _problem_rows(summary)
+        (
+            markdown(name),
+            level,
+            count,
+            passed,
+            markdown(best or ""),
+            speedup and f"{ratio(speedup)}x",
+            markdown(failures),
+        )
+        for name, level, count, passed, best, speedup, _, _, failures in _problem_rows(summary)
     )
-    return _table(["problem", "candidates", "passed", "best", "speedup", "failures"], rows)
+    return _table(["problem", "level", "candidates", "passed", "best", "speedup", "failures"], rows)

@@ -58,7 +58,7 @@ def test_the_time_of_each_phase_is_stored_once_for_equal_sources(tmp_path: Path)
         ("q", "a"): PHASES_S,
     }
     assert facts is not None
-    shown = summary.text(summary.summarize(facts, entries))
+    shown = summary.text(summary.summarize(facts, entries, ()))
     assert "| start   | 1.0       | 66.7%   |" in shown and "| calls   | 0.5       | 33.3%   |" in shown
 
 
