@@ -12,6 +12,7 @@ HELP = "write HTML pages from stored results, or update the leaderboards in a RE
 EXAMPLES = (
     ("report matmul_tt", "write the pages of one problem"),
     ("report", "write the pages of every problem that has results"),
+    ("report matmul_tt --devices", "write one page of all GPUs and machines that have results"),
     ("report --readme README.md", "replace the leaderboards between the file's markers"),
 )
 
@@ -26,6 +27,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="write no pages; replace each leaderboard in this file between a line "
         "<!-- leaderboard PROBLEM/DEVICE --> and a line <!-- end -->; "
         "the results come from --results, by default from benchmarks/measured/results",
+    )  # fmt: skip
+    parser.add_argument(
+        "--devices", action="store_true",
+        help="write one page that shows the results of all GPUs and machines side by side; another machine's folder "
+        "<problem>/<device> can be copied beside this machine's under another name",
     )  # fmt: skip
     add_results(parser)
     parser.set_defaults(results=None)
@@ -42,6 +48,7 @@ def main(parsed: argparse.Namespace) -> int:
         names = report.rewrite_readme(parsed.readme, parsed.results or MEASURED, Path.cwd())
         print(f"{parsed.readme}: {', '.join(names)}")
         return OK
-    for path in report.pages(parsed.problem, parsed.results or RESULTS, Path.cwd()):
+    write = report.device_pages if parsed.devices else report.pages
+    for path in write(parsed.problem, parsed.results or RESULTS, Path.cwd()):
         print(path)
     return OK

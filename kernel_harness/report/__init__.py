@@ -15,7 +15,7 @@ from kernel_harness.core.paths import command
 from kernel_harness.problem import lookup
 from kernel_harness.problem.candidate import Candidate, read
 from kernel_harness.problem.problem import Problem, shape_text
-from kernel_harness.report import highlight, page, readme
+from kernel_harness.report import devices, highlight, page, readme
 from kernel_harness.report.page import Page
 from kernel_harness.report.templating import rendered
 from kernel_harness.results import failure_text, leaderboard, line_profile
@@ -43,6 +43,36 @@ def pages(problems: Sequence[str], results: Path, root: Path) -> list[Path]:
         for folder in folders:
             written += write(problem, folder, root)
     return written
+
+
+def device_pages(problems: Sequence[str], results: Path, root: Path) -> list[Path]:
+    """Writes a page for each problem in `problems`, and for each shape, with the results of all devices side by side.
+
+    Returns the paths of the pages. An empty `problems` stands for all problems that have such pages. For `results` and
+    `root`, and for what is raised, see `pages`. Also raises UserError if a problem in `problems` does not have results
+    of two devices at one shape, or if no problem has.
+    """
+    written = []
+    for name in problems or _with_results(results, root):
+        problem = lookup.problem(name, root)
+        tables = devices.columns(results / problem.name)
+        if problems and not tables:
+            raise _no_two_devices(results / problem.name)
+        for shape, columns in tables.items():
+            path = results / problem.name / f"{_stem('devices', dict(shape), problem.shape)}.html"
+            with writing(path):
+                replace_text(path, devices.render(problem.name, shape, columns))
+            written.append(path)
+    if not written:
+        raise _no_two_devices(results)
+    return written
+
+
+def _no_two_devices(folder: Path) -> UserError:
+    return UserError(
+        f"{folder} has no results of two devices at one shape; copy another machine's folder <problem>/<device> beside "
+        "this machine's, under a name of its own"
+    )
 
 
 def rewrite_readme(path: Path, results: Path, root: Path) -> list[str]:

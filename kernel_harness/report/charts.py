@@ -64,6 +64,24 @@ def times(bars: Sequence[Bar], width: int) -> str:
     return sheet.svg("times")
 
 
+def devices(rows: Sequence[tuple[str, Sequence[Interval | None]]], width: int) -> str:
+    """Returns a chart as an SVG element: for each kernel, its time on each device as a dot with its interval.
+
+    `rows` has (kernel, time in ms on each device, or None where it was not timed); the first SERIES devices are drawn,
+    each in its own colour. The axis is logarithmic. `width` is in pixels.
+    """
+    texts = [" / ".join(f"{time.estimate:.4g}" if time else "-" for time in times) for _, times in rows]
+    sheet = Rows([name for name, _ in rows], texts, width, height=16 * min(SERIES, len(rows[0][1])) + 8)
+    for middle, (name, times), text in zip(sheet.middles, rows, texts, strict=True):
+        for i, time in enumerate(times[:SERIES]):
+            if time:
+                y = middle + sheet.thickness * (i / max(1, min(SERIES, len(times)) - 1) - 0.5)
+                _whisker(sheet.axes, y, Bar(name, time, text, f"series-{i}"))
+    _log_axis(sheet.axes, [time for _, times in rows for time in times if time], "{:g}")
+    sheet.label("ms per call (logarithmic)")
+    return sheet.svg("devices")
+
+
 def samples(rows: Sequence[tuple[str, Sequence[float]]], width: int) -> str:
     """Returns a chart as an SVG element: for each kernel, a row of dots, its calls' times divided by their median.
 

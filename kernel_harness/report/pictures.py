@@ -118,6 +118,18 @@ def _roofs(timed: Sequence[Result]) -> list[charts.Roof]:
     ]
 
 
+def devices(columns: Sequence[tuple[str, Page]], kernels: Sequence[str]) -> Picture | None:
+    """Builds the chart of the times of each of the `kernels` on several devices. Returns None if nothing was timed.
+
+    `columns` has the name of each device, and its results.
+    """
+    times = {name: {kernel: result.timing for kernel, result in page.latest.items()} for name, page in columns}
+    drawn = [(k, [t.time if (t := each.get(k)) else None for each in times.values()]) for k in kernels]
+    timed = [(kernel, each) for kernel, each in drawn if any(each)][:MOST_ROWS]
+    words = f"Milliseconds per call of each kernel on {', '.join(times)}, with their 95% intervals."
+    return _drawn(lambda width: charts.devices(timed, width), words) if timed else None
+
+
 def samples(page: Page) -> Picture | None:
     """Builds the chart of the times of every timed call of each kernel. Returns None if nothing was timed."""
     timed = [(result.kernel, timing.samples_ms) for result, timing in _timed(page)]

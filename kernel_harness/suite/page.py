@@ -101,7 +101,8 @@ def rows(folder: Path, summary: Summary, columns: Sequence[str]) -> list[Row]:
         page = Path(name, summary.facts.label, "report.html")
         found.append(Row(
             name, summary.levels.get(name), tuple(ordered), tuple(map(places.get, columns)),
-            sum(one.passed for one in entries), figures.best(entries), page.as_posix() if (folder / page).is_file() else None,
+            sum(one.passed for one in entries), figures.best(entries),
+            page.as_posix() if (folder / page).is_file() else None,
         ))  # fmt: skip
     return found
 

@@ -50,7 +50,7 @@ class Summary:
 
 
 def summarize(facts: Facts, entries: Sequence[Entry], problems: Sequence[SuiteProblem]) -> Summary:
-    """Returns the summary of a suite's verdicts, in the order of its `problems`. Verdicts of other problems come last."""
+    """Returns the summary of verdicts, in the order of the suite's `problems`. Verdicts of other problems come last."""
     places = {problem.name: place for place, problem in enumerate(problems)}
     ordered = sorted(entries, key=lambda one: places.get(one.problem, len(places)))
     levels = {problem.name: collection.level(problem.path) for problem in problems}

@@ -1,0 +1,1 @@
+filterRows([...document.getElementById("table").tBodies[0].rows], "status", "rows");
