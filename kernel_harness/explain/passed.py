@@ -44,7 +44,6 @@ def on_trial(trial: Trial, *, emulated: bool) -> list[Remark]:
         found.append(Remark(RemarkKind.DEVICE, _INTERPRETED))
     if trial.checks and all(check.unchecked for check in trial.checks):
         found.append(Remark(RemarkKind.CHECKS, f"{trial.checks[0].unchecked}."))
-    found += [Remark(RemarkKind.CHECKS, f"not reached by any check: {sentence}") for sentence in trial.lacking]
     problem = trial.reference.problem
     checked = problem.parameters if any(c.distribution == PARAMETERS for c in trial.checks) else ()
     neutral = {name: value for name, value in problem.neutral_state.items() if name not in checked}

@@ -73,10 +73,9 @@ class Trial(ModelProcess):
     text) that the candidate refused. `failed_case` is the case in which the candidate failed; None if it failed outside
     the cases or not at all. `wrong` is its wrong answer until that is explained, if wrong values are why it failed.
     `remarks` is what explainers said of a candidate that failed. `builds` has for each library that the candidate
-    built: its name, the seconds it took, and whether it was cached. `lacking` has sentences on what the emulation
-    cannot run in these libraries. `first_call_ms` is the judge's time of the first call; None if no call returned.
-    `launches` is the number of the candidate's own kernels in one call, as the worker reports it, and `own_share` the
-    share of the work that these kernels do, from 0 to 1; None if unknown.
+    built: its name, the seconds it took, and whether it was cached. `first_call_ms` is the judge's time of the first
+    call; None if no call returned. `launches` is the number of the candidate's own kernels in one call, as the worker
+    reports it, and `own_share` the share of the work that these kernels do, from 0 to 1; None if unknown.
     `measured` has the measurements of the trial's cohort, which took `timing_s` seconds, and `scale_ms` the time of
     "torch" in the first cohort, in ms; None before they are known. `untimed` says why there is no time, if so.
     """
@@ -98,7 +97,6 @@ class Trial(ModelProcess):
         self.wrong: WrongAnswer | None = None
         self.remarks: list[Remark] = []
         self.builds: tuple[Mapping[str, Any], ...] = ()
-        self.lacking: tuple[str, ...] = ()
         self.first_call_ms: float | None = None
         self.launches: int | None = None
         self.own_share: float | None = None
@@ -207,8 +205,7 @@ class Trial(ModelProcess):
         except torch.OutOfMemoryError as error:
             self.fail(self._out_of_memory(error))
         self.check_s = time.perf_counter() - began
-        if self.subject:
-            self.builds, self.lacking = tuple(self.subject.builds), self.subject.lacking()
+        self.builds = tuple(self.subject.builds if self.subject else ())
         self.enter(State.CHECKED)
 
     @phase("models")
