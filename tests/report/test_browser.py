@@ -228,7 +228,7 @@ def test_the_line_between_two_rows_goes_on_under_the_column_that_stays(opened):
 
 def test_code_in_a_reason_is_not_wrapped_on_a_phone(browser, tmp_path):
     code = "    5 |   c[i] = a[i] + " + "undefined_name + " * 6
-    kernel = result("k", Status.BUILD_ERROR, reason=f"k.cu:5: error: no such name\n{code}\n      |    ^")
+    kernel = result("k", Status.BUILD_ERROR, verdict=f"k.cu:5: error: no such name\n{code}\n      |    ^")
     (written,) = report.write(lookup.problem("matmul_tt", ROOT), keep(tmp_path / "nvidia-h200", kernel), ROOT)
     look(browser, 420)
     load(browser, written)

@@ -169,13 +169,13 @@ def test_a_page_of_many_kernels_stays_below_400_kb():
 
 def test_lines_of_code_in_a_reason_keep_their_form():
     reason = "k.cu:5: error: no x\n    5 |   c = a   + x;\n      |             ^\n  hint: declare x"
-    text = made([result("k", Status.BUILD_ERROR, reason=reason)])
+    text = made([result("k", Status.BUILD_ERROR, verdict=reason)])
     assert '<span class="code">    5 |   c = a   + x;</span><span class="code">      |             ^</span>' in text
     assert '<span class="under reason">k.cu:5: error: no x</span>' in text.replace("&#39;", "'")
 
 
 def test_a_failure_outside_the_comparison_has_its_advice():
-    broken = result("k", Status.CRASHED, reason="SIGSEGV", checks=())
+    broken = result("k", Status.CRASHED, verdict="SIGSEGV", checks=())
     assert "Try: a thread reads or writes beyond an array" in seen(made([broken]))
 
 

@@ -16,7 +16,7 @@ from support.suites import entry
 
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.status import Status
-from kernel_harness.suite import page, summary
+from kernel_harness.suite import collection, page, summary
 from kernel_harness.suite.store import Entry, Facts
 from kernel_harness.suite.summary import Summary
 
@@ -29,7 +29,7 @@ ENTRIES = [
 
 
 def summarized(entries: list[Entry] = ENTRIES) -> Summary:
-    return summary.summarize(FACTS, entries)
+    return summary.summarize(FACTS, entries, ())
 
 
 class Outline(HTMLParser):
@@ -70,6 +70,38 @@ def test_the_cell_of_a_timed_candidate_tells_its_share_of_the_bound(tmp_path: Pa
 
     assert titles == ["sample_0: PASSED, 2.5x, 83% of the bound", "sample_1: PASSED, 0.4x"]
     assert summary.candidate_rows(summarized(entries))["share_of_bound"].tolist()[:1] == [0.834]
+
+
+def test_problems_are_in_natural_order_with_their_level(tmp_path: Path) -> None:
+    names = ((1, "2_b"), (1, "10_a"), (2, "1_c"), (10, "3_d"))
+    files = [tmp_path / f"level{level}" / f"{name}.py" for level, name in names]
+    kernels = [tmp_path / "kernels" / path.stem / "k.py" for path in files]
+    for path in [*files, *kernels]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    problems = collection.collect([str(tmp_path)], tmp_path / "kernels", tmp_path).problems
+    found = summary.summarize(FACTS, [entry(name, "k", 1.2) for _, name in reversed(names)], problems)
+
+    rows = page.rows(tmp_path, found, ["k"])
+    assert [(row.level, row.problem) for row in rows] == list(names)
+    text = Outline(page.html(tmp_path, found)).text
+    assert "10_a level 1" in " ".join(text.split())
+    summary.save(tmp_path, found)
+    with (tmp_path / "summary.csv").open() as table:
+        assert [(int(row["level"]), row["problem"]) for row in csv.DictReader(table)] == list(names)
+    assert re.search(r"\| 3_d +\| 10 +\|", (tmp_path / "summary.md").read_text())
+
+
+def test_a_speedup_close_to_1_has_the_digits_that_tell(tmp_path: Path) -> None:
+    found = outline(tmp_path, [entry("p", "a", 1.004)])
+
+    assert "1.004x" in found.text and ("i", {"class": "speed-3", "title": "a: PASSED, 1.004x"}) in found.tags
+    assert "1.004x" in summary.text(summarized([entry("p", "a", 1.004)]))
+
+
+def test_lines_of_code_in_a_reason_keep_their_form(tmp_path: Path) -> None:
+    failed = replace(entry("p", "a", status=Status.BUILD_ERROR), reason="no x\n  5 |  c =   x;\n    |       ^")
+    assert '<span class="code">  5 |  c =   x;</span>' in page.html(tmp_path, summarized([failed]))
 
 
 def test_every_tag_is_closed(tmp_path: Path) -> None:
