@@ -39,7 +39,7 @@ def record(kernel: str, speedup: float | None = None, run: str = "a", spread: fl
         time = interval.scaled(1)
         time = Interval(BASELINE_MS / interval.high, BASELINE_MS / speedup, BASELINE_MS / interval.low)  # type: ignore
         measured = statistics.Timing((time.estimate,), (), time, interval)
-    given = {"reason": "", "shape": SHAPE, "source_sha256": "ab", "environment": GPU, "status": Status.PASSED}
+    given = {"verdict": "", "shape": SHAPE, "source_sha256": "ab", "environment": GPU, "status": Status.PASSED}
     return Result(kernel, timing=measured, run=run, measured_at="2025-01-01T00:00:00+00:00", **{**given, **more})
 
 
