@@ -30,7 +30,7 @@ def main(words: Sequence[str]) -> int:
     from cuda_on_cpu.core.errors import UserError
 
     try:
-        api.enable(sanitize=sanitized, tell=lambda text: print(f"cuda_on_cpu: {text}", file=sys.stderr))
+        api.enable(sanitize=sanitized, tell=lambda text: print(f"cuda_on_cpu: {text}\n", end="", file=sys.stderr))
     except UserError as error:
         print(f"python -m cuda_on_cpu: {error}", file=sys.stderr)
         return error.exit_code

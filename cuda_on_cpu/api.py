@@ -12,7 +12,6 @@ from torch.utils import cpp_extension
 
 from cuda_on_cpu import toolkit
 from cuda_on_cpu.compile import load_inline as loading
-from cuda_on_cpu.compile.compiler_log import first_error
 from cuda_on_cpu.compile.errors import ExtensionNotBuilt
 from cuda_on_cpu.compile.program_files import ProgramFiles
 from cuda_on_cpu.compile.sources import Sources
@@ -86,7 +85,7 @@ def load(*args: Any, **kwargs: Any) -> Any:
     try:
         return _torch_load(*args, **kwargs)
     except RuntimeError as error:
-        raise ExtensionNotBuilt(first_error(str(error)), str(error)) from None
+        raise ExtensionNotBuilt(toolkit.error_in(str(error)), str(error)) from None
 
 
 def sanitize(call: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Finding]:

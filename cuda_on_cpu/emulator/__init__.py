@@ -1,4 +1,4 @@
-"""CUDA on the CPU: a candidate's CUDA source is compiled for the host's processor and run there.
+"""Compiles CUDA sources for the host's processor and runs them there, counted or checked if that is asked for.
 
 1. rewrite.py and launches.py rewrite CUDA syntax that g++ cannot parse as C++. They edit the tokens of tokens.py.
 2. ptx.py and ptx_instructions.py translate inline PTX. unsupported.py marks constructs that only a GPU can run (some
@@ -14,7 +14,5 @@
    that barriers, shared memory, shuffles and atomics work as on a GPU. counting/ reports accesses for a profile,
    and runtime/profile_warps.cpp brings those of a warp together. source_lines.py finds their lines.
 7. torch_cuda.py gives the emulated device to the torch of a worker process, and torch_graphs.py its CUDA graphs.
-   sanitize.py reads the sanitizer's findings.
-
-If the user passes --strict, strict.py compiles the source with nvcc, too. No module here judges a kernel.
+   sanitize.py reads the sanitizer's findings, and findings.py makes a sentence of each.
 """

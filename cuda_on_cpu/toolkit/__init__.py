@@ -7,18 +7,23 @@ each file (compiler.py), and link with its `libcudart.so` and others, which stan
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
+import sysconfig
 from pathlib import Path
 
 from torch.utils import cpp_extension
 
 from cuda_on_cpu.compile import cache, host_compiler
+from cuda_on_cpu.compile.compiler_log import first_error
 from cuda_on_cpu.emulator import flags, shared_parts
 from cuda_on_cpu.emulator.flags import Instrumentation
 
 INSTRUMENTATION = "CUDA_ON_CPU_INSTRUMENTATION"
 """The variable in which the compilers of the toolkit find the name of an Instrumentation."""
+MARK = "cuda_on_cpu: "
+"""What the compilers of the toolkit print before the message of an error. An empty line follows the message."""
 # The libraries of CUDA, and those of torch that only a build of torch for CUDA has.
 _LIBRARIES = (
     "cudart", "cuda", "cublas", "cublasLt", "curand", "nvrtc", "cusparse", "cusolver", "cufft", "nvToolsExt",
@@ -37,19 +42,28 @@ exec {python} -m cuda_on_cpu.toolkit.compiler "$@"
 """
 
 
+def error_in(output: str) -> str:
+    """Returns the message of the first error in the output of a build with the toolkit."""
+    message = re.search(rf"^{MARK}(.*?)\n\n", output, re.MULTILINE | re.DOTALL)
+    return message[1] if message else first_error(output)
+
+
 def install(instrumentation: Instrumentation) -> None:
     """Makes the builds of torch.utils.cpp_extension in this process and in its children use the toolkit.
 
     Raises BuildFailed if the emulator's runtime library cannot be built, and NoCompiler if there is no C++ compiler.
     """
     home = _folder()
-    compiler, include_paths = str(home / "bin" / "c++"), cpp_extension.include_paths
+    compiler, include_paths = str(home / "host" / "c++"), cpp_extension.include_paths
     # torch names the folder after the versions of CUDA and Python, so a build for a GPU could be in the same one.
-    os.environ["TORCH_EXTENSIONS_DIR"] = str(cache.root() / "torch_extensions" / f"{home.name}-{instrumentation.name}")
+    builds = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or cache.root() / "torch_extensions")
+    os.environ["TORCH_EXTENSIONS_DIR"] = str(builds / f"{home.name}-{instrumentation.name}")
     os.environ["TORCH_DONT_CHECK_COMPILER_ABI"] = "1"  # nvcc's limits for the version of g++ do not apply
     os.environ["CUDA_HOME"] = cpp_extension.CUDA_HOME = str(home)
+    os.environ["PATH"] = f"{home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"  # some programs look for nvcc there
     os.environ[INSTRUMENTATION] = instrumentation.name
     cpp_extension.get_cxx_compiler = lambda: compiler
+    sysconfig.get_config_vars()["CXX"] = compiler  # for setuptools, where BuildExtension does not use ninja
     cpp_extension.include_paths = lambda *args, **kwargs: [str(flags.CUDA_HEADERS), *include_paths(*args, **kwargs)]
 
 
@@ -60,11 +74,11 @@ def _folder() -> Path:
         package = Path(__file__).parents[2]
         words = {"real": host_compiler.path(), "python": sys.executable, "package": str(package)}
         quoted = {name: shlex.quote(word) for name, word in words.items()}
-        for name in ("bin", "lib64"):
+        for name in ("bin", "host", "lib64"):
             (folder / name).mkdir()
-        for name, text in (("nvcc", _NVCC), ("c++", _COMPILER)):
-            (folder / "bin" / name).write_text(text.format(**quoted))
-            (folder / "bin" / name).chmod(0o755)
+        for program, text in ((folder / "bin" / "nvcc", _NVCC), (folder / "host" / "c++", _COMPILER)):
+            program.write_text(text.format(**quoted))
+            program.chmod(0o755)
         for name in _LIBRARIES:
             (folder / "lib64" / f"lib{name}.so").write_text(f'INPUT ("{runtime}")\n')
 

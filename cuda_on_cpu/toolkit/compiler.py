@@ -24,7 +24,7 @@ from cuda_on_cpu.compile.sources import Sources
 from cuda_on_cpu.core.errors import EnvironmentLacking
 from cuda_on_cpu.emulator import extension, flags
 from cuda_on_cpu.emulator.flags import Instrumentation
-from cuda_on_cpu.toolkit import INSTRUMENTATION
+from cuda_on_cpu.toolkit import INSTRUMENTATION, MARK
 from cuda_on_cpu.toolkit.local_headers import LocalHeaders
 
 _CUDA, _CPP = (".cu",), (".cpp", ".cc", ".cxx", ".c++", ".C")
@@ -64,7 +64,7 @@ def main(words: Sequence[str]) -> int:
     try:
         _compile(command, command.source, command.output)
     except (BuildFailed, EnvironmentLacking) as error:
-        print(error, file=sys.stderr)
+        print(f"{MARK}{error}\n", file=sys.stderr)
         return 1
     return 0
 

@@ -62,10 +62,12 @@ inline void launch(float* x, int n) { shift<<<(n + 63) / 64, 64, 64 * sizeof(flo
 """,
     "shift.cu": '#include "shift.cuh"\nvoid shift_on_device(float* x, int n) { launch(x, n); }\n',
     "bound.cpp": """#include <torch/extension.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
 void shift_on_device(float* x, int n);
 void shift(torch::Tensor x) {
   const at::cuda::OptionalCUDAGuard guard(x.device());
+  TORCH_CHECK(c10::cuda::MaybeSetDevice(x.get_device()) == cudaSuccess && c10::cuda::ExchangeDevice(0) == 0);
   shift_on_device(x.data_ptr<float>(), x.numel());
 }
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("shift", &shift); }
@@ -96,7 +98,7 @@ print(x.unique().tolist())
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """`python -m cuda_on_cpu` in the folder."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TORCH_EXTENSIONS_DIR": str(folder / "built")}
     return subprocess.run(
         [sys.executable, "-m", "cuda_on_cpu", *words], cwd=folder, env=environment, capture_output=True, text=True
     )
@@ -187,3 +189,13 @@ def test_a_script_that_does_not_exist_is_named(tmp_path: Path) -> None:
     done = run(tmp_path, "nothing.py")
 
     assert (done.returncode, done.stderr) == (2, "python -m cuda_on_cpu: there is no file nothing.py\n")
+
+
+@pytest.mark.slow
+def test_load_names_the_line_of_what_cannot_be_emulated(tmp_path: Path) -> None:
+    folder = written(tmp_path, script__py=LOAD)
+    for name, text in FILES.items():
+        (folder / name).write_text(text.replace("__syncthreads();", "cudaGraphCreate(nullptr, 0);"))
+    done = run(folder, "script.py")
+
+    assert f"ExtensionNotBuilt: {folder}/shift.cuh:6: the emulation cannot run cudaGraphCreate." in done.stderr
