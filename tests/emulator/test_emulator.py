@@ -586,6 +586,14 @@ def test_gradients_flow_through_the_device():
 
 
 @emulated
+def test_a_mask_of_torchscript_indexes_a_tensor_of_the_device():
+    code = "def raised(x):\n    y = x.clone()\n    y[y < 1] = 1\n    return y\n"
+    raised = torch.jit.CompilationUnit(code).raised
+    for _ in range(3):  # after two calls, TorchScript knows the dtype of the mask
+        assert raised(cuda(0.5, 2.0)).tolist() == [1.0, 2.0]
+
+
+@emulated
 def test_random_numbers_on_the_device_follow_the_seed():
     def draw() -> list[float]:
         torch.manual_seed(7)

@@ -123,15 +123,10 @@ class Crossing {
 
   IValue to_cpu(const IValue& value) {
     if (value.isTensor()) return to_cpu(value.toTensor());
-    if (value.isTensorList()) {
-      c10::List<Tensor> out;
-      for (const Tensor& tensor : value.toTensorVector()) out.push_back(to_cpu(tensor));
-      return out;
-    }
-    if (value.isOptionalTensorList()) {
-      c10::List<std::optional<Tensor>> out;
-      for (const std::optional<Tensor>& tensor : value.toOptionalTensorList())
-        out.push_back(tensor && tensor->defined() ? std::make_optional(to_cpu(*tensor)) : tensor);
+    if (value.isList() && has_tensors(value.toList())) {
+      const c10::impl::GenericList given = value.toList();
+      c10::impl::GenericList out(given.elementType());
+      for (const IValue& each : value.toListRef()) out.push_back(to_cpu(each));
       return out;
     }
     if (value.isDevice() && value.toDevice().is_cuda()) return c10::Device(c10::kCPU);
@@ -173,6 +168,9 @@ class Crossing {
   }
 
  private:
+  // Whether the elements are tensors or None. TorchScript may know more of them, such as their dtype.
+  static bool has_tensors(const c10::impl::GenericList& list) { return list.elementType()->isSubtypeOf(*c10::OptionalType::ofTensor()); }
+
   Tensor to_cpu(const Tensor& tensor) {
     if (!tensor.defined()) return tensor;
     if (!tensor.is_cuda()) {
