@@ -173,7 +173,8 @@ def _call(sources: Sources, folder: Path, cpp: str, cuda: str, **more: Any) -> N
     """Builds the candidate's library in `folder` with one call of torch's load_inline.
 
     `cpp` and `cuda` are the texts to compile. The other arguments come from `sources`; `more` adds arguments, or
-    replaces those of the same name. Raises BuildFailed if the library cannot be built or loaded.
+    replaces those of the same name. Raises BuildFailed if the library cannot be built or loaded. Flags such as
+    `--version` let the linker succeed and write no library; then this function writes none either.
     """
     arguments: dict[str, Any] = {
         "extra_cflags": sources.cflags, "extra_cuda_cflags": sources.cuda_cflags, "extra_ldflags": sources.ldflags,
@@ -193,7 +194,8 @@ def _call(sources: Sources, folder: Path, cpp: str, cuda: str, **more: Any) -> N
             build_directory=str(folder), verbose=False, is_python_module=False, **arguments,
         )  # fmt: skip
     except (RuntimeError, OSError) as error:  # OSError: load_inline cannot load the library that it has built
-        raise CompilerFailed(str(error)) from None
+        if isinstance(error, RuntimeError) or list(folder.glob("*.so")):
+            raise CompilerFailed(str(error)) from None
 
 
 def _cpp(sources: Sources) -> str:
