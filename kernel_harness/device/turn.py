@@ -16,8 +16,8 @@ import torch
 from kernel_harness.device import device_memory
 from kernel_harness.ipc.gate import GATE_BYTES, Gate
 
-# One thread reads a word of the host's memory until the word is not 0, or until `limit` ns have passed. At the end it
-# writes the time (%globaltimer, in ns) to `record`.
+# `block`: one thread reads a word of the host's memory until the word is not 0, or until `limit` ns have passed. At the
+# end it writes the time (%globaltimer, in ns) to `record`.
 _PTX = """
 .version 7.0
 .target sm_70
@@ -43,12 +43,45 @@ AGAIN:
     st.volatile.u64 [%d1], %d6;
     ret;
 }
+// Runs from before `begin` has a value other than 0 until `end` has one, but not longer than `limit` ns. Writes to
+// `record` the sum of the times between in which it did not run, each longer than SHORTEST_NS.
+.visible .entry watch(.param .u64 begin, .param .u64 end, .param .u64 record, .param .u64 limit)
+{
+    .reg .pred %p<6>;
+    .reg .b64 %d<14>;
+    ld.param.u64 %d0, [begin];
+    ld.param.u64 %d1, [end];
+    ld.param.u64 %d2, [record];
+    ld.param.u64 %d3, [limit];
+    mov.u64 %d4, %globaltimer;
+    mov.u64 %d5, %d4;
+    mov.u64 %d6, 0;
+AGAIN:
+    mov.u64 %d7, %globaltimer;
+    sub.u64 %d8, %d7, %d5;
+    mov.u64 %d5, %d7;
+    setp.gt.u64 %p1, %d8, SHORTEST_NS;
+    @%p1 add.u64 %d6, %d6, %d8;
+    ld.volatile.u64 %d9, [%d0];
+    setp.eq.u64 %p2, %d9, 0;
+    @%p2 mov.u64 %d6, 0;
+    ld.volatile.u64 %d10, [%d1];
+    setp.ne.u64 %p3, %d10, 0;
+    sub.u64 %d11, %d7, %d4;
+    setp.gt.u64 %p4, %d11, %d3;
+    or.pred %p5, %p3, %p4;
+    @!%p5 bra AGAIN;
+    st.volatile.u64 [%d2], %d6;
+    ret;
+}
 """
+# A GPU that goes to another process and back is away for at least 0.1 ms. One look at the clock takes 2 us.
+_SHORTEST_NS = 40_000
 # The indices of 64-bit words in the judge's memory: the word that ends the blocking kernel, a word that is never 0, and
 # the readings of the clock. A kernel that is ended from the start only reads the clock.
 _END, _ENDED = 0, 8
-_BEFORE, _FILLED, _AFTER, _COPIED = 16, 24, 32, 40
-_WORDS = 48
+_BEFORE, _WRITTEN, _FILLED, _AFTER, _LOST = 16, 24, 32, 40, 48
+_WORDS = 56
 # The blocking kernel ends after so long if the judge does not end it, for example because the judge was killed.
 _LIMIT_NS = 1_000_000_000
 
@@ -58,12 +91,13 @@ class Turn:
 
     A call takes these steps. All but the last enqueue work on the judge's current stream:
 
-    1. `take`: a blocking kernel begins, so that no other process gets the device between the following steps.
+    1. `take`: a blocking kernel begins, so that no other process gets the device between the following steps. Another
+       kernel watches whether one gets it all the same: to write gigabytes of inputs takes longer than a time slice.
     2. The judge enqueues the work that writes the inputs.
     3. `open_gate`: the clock is read, which begins the bracket, and the device opens the gate.
     4. `await_call`: the stream waits for the word by which the worker says that the call is done, and the clock is
        read, which ends the bracket. It may follow later, or again, if the judge knows only then where the outputs are.
-    5. The judge enqueues its copies of the outputs; `outputs_read` reads the clock once more.
+    5. The judge enqueues its copies of the outputs.
     6. `let_run`: the blocking kernel ends.
 
     `end` may be called at any time, and lets everything run that is enqueued. The constructor raises CannotShare if the
@@ -73,7 +107,8 @@ class Turn:
     def __init__(self, gate: Gate, torch_device: str) -> None:
         self._gate, self._device = gate, torch_device
         self._driver, _ = device_memory.driver_of(torch_device)
-        self._kernel = _kernel(torch_device)
+        self._block, self._watch = _kernels(torch_device)
+        self._beside = torch.cuda.Stream(torch_device)
         offset = device_memory.register(gate.address, GATE_BYTES, torch_device)
         self._open, self._done = gate.address_of_open + offset, gate.address_of_done + offset
         weakref.finalize(self, self._driver.cuMemHostUnregister, gate.address).atexit = False
@@ -90,24 +125,23 @@ class Turn:
         device_memory.release_persisting_l2(self._device)
         self._words[:] = 0
         self._words[_ENDED] = 1
+        self._launch(self._watch, self._beside, self._at(_BEFORE), self._at(_WRITTEN), self._at(_LOST), 2 * _LIMIT_NS)
         self._run(_END, _BEFORE)
 
     def open_gate(self) -> None:
         """Enqueues the reading of the clock that begins the bracket, and the opening of the gate."""
+        self._run(_ENDED, _WRITTEN)
+        self._stream.wait_stream(self._beside)
         self._run(_ENDED, _FILLED)
         with torch.cuda.device(self._device):  # another thread may have chosen another GPU
-            self._checked(self._driver.cuStreamWriteValue32(self._stream, self._open, 1, 0))
+            self._checked(self._driver.cuStreamWriteValue32(self._stream.cuda_stream, self._open, 1, 0))
 
     def await_call(self) -> None:
         """Enqueues the wait for the end of the worker's call, and the reading of the clock that ends the bracket."""
         at_least = self._driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
         with torch.cuda.device(self._device):
-            self._checked(self._driver.cuStreamWaitValue32(self._stream, self._done, 1, at_least))
+            self._checked(self._driver.cuStreamWaitValue32(self._stream.cuda_stream, self._done, 1, at_least))
         self._run(_ENDED, _AFTER)
-
-    def outputs_read(self) -> None:
-        """Enqueues a reading of the clock, after the copies of the outputs."""
-        self._run(_ENDED, _COPIED)
 
     def let_run(self) -> None:
         """Ends the blocking kernel."""
@@ -117,6 +151,8 @@ class Turn:
         """Ends the blocking kernel and the wait for the worker, whatever the worker does."""
         self._gate.say_done()
         self.let_run()
+        if not self._words[_WRITTEN]:
+            self._words[_WRITTEN] = 1
 
     @property
     def bracket_ms(self) -> float:
@@ -125,39 +161,40 @@ class Turn:
         It is known when the stream has been synchronized. No other process can set either end. The time contains about
         0.29 ms in which the GPU goes from process to process, the same in each call.
         """
-        return self._between(_FILLED, _AFTER)
+        return float(self._words[_AFTER] - self._words[_FILLED]) / 1e6
 
     @property
-    def around_ms(self) -> float:
-        """Returns the time that the judge's own work took on the device: to write the inputs and to copy the outputs.
-
-        It is longer if another process had a turn meanwhile.
-        """
-        copied = self._between(_AFTER, _COPIED) if self._words[_COPIED] else 0.0
-        return self._between(_BEFORE, _FILLED) + copied
-
-    def _between(self, first: int, last: int) -> float:
-        return float(self._words[last] - self._words[first]) / 1e6
+    def lost_ms(self) -> float:
+        """Returns the time that other processes had on the GPU, in ms, while the judge wrote the inputs."""
+        return float(self._words[_LOST]) / 1e6
 
     def _run(self, word: int, record: int) -> None:
-        values = self._base + 8 * word, self._base + 8 * record, _LIMIT_NS
-        types = (ctypes.c_uint64,) * 3
+        self._launch(self._block, self._stream, self._at(word), self._at(record), _LIMIT_NS)
+
+    def _launch(self, kernel: Any, stream: torch.cuda.Stream, *values: int) -> None:
+        types = (ctypes.c_uint64,) * len(values)
         one = (1, 1, 1)
         with torch.cuda.device(self._device):
-            self._checked(self._driver.cuLaunchKernel(self._kernel, *one, *one, 0, self._stream, (values, types), 0))
+            launched = self._driver.cuLaunchKernel(kernel, *one, *one, 0, stream.cuda_stream, (values, types), 0)
+        self._checked(launched)
+
+    def _at(self, word: int) -> int:
+        return int(self._base + 8 * word)
 
     @property
-    def _stream(self) -> int:
-        return int(torch.cuda.current_stream(self._device).cuda_stream)
+    def _stream(self) -> torch.cuda.Stream:
+        return torch.cuda.current_stream(self._device)
 
     def _checked(self, result: tuple[Any, ...]) -> Any:
         return device_memory.value_of(self._driver, result)
 
 
 @functools.cache
-def _kernel(torch_device: str) -> Any:
-    """Returns the blocking kernel, which the driver compiles for the device. Raises CannotShare if it cannot."""
+def _kernels(torch_device: str) -> tuple[Any, Any]:
+    """Returns the two kernels, which the driver compiles for the device. Raises CannotShare if it cannot."""
     driver, _ = device_memory.driver_of(torch_device)
     with torch.cuda.device(torch_device):
-        module = device_memory.value_of(driver, driver.cuModuleLoadData(_PTX.encode() + b"\0"))
-        return device_memory.value_of(driver, driver.cuModuleGetFunction(module, b"block"))
+        text = _PTX.replace("SHORTEST_NS", str(_SHORTEST_NS)).encode() + b"\0"
+        module = device_memory.value_of(driver, driver.cuModuleLoadData(text))
+        block, watch = (driver.cuModuleGetFunction(module, name) for name in (b"block", b"watch"))
+        return device_memory.value_of(driver, block), device_memory.value_of(driver, watch)

@@ -37,18 +37,17 @@ class Timed:
 
 @dataclass(frozen=True)
 class Bracket:
-    """The times of one call by the judge's own clock, in ms.
+    """The time of one call by the judge's own clock, in ms.
 
     `bracket_ms` begins when the inputs are written. It ends when the call is done and, if its outputs are in the host's
-    memory, when the judge has copied them. `around_ms` is the time that the judge's own work took on the GPU: to write
-    the inputs and to copy the outputs. `copied` says that the memory is the host's, so that the bracket contains the
-    copies of inputs and outputs, and `around_ms` is 0. `exposed` says that the judge opened the gate before the worker
-    was ready, that something wrote to the outputs before the inputs were there, or that the judge was not prepared to
-    copy the outputs at the end of the call.
+    memory, when the judge has copied them. It contains the time that other processes had on the GPU while the judge
+    wrote the inputs. `copied` says that the memory is the host's, so that the bracket contains the copies of inputs and
+    outputs. `exposed` says that the judge opened the gate before the worker was ready, that another process had the GPU
+    or something wrote to the outputs before the inputs were there, or that the judge was not prepared to copy the
+    outputs at the end of the call.
     """
 
     bracket_ms: float
-    around_ms: float = 0.0
     copied: bool = False
     exposed: bool = False
 
@@ -175,10 +174,11 @@ class DeviceCall:
             self._turn.await_call()
         written = self._exchange.written(self._packed)
         self._exchange.wait()
-        exposed = self._exposed or self._outputs is None or self._outputs.had_early_work
+        lost_ms = self._turn.lost_ms
+        exposed = self._exposed or lost_ms > 0 or self._outputs is None or self._outputs.had_early_work
         if self._outputs is not None:
             self._outputs.settle(written, self._packed)
-        return Bracket(self._turn.bracket_ms, self._turn.around_ms, exposed=exposed), written
+        return Bracket(self._turn.bracket_ms + lost_ms, exposed=exposed), written
 
     def close(self) -> None:
         """Ends the judge's turn."""
@@ -202,7 +202,6 @@ class DeviceCall:
     def _copy(self, outputs: PlacedOutputs) -> None:
         self._turn.await_call()
         outputs.copy()
-        self._turn.outputs_read()
 
 
 def _shut(exchange: Exchange) -> Gate:

@@ -28,8 +28,6 @@ TURNS_SHARE = 0.005
 # Measured on an H200, the brackets of calls in which the host takes part were 25 us longer, even compared with such
 # calls of torch. In a few rounds a single disturbance can make a difference of a tenth of a millisecond.
 HOST_MS, FEW_ROUNDS_MS = 0.05, 0.1
-# The judge's own work around a call scatters by so much from call to call: a share of it, and at least AROUND_MS.
-AROUND_MS, AROUND_SHARE = 0.02, 0.02
 # Events around an empty kernel measure 2 to 3 us. A shorter time in a worker's report is treated as missing.
 LEAST_MS = 5e-4
 # Enqueuing a deep network takes torch tens of milliseconds. Calls that allocate an output of 6 GB sometimes took longer
@@ -105,25 +103,6 @@ def resolution_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: 
     least = max(RESOLUTION_MS, TURNS_SHARE * call_ms, HOST_MS if on_host else 0.0)
     copies = [ms for r in rounds if r.copied and (ms := _around_ms(r, baseline, False)) is not None]
     return max(least, COPIED_MS, COPIED_SHARE * float(np.median(copies))) if copies else least
-
-
-def counted_ms(bracket_ms: float, around_ms: float, usual_ms: float | None) -> float:
-    """Returns the time of a call by the judge's clock, in ms.
-
-    `around_ms` is the time that the judge's own work around the call took, and `usual_ms` the same for the baseline's
-    call, None if unknown. No other process runs on the device while the judge works there, unless this takes longer
-    than a time slice, as for inputs of gigabytes. Work of the candidate could then use a part of its time. So a longer
-    time than usual is added to the bracket (`is_longer`).
-    """
-    return bracket_ms + (around_ms - usual_ms if usual_ms is not None and is_longer(around_ms, usual_ms) else 0.0)
-
-
-def is_longer(around_ms: float, usual_ms: float | None) -> bool:
-    """Returns whether the judge's own work around a call took longer than usual by more than such times scatter by.
-
-    The arguments are those of `counted_ms`.
-    """
-    return usual_ms is not None and around_ms - usual_ms > max(AROUND_MS, AROUND_SHARE * usual_ms)
 
 
 def verified_to_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> float | None:

@@ -373,18 +373,14 @@ def _as_round(calls: Mapping[str, Sequence[Answer]], cohort: Cohort) -> Round:
     counted = {n: [a for a in made if exposed[n] or not a.exposed] for n, made in calls.items()}
     reported = {n: median([a.clocked.device_ms or 0.0 for a in made]) for n, made in counted.items()}
     brackets = {n: median([a.timed.bracket_ms for a in made]) for n, made in counted.items()}
-    around = {n: median([a.timed.around_ms for a in made]) for n, made in counted.items()}
     clocked = {n for n, ms in reported.items() if ms >= clock.LEAST_MS and not cohort.device.emulated}
-    usual_ms = around[BASELINE] if BASELINE in clocked else None
-    # Several streams that wait at the gate can keep the device for a time slice while the judge writes large inputs.
-    exposed |= {n: exposed[n] or clock.is_longer(around[n], usual_ms) for n in clocked}
     leaking = [arm.name for arm in cohort.arms if arm.name in calls and arm.patience.update(exposed[arm.name])]
     rejected = f"the launch gap of {', '.join(sorted(leaking))} was not hidden" if leaking else None
     return Round(
         {n: reported[n] if n in clocked else brackets[n] for n in calls},
         tuple(calls),
         rejected,
-        {n: clock.counted_ms(brackets[n], around[n], usual_ms) for n in calls if n in clocked},
+        {n: brackets[n] for n in calls if n in clocked},
         copied=any(answer.timed.copied for made in calls.values() for answer in made),
     )
 

@@ -51,11 +51,9 @@ class Round:
 
     `brackets_ms` are durations by the judge's clock, medians for an arm with several calls. They contain only arms
     whose sample is a time of the device's clock. A bracket begins when the inputs are written, and ends when the call
-    is done and the judge can copy its outputs. If the judge's own work, to write inputs and copy outputs, took longer
-    than for the baseline's call, the difference is added to the bracket (`clock.counted_ms`). `around_on_host_ms` is
-    the judge's time minus the device's time for an additional call of "torch" whose worker awaits the inputs on the
-    host; None if there was no such call. `copied` says that the shared memory is the host's, so brackets contain copies
-    of inputs and outputs.
+    is done and the judge can copy its outputs (`Bracket`). `around_on_host_ms` is the judge's time minus the device's
+    time for an additional call of "torch" whose worker awaits the inputs on the host; None if there was no such call.
+    `copied` says that the shared memory is the host's, so brackets contain copies of inputs and outputs.
 
     Raises ValueError for a sample that is zero, negative, NaN or infinite, and for an order that does not contain each
     sampled arm once.

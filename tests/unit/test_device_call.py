@@ -16,11 +16,11 @@ from kernel_harness.sandbox.gated_call import Bracket, DeviceCall, Timed
 class Steps:
     """Stands for the gate, the exchange, the judge's turn and the outputs. Each call of a method is noted by name."""
 
-    def __init__(self, on_host: bool = False, early_work: bool = False) -> None:
+    def __init__(self, on_host: bool = False, early_work: bool = False, lost_ms: float = 0.0) -> None:
         self.done: list[str] = []
         self.gate = self.turn = self
         self.had_early_work = early_work
-        self.bracket_ms, self.around_ms = 2.0, 0.5
+        self.bracket_ms, self.lost_ms = 2.0, lost_ms
         self.packed: Any = SimpleNamespace(on_host=on_host)
 
     def __getattr__(self, name: str) -> Callable[..., object]:
@@ -58,10 +58,10 @@ def test_all_work_around_a_call_is_one_turn_that_begins_when_the_outputs_are_nam
 
     assert steps.done == [
         "memory_for_copy", "shut", "the request", "is_ready", "the outputs are named", "take", "enqueue_inputs",
-        "overwrite", "empty_cache", "look_for_early_work", "open_gate", "await_call", "copy", "outputs_read", "let_run",
+        "overwrite", "empty_cache", "look_for_early_work", "open_gate", "await_call", "copy", "let_run",
         "the last reply", "end", "written", "wait", "settle",
     ]  # fmt: skip
-    assert bracket == Bracket(2.0, 0.5)
+    assert bracket == Bracket(2.0)
 
 
 @pytest.mark.parametrize(("ready", "waits_on_host"), [(True, True), (False, False)])
@@ -71,7 +71,7 @@ def test_outputs_that_are_named_after_the_call_began_are_copied_then(ready: bool
 
     named = steps.done.index("the outputs are named")
     assert steps.done.index("open_gate") < steps.done.index("let_run") < named
-    assert steps.done[named + 1 : named + 5] == ["await_call", "copy", "outputs_read", "overwrite"]
+    assert steps.done[named + 1 : named + 4] == ["await_call", "copy", "overwrite"]
     assert steps.done.count("open_gate") == steps.done.count("overwrite") == 1
     assert bracket.exposed is not ready
 
@@ -115,3 +115,7 @@ def test_closing_ends_the_turn_whatever_has_happened() -> None:
     steps = Steps()
     DeviceCall(steps, steps, steps.packed, Timed(1.0), 0).close()  # type: ignore[arg-type]
     assert steps.done[-1] == "end"
+
+
+def test_the_time_that_another_process_had_while_the_inputs_were_written_counts_and_exposes_the_call() -> None:
+    assert Steps(lost_ms=0.5).judged() == Bracket(2.5, exposed=True)

@@ -18,16 +18,13 @@ def turn(**readings: float) -> Turn:
     return made
 
 
-USUAL = {"before": 11.0, "filled": 11.1, "after": 12.0, "copied": 12.1}
+USUAL = {"before": 11.0, "filled": 11.1, "after": 12.0, "lost": 0.0}
 
 
 def test_the_bracket_lasts_from_the_inputs_to_the_end_of_the_call() -> None:
     assert turn(**USUAL).bracket_ms == pytest.approx(0.9)
 
 
-def test_the_judge_s_own_work_is_the_writing_of_inputs_and_the_copying_of_outputs() -> None:
-    assert turn(**USUAL).around_ms == pytest.approx(0.1 + 0.1)
-
-
-def test_outputs_that_were_not_read_in_the_turn_take_no_time_of_it() -> None:
-    assert turn(**{**USUAL, "copied": 0.0}).around_ms == pytest.approx(0.1)
+def test_the_time_that_other_processes_had_is_known_beside_the_bracket() -> None:
+    away = turn(**{**USUAL, "lost": 0.5})
+    assert away.bracket_ms == pytest.approx(0.9) and away.lost_ms == pytest.approx(0.5)
