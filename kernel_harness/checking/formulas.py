@@ -73,8 +73,12 @@ def _running_statistics(func: Call, args: tuple[Any, ...], kwargs: Arguments) ->
 
 def _other_divisor(func: Call, args: tuple[Any, ...], kwargs: Arguments, *, by_n: bool) -> Any:
     """Computes var() or std() with the other divisor, n - 1 or n, if the reference's is n (`by_n`) or n - 1."""
-    if len(args) > 2 or isinstance(args[-1], bool):
-        return NotImplemented
+    places = [i for i, value in enumerate(args) if isinstance(value, bool)]
+    if places:  # the parameters `unbiased` and `keepdim` by their places
+        args, kwargs = (
+            args[: places[0]],
+            {**kwargs, **dict(zip(("unbiased", "keepdim"), args[places[0] :], strict=False))},
+        )
     if by_n is not (kwargs.get("unbiased") is False or kwargs.get("correction") == 0):
         return NotImplemented
     rest = {name: value for name, value in kwargs.items() if name not in ("unbiased", "correction")}
@@ -121,7 +125,64 @@ def _given(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> dict[str, An
     return dict(bound.arguments)
 
 
-_VARIANCES: frozenset[Call] = frozenset({torch.var, torch.std, torch.Tensor.var, torch.Tensor.std})
+def _other_dimension(func: Call, args: tuple[Any, ...], kwargs: Arguments, *, step: int) -> Any:
+    """Computes a function along another dimension than the reference: by `step` dimensions further, cyclically."""
+    if func is functional.normalize:
+        given = _given(func, args, kwargs)
+        args, kwargs = (given.pop("input"),), given
+    given = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    if not isinstance(given, int) or isinstance(given, bool) or step >= args[0].ndim:
+        return NotImplemented
+    dim = (given + step) % args[0].ndim
+    return func(*args, **{**kwargs, "dim": dim}) if "dim" in kwargs else func(args[0], dim, *args[2:], **kwargs)
+
+
+def _as_if_transposed(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    """Computes a function of a matrix along runs in memory that are as long as the other dimension."""
+    x = args[0]
+    if x.ndim != 2 or x.shape[0] == x.shape[1]:
+        return NotImplemented
+    return func(x.reshape(x.shape[1], x.shape[0]), *args[1:], **kwargs).reshape(x.shape)
+
+
+def _divided_by_less(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    """Computes a mean of numbers that are not negative, such as squares, with the divisor n - 1."""
+    if bool((args[0] < 0).any()):
+        return NotImplemented
+    mean = func(*args, **kwargs)
+    count = args[0].numel() // max(1, mean.numel())
+    return mean * (count / (count - 1)) if count > 1 else NotImplemented
+
+
+def _base_two(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    return func(args[0] * math.log(2), *args[1:], **kwargs)
+
+
+def _by_logistic(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    return args[0] * torch.sigmoid(1.702 * args[0])
+
+
+# Functions along one dimension, whose results have the shape of their argument.
+_ALONG: frozenset[Call] = frozenset({
+    torch.softmax, functional.softmax, torch.Tensor.softmax, functional.softmin, torch.log_softmax,
+    functional.log_softmax, torch.Tensor.log_softmax, torch.cumsum, torch.Tensor.cumsum, torch.cumprod,
+    torch.Tensor.cumprod, functional.normalize,
+})  # fmt: skip
+# Functions that reduce one dimension.
+_REDUCING: frozenset[Call] = frozenset({
+    torch.sum, torch.Tensor.sum, torch.mean, torch.Tensor.mean, torch.amax, torch.Tensor.amax, torch.amin,
+    torch.Tensor.amin, torch.max, torch.Tensor.max, torch.min, torch.Tensor.min, torch.logsumexp,
+    torch.Tensor.logsumexp, torch.prod, torch.Tensor.prod, torch.var, torch.Tensor.var, torch.std, torch.Tensor.std,
+    torch.norm, torch.Tensor.norm,
+})  # fmt: skip
+_EXPONENTIALS: frozenset[Call] = frozenset({
+    torch.exp, torch.Tensor.exp, torch.softmax, functional.softmax, torch.Tensor.softmax, torch.log_softmax,
+    functional.log_softmax, torch.Tensor.log_softmax, torch.sigmoid, torch.Tensor.sigmoid, functional.silu,
+})  # fmt: skip
+_DIMENSION = "check along which dimension the kernel's loop runs, and the stride between its elements"
+_VARIANCES: frozenset[Call] = frozenset({
+    torch.var, torch.std, torch.Tensor.var, torch.Tensor.std, torch.var_mean, torch.std_mean,
+})  # fmt: skip
 
 FORMULAS = (
     Formula(
@@ -183,6 +244,47 @@ FORMULAS = (
         ),
         frozenset({functional.avg_pool1d, functional.avg_pool2d, functional.avg_pool3d}),
         _padding,
+    ),
+    Formula(
+        Pattern(
+            "The output is the reference's answer with n - 1 in place of n as the divisor of a mean, such as that of "
+            "squares.",
+            "divide the sum by the number of elements, as mean() does",
+        ),
+        frozenset({torch.mean, torch.Tensor.mean}),
+        _divided_by_less,
+    ),
+    Formula(
+        Pattern(
+            "The output is the reference's answer with powers of 2 in place of powers of e.",
+            "multiply the argument of exp2f by log2(e) = 1.44269504, or call expf",
+        ),
+        _EXPONENTIALS,
+        _base_two,
+    ),
+    Formula(
+        Pattern(
+            "The output is the reference's answer with x * sigmoid(1.702 * x) in place of GELU.",
+            "compute GELU as the reference does: nn.GELU() and F.gelu(x) are 0.5 * x * (1 + erf(x / sqrt(2)))",
+        ),
+        frozenset({functional.gelu}),
+        _by_logistic,
+    ),
+    *(
+        Formula(
+            Pattern("The output is the reference's answer along another dimension than the reference's.", _DIMENSION),
+            _ALONG | _REDUCING,
+            partial(_other_dimension, step=step),
+        )
+        for step in (1, 2, 3)
+    ),
+    Formula(
+        Pattern(
+            "The output is the reference's answer along runs in memory that are as long as the other dimension.",
+            f"{_DIMENSION}: the kernel takes the number of rows for the length of a row",
+        ),
+        _ALONG,
+        _as_if_transposed,
     ),
 )
 """The formulas that `hypotheses.find` tries."""

@@ -1,18 +1,19 @@
 """Finds the mistake behind wrong values: runs the reference with this mistake and compares its answer with the output.
 
-The mistakes are an input or a parameter that is left out or read with swapped indices, two inputs that are exchanged,
-another formula for an operation (`formulas`), and a sum whose loop leaves out terms or adds terms twice. A mistake is
-named only if each element of the output is right or is what the mistake gives. It changes no verdict but one: another
-formula that gives the output in full precision is WRONG_VALUES, where the size of its error is that of a coarse format.
+The mistakes are an input or a parameter that is left out or read with swapped indices, two inputs that are exchanged, a
+number that is not used, another formula for an operation (`formulas`), and a sum whose loop leaves out terms or adds
+terms twice. A mistake is named only if each element of the output is right or is what the mistake gives. It changes no
+verdict but one: another formula that gives the output in full precision is WRONG_VALUES, where the size of its error is
+that of a coarse format.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, islice
+from itertools import chain, combinations, islice, product
 
 import torch
 
@@ -44,6 +45,13 @@ class _Swap:
 
     pattern: Pattern
     changed: Mapping[int, torch.Tensor]
+
+
+def _left_out_pattern(name: str, value: str) -> Pattern:
+    return Pattern(
+        f"The output is the reference's answer with {value} in place of {name}.",
+        f"check that forward gets {name} and passes it to the kernel, and that the kernel reads it",
+    )
 
 
 def find(
@@ -160,7 +168,8 @@ def _searchable(got: Sequence[torch.Tensor], expectation: Expectation) -> bool:
 def _by_formulas(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
     """Yields the Pattern of each formula that fits, and the reference's outputs in float64 with this formula."""
     for formula in replay.fitting(FORMULAS):
-        yield formula.pattern, replay.outputs(formula=formula)
+        with suppress(RuntimeError, IndexError):  # the result of another formula may not suit what follows
+            yield formula.pattern, replay.outputs(formula=formula)
 
 
 def _by_changes(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
@@ -171,8 +180,11 @@ def _by_changes(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
     sources = replay.sources
     inputs = [i for i, source in enumerate(sources) if not source.is_parameter]
     parameters = [i for i, source in enumerate(sources) if source.is_parameter]
+    for (at, name), value in product(replay.scalars.items(), (1.0, 0.0)):
+        yield _left_out_pattern(name, f"{value:g}"), replay.outputs(scalar=(at, value))
     for swap in chain(_left_out(sources, inputs), _transposed(sources, inputs, 1)):
-        yield swap.pattern, replay.outputs(swap.changed)
+        with suppress(RuntimeError, IndexError):  # such an index, for example, may be out of range
+            yield swap.pattern, replay.outputs(swap.changed)
     # In a network that is too slow, a mistake could be found in the first few of its hundreds of parameters only.
     if not replay.affords(2 * len(parameters)):
         raise TimeoutError(
@@ -215,16 +227,13 @@ def _gives(
 
 
 def _left_out(sources: Sequence[Source], of: Sequence[int]) -> Iterator[_Swap]:
-    """Yields mistakes that leave out one source, such as a bias: 0 replaces it. `of` holds the sources' indices."""
+    """Yields mistakes that leave out one source, such as a bias: 0, or True, replaces it. `of` has the indices."""
     for i in of:
-        name = sources[i].name
-        yield _Swap(
-            Pattern(
-                f"The output is the reference's answer with 0 in place of {name}.",
-                f"check that forward gets {name} and passes it to the kernel, and that the kernel reads it",
-            ),
-            {i: torch.zeros_like(sources[i].tensor)},
-        )
+        name, tensor = sources[i].name, sources[i].tensor
+        is_bool = tensor.dtype is torch.bool
+        yield _Swap(_left_out_pattern(name, "False" if is_bool else "0"), {i: torch.zeros_like(tensor)})
+        if is_bool:
+            yield _Swap(_left_out_pattern(name, "True"), {i: torch.ones_like(tensor)})
 
 
 def _transposed(sources: Sequence[Source], of: Sequence[int], count: int) -> Iterator[_Swap]:
@@ -265,7 +274,7 @@ def _exchanged(sources: Sequence[Source]) -> Iterator[_Swap]:
     """Yields mistakes that exchange two sources of equal shape."""
     for i, j in combinations(range(len(sources)), 2):
         one, other = sources[i], sources[j]
-        if one.tensor.shape == other.tensor.shape:
+        if one.tensor.shape == other.tensor.shape and one.tensor.dtype == other.tensor.dtype:
             yield _Swap(
                 Pattern(
                     f"The output is the reference's answer with {one.name} and {other.name} exchanged.",

@@ -30,10 +30,10 @@ LONGEST_WAIT_S = 30.0
 
 @dataclass(frozen=True)
 class Source:
-    """A floating-point tensor from which the reference computes its outputs: an input, or a parameter of the model.
+    """A tensor from which the reference computes its outputs: an input, or a parameter of the model.
 
-    `name` is its name in messages, such as "input 1 (A)". `tensor` is the tensor in float64. `row_major` says
-    whether the elements that a kernel reads are in row-major order, without gaps.
+    `name` is its name in messages, such as "input 1 (A)". `tensor` is the tensor, in float64 if it is floating-point.
+    `row_major` says whether the elements that a kernel reads are in row-major order, without gaps.
     """
 
     name: str
@@ -45,8 +45,8 @@ class Source:
 class Replay:
     """The reference at one case, in float64. Its weights are those of the float32 reference.
 
-    `sources` are its floating-point inputs and parameters with at least one dimension. `outputs` can replace some of
-    them for one run; it restores them afterwards.
+    `sources` are its inputs and parameters with at least one dimension, and `scalars` maps the positions of arguments
+    that are Python numbers to their names. `outputs` can replace some of them for one run; it restores them afterwards.
     """
 
     def __init__(self, problem: Problem, packed: Packed, device: str) -> None:
@@ -56,19 +56,25 @@ class Replay:
         ]
         self._model = float64.widened(problem.model(device))
         self._began, self._latest, self._runs = time.thread_time(), time.monotonic() + LONGEST_WAIT_S, 0
-        names = _names(self._model, tensors.unflatten(packed.structure, self._inputs), self._inputs)
+        arguments = tensors.unflatten(packed.structure, self._inputs)
+        names = _names(self._model, arguments, self._inputs)
         found = [Source(n, t, p.is_contiguous()) for n, t, p in zip(names, self._inputs, packed.tensors, strict=True)]
         parameters = [(n, p.detach()) for n, p in self._model.named_parameters()]
         found += [Source(f"the parameter {n}", p, p.is_contiguous(), is_parameter=True) for n, p in parameters]
-        self.sources = [s for s in found if s.tensor.ndim > 0 and s.tensor.is_floating_point()]
+        self.sources = [s for s in found if s.tensor.ndim > 0 and not s.tensor.is_complex()]
+        self.scalars = _scalars(self._model, arguments)
 
     def outputs(
-        self, changed: Mapping[int, torch.Tensor] | None = None, formula: Formula | None = None
+        self,
+        changed: Mapping[int, torch.Tensor] | None = None,
+        formula: Formula | None = None,
+        scalar: tuple[int, float] | None = None,
     ) -> list[torch.Tensor]:
         """Runs the reference and returns its outputs. They share no memory with the sources.
 
         `changed` replaces sources in this run. Its keys are indices into `sources`, and each tensor has the shape of
-        its source. `formula` replaces an operation in this run. Raises TimeoutError if this thread has computed for
+        its source. `formula` replaces an operation in this run, and `scalar` the argument at a position in `scalars`.
+        Raises TimeoutError if this thread has computed for
         LONGEST_S seconds, or LONGEST_WAIT_S seconds have passed, since this Replay was made.
         """
         if self._spent_s() > LONGEST_S or time.monotonic() > self._latest:
@@ -78,7 +84,7 @@ class Replay:
         try:
             for i, tensor in (changed or {}).items():
                 self.sources[i].tensor.copy_(tensor)
-            return self._run(Replaced(formula))
+            return self._run(Replaced(formula), scalar)
         finally:
             for i, tensor in kept.items():
                 self.sources[i].tensor.copy_(tensor)
@@ -96,9 +102,11 @@ class Replay:
     def _spent_s(self) -> float:
         return time.thread_time() - self._began
 
-    def _run(self, replaced: Replaced) -> list[torch.Tensor]:
+    def _run(self, replaced: Replaced, scalar: tuple[int, float] | None = None) -> list[torch.Tensor]:
         # The reference may change its inputs, and may return one of them.
         inputs = tensors.unflatten(self._structure, [t.clone() for t in self._inputs])
+        if scalar is not None:
+            inputs = [scalar[1] if i == scalar[0] else each for i, each in enumerate(inputs)]
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]  # such as running statistics
         with float64.Float32ToFloat64(), replaced:
             outputs = tensors.flatten_output(self._problem.forward(self._model, inputs))[1]
@@ -112,7 +120,17 @@ def _names(model: Any, arguments: Any, inputs: Sequence[torch.Tensor]) -> list[s
 
     An input that is not itself an argument, such as a tensor in a list, has only its number.
     """
-    parameters = list(inspect.signature(model.forward).parameters.values())
-    positional = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
-    known = {id(a): f" ({n})" for n, a in zip(positional, arguments, strict=False) if isinstance(a, torch.Tensor)}
+    named = zip(_positional(model), arguments, strict=False)
+    known = {id(a): f" ({n})" for n, a in named if isinstance(a, torch.Tensor)}
     return [f"input {i}{known.get(id(tensor), '')}" for i, tensor in enumerate(inputs, 1)]
+
+
+def _scalars(model: Any, arguments: Any) -> dict[int, str]:
+    """Returns the names of those positional arguments of `forward` that are a Python float, by position from 0."""
+    named = enumerate(zip(_positional(model), arguments, strict=False))
+    return {i: name for i, (name, value) in named if isinstance(value, float)}
+
+
+def _positional(model: Any) -> list[str]:
+    parameters = inspect.signature(model.forward).parameters.values()
+    return [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]

@@ -59,7 +59,7 @@ def mistakes(replay: Replay, outputs: Sequence[torch.Tensor]) -> Iterator[tuple[
     right = replay.outputs()
     flat, got, tried = _flat(right), _flat(outputs), list[_Sum]()
     for source, each in enumerate(replay.sources):
-        for axis in range(each.tensor.ndim):
+        for axis in range(each.tensor.ndim if each.tensor.is_floating_point() else 0):
             found = _sum(replay, source, axis, flat, tried)
             if found is None:
                 continue
@@ -158,7 +158,7 @@ def _same(replay: Replay, found: _Sum) -> Iterator[tuple[int, int]]:
     """Yields the dimensions of other sources over which the same sum runs: the source's index, and the dimension."""
     for source, each in enumerate(replay.sources):
         for axis, size in enumerate(each.tensor.shape):
-            if source == found.source or size != found.size:
+            if source == found.source or size != found.size or not each.tensor.is_floating_point():
                 continue
             terms = ((k, _kept(replay, source, axis, k) - found.rest) for k in {0, size // 2, size - 1})
             if all(_equal(term, found, k) for k, term in terms):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import torch
@@ -11,12 +13,14 @@ import torch
 from kernel_harness.checking import hypotheses, replay
 from kernel_harness.checking.answers import compare
 from kernel_harness.checking.cases import Case
+from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.patterns import Pattern
 from kernel_harness.compile import cu_file
 from kernel_harness.core.phases import phase
 from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import sanitize
+from kernel_harness.explain import across_cases, registers
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.trial.trial import Trial
 
@@ -27,6 +31,7 @@ _RANDOM_PARAMETERS = (
 _CU_PARAMETERS = "The forward of a .cu file gets the parameters if it names all of them after its inputs."
 # The most cases in which a candidate with wrong values is called again to find its mistake.
 _MOST_FURTHER_CASES = 4
+_LONGEST_WAIT_S = 5.0
 _SANITIZED = (Status.WRONG_VALUES, Status.CRASHED, Status.NONDETERMINISTIC)
 
 _LOG = logging.getLogger(__name__)
@@ -38,7 +43,7 @@ def on_trial(trial: Trial, fork_server: ForkServer, seed: int, *, emulated: bool
     On a device that is `emulated`, workers of `fork_server` run the sanitizer. `seed` is that of the run.
     """
     found = list[Remark]()
-    for explain in (_on_mistake, _on_parameters, _on_layout):
+    for explain in (_on_registers, _on_mistake, _on_parameters, _on_layout):
         try:
             found += explain(trial)
         except torch.OutOfMemoryError as error:  # the verdict stands
@@ -52,44 +57,74 @@ def on_trial(trial: Trial, fork_server: ForkServer, seed: int, *, emulated: bool
 def _on_mistake(trial: Trial) -> list[Remark]:
     """Returns a remark on the mistake that gives the wrong values; none if no mistake is recognised.
 
-    If the wrong values show too little (`shows_little`) and there is no other advice, the candidate is called in up to
-    _MOST_FURTHER_CASES of the cases that follow, at other shapes, until the search has computed for replay.LONGEST_S
-    seconds.
+    Without advice from the failed case, the candidate is called in up to _MOST_FURTHER_CASES of the cases that follow,
+    until the search has computed for replay.LONGEST_S seconds, or _LONGEST_WAIT_S have passed. What several cases show
+    together counts (`across_cases`), and, if the failed case shows too little (`shows_little`), a mistake in another.
     """
     wrong, case, reference = trial.wrong, trial.failed_case, trial.reference
     if wrong is None or case is None:
         return []
-    outputs = wrong.answer.outputs
+    outputs, expectation = wrong.answer.outputs, wrong.expectation.of_outputs
     try:
-        if pattern := hypotheses.find(outputs, wrong.expectation.of_outputs, reference, case):
-            return [Remark(RemarkKind.MISTAKE, pattern.text, advice=pattern.advice)]
-        if wrong.check.advice or not hypotheses.shows_little(outputs, reference, case):
+        if pattern := hypotheses.find(outputs, expectation, reference, case):
+            # With another formula, the verdict itself may say so.
+            return [] if pattern.text in wrong.check.detail else [_remark(pattern)]
+        if wrong.check.advice:
             return []
-        later = trial.cases[trial.cases.index(case) + 1 :]
-        others = (c for c in later if c.shape != case.shape and not c.optional)
-        began = time.thread_time()
-        for other in islice(others, _MOST_FURTHER_CASES):
-            if time.thread_time() - began > replay.LONGEST_S:
+        little = hypotheses.shows_little(outputs, reference, case)
+        seen = [*_passed_before(trial), _seen(trial, case, outputs, expectation, passed=False)]
+        began, latest = time.thread_time(), time.monotonic() + _LONGEST_WAIT_S
+        for other in islice(_further(trial, case), _MOST_FURTHER_CASES):
+            if time.thread_time() - began > replay.LONGEST_S or time.monotonic() > latest:
                 break
-            if pattern := _mistake_in(trial, other):
+            found, passed = _again(trial, other)
+            if little and not passed and (pattern := hypotheses.find(*found, reference, other)):
                 text = f"At {other.name}, {pattern.text[0].lower()}{pattern.text[1:]}"
-                return [Remark(RemarkKind.MISTAKE, text, advice=pattern.advice)]
+                return [_remark(replace(pattern, text=text))]
+            seen.append(_seen(trial, other, *found, passed=passed))
+        if pattern := across_cases.factor(seen) or across_cases.partial_tile(seen):
+            return [_remark(pattern)]
     except Exception as error:  # a slow reference, a further fault of the candidate: the verdict stands
         _LOG.info("%s: no mistake was found: %s: %s", case.name, type(error).__name__, error)
     return []
 
 
-def _mistake_in(trial: Trial, case: Case) -> Pattern | None:
-    """Calls the candidate in a case, and returns the mistake that gives its wrong values.
+def _remark(pattern: Pattern) -> Remark:
+    return Remark(RemarkKind.MISTAKE, pattern.text, advice=pattern.advice)
 
-    Returns None if the status of the outputs is not WRONG_VALUES, or if no known mistake gives them.
-    """
+
+def _further(trial: Trial, case: Case) -> Iterator[Case]:
+    """Yields the cases after `case` in which the candidate may be called, first those at other shapes."""
+    later = trial.cases[trial.cases.index(case) + 1 :]
+    ordered = sorted(later, key=lambda other: (other.shape == case.shape, other.optional))
+    return (other for other in ordered if not other.optional or trial.reference.works(other))
+
+
+def _again(trial: Trial, case: Case) -> tuple[tuple[Sequence[torch.Tensor], Expectation], bool]:
+    """Calls the candidate in a case. Returns its outputs with what is expected of them, and whether they are right."""
     trial.make(trial.reference.at(case))
     answer = trial.running.call(trial.reference.inputs(case))
     structure, expectation = trial.reference.expectation(case)
-    if compare(answer, structure, expectation).status is not Status.WRONG_VALUES:
-        return None
-    return hypotheses.find(answer.outputs, expectation.of_outputs, trial.reference, case)
+    passed = compare(answer, structure, expectation).passed
+    return (answer.outputs, expectation.of_outputs), passed
+
+
+def _seen(
+    trial: Trial, case: Case, outputs: Sequence[torch.Tensor], expectation: Expectation, *, passed: bool
+) -> across_cases.Seen:
+    counts = [tensor.numel() for tensor in trial.reference.inputs(case).tensors]
+    ratio = None if passed else across_cases.ratio(outputs, expectation.expected)
+    return across_cases.Seen(dict(case.shape), counts, passed, ratio)
+
+
+def _passed_before(trial: Trial) -> list[across_cases.Seen]:
+    return [across_cases.Seen(check.shape, (), True) for check in trial.checks if check.passed]
+
+
+def _on_registers(trial: Trial) -> list[Remark]:
+    """Returns a remark on a variable of a kernel without a value, if any, for an output that failed its check."""
+    found = registers.remark(trial.candidate.source) if _failed_check(trial) else None
+    return [found] if found else []
 
 
 def _on_parameters(trial: Trial) -> list[Remark]:

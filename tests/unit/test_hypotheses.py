@@ -141,6 +141,27 @@ def test_a_parameter_or_an_input_that_is_left_out(tmp_path: Path) -> None:
     assert said == "The output is the reference's answer with 0 in place of input 2 (B)."
 
 
+MASK = "torch.rand(24, 20), torch.rand(24, 20) > 0.5"
+INDEX = "torch.rand(24, 20), torch.randint(24, (24,))"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer", "inputs", "wrong", "name"),
+    [
+        ("x, m", "x.masked_fill(m, 0)", MASK, lambda x, m: x, "False in place of input 2 (m)"),
+        ("x, m", "torch.where(m, x, 2 * x)", MASK, lambda x, m: x, "True in place of input 2 (m)"),
+        ("x, i", "x[i] + x", INDEX, lambda x, i: x[0] + x, "0 in place of input 2 (i)"),
+        ("x, s", "(s * x).exp()", "torch.rand(24, 20), 0.25", lambda x: x.exp(), "1 in place of s"),
+    ],
+    ids=["mask", "condition", "index", "number"],
+)
+def test_an_input_of_another_kind_that_is_left_out(
+    arguments: str, answer: str, inputs: str, wrong: Callable[..., torch.Tensor], name: str, tmp_path: Path
+) -> None:
+    said = Judged(tmp_path, ("None", arguments, answer, inputs)).said(lambda layer, x: wrong(*x))
+    assert said == f"The output is the reference's answer with {name}."
+
+
 def test_exchanged_inputs(tmp_path: Path) -> None:
     said = Judged(tmp_path, SQUARES).said(lambda layer, x: x[1] @ x[0].T + x[1])
     assert said == "The output is the reference's answer with input 1 (A) and input 2 (B) exchanged."
@@ -326,6 +347,10 @@ BATCH_NORM = ("torch.nn.BatchNorm2d(6)", "x", "self.layer(x)", "torch.rand(4, 6,
 GROUP_NORM = ("torch.nn.GroupNorm(2, 6)", *BATCH_NORM[1:])
 VARIANCE = ("None", "x", "x - x.var(dim=1, keepdim=True)", "torch.rand(48, 32)")
 BY_N = (*VARIANCE[:2], "x - x.var(dim=1, keepdim=True, unbiased=False)", VARIANCE[3])
+BY_PLACE = (*VARIANCE[:2], "x - x.std(1, False, True)", VARIANCE[3])
+SQUARED = (*VARIANCE[:2], "x - (x - x.mean(1, keepdim=True)).pow(2).mean(1, keepdim=True)", VARIANCE[3])
+UNIT = (*VARIANCE[:2], "functional.normalize(x)", VARIANCE[3])
+CENTRED = (*VARIANCE[:2], "x - x.mean(1, True)", "torch.rand(32, 32)")
 LAYER_NORM = ("torch.nn.LayerNorm(1024)", *GELU[1:3], "torch.randn(48, 1024)")
 LEAKY = ("torch.nn.LeakyReLU(0.2)", *GELU[1:])
 POOL = ("torch.nn.AvgPool2d(3, padding=1)", *BATCH_NORM[1:])
@@ -346,6 +371,14 @@ def sample_variance(layer: torch.nn.Module, x: Sequence[torch.Tensor]) -> torch.
         (GROUP_NORM, sample_variance, "n - 1 in place of n as the divisor"),
         (VARIANCE, lambda layer, x: x[0] - x[0].var(dim=1, keepdim=True, correction=0), "n in place of n - 1"),
         (BY_N, lambda layer, x: x[0] - x[0].var(dim=1, keepdim=True), "n - 1 in place of n as the divisor in var()"),
+        (BY_PLACE, lambda layer, x: x[0] - x[0].std(1, keepdim=True), "n - 1 in place of n as the divisor in var()"),
+        (SQUARED, lambda layer, x: x[0] - x[0].var(1, keepdim=True), "n - 1 in place of n as the divisor of a mean"),
+        (GELU, lambda layer, x: x[0] * torch.sigmoid(1.702 * x[0]), "x * sigmoid(1.702 * x) in place of GELU"),
+        (SOFTMAX, lambda layer, x: functional.softmax(x[0] * 0.69314718, dim=1), "powers of 2 in place of"),
+        (SOFTMAX, lambda layer, x: functional.softmax(x[0], dim=0), "along another dimension"),
+        (UNIT, lambda layer, x: functional.normalize(x[0], dim=0), "along another dimension"),
+        (CENTRED, lambda layer, x: x[0] - x[0].mean(0, True), "along another dimension"),
+        (SOFTMAX, lambda layer, x: x[0].view(32, 48).softmax(1).view(48, 32), "runs in memory"),
         (LEAKY, lambda layer, x: functional.leaky_relu(x[0]), "slope of 0.01"),
         (POOL, lambda layer, x: functional.avg_pool2d(x[0], 3, padding=1, count_include_pad=False), "padding counted"),
     ],
