@@ -77,6 +77,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--watch", action="store_true", help="keep running, and judge a kernel again when its file is saved"
     )
     parser.add_argument(
+        "--sanitize", action="store_true",
+        help="on a GPU: look for races and accesses outside of memory in kernels that passed, which takes longer "
+        "(under emulation this is done without the option)",
+    )  # fmt: skip
+    parser.add_argument(
         "--strict", action="store_true", help="under emulation: require that nvcc, too, compiles each kernel"
     )
 
@@ -187,6 +192,8 @@ def _explain(run: StoredRun, finished: Sequence[Result], out: TextIO) -> None:
     for result in finished:
         if result.passed and result.reason:
             print("", terminal(out).wrapped(f"{result.kernel}: {result.reason}"), sep="\n", file=out)
+            if tip := next((remark.advice for remark in result.remarks if remark.advice), ""):
+                print(terminal(out).wrapped(f"try: {tip}", "  "), file=out)
         if not result.passed:
             log = run.journal.keep_log(result)
             text = failure_text.failure(result, terminal(out), shown(log) if log else "")

@@ -172,5 +172,5 @@ def _on_memory(trial: Trial, fork_server: ForkServer, seed: int) -> list[Remark]
         return []
     trial.tell("running the sanitizer")
     case, problem = trial.failed_case, trial.reference.problem
-    found = sanitize.remark(fork_server, problem, trial.candidate, case, seed)
+    found = sanitize.remark(fork_server, problem, trial.candidate, [case], seed)
     return [found] if found else []

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
+from kernel_harness.checking.cases import Case
 from kernel_harness.core.remark import Remark, RemarkKind
+from kernel_harness.diagnostics.sanitizer import sanitize
+from kernel_harness.explain import registers
 from kernel_harness.problem.problem import PARAMETERS
+from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.statistics import Timing
 from kernel_harness.trial.trial import Trial
@@ -34,6 +40,9 @@ _HARDLY_VERIFIED = (
     "the judge's clock hardly verifies the device's here, so the time is the longest that the judge's clock leaves "
     "possible. A longer --budget verifies better, up to what the clock can resolve."
 )
+_NOT_SANITIZED = "races and accesses outside of memory were not looked for, which takes longer here: {}"
+_SANITIZED_S = 3.0
+_TINY = 16
 _COMPILES = r"^\s*@torch\.compile\b|^[^#]*\btorch\.compile\("
 
 
@@ -51,6 +60,43 @@ def on_trial(trial: Trial, *, emulated: bool) -> list[Remark]:
         initial = ", ".join(f"{name} ({value:g})" for name, value in neutral.items())
         found.append(Remark(RemarkKind.CHECKS, _NEUTRAL.format(initial)))
     return found
+
+
+def on_memory(trial: Trial, fork_server: ForkServer, seed: int, device: str, command: str) -> list[Remark]:
+    """Returns what the sanitizer finds in a compiled kernel that passed, on the `device` "cpu" within _SANITIZED_S.
+
+    A race or a read past the end need not show in the outputs. The kernel runs at a small shape, then at the timed one,
+    with threads in their usual order. If neither ends in time, a remark has the `command` that sanitizes it. `seed` is
+    that of the run. For "cpu", several threads may call this function at a time. Raises EnvironmentLacking if a GPU's
+    sanitizer is not installed.
+    """
+    if not trial.builds:
+        return []
+    of, cases = (trial.reference.problem, trial.candidate), _telling(trial.cases)
+    if device == "cpu":
+        found = sanitize.remark(fork_server, *of, cases, seed, within_s=_SANITIZED_S, orders=False)
+    else:
+        found = sanitize.remark_on_gpu(fork_server, device, *of, cases)
+    if found is None:
+        found = registers.remark(trial.candidate.source)
+        return [replace(found, kind=RemarkKind.SANITIZER)] if found else []
+    stopped = found.kind is RemarkKind.CHECKS
+    return [replace(found, text=_NOT_SANITIZED.format(command)) if stopped else found]
+
+
+def _telling(cases: Sequence[Case]) -> list[Case]:
+    """Returns the case with the fewest elements of inputs that is not tiny, and then one at the timed shape.
+
+    A tiny shape, such as a single element, has too few threads for a race.
+    """
+    shapes = sanitize.one_per_shape(cases, only=False)
+    sized = [case for case in shapes if min((n for n in _sizes(case)), default=0) >= _TINY]
+    small = min(sized, key=lambda case: math.prod(_sizes(case)), default=shapes[0])
+    return list(dict.fromkeys([small, *(case for case in shapes if case.timed_shape)]))
+
+
+def _sizes(case: Case) -> list[int]:
+    return [size for _, size in case.shape if isinstance(size, int)]
 
 
 def on_source(source: str, launches: int | None, own_share: float | None, *, emulated: bool) -> list[Remark]:

@@ -45,38 +45,15 @@ _SHADES = {True: " ░▒▓█", False: ".-+*#"}
 _FRAME = {True: tuple("┌─┐│└┘"), False: tuple("+-+|++")}
 
 
-# A finding of the sanitizer, as the text of its remark, of a kind that explains a failure: its kind and its place.
-_FOUND = re.compile(
-    r"(out-of-bounds \w+|misaligned access|use after free|uninitialised read|race|divergent \w+|write to an input|"
-    r"failed launch)"
-    r": (.+?:\d+): "
-)
-# From a regular expression for a finding to how the mistake is usually fixed.
-_FIXES = {
-    r"out-of-bounds .* begin 0 bytes past": ". It is just past the end: look for an index that can equal the size, "
-    "such as i <= n for i < n in a guard or a loop",
-    r"out-of-bounds|use after free": ": guard the access with the sizes at this shape",
-    r"misaligned": ": a vector type such as float4 needs an address that is a multiple of its size. Check the start "
-    "and the row length",
-    r"uninitialised": ": write the memory in every branch, with 0 where a tile reaches past the input",
-    r"race: .* of (?:the shared array|static shared|dynamic shared)": ": put __syncthreads() between the two accesses, "
-    "or, if no thread should touch the other's element, correct the index",
-    r"race": ": order the two accesses, or use an atomic operation",
-}
-
-
 def advice(result: Result, check: Check | None) -> str:
     """Returns what to try for a failed result, or an empty text.
 
-    `check` is the check that failed; None if the failure was not in the comparison of an output. If the sanitizer has
-    a finding that explains failures (`_FOUND`), the advice is to fix this finding. Otherwise the advice is that of a
-    remark, or of `check`. Without both, it is the tip for the first pattern in `_TIPS` that the reason matches.
+    `check` is the check that failed; None if the failure was not in the comparison of an output. The advice is that of
+    the sanitizer's finding, or of another remark, or of `check`. Without these, it is the tip for the first pattern in
+    `_TIPS` that the reason matches.
     """
-    for text in (remark.text for remark in result.remarks if remark.kind is RemarkKind.SANITIZER):
-        if found := _FOUND.match(text):
-            fix = next((fix for finding, fix in _FIXES.items() if re.match(finding, text)), "")
-            return f"fix the {found[1]} at {found[2]} first, which explains the failure{fix}"
-    if advised := next((remark.advice for remark in result.remarks if remark.advice), ""):
+    ordered = sorted(result.remarks, key=lambda remark: remark.kind is not RemarkKind.SANITIZER)
+    if advised := next((remark.advice for remark in ordered if remark.advice), ""):
         return advised
     return check.advice if check else next((tip for said, tip in _TIPS.items() if re.search(said, result.reason)), "")
 

@@ -59,15 +59,13 @@ Meanwhile = Callable[[Wait], None]
 class Limits:
     """The limits of one worker.
 
-    `call_s` and `build_s` are the most seconds for one call and for one build. `total_s` is the most seconds from the
-    worker's start to its last reply, pauses included; None means that there is no such limit. `tasks` is the largest
+    `call_s` and `build_s` are the most seconds for one call and for one build. `tasks` is the largest
     number of threads in all of the worker's processes together, those of compilers included. `memory_bytes` limits the
     memory of all of these processes, including the worker's files if they are in memory.
     """
 
     call_s: float = 60.0
     build_s: float = 300.0
-    total_s: float | None = None
     tasks: int = 512
     memory_bytes: int = field(default_factory=lambda: min(16 << 30, int(0.6 * psutil.virtual_memory().total)))
 

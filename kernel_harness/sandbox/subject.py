@@ -153,8 +153,10 @@ class Subject:
         except BaseException:
             self.close()
             raise
-        if limits.total_s is not None:
-            self._end = time.monotonic() + limits.total_s
+
+    def end_within(self, seconds: float) -> None:
+        """Limits all further requests together. After so many seconds, each raises Fault with the status TIMEOUT."""
+        self._end = time.monotonic() + seconds - self._build_service.shared_s
 
     def _share(self) -> None:
         """Shares a gate and memory for outputs with the worker, before the worker loads a candidate.
@@ -408,7 +410,7 @@ class Subject:
         the candidate fails, Refused if it declines the shape, and CannotStart if the worker cannot open the device.
         """
         if time.monotonic() > self._end + self._build_service.shared_s:
-            raise Fault(Status.TIMEOUT, f"More than {self._limits.total_s:g} s have passed since the worker's start.")
+            raise Fault(Status.TIMEOUT, "The time for all calls of the worker is over.")
         limit_s = timeout_s or self._limits.call_s
         deadline = min(time.monotonic() + limit_s - self._build_service.shared_s, self._end)
 

@@ -9,7 +9,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 import psutil
 
 from kernel_harness.explain.failed import on_trial as explained
+from kernel_harness.explain.passed import on_memory
 from kernel_harness.problem.candidate import Candidate
+from kernel_harness.session.reproduce import sanitize_command
 from kernel_harness.session.run import RunContext
 from kernel_harness.trial.trial import Trial
 
@@ -131,6 +133,29 @@ def explain(run: RunContext, trial: Trial) -> None:
     trial.wrong = None  # it may take much of the device's memory
     trial.close()
     trial.fault.lacked_memory = trial.fault.lacked_memory and run.device.used_share() > _MUCH_HELD
+
+
+def sanitize(run: RunContext, trials: Sequence[Trial]) -> None:
+    """Gives trials that passed their checks what the sanitizer finds in them, on a GPU only if the settings say so.
+
+    Their verdicts stand, and their interim results are stored. Under emulation, several are sanitized at a time.
+    Raises EnvironmentLacking if a GPU's sanitizer is not installed.
+    """
+    if not run.device.emulated and not run.settings.sanitize:
+        return
+    device = run.device.name.partition("-")[0]
+
+    def one(trial: Trial) -> None:
+        trial.tell("running the sanitizer")
+        again = sanitize_command(run.problem, run.device, trial.candidate)
+        trial.remarks = on_memory(trial, run.fork_server, run.settings.seed, device, again)
+
+    with ThreadPoolExecutor(_jobs(run) if run.device.emulated else 1) as pool:
+        try:
+            list(pool.map(one, trials))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _jobs(run: RunContext) -> int:

@@ -44,6 +44,17 @@ def command(problem: Problem, device: Device, settings: Settings, candidate: Can
     return shlex.join(words)
 
 
+def sanitize_command(problem: Problem, device: Device, candidate: Candidate) -> str:
+    """Returns the shell command that sanitizes a candidate; it works in any folder.
+
+    If the candidate is not stored in a file, the command names KERNEL in its place.
+    """
+    kernel = str(candidate.path.absolute()) if candidate.path.is_file() else "KERNEL"
+    shape = ["--shape", shape_text(problem.shape)] if problem.shape else []
+    words = [*paths.command(anywhere=True), "sanitize", _problem_word(problem), kernel]
+    return shlex.join([*words, "--device", device.name.partition("-")[0], *shape])
+
+
 def _problem_word(problem: Problem) -> str:
     """Returns the problem's name if the problem is shipped with the harness, otherwise its file's absolute path."""
     found = lookup.problem_path(problem.name, paths.SHIPPED)

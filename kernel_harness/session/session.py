@@ -26,7 +26,7 @@ from kernel_harness.results import record
 from kernel_harness.results.environment import environment as host_environment
 from kernel_harness.results.record import Result
 from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.session.checks import BuildsAhead, check_all, explain
+from kernel_harness.session.checks import BuildsAhead, check_all, explain, sanitize
 from kernel_harness.session.cohorts import COHORT, Series, time_cohorts
 from kernel_harness.session.companions import Companions
 from kernel_harness.session.run import Observer, RunContext
@@ -189,7 +189,10 @@ class Session:
                         run = self._known(run, events)
                         _wait(trial, waiting)
                         continue
+                    else:
+                        sanitize(run, [trial])
                     trial.enter(State.DONE)
+                sanitize(run, [trial for trial in waiting.values() if trial.state is not State.DONE])
                 time_cohorts(run, self.companions, waiting, series)
                 waiting = {name: trial for name, trial in waiting.items() if name == run.settings.baseline}
         except torch.OutOfMemoryError as error:  # raised in the judge; in a worker it is a fault of the candidate

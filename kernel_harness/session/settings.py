@@ -38,6 +38,8 @@ class Settings:
     """Fewer cases, and a quarter of the default budget."""
     case: str | None = None
     """The name of the only case to check, after which nothing is timed; None checks all cases."""
+    sanitize: bool = False
+    """On a GPU, kernels that passed are sanitized, too. Under emulation they always are, if that takes seconds."""
     compiled: bool = True
     """On a GPU, torch.compile is timed too, even if it is not the baseline."""
     limits: Limits = field(default_factory=Limits)

@@ -138,9 +138,9 @@ def of_trial(facts: RunFacts, trial: Trial) -> Result:
     """Builds the Result of a trial as it is now: an interim one without remarks if the trial waits to be timed."""
     shapes, fault = dict.fromkeys(shape_text(check.shape) for check in trial.checks), trial.fault
     interim = trial.state is State.WAITING
-    remarks = trial.remarks
+    remarks = [] if interim else trial.remarks
     if fault is None and not interim:
-        remarks = [*passed.on_trial(trial, emulated=facts.device.emulated), *facts.problem_remarks]
+        remarks = [*remarks, *passed.on_trial(trial, emulated=facts.device.emulated), *facts.problem_remarks]
     result = facts.result(
         trial.name,
         trial.status,

@@ -72,10 +72,11 @@ class Trial(ModelProcess):
     for a repeated case also the verdict on the second call. `refused` has the shapes (values of the size constants, as
     text) that the candidate refused. `failed_case` is the case in which the candidate failed; None if it failed outside
     the cases or not at all. `wrong` is its wrong answer until that is explained, if wrong values are why it failed.
-    `remarks` is what explainers said of a candidate that failed. `builds` has for each library that the candidate
-    built: its name, the seconds it took, and whether it was cached. `first_call_ms` is the judge's time of the first
-    call; None if no call returned. `launches` is the number of the candidate's own kernels in one call, as the worker
-    reports it, and `own_share` the share of the work that these kernels do, from 0 to 1; None if unknown.
+    `remarks` is what explainers said of a candidate that failed, and what the sanitizer found in one that passed.
+    `builds` has for each library that the candidate built: its name, the seconds it took, and whether it was cached.
+    `first_call_ms` is the judge's time of the first call; None if no call returned. `launches` is the number of the
+    candidate's own kernels in one call, as the worker reports it, and `own_share` the share of the work that these
+    kernels do, from 0 to 1; None if unknown.
     `measured` has the measurements of the trial's cohort, which took `timing_s` seconds, and `scale_ms` the time of
     "torch" in the first cohort, in ms; None before they are known. `untimed` says why there is no time, if so.
     """

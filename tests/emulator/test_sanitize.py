@@ -19,7 +19,7 @@ from support.planted_bugs import PLANTED, Bug
 from cuda_on_cpu.emulator import findings
 from kernel_harness import device as devices
 from kernel_harness.checking.cases import plan
-from kernel_harness.diagnostics.sanitizer.sanitize import Job, Report, one_per_shape, remark, sanitize
+from kernel_harness.diagnostics.sanitizer.sanitize import Job, Report, advice, one_per_shape, remark, sanitize
 from kernel_harness.problem import candidate, problem
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem
@@ -224,12 +224,39 @@ def test_a_wrong_answer_under_emulation_comes_with_the_first_finding(harness):
 
 
 @needs_binutils
-def test_a_remark_whose_time_is_up_says_that_the_sanitizer_was_stopped(fork_server, monkeypatch):
-    monkeypatch.setattr("kernel_harness.diagnostics.sanitizer.sanitize._REMARK_S", 0.01)
+def test_a_remark_whose_time_is_up_says_that_the_sanitizer_was_stopped(fork_server):
     (bug,) = (bug for bug in planted_bugs.ALL if bug.name == "elements/off_by_one_read")
     solved = problem.load(bug.problem.stem, bug.problem)
-    said = remark(fork_server, solved, candidate.read(bug.path), plan(solved, SEED)[0], SEED)
-    assert said and said.text == "stopped after 0.01 s without a finding; the verb sanitize has no such limit."
+    said = remark(fork_server, solved, candidate.read(bug.path), plan(solved, SEED)[:1], SEED, within_s=0.01)
+    assert (
+        said
+        and said.text
+        == "the sanitizer was stopped after 0.01 s without a finding; the verb sanitize has no such limit."
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "offset", "fragment"),
+    [
+        ("race", "shared", 4, "put __syncthreads() between"),
+        ("race", "device", 4, "an atomic operation"),
+        ("out-of-bounds write", "device", 64, "i <= n"),
+        ("out-of-bounds write", "device", 104, "the sizes"),
+        ("uninitialised read", "device", 4, "write the memory in every branch"),
+        ("misaligned access", "device", 2, "a multiple of its size"),
+        ("failed launch", "device", 0, ""),
+    ],
+)
+def test_what_the_sanitizer_found_gives_the_advice(kind, place, offset, fragment):
+    buffer = findings.Buffer(place, "x", 64, offset)
+    found = findings.Finding(findings.Kind(kind), "k", findings.Place("my a.cu", 7), "x", buffer=buffer, bytes=4)
+    assert f"fix the {kind} at my a.cu:7 first" in advice(found) and fragment in advice(found)
+
+
+def test_the_effect_of_a_mistake_gives_no_advice():
+    place = findings.Place("a.cu", 7)
+    assert not advice(findings.Finding(findings.Kind.NEVER_WRITTEN, "k", place, "x"))
+    assert not advice(findings.Finding(findings.Kind.ORDER_DEPENDENCE, "k", place, "x"))
 
 
 def test_malformed_findings_of_a_worker_are_dropped():

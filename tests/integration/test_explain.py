@@ -45,9 +45,9 @@ def result(edit: Callable[[torch.Tensor], object], rows: int = 48, columns: int 
     )  # fmt: skip
 
 
-def sanitized(failed: Result, text: str) -> Result:
+def sanitized(failed: Result, text: str, advice: str = "") -> Result:
     """The failed result with a finding of the sanitizer."""
-    return replace(failed, remarks=(Remark(RemarkKind.SANITIZER, text),))
+    return replace(failed, remarks=(Remark(RemarkKind.SANITIZER, text, advice=advice),))
 
 
 MISTAKES: dict[str, Callable[[torch.Tensor], object]] = {
@@ -122,21 +122,10 @@ def test_further_lines_of_the_reason_are_shown() -> None:
     assert "\n  Sanitizer: mine.cu:7: race on tile[3]\n" in failure(more, Terminal(width=100))
 
 
-FIXES = {
-    "out-of-bounds write": "guard the access with the sizes at this shape",
-    "race": "order the two accesses",
-    "misaligned access": "a multiple of its size",
-    "uninitialised read": "write the memory in every branch",
-}
-
-
-@pytest.mark.parametrize("kind", FIXES)
-def test_what_the_sanitizer_found_is_the_advice(kind: str) -> None:
+def test_what_the_sanitizer_found_is_the_advice() -> None:
     found = result(MISTAKES["tail_tile_missing"])
-    more = sanitized(found, f"{kind}: my kernels/mine.cu:7: `tile[i] = x;`: thread 3 does so.")
-    said = failure(more, Terminal())
-    assert f"  try: fix the {kind} at my kernels/mine.cu:7 first" in said and "round the grid up" not in said
-    assert FIXES[kind] in said
+    said = failure(sanitized(found, "race: mine.cu:7: thread 3 does so.", "fix the race"), Terminal())
+    assert "  try: fix the race" in said and "round the grid up" not in said
     never = sanitized(found, "never written: mine.cu:7: `y`: 16 elements are never written.")
     assert "round the grid up" in failure(never, Terminal())
 
@@ -166,33 +155,6 @@ def test_prose_beside_an_excerpt_is_folded() -> None:
 def test_a_failure_at_run_time_comes_with_advice(reason: str, fragment: str) -> None:
     failed = Result(kernel="k", status=Status.CRASHED, verdict=reason, shape={}, source_sha256="")
     assert re.search(rf"  try: .*{re.escape(fragment)}", failure(failed, Terminal()))
-
-
-@pytest.mark.parametrize(
-    ("remark", "fragment"),
-    [
-        (
-            "race: a.cu:7: `x`: thread 3 reads byte 4 of the shared array As, 2048 bytes",
-            "put __syncthreads() between",
-        ),
-        ("race: a.cu:7: `x`: thread 3 reads byte 4 of input 1, 2048 bytes", "an atomic operation"),
-        ("out-of-bounds write: a.cu:7: `x`: thread 3 writes 4 bytes that begin 0 bytes past the end of C", "i <= n"),
-        (
-            "out-of-bounds write: a.cu:7: `x`: thread 3 writes 4 bytes that begin 40 bytes past the end of C",
-            "the sizes",
-        ),
-    ],
-)
-def test_a_crash_is_explained_by_what_the_sanitizer_found(remark: str, fragment: str) -> None:
-    failed = Result(
-        kernel="k",
-        status=Status.CRASHED,
-        verdict="SIGABRT",
-        shape={},
-        source_sha256="",
-        remarks=(Remark(RemarkKind.SANITIZER, f"{remark} (case M=1)."),),
-    )
-    assert re.search(rf"  try: fix the .* at a.cu:7 first.*{re.escape(fragment)}", failure(failed, Terminal()))
 
 
 def test_a_failed_launch_is_not_blamed_on_the_line_of_the_check_that_found_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -29,7 +30,28 @@ _LOG = logging.getLogger(__name__)
 FORWARD, REVERSE = 0, 1
 _SHUFFLES = 2
 _LIMITS = Limits(call_s=300.0)
+_BUILD_S = 8.0  # for a remark; a build takes two to three
 _REMARK_S = 20.0  # a remark is part of a run that judges other candidates, too
+# Inputs and models are drawn from generators of the whole process, so one thread draws at a time.
+_DRAWING = threading.Lock()
+# How the mistake of a finding is usually fixed; for an access outside of memory that is just past the end, another way.
+_FIXES = {
+    Kind.OUT_OF_BOUNDS_READ: "guard the access with the sizes at this shape",
+    Kind.OUT_OF_BOUNDS_WRITE: "guard the access with the sizes at this shape",
+    Kind.USE_AFTER_FREE: "guard the access with the sizes at this shape",
+    Kind.MISALIGNED: "a vector type such as float4 needs an address that is a multiple of its size. Check the start "
+    "and the row length",
+    Kind.UNINITIALISED_READ: "write the memory in every branch, with 0 where a tile reaches past the input",
+    Kind.RACE: "order the two accesses, or use an atomic operation",
+}
+_JUST_PAST = (
+    "it is just past the end: look for an index that can equal the size, such as i <= n for i < n in a guard or a loop"
+)
+_SHARED_RACE = (
+    "put __syncthreads() between the two accesses, or, if no thread should touch the other's element, correct the index"
+)
+# Findings of these kinds are effects, and do not say what to fix.
+_EFFECTS = (Kind.NEVER_WRITTEN, Kind.ORDER_DEPENDENCE)
 # After a finding of these kinds, further findings are unreliable: threads were ended early, or memory is corrupt.
 _DAMAGE = {Kind.OUT_OF_BOUNDS_READ, Kind.OUT_OF_BOUNDS_WRITE, Kind.USE_AFTER_FREE, Kind.DIVERGENT_WARP, Kind.MISALIGNED}
 _DECLINES = "the kernel declines every shape that was tried ({}). Choose a shape that it accepts with --shape"
@@ -39,10 +61,10 @@ _DECLINES = "the kernel declines every shape that was tried ({}). Choose a shape
 class Report:
     """The result of sanitizing a candidate.
 
-    `findings` has at most one finding for each kind of mistake and line. `cases` has the names of the cases that ran to
-    their end, on a GPU under at least one tool. `fault` says how the candidate's worker failed, or that the candidate
-    declined every shape; otherwise it is empty. On the emulated device, a failure of the worker ends the run. On a GPU,
-    it ends the run of one tool, and `fault` describes the last failure.
+    `findings` has at most one finding for each kind of mistake and line. `cases` has the names of the cases in which a
+    call with all checks ended, on a GPU under at least one tool. `fault` says how the candidate's worker failed, or
+    that the candidate declined every shape; otherwise it is empty. On the emulated device, a failure of the worker ends
+    the run. On a GPU, it ends the run of one tool, and `fault` describes the last failure.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -98,11 +120,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Job:
-    """A candidate, its problem, and the cases in which the sanitizer runs it."""
+    """A candidate, its problem, and the cases in which the sanitizer runs it.
+
+    Under emulation, `orders` says whether threads run in other orders, too, if a call with all checks found no damage.
+    If `within_s` is not None, the calls end after so many seconds, and the build after _BUILD_S.
+    """
 
     problem: Problem
     candidate: Candidate
     cases: Sequence[Case]
+    orders: bool = True
+    within_s: float | None = None
 
 
 def run(request: Request, fork_server: ForkServer, tell: Tell) -> Report:
@@ -140,27 +168,68 @@ def run(request: Request, fork_server: ForkServer, tell: Tell) -> Report:
     return report
 
 
-def remark(fork_server: ForkServer, problem: Problem, candidate: Candidate, case: Case, seed: int) -> Remark | None:
-    """Sanitizes a candidate in one case on the emulated device. Returns a remark with the first finding.
+def remark(
+    fork_server: ForkServer,
+    problem: Problem,
+    candidate: Candidate,
+    cases: Sequence[Case],
+    seed: int,
+    *,
+    within_s: float = _REMARK_S,
+    orders: bool = True,
+) -> Remark | None:
+    """Sanitizes a candidate in some cases on the emulated device. Returns a remark with the first finding.
 
-    Returns None if there is no finding, or if the emulator with its sanitizer cannot be built. After 20 s the run is
-    stopped. If it has found nothing until then, the remark says so. The time to build the sanitizer itself, once per
-    machine, does not count. `seed` determines the random orders of threads.
+    Returns None if there is no finding, or if the emulator with its sanitizer cannot be built. The calls are stopped
+    after `within_s` seconds. If no case has ended until then, or the build takes too long, the remark says so. The time
+    to build the sanitizer itself, once per machine, does not count. `seed` determines the random orders of threads, if
+    there are other `orders` than the usual one. Several threads may call this function at a time.
     """
     try:
         devices.named("cpu-sanitized").prepare()
     except (BuildFailed, NoCompiler):
         return None
-    limits = replace(_LIMITS, total_s=_REMARK_S)
-    report = sanitize(fork_server, Job(problem, candidate, [case]), seed, lambda text: None, limits)
-    if report.findings:
-        first = report.findings[0]
-        in_candidate = first.here.file == file_name(candidate)
-        return Remark(RemarkKind.SANITIZER, first.sentence, first.here.line if in_candidate else None)
-    if report.fault.startswith(Status.TIMEOUT):
-        text = f"stopped after {_REMARK_S:g} s without a finding; the verb sanitize has no such limit."
-        return Remark(RemarkKind.SANITIZER, text)
+    report = sanitize(fork_server, Job(problem, candidate, cases, orders, within_s), seed, lambda text: None)
+    if found := _first(report, candidate):
+        return found
+    if report.fault.startswith(Status.TIMEOUT) and not report.cases:
+        text = f"the sanitizer was stopped after {within_s:g} s without a finding; the verb sanitize has no such limit."
+        return Remark(RemarkKind.CHECKS, text)
     return None
+
+
+def remark_on_gpu(
+    fork_server: ForkServer, device: str, problem: Problem, candidate: Candidate, cases: Sequence[Case]
+) -> Remark | None:
+    """Sanitizes a candidate in some cases on the GPU named `device`, such as "cuda:0". Returns the first finding.
+
+    Returns None if there is none. It takes as long as it takes. Raises EnvironmentLacking if compute-sanitizer is not
+    installed.
+    """
+    name = f"{device}-sanitized"
+    devices.named(name).prepare()
+    return _first(sanitize_on_gpu(fork_server, name, Job(problem, candidate, cases), lambda text: None), candidate)
+
+
+def _first(report: Report, candidate: Candidate) -> Remark | None:
+    if not report.findings:
+        return None
+    first = report.findings[0]
+    in_candidate = first.here.file == file_name(candidate)
+    return Remark(RemarkKind.SANITIZER, first.sentence, first.here.line if in_candidate else None, advice(first))
+
+
+def advice(finding: Finding) -> str:
+    """Returns how the mistake of a finding is fixed; empty for a finding that is the effect of another mistake."""
+    if finding.kind in _EFFECTS:
+        return ""
+    fix, buffer = _FIXES.get(finding.kind, ""), finding.buffer
+    if buffer and "out-of-bounds" in finding.kind and buffer.offset == buffer.bytes:
+        fix = _JUST_PAST
+    if buffer and finding.kind is Kind.RACE and "shared" in buffer.place:
+        fix = _SHARED_RACE
+    where = f"fix the {finding.kind} at {finding.here.file}:{finding.here.line} first"
+    return f"{where}: {fix}" if fix else where
 
 
 def one_per_shape(cases: Sequence[Case], *, only: bool) -> list[Case]:
@@ -176,25 +245,29 @@ def one_per_shape(cases: Sequence[Case], *, only: bool) -> list[Case]:
     return list(by_shape.values())
 
 
-def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell, limits: Limits = _LIMITS) -> Report:
+def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell) -> Report:
     """Runs a candidate in every case of `job` under the emulator's sanitizer. Returns the report.
 
-    If the candidate's worker fails or exceeds `limits`, the run ends and the report says how. A case whose shape the
+    If the candidate's worker fails or exceeds its limits, the run ends and the report says how. A case whose shape the
     candidate declines is left out. `seed` determines the random orders of threads, and `tell` is called with a text
     before each case.
     """
     report, candidate, declined = Report(), job.candidate, ""
     reference = Reference(job.problem, "cpu", None)
+    limits = replace(_LIMITS, build_s=_LIMITS.build_s if job.within_s is None else _BUILD_S)
     subject = Subject(fork_server, "cpu-sanitized", limits)
     try:
         subject.begin_sanitizing(file_name(candidate), candidate.source)
         subject.load(file_name(candidate), candidate.source, "ModelNew")
+        if job.within_s is not None:
+            subject.end_within(job.within_s)
         for case in job.cases:
             tell(case.name)
             try:
-                subject.make(reference.at(case))
-                _Trial(subject, reference, case, candidate).run(report, seed)
-                report.cases.append(case.name)
+                with _DRAWING:
+                    subject.make(reference.at(case))
+                    reference.inputs(case)
+                _Trial(subject, reference, case, job).run(report, seed)
             except Refused as refusal:
                 declined = str(refusal)
         if not report.cases:
@@ -260,7 +333,7 @@ class _Trial:
     subject: Subject
     reference: Reference
     case: Case
-    candidate: Candidate
+    job: Job
 
     def run(self, report: Report, seed: int) -> None:
         """Calls the candidate with every memory access checked, and adds the findings to `report`.
@@ -275,7 +348,8 @@ class _Trial:
         finally:
             found = self._findings(None)
             report.add(found)
-        if not any(f.kind in _DAMAGE for f in found):
+        report.cases.append(self.case.name)
+        if self.job.orders and not any(f.kind in _DAMAGE for f in found):
             report.add(self._in_other_orders(packed, first, seed))
 
     def _in_other_orders(self, packed: Packed, first: Answer, seed: int) -> list[Finding]:
@@ -301,7 +375,7 @@ class _Trial:
             described = self.subject.findings(blame)
         except Fault:  # the worker died in the call, and the fault of the call says how
             return []
-        return read(described, self.case.name, self.candidate.source.split("\n"))
+        return read(described, self.case.name, self.job.candidate.source.split("\n"))
 
 
 def _flat(index: Sequence[int], shape: Sequence[int]) -> int:
