@@ -20,7 +20,7 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import sanitize
-from kernel_harness.explain import across_cases, registers
+from kernel_harness.explain import across_cases, overflow, registers
 from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.trial.trial import Trial
 
@@ -43,7 +43,7 @@ def on_trial(trial: Trial, fork_server: ForkServer, seed: int, *, emulated: bool
     On a device that is `emulated`, workers of `fork_server` run the sanitizer. `seed` is that of the run.
     """
     found = list[Remark]()
-    for explain in (_on_registers, _on_mistake, _on_parameters, _on_layout):
+    for explain in (_on_registers, overflow.on_failed, _on_mistake, _on_parameters, _on_layout):
         try:
             found += explain(trial)
         except torch.OutOfMemoryError as error:  # the verdict stands

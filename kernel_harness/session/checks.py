@@ -148,7 +148,7 @@ def sanitize(run: RunContext, trials: Sequence[Trial]) -> None:
     def one(trial: Trial) -> None:
         trial.tell("running the sanitizer")
         again = sanitize_command(run.problem, run.device, trial.candidate)
-        trial.remarks = on_memory(trial, run.fork_server, run.settings.seed, device, again)
+        trial.remarks += on_memory(trial, run.fork_server, run.settings.seed, device, again)
 
     with ThreadPoolExecutor(_jobs(run) if run.device.emulated else 1) as pool:
         try:

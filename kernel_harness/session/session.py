@@ -19,7 +19,7 @@ from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.paths import git_folders, hidden_from_workers
 from kernel_harness.core.remark import Remark
 from kernel_harness.device import Device
-from kernel_harness.explain import sensitivity
+from kernel_harness.explain import overflow, sensitivity
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem
 from kernel_harness.results import record
@@ -185,11 +185,12 @@ class Session:
                 for trial in check_all(run, batch, take_device, self._ahead, events.entered):
                     if trial.fault is not None:
                         explain(run, trial)
-                    elif run.settings.case is None:
-                        run = self._known(run, events)
-                        _wait(trial, waiting)
-                        continue
                     else:
+                        trial.remarks = overflow.on_passed(trial)
+                        if run.settings.case is None:
+                            run = self._known(run, events)
+                            _wait(trial, waiting)
+                            continue
                         sanitize(run, [trial])
                     trial.enter(State.DONE)
                 sanitize(run, [trial for trial in waiting.values() if trial.state is not State.DONE])

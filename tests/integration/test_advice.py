@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.command import Harness
 
-from kernel_harness import Evaluator
+from kernel_harness import Evaluator, Status
 from kernel_harness.explain import passed
 
 pytestmark = pytest.mark.slow
@@ -79,6 +79,41 @@ def test_the_cause_is_named(name: str, tmp_path: Path) -> None:
     told = Harness(tmp_path).run("--problem", tmp_path / "p.py", "--kernel", tmp_path / file, "--device", "cpu")
     assert told.code == 1 and "WRONG_VALUES" in told.stdout, told.stdout + told.stderr
     assert said in told.stdout and f"try: {advised}" in told.stdout, told.stdout
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "softplus"])
+def test_an_overflow_for_large_inputs_is_a_remark(kernel: str, tmp_path: Path) -> None:
+    right = {"softmax": "x.softmax(1)", "softplus": "torch.nn.functional.softplus(x)"}[kernel]
+    wrong = {"softmax": "x.exp() / x.exp().sum(1, keepdim=True)", "softplus": "(1 + x.exp()).log()"}[kernel]
+    (tmp_path / "p.py").write_text(PROBLEM.format(right=right))
+    with Evaluator(tmp_path / "p.py", device="cpu", shape={"M": 256}, budget_s=0.1) as evaluator:
+        told = evaluator.evaluate(KERNEL.format(wrong=wrong))
+        assert told.passed and "with inputs of up to 150" in told.reason and "overflow" in told.reason
+        assert any("subtract the largest number" in remark.advice for remark in told.remarks)
+        assert "overflow" not in evaluator.evaluate(KERNEL.format(wrong=right)).reason
+
+
+@pytest.mark.parametrize("function", ["silu", "gelu", "tanh", "sigmoid", "elu"])
+def test_an_honest_form_for_large_inputs_has_no_remark(function: str, tmp_path: Path) -> None:
+    honest = {
+        "silu": "x / (1 + (-x).exp())",
+        "gelu": "0.5 * x * (1 + torch.erf(x * 0.70710678))",
+        "tanh": "1 - 2 / ((2 * x).exp() + 1)",
+        "sigmoid": "1 / (1 + (-x).exp())",
+        "elu": "torch.where(x > 0, x, x.exp() - 1)",
+    }
+    scope = "torch" if function in ("tanh", "sigmoid") else "torch.nn.functional"
+    (tmp_path / "p.py").write_text(PROBLEM.format(right=f"{scope}.{function}(x)"))
+    with Evaluator(tmp_path / "p.py", device="cpu", shape={"M": 256}, budget_s=0.1) as evaluator:
+        told = evaluator.evaluate(KERNEL.format(wrong=honest[function]))
+    assert told.passed and "overflow" not in told.reason, told.reason
+
+
+def test_a_failure_by_an_overflow_says_so(tmp_path: Path) -> None:
+    (tmp_path / "p.py").write_text(PROBLEM.format(right="(4 * x).softmax(1)"))
+    with Evaluator(tmp_path / "p.py", device="cpu", shape={"M": 256}, budget_s=0.1) as evaluator:
+        told = evaluator.evaluate(KERNEL.format(wrong="(4 * x).exp() / (4 * x).exp().sum(1, keepdim=True)"))
+    assert told.status is Status.WRONG_VALUES and "It overflows: inputs of up to" in told.reason, told.reason
 
 
 RACE = """
