@@ -173,23 +173,28 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], parsed: argparse.
     if parsed.case is not None:
         for result in finished:
             print(f"{result.kernel}: {result.status}  {parsed.case}", file=out)
-        _explain(run, finished, out)
+        _explain(run, finished, out, with_output=True)
         return
     table = run.table()
     if not parsed.json:
         print(run.title, leaderboard.render(table), sep="\n\n")
-    _explain(run, finished, out)
+    _explain(run, finished, out, with_output=parsed.verbose > 0)
     path = run.save(table)  # last, because the disk may be full: the table is then already printed
     if not parsed.json:
         said = [line for line in (_phases(finished), _over_budget(finished), shown(path)) if line]
         print("", *said, sep="\n")
 
 
-def _explain(run: StoredRun, finished: Sequence[Result], out: TextIO) -> None:
-    """Prints remarks on kernels that passed and the text of each failure to `out`. Writes a log file per failure."""
+def _explain(run: StoredRun, finished: Sequence[Result], out: TextIO, *, with_output: bool) -> None:
+    """Prints remarks on kernels that passed and the text of each failure to `out`. Writes a log file per failure.
+
+    If `with_output`, also prints what kernels that passed have printed.
+    """
     from kernel_harness.results import failure_text
 
     for result in finished:
+        if result.passed and with_output and (lines := failure_text.printed(result)):
+            print("", f"{result.kernel}:", *lines, sep="\n", file=out)
         if result.passed and result.reason:
             print("", terminal(out).wrapped(f"{result.kernel}: {result.reason}"), sep="\n", file=out)
             if tip := next((remark.advice for remark in result.remarks if remark.advice), ""):

@@ -32,7 +32,9 @@ _CU_PARAMETERS = "The forward of a .cu file gets the parameters if it names all 
 # The most cases in which a candidate with wrong values is called again to find its mistake.
 _MOST_FURTHER_CASES = 4
 _LONGEST_WAIT_S = 5.0
-_SANITIZED = (Status.WRONG_VALUES, Status.CRASHED, Status.NONDETERMINISTIC)
+_SANITIZED = (Status.WRONG_VALUES, Status.CRASHED, Status.NONDETERMINISTIC, Status.TIMEOUT)
+# A kernel that timed out runs again for so long, to see where it is then.
+_HUNG_S = 5.0
 
 _LOG = logging.getLogger(__name__)
 
@@ -172,5 +174,6 @@ def _on_memory(trial: Trial, fork_server: ForkServer, seed: int) -> list[Remark]
         return []
     trial.tell("running the sanitizer")
     case, problem = trial.failed_case, trial.reference.problem
-    found = sanitize.remark(fork_server, problem, trial.candidate, [case], seed)
+    within_s = _HUNG_S if trial.status is Status.TIMEOUT else sanitize.REMARK_S
+    found = sanitize.remark(fork_server, problem, trial.candidate, [case], seed, within_s=within_s)
     return [found] if found else []

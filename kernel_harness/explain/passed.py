@@ -81,7 +81,7 @@ def on_memory(trial: Trial, fork_server: ForkServer, seed: int, device: str, com
         found = registers.remark(trial.candidate.source)
         return [replace(found, kind=RemarkKind.SANITIZER)] if found else []
     stopped = found.kind is RemarkKind.CHECKS
-    return [replace(found, text=_NOT_SANITIZED.format(command)) if stopped else found]
+    return [Remark(RemarkKind.CHECKS, _NOT_SANITIZED.format(command)) if stopped else found]
 
 
 def _telling(cases: Sequence[Case]) -> list[Case]:

@@ -16,6 +16,7 @@ from kernel_harness.core.terminal import Terminal
 from kernel_harness.results.record import Result
 
 _PICTURE_ROWS = 12
+_PRINTED_LINES = 10
 # From a regular expression to advice. The advice is for a failure whose reason matches the expression. The wording of
 # these reasons is that of CUDA, the emulator and the C library.
 _TIPS = {
@@ -70,6 +71,7 @@ def failure(result: Result, terminal: Terminal, log: str = "") -> str:
     parts += [_line(line, terminal) for line in result.reason.split("\n")]
     check = next((c for c in reversed(result.checks) if not c.passed), None)
     parts += wrong_answer(check, terminal) if check else []
+    parts += printed(result, _PRINTED_LINES)
     tip = advice(result, check)
     if tip:
         parts.append(terminal.wrapped(f"try: {tip}", "  "))
@@ -78,6 +80,17 @@ def failure(result: Result, terminal: Terminal, log: str = "") -> str:
     if result.reproduce:
         parts.append(f"  reproduce: {result.reproduce}")
     return "\n".join(parts)
+
+
+def printed(result: Result, most: int | None = None) -> list[str]:
+    """Returns the last `most` lines that a kernel printed, indented below a heading, or nothing if it printed nothing.
+
+    None stands for all lines that the result holds.
+    """
+    lines = result.printed.rstrip().split("\n") if result.printed.strip() else []
+    shown = lines if most is None else lines[-most:]
+    more = f", the last {len(shown)} lines" if len(shown) < len(lines) else ""
+    return [f"  printed{more}:", *(f"    {line}" for line in shown)] if shown else []
 
 
 def _line(text: str, terminal: Terminal) -> str:

@@ -35,6 +35,7 @@ _CHECK_S = 2.0
 # Stopping a worker takes some milliseconds. It takes seconds if a process just frees gigabytes of memory, because a
 # process cannot be stopped meanwhile.
 _PAUSE_S, _POLL_S = 10.0, 1e-4
+_WHERE_S, _QUIET_S = 0.5, 0.02
 _CLOSE_S = 0.5  # before a kill, so that fewer processes are started meanwhile
 # A paused worker uses no CPU time, except to finish a system call in which it waited. It has escaped the pause if it
 # used more than _ESCAPE_NS or started a process. One escape can have a harmless cause: for example, Linux kills one of
@@ -201,11 +202,26 @@ class WorkerProcess:
                     raise TimeoutError
                 self._check_limits()
         except TimeoutError:
+            self._ask_where()
             raise self._dead(WorkerTimedOut, f"No answer within {timeout_s:g} s.") from None
         except channel.Malformed as error:
             raise self._dead(WorkerMisbehaved, f"The process sent a malformed message: {error}.") from None
         except channel.Closed:
             raise self._dead(WorkerCrashed, self._how_it_ended()) from None
+
+    def _ask_where(self) -> None:
+        """Has the worker print where it is (`worker.where`), for at most _WHERE_S seconds after each of two signals.
+
+        The signals end a process that does not handle them, which the caller would end anyway.
+        """
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            before, end = self.printed_bytes, time.monotonic() + _WHERE_S
+            _signal_each(number, process_tree.pids(self.pid)[1:2])
+            while self._may_print and time.monotonic() < end:
+                if select.select([self._output], [], [], _QUIET_S)[0]:
+                    self._drain()
+                elif self.printed_bytes > before:
+                    break
 
     def _await_reply(self, deadline: float) -> None:
         """Waits until the channel can be read. Meanwhile reads what the worker prints and checks the worker's limits.
@@ -338,8 +354,8 @@ class WorkerProcess:
         """Kills the worker and its descendants, and deletes the worker's folder. Safe to call twice."""
         if not self._alive:
             return
-        self._alive = False
         self._failure = self._failure or WorkerCrashed("The process has been ended.", self.output)
+        self._alive = False
         end = time.monotonic() + 10
         while process_tree.group(self.pid) and time.monotonic() < end:
             self._stop_all(_CLOSE_S)  # otherwise a process that forks in a loop could outrun the kills
@@ -353,7 +369,11 @@ class WorkerProcess:
 
     @property
     def output(self) -> str:
-        """Returns the end of what the worker has printed."""
+        """Returns the end of what the worker has printed so far."""
+        for _ in range(64):
+            if not self._alive or not self._may_print or not select.select([self._output], [], [], 0)[0]:
+                break
+            self._drain()
         return b"".join(self._kept).decode(errors="replace")
 
     def _drain(self) -> None:
@@ -397,10 +417,6 @@ class WorkerProcess:
 
         `kind` is the exception's class and `message` its text.
         """
-        for _ in range(64):
-            if not self._may_print or not select.select([self._output], [], [], 0)[0]:
-                break
-            self._drain()
         self._failure = kind(message, self.output)
         self.close()
         return self._failure

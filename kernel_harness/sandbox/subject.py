@@ -118,6 +118,12 @@ class Answer:
         return replace(self, outputs=(), written=replace(self.written, after={}))
 
 
+# What a worker prints that is asked where it is (`worker.where`).
+_PLACES = re.compile(
+    r"^(?:Stack|Current thread).*most recent call first.*\n(?:  File .*\n)*(?:at \S+\n?)*", re.MULTILINE
+)
+
+
 class Subject:
     """The judge's handle of a worker that holds one model class.
 
@@ -437,11 +443,37 @@ class Subject:
             output = printable(self.file.translated(error.output))
             if isinstance(request, messages.Call) and self._device.emulated and imports_triton(self.file.text):
                 raise Fault(Status.UNSUPPORTED, f"{error} {_SLOW_INTERPRETER}", output) from None
-            raise Fault(Status.TIMEOUT, str(error), output) from None
+            raise Fault(Status.TIMEOUT, f"{error}{self._where(output)}", output) from None
         except WorkerFailed as error:
             output = printable(self.file.translated(error.output))
             reason = _with_last_line(str(error), output)
             raise Fault(Status.CRASHED, reason, output, lacked_memory=self._is_short_of_memory()) from None
+
+    @property
+    def printed(self) -> str:
+        """Returns the end of what the candidate has printed so far, in Python and in kernels."""
+        return _PLACES.sub("", printable(self.file.translated(self.worker.output)))
+
+    def native_places(self, output: str) -> list[tuple[Path, int]]:
+        """Returns the addresses in the candidate's libraries at which a worker that timed out was, innermost first.
+
+        `output` is what the worker has printed. An address is a pair of a library and an offset in its file.
+        """
+        known = {str(library): library for library in self.libraries}
+        found = re.findall(r"^at (\S+)\+(0x[0-9a-f]{1,16})$", output, re.MULTILINE)
+        return [(known[library], int(offset, 16)) for library, offset in found if library in known]
+
+    def _where(self, output: str) -> str:
+        """Returns a sentence with the line of the candidate's file at which Python was, by what the worker printed.
+
+        Returns an empty text if no line is known, and for a `.cu` file, which has no Python.
+        """
+        frames = re.findall(r'^  File "([^"\n]+)", line (\d{1,9}) in (\S+)$', output, re.MULTILINE)
+        own = [(int(line), function) for file, line, function in frames if file == self.file.name]
+        if not own or self.file.name.endswith(".cu"):
+            return ""
+        line, function = own[0]
+        return f" It was at {self.file.name}:{line} (in {function}): `{self.file.line(line).strip()}`."
 
     @phase("builds")
     def _build(self, asked: Any, timeout_s: float) -> Built | Failure:

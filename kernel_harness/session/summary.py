@@ -17,7 +17,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.device import Device, Steady
 from kernel_harness.explain import passed
 from kernel_harness.problem.problem import Problem, shape_text
-from kernel_harness.results.record import Build, Kind, Measurement, Result, RunSettings
+from kernel_harness.results.record import LONGEST_PRINTED, Build, Kind, Measurement, Result, RunSettings
 from kernel_harness.sandbox.faults import Fault
 from kernel_harness.session.reproduce import command
 from kernel_harness.session.settings import Settings
@@ -153,6 +153,7 @@ def of_trial(facts: RunFacts, trial: Trial) -> Result:
         builds=tuple(Build(**build) for build in trial.builds),
         first_call_ms=trial.first_call_ms,
         log=fault.log if fault else "",
+        printed=trial.printed[-LONGEST_PRINTED:],
         lacked_memory=fault is not None and fault.lacked_memory,
         remarks=tuple(remarks),
         reproduce=command(facts.problem, facts.device, facts.settings, trial.candidate, trial.failed_case),

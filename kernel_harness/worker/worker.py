@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import inspect
+import io
 import linecache
 import os
 import re
@@ -42,6 +43,7 @@ from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, Input
 from kernel_harness.ipc.schema import Message
 from kernel_harness.isolation import probe
 from kernel_harness.problem.varied_parameters import varied
+from kernel_harness.worker import where
 from kernel_harness.worker.outputs import Outputs
 
 # The characters of a compiler's log that are sent to the judge: the first ones, because the first errors matter. One
@@ -127,6 +129,9 @@ class Worker:
 
     def start(self, request: messages.Start, descriptors: list[int]) -> Done:
         """Opens the device, and puts `request.import_path` first in `sys.path`."""
+        where.install()
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)
         self._device = device.named(request.device)
         self._outputs = Outputs(self._device)
         sys.path[:0] = request.import_path

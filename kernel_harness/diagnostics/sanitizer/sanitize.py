@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from cuda_on_cpu.compile.errors import BuildFailed, NoCompiler
 from cuda_on_cpu.core.tell import Tell
-from cuda_on_cpu.emulator.findings import Finding, Kind, causes_first, read
+from cuda_on_cpu.emulator.findings import Finding, Kind, Place, causes_first, read, source_line
+from cuda_on_cpu.emulator.source_lines import places
 from kernel_harness import device as devices
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.checking.verify import same
@@ -31,7 +33,8 @@ FORWARD, REVERSE = 0, 1
 _SHUFFLES = 2
 _LIMITS = Limits(call_s=300.0)
 _BUILD_S = 8.0  # for a remark; a build takes two to three
-_REMARK_S = 20.0  # a remark is part of a run that judges other candidates, too
+REMARK_S = 20.0
+"""The seconds for the calls of a remark, which is part of a run that judges other candidates, too."""
 # Inputs and models are drawn from generators of the whole process, so one thread draws at a time.
 _DRAWING = threading.Lock()
 # How the mistake of a finding is usually fixed; for an access outside of memory that is just past the end, another way.
@@ -44,6 +47,7 @@ _FIXES = {
     Kind.UNINITIALISED_READ: "write the memory in every branch, with 0 where a tile reaches past the input",
     Kind.RACE: "order the two accesses, or use an atomic operation",
 }
+_ENDLESS = "look for a loop that never ends here, or a barrier that some threads never reach"
 _JUST_PAST = (
     "it is just past the end: look for an index that can equal the size, such as i <= n for i < n in a guard or a loop"
 )
@@ -64,11 +68,13 @@ class Report:
     `findings` has at most one finding for each kind of mistake and line. `cases` has the names of the cases in which a
     call with all checks ended, on a GPU under at least one tool. `fault` says how the candidate's worker failed, or
     that the candidate declined every shape; otherwise it is empty. On the emulated device, a failure of the worker ends
-    the run. On a GPU, it ends the run of one tool, and `fault` describes the last failure.
+    the run. On a GPU, it ends the run of one tool, and `fault` describes the last failure. `at` is the line at which a
+    kernel was when its time was over, on the emulated device; None if it is not known.
     """
 
     findings: list[Finding] = field(default_factory=list)
     fault: str = ""
+    at: Place | None = None
     cases: list[str] = field(default_factory=list)
 
     def add(self, found: Sequence[Finding]) -> None:
@@ -175,7 +181,7 @@ def remark(
     cases: Sequence[Case],
     seed: int,
     *,
-    within_s: float = _REMARK_S,
+    within_s: float = REMARK_S,
     orders: bool = True,
 ) -> Remark | None:
     """Sanitizes a candidate in some cases on the emulated device. Returns a remark with the first finding.
@@ -192,6 +198,10 @@ def remark(
     report = sanitize(fork_server, Job(problem, candidate, cases, orders, within_s), seed, lambda text: None)
     if found := _first(report, candidate):
         return found
+    if report.fault.startswith(Status.TIMEOUT) and report.at and not report.cases:
+        source = source_line(candidate.source.split("\n"), report.at.line)
+        text = f"after {within_s:g} s the kernel was at {report.at.file}:{report.at.line}: `{source}`."
+        return Remark(RemarkKind.CHECKS, text, report.at.line, _ENDLESS)
     if report.fault.startswith(Status.TIMEOUT) and not report.cases:
         text = f"the sanitizer was stopped after {within_s:g} s without a finding; the verb sanitize has no such limit."
         return Remark(RemarkKind.CHECKS, text)
@@ -274,9 +284,21 @@ def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell) -> Report
             report.fault = _DECLINES.format(declined)
     except Fault as fault:
         report.fault = f"{fault.status}: {fault.reason}"
+        report.at = _place(subject, fault.log)
     finally:
         subject.close()
     return report
+
+
+def _place(subject: Subject, output: str) -> Place | None:
+    """Returns the innermost line of the candidate at which its worker was when it timed out, by what it has printed."""
+    for library, offset in subject.native_places(output):
+        with suppress(OSError):
+            for name, number, _ in places(library, [offset])[offset].frames:
+                file, line = subject.file.place(name, number)
+                if subject.file.owns(file):
+                    return Place(file, line)
+    return None
 
 
 def sanitize_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell, tools: Sequence[str] = TOOLS) -> Report:
