@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 from kernel_harness.cli import cache, compare, listing, new, profile, report, run, sanitize, suite
 from kernel_harness.cli.arguments import EXIT_CODES, INTERRUPTED, PIPE_CLOSED
-from kernel_harness.core.errors import ProblemNotFound, UserError
-from kernel_harness.core.paths import command
+from kernel_harness.core.errors import UserError
+from kernel_harness.core.paths import command, problem_folders
 
 
 class Verb(Protocol):
@@ -62,6 +62,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name may have a letter that the terminal cannot show
     typed = list(sys.argv[1:] if words is None else words)
+    if misspelt := _misspelt_verb(typed):
+        return _complain(misspelt, UserError.exit_code)
     parsed, unknown = parser().parse_known_args(with_verb(typed))
     _log_to_stderr(parsed.verbose)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -70,7 +72,7 @@ def main(words: Sequence[str] | None = None) -> int:
             raise UserError(_unknown(unknown[0], with_verb(typed)[0]))
         return int(parsed.main(parsed))
     except UserError as error:
-        return _complain(str(error) + _similar_verb(typed, error), error.exit_code)
+        return _complain(str(error), error.exit_code)
     except BrokenPipeError:
         # Python flushes stdout once more at exit, which would fail and print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -97,12 +99,18 @@ def _unknown(word: str, verb: str) -> str:
     return f"{verb} does not take {word!r}; {hint}"
 
 
-def _similar_verb(typed: Sequence[str], error: UserError) -> str:
-    """Returns a suggestion if the first word, taken for an unknown problem, resembles a verb; else an empty text."""
-    if not isinstance(error, ProblemNotFound) or error.name not in typed[:1]:
+def _misspelt_verb(typed: Sequence[str]) -> str:
+    """Returns a message if the first word resembles a verb, and is neither a verb nor a problem; else an empty text."""
+    word = typed[0] if typed else ""
+    close = difflib.get_close_matches(word, VERBS, n=1)
+    if (
+        word.startswith("-")
+        or not close
+        or word in VERBS
+        or any((folder / f"{word}.py").is_file() for folder in problem_folders())
+    ):
         return ""
-    close = difflib.get_close_matches(error.name, VERBS, n=1)
-    return f". Or did you mean the verb {close[0]!r}?" if close else ""
+    return f"no verb {word!r}, did you mean {close[0]!r}? There is no problem {word!r} either"
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

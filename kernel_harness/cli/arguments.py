@@ -133,10 +133,22 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         help="cuda or cuda:N for a GPU; cpu to emulate CUDA; auto for a GPU if there is one, else cpu (default: auto)",
     )  # fmt: skip
     parser.add_argument(
-        "--shape", type=shape, default={}, metavar="M=64,...",
+        "--shape", type=shape, default={}, action=_Once, metavar="M=64,...",
         help="use these values for the size constants of the problem, such as M=512,K=64,N=96 or shape=(8,64); full: "
         "the size in the problem's file, also under emulation",
     )  # fmt: skip
+
+
+class _Once(argparse.Action):
+    """The action of an option of which a second value would silently replace the first one."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, parsed: argparse.Namespace, value: Any, option: Any = None
+    ) -> None:
+        """Stores the value. Ends the command with a usage error if the option was given before."""
+        if getattr(parsed, self.dest) is not self.default:
+            parser.error(f"{option} is given twice: give all sizes in one, or run the command once for each shape")
+        setattr(parsed, self.dest, value)
 
 
 def settings(parsed: argparse.Namespace, **more: Any) -> Settings:
@@ -156,6 +168,14 @@ def _stems(folder: Path, *suffixes: str) -> list[str]:
 
 def _problem_names(**_: Any) -> list[str]:
     return sorted({name for folder in problem_folders() for name in _stems(folder, ".py")})
+
+
+def run_names(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+    """Returns the words that may name a run, for the completion of arguments: `latest`, `previous` and ids."""
+    found: set[str] = set()
+    for path in Path(getattr(parsed_args, "results", RESULTS)).glob("*/*/runs.jsonl"):
+        found.update(re.findall(r'"run": "([\w-]+)"', path.read_text(encoding="utf-8", errors="replace")))
+    return ["latest", "previous", *sorted(found)]
 
 
 def _kernel_names(parsed_args: argparse.Namespace, **_: Any) -> list[str]:

@@ -19,8 +19,11 @@ from kernel_harness.cli.arguments import (
     add_results,
     count,
     positive,
+    run_names,
 )
 from kernel_harness.cli.fork_server import started_fork_server
+from kernel_harness.core.errors import UserError
+from kernel_harness.core.paths import problem_folders
 
 if TYPE_CHECKING:
     from kernel_harness.problem.candidate import Candidate
@@ -35,6 +38,7 @@ EXAMPLES = (
     ("compare before/runs.jsonl after/runs.jsonl", "compare two files of results"),
     ("compare mine yours", "compare two suites by their names"),
     ("compare --problem matmul_tt --kernel tiled HEAD~1", "time a kernel at a git revision against its file now"),
+    ("compare matmul_tt naive tiled", "time two kernels against each other"),
     ("compare --problem matmul_tt one.py other.cu", "time two kernel files against each other"),
 )
 
@@ -51,7 +55,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="what to compare A with: a run or a version, like A "
         "(default: the latest run if A is a run, else the kernel's file as it is now)",
     )  # fmt: skip
-    add_problem(parser)
+    parser.add_argument("c", metavar="C", nargs="?", help=argparse.SUPPRESS)
+    add_problem(parser, help="the problem of the runs or kernels; it may also be the first word: PROBLEM A B")
     add_kernel(
         parser, "--kernel", dest="kernels", action="append", default=[],
         help="compare this kernel only; may be given several times",
@@ -70,6 +75,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds", type=count, metavar="N", help="for versions of a kernel: time exactly N rounds, without --budget"
     )
     add_results(parser)
+    for action in parser._actions:
+        if action.dest in ("a", "b"):
+            action.completer = run_names  # type: ignore[attr-defined]
 
 
 def main(parsed: argparse.Namespace) -> int:
@@ -83,9 +91,12 @@ def main(parsed: argparse.Namespace) -> int:
     from kernel_harness.results import comparison
     from kernel_harness.suite.comparison import both_suites
 
+    _take_problem(parsed)
     if suites := both_suites(parsed.a, parsed.b, parsed.results):
         return _compare_suites(*suites, parsed)
     outcome = _outcome(parsed)
+    if outcome is None:
+        return OK
     print(comparison.render(outcome))
     worse = outcome.regressions(parsed.fail_over)
     if worse:
@@ -93,6 +104,18 @@ def main(parsed: argparse.Namespace) -> int:
         print(f"slower{limit} or broken: {', '.join(row.kernel for row in worse)}", file=sys.stderr)
         return REGRESSED
     return SOME_FAILED if any(row.change is comparison.Change.FAILED for row in outcome.rows) else OK
+
+
+def _take_problem(parsed: argparse.Namespace) -> None:
+    """Takes the first word for the problem if it is the name of one, --problem is missing, and other words follow.
+
+    Raises UserError for three words of which the first is no problem.
+    """
+    is_problem = any((folder / f"{parsed.a}.py").is_file() for folder in problem_folders())
+    if parsed.problem is None and parsed.b is not None and is_problem:
+        parsed.problem, parsed.a, parsed.b, parsed.c = parsed.a, parsed.b, parsed.c, None
+    if parsed.c is not None:
+        raise UserError(f"compare takes two sides, and {parsed.c!r} is a third one; there is no problem {parsed.a!r}")
 
 
 def _compare_suites(a: StoredSuite, b: StoredSuite, parsed: argparse.Namespace) -> int:
@@ -116,8 +139,8 @@ def _percent(text: str) -> float:
     return value
 
 
-def _outcome(parsed: argparse.Namespace) -> Outcome:
-    """Compares the two sides that `parsed.a` and `parsed.b` name, and returns the outcome.
+def _outcome(parsed: argparse.Namespace) -> Outcome | None:
+    """Compares the two sides that `parsed.a` and `parsed.b` name, and returns the outcome; None if they are the same.
 
     If both name stored results, these results are compared. If neither names stored results, both must be versions of
     a kernel, which are measured now. Raises UserError if only one of the two names stored results.
@@ -138,10 +161,11 @@ def _outcome(parsed: argparse.Namespace) -> Outcome:
     )
 
 
-def _measured(words: Sequence[str], parsed: argparse.Namespace) -> Outcome:
+def _measured(words: Sequence[str], parsed: argparse.Namespace) -> Outcome | None:
     """Builds and checks both versions of a kernel, times them in the same rounds, and returns the comparison.
 
-    `words` names the two versions, each by a git revision or a kernel file. No results are stored.
+    `words` names the two versions, each by a git revision, a kernel or its file. No results are stored. Prints a
+    sentence and returns None if both have the same source.
     """
     from kernel_harness.problem.version import version
     from kernel_harness.results import comparison
@@ -153,7 +177,8 @@ def _measured(words: Sequence[str], parsed: argparse.Namespace) -> Outcome:
         )
     versions = [version(word, parsed.kernels, parsed.problem, Path.cwd()) for word in words]
     if versions[0].source == versions[1].source:
-        raise comparison.Incomparable(f"{versions[0].name} and {versions[1].name} have the same source")
+        print(f"{versions[0].name} and {versions[1].name} have the same source: nothing has changed")
+        return None
     results = _judged(versions, parsed.problem, parsed)
     _print_failures(results)
     measured = {result.kernel: result for result in results}

@@ -10,12 +10,14 @@ from kernel_harness.cli.arguments import OK, add_problem, add_results
 from kernel_harness.core.terminal import terminal
 
 HELP = "list problems, their kernels, and each kernel's last result"
-EXAMPLES = (("list", "list every problem"), ("list --problem matmul_tt", "list one problem"))
+EXAMPLES = (("list", "list every problem"), ("list matmul_tt", "list one problem"))
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `list`."""
-    add_problem(parser, help="list only this problem: its name, or the path of its file (default: all)")
+    only = "list only this problem: its name, or the path of its file (default: all)"
+    add_problem(parser, "named_problem", nargs="?", help=only)
+    add_problem(parser, help="the same as the argument PROBLEM")
     add_results(parser)
 
 
@@ -29,11 +31,12 @@ def main(parsed: argparse.Namespace) -> int:
     from kernel_harness.problem.problem import ProblemError
     from kernel_harness.results import overview
 
-    for name in [parsed.problem] if parsed.problem else lookup.problem_names(Path.cwd()):
+    chosen = parsed.problem or parsed.named_problem
+    for name in [chosen] if chosen else lookup.problem_names(Path.cwd()):
         try:
             problem = lookup.problem(name, Path.cwd())
         except ProblemError as error:
-            if parsed.problem:
+            if chosen:
                 raise
             print(terminal(sys.stdout).wrapped(f"{name}  cannot be used: {error}"))
             continue

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 HELP = "build, check and time the kernels of a problem (the default if no verb is given)"
 EXAMPLES = (
     ("--problem matmul_tt", "judge every kernel of a problem"),
+    ("matmul_tt naive tiled", "judge two of them"),
     ("--problem matmul_tt --kernel 'tiled*'", "judge the kernels whose names begin with tiled"),
     ("--problem matmul_tt --kernel ~/mine.cu", "judge a kernel file in another folder"),
     ("--problem matmul_tt --kernel mine --watch", "judge a kernel again each time its file is saved"),
@@ -46,6 +47,7 @@ EXAMPLES = (
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `run`."""
     add_problem(parser, "named_problem", nargs="?")
+    add_kernel(parser, "named_kernels", nargs="*", help="kernels to judge, the same as with --kernel (default: all)")
     add_problem(parser, help="the same as the argument PROBLEM: give one of the two")
     add_kernel(
         parser, "--kernel", dest="kernels", action="append", default=[],
@@ -93,7 +95,7 @@ def main(parsed: argparse.Namespace) -> int:
     machine lacks something, unless it was asked for by name. Raises UserError for mistakes of
     the user, and KeyboardInterrupt for Ctrl-C.
     """
-    _check_problem(parsed)
+    _take_names(parsed)
     with started_fork_server() as fork_server, growth_told():
         from kernel_harness.cli.progress import Progress
         from kernel_harness.problem import lookup
@@ -102,7 +104,7 @@ def main(parsed: argparse.Namespace) -> int:
         # torch.compile takes seconds to start. Chosen kernels are compared with it only if --baseline names it.
         wanted = settings(parsed, compiled=not (parsed.kernels or parsed.quick))
         progress = Progress(as_json=parsed.json)
-        run = StoredRun(parsed.named_problem or parsed.problem, parsed.kernels, wanted, progress, fork_server)
+        run = StoredRun(parsed.problem, parsed.kernels, wanted, progress, fork_server)
         with ExitStack() as ended_last:
             with progress:
                 ended_last.enter_context(run)
@@ -118,14 +120,17 @@ def _is_failure(result: Result, asked_for: Set[str]) -> bool:
     return not (result.passed or result.is_baseline or lacking)
 
 
-def _check_problem(parsed: argparse.Namespace) -> None:
-    """Raises UserError if the problem is not given exactly once."""
-    if (parsed.named_problem is None) == (parsed.problem is None):
+def _take_names(parsed: argparse.Namespace) -> None:
+    """Sets `problem` and `kernels` from the words without an option. With --problem, all of these name kernels.
+
+    Raises UserError if no problem is given.
+    """
+    words = [*filter(None, [parsed.named_problem]), *parsed.named_kernels]
+    if parsed.problem is None and not words:
         example = f"{shlex.join(command())} --problem matmul_tt"
-        once = f"give the problem once, as PROBLEM or --problem, for example: {example}; `list` shows them"
-        if parsed.named_problem and parsed.kernels:
-            once += f". If {parsed.named_problem!r} is a kernel, write --kernel before it, too"
-        raise UserError(once)
+        raise UserError(f"give a problem, as PROBLEM or --problem, for example: {example}; `list` shows them")
+    parsed.problem, named = (words[0], words[1:]) if parsed.problem is None else (parsed.problem, words)
+    parsed.kernels = [*named, *parsed.kernels]
 
 
 def _judge(run: StoredRun, chosen: Sequence[Candidate], progress: Progress, parsed: argparse.Namespace) -> list[Result]:

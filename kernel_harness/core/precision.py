@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from kernel_harness.core.errors import UserError
 Change = Callable[[torch.Tensor], torch.Tensor]
 """A function that changes the numbers of a tensor, such as a `Rounding`."""
 
+# Names that other programs use.
+_SHORT = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 REDUCED_TOLERANCE = 1e-2
 
 
@@ -46,8 +49,10 @@ class Precision(StrEnum):
         try:
             return None if name is None else Precision(name)
         except ValueError:
-            names = ", ".join(precision.value for precision in Precision)
-            raise UserError(f"there is no precision {name!r}; choose one of {names}") from None
+            names = [precision.value for precision in Precision]
+            close = [_SHORT[name]] if name in _SHORT else difflib.get_close_matches(str(name), names, n=1)
+            hint = f"did you mean {close[0]!r}? There" if close else "there"
+            raise UserError(f"there is no precision {name!r}; {hint} are {', '.join(names)}") from None
 
     @staticmethod
     def of(dtype: torch.dtype) -> Precision:

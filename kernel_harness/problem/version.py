@@ -9,6 +9,7 @@ from pathlib import Path
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import kernel_folders
 from kernel_harness.problem.candidate import Candidate
+from kernel_harness.problem.lookup import kernel_files
 
 WORKING_TREE = "now"  # the user's word for files as they are now, in place of a git revision
 _SUFFIXES = (".py", ".cu")
@@ -19,7 +20,7 @@ class NoSuchVersion(UserError):
 
 
 def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Candidate:
-    """Returns the version of a kernel that `word` selects: a file's path, or a git revision.
+    """Returns the version of a kernel that `word` selects: a file's path, a kernel of the problem, or a git revision.
 
     For a revision, `kernels` must hold the name or path of exactly one kernel. The word `now` in place of a revision
     selects the file as it is now. A kernel's name is looked up among the kernels of `problem`: below `root` first, and
@@ -30,9 +31,12 @@ def version(word: str, kernels: Sequence[str], problem: str, root: Path) -> Cand
     path = Path(word)
     if path.suffix in _SUFFIXES and path.is_file():
         return Candidate(word, path, path.read_text(encoding="utf-8", errors="replace"))
+    named_kernel = next((file for file in kernel_files(Path(problem).stem, root) if file.stem == word), None)
+    if named_kernel is not None and not kernels:
+        return Candidate(word, named_kernel, named_kernel.read_text(encoding="utf-8", errors="replace"))
     if len(kernels) != 1:
         raise NoSuchVersion(
-            f"{word!r} is neither a file nor a run; to compare revisions, select one kernel with --kernel"
+            f"{word!r} is neither a file, a kernel nor a run; to compare revisions, select one kernel with --kernel"
         )
     named = Path(kernels[0])
     is_path = named.suffix in _SUFFIXES

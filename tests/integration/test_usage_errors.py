@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.command import CANDIDATES, Finished
+from support.command import CANDIDATES, ROOT, Finished
 
 BAD = CANDIDATES / "bad"
 GOOD = BAD / "good.py"
@@ -18,10 +20,11 @@ GOOD = BAD / "good.py"
         (["--problem", "matmul_t"], "did you mean 'matmul_tt'?"),
         (["--problem", "matmul_tt", "--kernel", "tild"], "did you mean 'tiled'?"),
         (["--problem", "matmul_tt", "--kernal", "tiled"], "run does not take '--kernal'; did you mean '--kernel'?"),
-        (
-            ["--problem", "matmul_tt", "another", "third"],
-            "run does not take 'third'; `python harness.py run --help` sh",
-        ),
+        (["--problem", "matmul_tt", "tild", "naive"], "did you mean 'tiled'?"),
+        (["matmul_tt", "tild"], "did you mean 'tiled'?"),
+        (["--problem", "matmul_tt", "--precision", "fp16"], "did you mean 'float16'?"),
+        (["--problem", "matmul_tt", "--precision", "bflot16"], "did you mean 'bfloat16'?"),
+        (["--problem", "matmul_tt", "--shape", "M=3", "--shape", "M=4"], "--shape is given twice"),
         (["--problem", "matmul_tt", "--case", "M=48,K=256,N=64:norml"], "did you mean 'M=48,K=256,N=64:normal'?"),
         (["--problem", "matmul_tt", "--device", "cdua"], "there are auto, cpu, cuda and cuda:N"),
         (["--problem", "matmul_tt", "--device", "cuda:99"], "--device cpu emulates one"),
@@ -57,7 +60,13 @@ def test_a_misspelt_verb_is_suggested(typed: Callable[..., Finished]) -> None:
     finished = typed("reprot")
 
     assert finished.code == 2, finished.stderr
-    assert "no problem 'reprot'" in finished.stderr and "Or did you mean the verb 'report'?" in finished.stderr
+    assert "no verb 'reprot', did you mean 'report'?" in finished.stderr
+
+
+def test_a_misspelt_verb_with_arguments_is_suggested(typed: Callable[..., Finished]) -> None:
+    finished = typed("profle", "matmul_tt", "tiled", "--lines")
+
+    assert finished.code == 2 and "no verb 'profle', did you mean 'profile'?" in finished.stderr
 
 
 def test_a_usage_error_leaves_no_results_behind(typed: Callable[..., Finished], tmp_path: Path) -> None:
@@ -87,3 +96,25 @@ def test_a_problem_that_cannot_be_used_is_a_usage_error(
 
     assert finished.code == 2, finished.stderr
     assert complaint in finished.stderr
+
+
+def test_a_kernel_that_has_not_changed_is_no_error(typed: Callable[..., Finished]) -> None:
+    finished = typed("compare", "--problem", "matmul_tt", "naive", "naive")
+
+    assert finished.code == 0 and "have the same source: nothing has changed" in finished.stdout, finished.stderr
+
+
+def test_a_problem_without_an_option_is_accepted(typed: Callable[..., Finished]) -> None:
+    listed = typed("list", "matmul_tt")
+    assert listed.code == 0 and "tiled" in listed.stdout, listed.stderr
+    compared = typed("compare", "matmul_tt", "naive", "naive")
+    assert compared.code == 0 and "nothing has changed" in compared.stdout, compared.stderr
+    third = typed("compare", "one", "two", "three")
+    assert third.code == 2 and "'three' is a third one" in third.stderr
+
+
+def test_the_package_runs_as_a_module() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "kernel_harness", "--version"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert told.returncode == 0 and told.stdout.startswith("kernel harness "), told.stderr
