@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.errors import UserError
 from kernel_harness.device import selection
 from kernel_harness.problem import lookup
 from kernel_harness.results.record import Result, without_emulated_speedup
@@ -28,6 +29,7 @@ def evaluate(
     budget_s: float | None = None,
     baseline: str = BASELINE,
     seed: int | None = None,
+    quick: bool = False,
 ) -> Result:
     """Checks one kernel, times it if it is right, and returns the verdict with the time.
 
@@ -62,6 +64,7 @@ def evaluate(
             "torch.compile:max-autotune". Under emulation only "torch" is allowed, and the speedup is None.
         seed: the seed of the inputs that the kernel is checked on; None draws a secret seed. The inputs of timed calls
             do not depend on `seed`.
+        quick: check fewer shapes, and spend a quarter of the default time on timing.
 
     Returns a Result also if the kernel does not build, crashes, hangs or is wrong.
     Several processes may call `evaluate` at the same time.
@@ -72,7 +75,7 @@ def evaluate(
     """
     with Evaluator(
         problem, device=device, shape=shape, precision=precision, timeout_s=timeout_s, budget_s=budget_s,
-        baseline=baseline, seed=seed,
+        baseline=baseline, seed=seed, quick=quick,
     ) as evaluator:  # fmt: skip
         return evaluator.evaluate(source)
 
@@ -109,7 +112,9 @@ class Evaluator:
         budget_s: float | None = None,
         baseline: str = BASELINE,
         seed: int | None = None,
+        quick: bool = False,
     ) -> None:
+        _check_types(problem, device, shape)
         self._session: Session | None = None
         self._open = ExitStack()
         self._device = selection.selected(device or "auto")
@@ -117,7 +122,7 @@ class Evaluator:
         found = lookup.problem(str(problem), Path.cwd())
         self._settings = Settings.of(
             budget_s=budget_s, precision=precision, baseline=baseline, jobs=1, compiled=False, call_s=timeout_s,
-            seed=seed,
+            seed=seed, quick=quick,
         )  # fmt: skip
         # The fork server imports torch while this process chooses the problem's size.
         self._fork_server: ForkServer | None = self._open.enter_context(ForkServer())
@@ -142,6 +147,8 @@ class Evaluator:
         Raises NotFound for a path without a file, UserError for a file that cannot be used, and EnvironmentLacking if
         this machine cannot run the evaluation.
         """
+        if not isinstance(source, (str, Path)):
+            raise UserError(f"source must be a string or a Path, not {type(source).__name__}")
         candidate = lookup.source(source)
         session = self._opened()
         try:
@@ -176,3 +183,17 @@ class Evaluator:
                 self.close()
                 raise
         return self._session
+
+
+def _check_types(problem: object, device: object, shape: object) -> None:
+    """Raises UserError for arguments of other types than `evaluate` documents."""
+    if not isinstance(problem, (str, Path)):
+        raise UserError(f"problem must be a string or a Path, not {type(problem).__name__}")
+    if device is not None and not isinstance(device, str):
+        raise UserError(f"device must be a string or None, not {device!r}")
+    if shape is not None and not isinstance(shape, Mapping):
+        raise UserError(f'shape must be a mapping such as {{"M": 64}}, not {shape!r}')
+    for name, size in (shape or {}).items():
+        whole = size if isinstance(size, (tuple, list)) else [size]
+        if not isinstance(name, str) or not all(isinstance(n, int) and not isinstance(n, bool) for n in whole):
+            raise UserError(f"shape[{name!r}] must be a whole number, not {size!r}")

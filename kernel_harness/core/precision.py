@@ -50,7 +50,7 @@ class Precision(StrEnum):
             return None if name is None else Precision(name)
         except ValueError:
             names = [precision.value for precision in Precision]
-            close = [_SHORT[name]] if name in _SHORT else difflib.get_close_matches(str(name), names, n=1)
+            close = [_SHORT[str(name)]] if str(name) in _SHORT else difflib.get_close_matches(str(name), names, n=1)
             hint = f"did you mean {close[0]!r}? There" if close else "there"
             raise UserError(f"there is no precision {name!r}; {hint} are {', '.join(names)}") from None
 

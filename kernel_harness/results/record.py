@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import secrets
@@ -26,6 +27,7 @@ from kernel_harness.timing.statistics import Interval, Timing
 
 # A line of runs.jsonl holds at most _KEPT_LOG characters of a log. The whole log is in a separate file.
 _KEPT_LOG = 20_000
+_LONGEST_REPR = 200
 LONGEST_PRINTED = 4000
 """A result holds at most so many characters of what its candidate printed, the last ones."""
 _NOT_TIMED_YET = "The kernel passed its checks; the run ended before the kernel was timed."
@@ -133,7 +135,7 @@ class Measurement:
         return median(self.warm_samples_ms) if self.warm_samples_ms else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The verdict on one candidate or baseline, timed at one shape, with everything that was measured.
 
@@ -192,6 +194,28 @@ class Result:
             raise ValueError(f"{self.kernel} is {self.status} and cannot have a time")
         if self.timing is not None and self.interim:
             raise ValueError(f"the interim result of {self.kernel} cannot have a time")
+
+    def __repr__(self) -> str:
+        """Returns one line: the kernel, its status, its time, and the first line of the reason."""
+        time = [f"{self.timing.time_ms:.4g} ms"] if self.timing else []
+        reason = [repr(self.reason.partition("\n")[0][:_LONGEST_REPR])] if self.reason else []
+        return f"<Result {', '.join([self.kernel, str(self.status), *time, *reason])}>"
+
+    def _repr_html_(self) -> str:
+        """Returns a table for a notebook: the status, the time with its interval, the speedup and the reason."""
+        rows = {"status": str(self.status), "shape": ", ".join(f"{n}={v}" for n, v in self.shape.items())}
+        if self.timing:
+            rows["time"] = f"{_interval(self.timing.time)} ms"
+            if self.timing.speedup and not self.emulated:
+                rows["speedup"] = f"{_interval(self.timing.speedup)}x"
+        rows |= {"reason": self.reason, "printed": self.printed, "reproduce": self.reproduce}
+        cells = (
+            f'<tr><th style="text-align:left">{name}</th>'
+            f'<td style="text-align:left;white-space:pre-wrap">{html.escape(text)}</td></tr>'
+            for name, text in rows.items()
+            if text
+        )
+        return f"<table><caption>{html.escape(self.kernel)}</caption>{''.join(cells)}</table>"
 
     @property
     def passed(self) -> bool:
@@ -252,6 +276,11 @@ class Result:
     def build_s(self) -> float | None:
         """The sum of the durations of all builds in seconds, or None if there were no builds."""
         return sum(build.seconds for build in self.builds) if self.builds else None
+
+
+def _interval(found: Interval) -> str:
+    bounds = f" ({found.low:.4g} to {found.high:.4g})" if found.low is not None and found.high is not None else ""
+    return f"{found.estimate:.4g}{bounds}"
 
 
 def without_emulated_speedup(result: Result) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,11 +70,24 @@ class Settings:
         """Returns the settings for a user's words.
 
         If `seed` is None, a secret seed is drawn. `precision` is the name of a number format, and `call_s` and
-        `build_s` are limits. `more` has other settings. Raises UserError for an unknown number format.
+        `build_s` are limits. `more` has other settings. Raises UserError for an unknown number format, and for a value
+        of another type or out of range. Its message calls `call_s` timeout_s, as callers know it.
         """
+        for name, value in (("timeout_s", call_s), ("build_s", build_s), ("budget_s", more.get("budget_s"))):
+            if value is not None or name != "budget_s":
+                _check_seconds(name, value)
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise UserError(f"seed must be a whole number or None, not {seed!r}")
+        if not isinstance(more.get("quick", False), bool):
+            raise UserError(f"quick must be True or False, not {more['quick']!r}")
         limits = Limits(call_s=call_s, build_s=build_s)
         chosen = cls(precision=Precision.named(precision), limits=limits, **more)
         return chosen if seed is None else replace(chosen, seed=seed)
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise UserError(f"{name} must be a positive number of seconds, not {value!r}")
 
 
 def check_baseline(name: str, *, emulated: bool, kernels: Sequence[str] = ()) -> None:

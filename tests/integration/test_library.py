@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -41,6 +42,48 @@ def right() -> kernel_harness.Result:
 @pytest.mark.slow
 def test_a_right_kernel_passes(right: kernel_harness.Result) -> None:
     assert right.status is kernel_harness.Status.PASSED, right.reason
+
+
+@pytest.mark.slow
+def test_a_result_is_shown_in_one_line_and_as_a_table(right: kernel_harness.Result) -> None:
+    assert re.fullmatch(r"<Result candidate, PASSED, [\d.e+-]+ ms, '.*'>", repr(right)) and len(repr(right)) < 300
+    table = right._repr_html_()
+    assert table.startswith("<table>") and "PASSED" in table and " ms" in table and "speedup" not in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"budget_s": -1}, "budget_s must be a positive number of seconds, not -1"),
+        ({"budget_s": float("nan")}, "budget_s must be a positive number of seconds, not nan"),
+        ({"timeout_s": 0}, "timeout_s must be a positive number of seconds, not 0"),
+        ({"timeout_s": "60"}, "timeout_s must be a positive number of seconds, not '60'"),
+        ({"timeout_s": None}, "timeout_s must be a positive number of seconds, not None"),
+        ({"seed": "one"}, "seed must be a whole number or None, not 'one'"),
+        ({"quick": 1}, "quick must be True or False, not 1"),
+        ({"shape": "M=64"}, "shape must be a mapping"),
+        ({"shape": {"M": 64.0}}, r"shape\['M'\] must be a whole number, not 64.0"),
+        ({"device": 0}, "device must be a string or None, not 0"),
+        ({"precision": "fp16"}, "did you mean 'float16'"),
+        ({"precision": 16}, "there is no precision 16"),
+    ],
+)
+def test_a_wrong_argument_is_the_caller_s_error(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(kernel_harness.UserError, match=message):
+        kernel_harness.evaluate("matmul_tt", RIGHT, **{"device": "cpu", **arguments})
+
+
+def test_a_problem_or_a_source_of_another_type_is_the_caller_s_error(evaluator: kernel_harness.Evaluator) -> None:
+    with pytest.raises(kernel_harness.UserError, match="problem must be a string or a Path, not int"):
+        kernel_harness.evaluate(7, RIGHT)  # type: ignore[arg-type]
+    with pytest.raises(kernel_harness.UserError, match="source must be a string or a Path, not function"):
+        evaluator.evaluate(lambda x: x)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_quick_checks_fewer_shapes(right: kernel_harness.Result) -> None:
+    quick = kernel_harness.evaluate("matmul_tt", RIGHT, device="cpu", budget_s=0.2, quick=True)
+    assert quick.passed and quick.shapes_checked < right.shapes_checked
 
 
 @pytest.mark.slow
