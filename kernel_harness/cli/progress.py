@@ -1,8 +1,8 @@
 """Shows the progress of a run on stderr.
 
 A terminal shows one line for each candidate that is being judged, and erases the line when the candidate's result is
-final. Without a terminal, a plain line is printed when a step begins. After each 30 s in which no line was printed, the
-step that has taken longest is printed again.
+final. Without a terminal, a plain line is printed for the first step and for each verdict. After each 10 s in which no
+line was printed, the step that has taken longest is printed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from kernel_harness.results.record import Result, to_line
 from kernel_harness.session.run import WAITING
 
 _LOG = logging.getLogger(__name__)
-# Without a terminal, a long step is named again after _QUIET_S seconds without a line.
-_QUIET_S = 30.0
+# Without a terminal, a step is named after _QUIET_S seconds without a line.
+_QUIET_S = 10.0
 
 
 class Shown(ABC):
@@ -62,8 +62,8 @@ class Progress(Shown):
 
     The session that judges calls `stage` and `settled`. `settled` erases a candidate's line. Progress is a context
     manager: the lines are shown inside its block, and the end of the block erases those that are left. If stderr is no
-    terminal, a plain line is printed when a step begins, and again after each 30 s without a line, unless the steps are
-    logged anyway (`-v`). With `as_json`, each final result is also printed to stdout as a line of JSON.
+    terminal, a plain line is printed for the first step, each verdict, and each 10 s without a line, unless the steps
+    are logged anyway (`-v`). With `as_json`, each final result is also printed to stdout as a line of JSON.
     """
 
     def __init__(self, *, as_json: bool = False) -> None:
@@ -75,6 +75,7 @@ class Progress(Shown):
         self._began: dict[str, float] = {}
         self._stages: dict[str, str] = {}
         self._printed = 0.0
+        self._has_begun = False
         super().__init__(refresh_per_second=8)
 
     def __enter__(self) -> Self:
@@ -99,7 +100,8 @@ class Progress(Shown):
             if begins:
                 self._began[kernel] = time.monotonic()
             self._stages[kernel] = text
-            if text != WAITING and (begins or time.monotonic() > self._printed + _QUIET_S):
+            if text != WAITING and not self._has_begun:
+                self._has_begun = True
                 self._print(kernel, text)
         _LOG.info("%s: %s", kernel or "harness", text)
 
@@ -134,7 +136,7 @@ class Progress(Shown):
             self._printed = time.monotonic()
 
     def _remind(self) -> None:
-        """Prints the step that has taken longest, with its seconds, after each 30 s without a line."""
+        """Prints the step that has taken longest, with its seconds, after each 10 s without a line."""
         while not self._ended.wait(max(0.0, self._printed + _QUIET_S - time.monotonic())):
             if time.monotonic() < self._printed + _QUIET_S:
                 continue
