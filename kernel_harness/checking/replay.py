@@ -120,17 +120,18 @@ def _names(model: Any, arguments: Any, inputs: Sequence[torch.Tensor]) -> list[s
 
     An input that is not itself an argument, such as a tensor in a list, has only its number.
     """
-    named = zip(_positional(model), arguments, strict=False)
+    named = zip(positional_names(model), arguments, strict=False)
     known = {id(a): f" ({n})" for n, a in named if isinstance(a, torch.Tensor)}
     return [f"input {i}{known.get(id(tensor), '')}" for i, tensor in enumerate(inputs, 1)]
 
 
 def _scalars(model: Any, arguments: Any) -> dict[int, str]:
     """Returns the names of those positional arguments of `forward` that are a Python float, by position from 0."""
-    named = enumerate(zip(_positional(model), arguments, strict=False))
+    named = enumerate(zip(positional_names(model), arguments, strict=False))
     return {i: name for i, (name, value) in named if isinstance(value, float)}
 
 
-def _positional(model: Any) -> list[str]:
+def positional_names(model: Any) -> list[str]:
+    """Returns the names of the parameters of a model's `forward`, in order."""
     parameters = inspect.signature(model.forward).parameters.values()
     return [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence, Set
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from kernel_harness.cli.arguments import (
@@ -24,6 +25,7 @@ from kernel_harness.cli.cache import growth_told
 from kernel_harness.cli.fork_server import started_fork_server
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import command, shown
+from kernel_harness.core.remark import RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import terminal
 
@@ -193,21 +195,26 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], parsed: argparse.
 def _explain(run: StoredRun, finished: Sequence[Result], out: TextIO, *, with_output: bool) -> None:
     """Prints remarks on kernels that passed and the text of each failure to `out`. Writes a log file per failure.
 
-    If `with_output`, also prints what kernels that passed have printed.
+    If `with_output`, also prints what kernels that passed have printed. Remarks on the problem are printed once.
     """
     from kernel_harness.results import failure_text
 
+    of_problem: dict[str, None] = {}
     for result in finished:
         if result.passed and with_output and (lines := failure_text.printed(result)):
             print("", f"{result.kernel}:", *lines, sep="\n", file=out)
-        if result.passed and result.reason:
-            print("", terminal(out).wrapped(f"{result.kernel}: {result.reason}"), sep="\n", file=out)
-            if tip := next((remark.advice for remark in result.remarks if remark.advice), ""):
+        own = tuple(remark for remark in result.remarks if remark.kind is not RemarkKind.PROBLEM)
+        of_problem |= dict.fromkeys(remark.sentence for remark in result.remarks if remark not in own)
+        if result.passed and (reason := replace(result, remarks=own).reason):
+            print("", terminal(out).wrapped(f"{result.kernel}: {reason}"), sep="\n", file=out)
+            if tip := next((remark.advice for remark in own if remark.advice), ""):
                 print(terminal(out).wrapped(f"try: {tip}", "  "), file=out)
         if not result.passed:
             log = run.journal.keep_log(result)
             text = failure_text.failure(result, terminal(out), shown(log) if log else "")
             print("", text, sep="\n", file=out)
+    if of_problem:
+        print("", terminal(out).wrapped(f"{run.problem_name}: {' '.join(of_problem)}"), sep="\n", file=out)
 
 
 def _phases(finished: Sequence[Result]) -> str:

@@ -257,8 +257,12 @@ class Result:
     def max_abs_error(self) -> float | None:
         """The largest absolute error of an output, or None if it was not measured.
 
-        The value is that of the check at the timed shape with inputs from the problem's own distribution.
+        The value is that of the check at the timed shape with inputs from the problem's own distribution. Of a result
+        that failed a check, it is that of this check.
         """
+        failed = next((c for c in reversed(self.checks) if not c.passed), None)
+        if failed is not None or not self.passed:
+            return failed.max_abs_error if failed else None
         own = (c for c in self.checks if c.distribution == OWN and dict(c.shape) == dict(self.shape))
         return next((c.max_abs_error for c in own if c.max_abs_error is not None), None)
 

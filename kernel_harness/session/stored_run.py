@@ -43,7 +43,7 @@ class StoredRun:
         device = selection.selected(settings.device, strict=settings.strict)
         found = lookup.problem(problem, Path.cwd())
         usual = found.on(emulated=device.emulated)
-        self._usual_shape, self._problem_name = usual.shape, usual.name
+        self._usual_shape, self.problem_name = usual.shape, usual.name
         self._own_shape = {} if found.cpu_shape or settings.shape != {} else found.shape
         self.candidates = lookup.kernels(kernels, usual.name, Path.cwd())
         sized = found.sized(None, emulated=device.emulated) if settings.shape is None else usual.at(settings.shape)
@@ -91,7 +91,7 @@ class StoredRun:
         while True:
             time.sleep(_POLL_S)
             try:
-                found = lookup.kernels(self._kernels, self._problem_name, Path.cwd())
+                found = lookup.kernels(self._kernels, self.problem_name, Path.cwd())
             except (NotFound, OSError):
                 continue  # an editor may remove a file for a moment while it replaces it
             changed = [c for c in found if c.source.strip() and before.get(c.name) != c.source]
@@ -104,7 +104,7 @@ class StoredRun:
         """Returns the heading of the leaderboard. It also names the file's own sizes if the harness chose others."""
         larger = {name: size for name, size in self._own_shape.items() if size != self.shape[name]}
         note = f"; the file's own size is {shape_text(larger)}" if larger else ""
-        return leaderboard.heading(self._problem_name, self.journal.read(), self.shape) + note
+        return leaderboard.heading(self.problem_name, self.journal.read(), self.shape) + note
 
     def table(self) -> pd.DataFrame:
         """Returns the leaderboard of all results stored at this run's size constants (`M`, ...), in any run so far."""

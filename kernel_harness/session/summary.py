@@ -167,8 +167,7 @@ def of_trial(facts: RunFacts, trial: Trial) -> Result:
 def of_baseline(facts: RunFacts, name: str) -> Result:
     """Builds the Result of the baseline `name`, without a time."""
     title = "the reference, run eagerly" if name == BASELINE else f"the reference by {name}"
-    remarks = facts.problem_remarks
-    return facts.result(name, Status.PASSED, "", "", kind=Kind.BASELINE, title=title, remarks=remarks)
+    return facts.result(name, Status.PASSED, "", "", kind=Kind.BASELINE, title=title)
 
 
 def timed(result: Result, cohort: Measurements, terms: Terms, seconds: float) -> Result:

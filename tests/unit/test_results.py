@@ -75,6 +75,14 @@ def test_its_absolute_error_is_that_of_the_problem_s_own_inputs():
     assert result(checks=checks).max_abs_error == 0.5
 
 
+def test_the_error_of_a_failed_result_is_that_of_the_failed_check() -> None:
+    passed = Check("M=4:own", Status.PASSED, 0.5, shape={"M": 4}, distribution="own")
+    failed = Check("M=5:own", Status.WRONG_VALUES, 7.0, shape={"M": 5}, distribution="own")
+    wrong = replace(result(checks=(passed, failed)), status=Status.WRONG_VALUES, timing=None)
+    assert wrong.max_abs_error == 7.0
+    assert replace(wrong, checks=(passed,), status=Status.TIMEOUT).max_abs_error is None
+
+
 def test_its_relative_error_is_the_worst_of_all_cases():
     checks = tuple(Check("M=4:own", Status.PASSED, relative_error=error) for error in (1e-7, 3e-6, None))
     assert result(checks=checks).relative_error == 3e-6

@@ -145,8 +145,8 @@ def test_a_wrong_order_of_the_inputs_that_would_pass_is_named(
 
 
 @pytest.mark.parametrize(("inputs", "told"), [
-    ("torch.rand(N), torch.arange(N) > 9, 3.5", "input 2 and input 3"),
-    ("torch.rand(N), torch.rand(N) > 0.5, 3.5", "input 3"),
+    ("torch.rand(N), torch.arange(N) > 9, 3.5", "input 2 (y) and input 3 (z)"),
+    ("torch.rand(N), torch.rand(N) > 0.5, 3.5", "input 3 (z)"),
     ("torch.rand(N), torch.randint(0, 9, (N,)), float(torch.rand(()))", ""),
 ])  # fmt: skip
 def test_inputs_with_one_value_in_all_checks_are_named(inputs: str, told: str, tmp_path: Path) -> None:
