@@ -184,7 +184,11 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], parsed: argparse.
         return
     table = run.table()
     if not parsed.json:
-        print(run.title, leaderboard.render(table), sep="\n\n")
+        chosen = [candidate.name for candidate in run.candidates]
+        rows = leaderboard.of_interest(table, chosen) if parsed.kernels or parsed.watch else table
+        print(run.title, leaderboard.render(rows, terminal=terminal(out)), sep="\n\n")
+        if more := len(table) - len(rows):
+            print(f"\n{more} more in {run.table_name}")
     _explain(run, finished, out, with_output=parsed.verbose > 0)
     path = run.save(table)  # last, because the disk may be full: the table is then already printed
     if not parsed.json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from tabulate import tabulate
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.atomic_file import replace_text
 from kernel_harness.core.status import Status
+from kernel_harness.core.terminal import Terminal
 from kernel_harness.problem.problem import shape_text
 from kernel_harness.results import roofline
 from kernel_harness.results.journal import writing
@@ -33,6 +34,9 @@ ABOVE_PEAK_NOTE = (
     "Above 100%, a kernel computes in another format, mostly in tensor cores, or does fewer operations than stated."
 )
 EMULATED = "cpu-emulated"
+# The most columns of characters of a table on a screen, and what is left out of a wider one, in this order.
+_WIDEST = 100
+_LEFT_OUT = ("of the bound", "TFLOPS", "shapes", "% of peak", "max abs error", "from an earlier run", "95% interval")
 # The headings of the column of times.
 TIME, EMULATED_TIME = "time (ms)", "emulation, ms"
 # Characters that Markdown, its tables or HTML would read as markup. An underscore between letters is not markup.
@@ -266,8 +270,18 @@ def _number(value: Any, form: str) -> str:
     return "" if pd.isna(value) else form.format(value)
 
 
-def render(table: pd.DataFrame, style: str = "simple") -> str:
+def of_interest(table: pd.DataFrame, kernels: Collection[str]) -> pd.DataFrame:
+    """Returns the rows of the leaderboard `table` of some kernels, of `torch`, and of the best of all kernels."""
+    timed = table[table["rank"].notna()]
+    wanted = {*kernels, BASELINE, *timed["kernel"][:1]}
+    return table[table["kernel"].isin(wanted)]
+
+
+def render(table: pd.DataFrame, style: str = "simple", terminal: Terminal | None = None) -> str:
     """Returns the leaderboard `table` as text in `style`, the name of a table format of the package `tabulate`.
+
+    On a `terminal`, the statuses have colours, and columns are left out, the least important first, until the lines fit
+    into its width and into _WIDEST columns.
 
     Where they apply, notes below the table say that times of the emulated device do not predict a GPU, why a time has
     no interval, why kernels share a rank, and how far the judge's clock verifies the times.
@@ -276,8 +290,13 @@ def render(table: pd.DataFrame, style: str = "simple") -> str:
     if style == "github":
         rows = [list(map(markdown, row)) for row in rows]
     right = {"rank", TIME, EMULATED_TIME, "speedup", "TFLOPS", "% of peak", "of the bound", "max abs error"}
+
+    if terminal is not None:
+        headers, rows = _fitting(headers, rows, min(_WIDEST, terminal.width or _WIDEST))
     alignment = ["right" if h in right else "left" for h in headers]
     text = tabulate(rows, headers, tablefmt=style, colalign=alignment, disable_numparse=True)
+    if terminal is not None:
+        text = _painted(text, terminal)
     if emulated(table):
         text += f"\n\n{EMULATED_NOTE}"
     if (table["time_ms"].notna() & table["time_ms_low"].isna()).any():
@@ -288,6 +307,24 @@ def render(table: pd.DataFrame, style: str = "simple") -> str:
         text += f"\n\n{ABOVE_PEAK_NOTE}"
     if (verified := table["verified_to"].dropna()).size:
         text += f"\n\nThe judge's own clock verifies these times to {verified.max():.1%} or better."
+    return text
+
+
+def _fitting(headers: list[str], rows: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:
+    """Returns the headings and rows without as many columns of _LEFT_OUT as needed for lines of `width` characters."""
+    for name in _LEFT_OUT:
+        lines = str(tabulate(rows, headers, disable_numparse=True)).split("\n")
+        if max(map(len, lines)) > width and name in headers:
+            at = headers.index(name)
+            headers, rows = [h for h in headers if h != name], [row[:at] + row[at + 1 :] for row in rows]
+    return headers, rows
+
+
+def _painted(text: str, terminal: Terminal) -> str:
+    """Returns a table with its statuses in colour."""
+    for status in Status:
+        colour = "green" if status is Status.PASSED else "yellow" if status is Status.UNSUPPORTED else "red"
+        text = re.sub(rf"(?<=  ){status}(?= |$)", terminal.paint(status, colour), text, flags=re.MULTILINE)
     return text
 
 

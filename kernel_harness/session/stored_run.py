@@ -106,6 +106,11 @@ class StoredRun:
         note = f"; the file's own size is {shape_text(larger)}" if larger else ""
         return leaderboard.heading(self.problem_name, self.journal.read(), self.shape) + note
 
+    @property
+    def table_name(self) -> str:
+        """Returns the name of the leaderboard's CSV file."""
+        return f"{leaderboard.file_stem(self.shape, self._usual_shape)}.csv"
+
     def table(self) -> pd.DataFrame:
         """Returns the leaderboard of all results stored at this run's size constants (`M`, ...), in any run so far."""
         return leaderboard.rank(self.journal.read(), self.shape)

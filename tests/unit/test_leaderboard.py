@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +19,9 @@ from markdown_it import MarkdownIt
 
 from kernel_harness.checking.verify import Check
 from kernel_harness.core import atomic_file as files_module
+from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
+from kernel_harness.core.terminal import Terminal
 from kernel_harness.results import leaderboard, roofline
 from kernel_harness.results.journal import Unwritable
 from kernel_harness.results.record import Build, Kind, Measurement, Result, RunSettings
@@ -410,3 +413,21 @@ def test_a_note_says_how_far_the_judge_s_clock_verifies_the_times():
     shown = leaderboard.render(leaderboard.rank(made, SHAPE))
     assert "The judge's own clock verifies these times to 2.5% or better." in shown
     assert "verifies" not in leaderboard.render(leaderboard.rank(made[1:2], SHAPE))
+
+
+def test_a_run_of_few_kernels_shows_these_torch_and_the_best() -> None:
+    names = ["best", "mine", "other", "slow", BASELINE]
+    table = pd.DataFrame({"kernel": names, "rank": pd.array([1, 2, 3, 4, None], "Int64")})
+    assert list(leaderboard.of_interest(table, ["mine"])["kernel"]) == ["best", "mine", BASELINE]
+
+
+def test_a_table_for_a_terminal_fits_and_has_colours() -> None:
+    checks = (check(SHAPE, "own", 0.25, 1e-7),)
+    records = [record("a", 2.0, checks=checks), record("b", status=Status.WRONG_VALUES, checks=checks)]
+    table = leaderboard.rank(records, SHAPE)
+    whole = leaderboard.render(table).split("\n\n")[0]
+    narrow = leaderboard.render(table, terminal=Terminal(width=60, colours=True)).split("\n\n")[0]
+    bare = re.sub(r"\033\[\d+m", "", narrow)
+    assert max(map(len, bare.split("\n"))) <= 60 < max(map(len, whole.split("\n")))
+    assert "\033[32mPASSED" in narrow and "\033[31mWRONG_VALUES" in narrow
+    assert "shapes" in whole and "shapes" not in bare and "time (ms)" in bare
