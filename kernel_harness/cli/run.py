@@ -189,6 +189,8 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], parsed: argparse.
         print(run.title, leaderboard.render(rows, terminal=terminal(out)), sep="\n\n")
         if more := len(table) - len(rows):
             print(f"\n{more} more in {run.table_name}")
+        if gone := run.gone():
+            print(f"\nLeft out, because the file is gone: {', '.join(gone)}")
     _explain(run, finished, out, with_output=parsed.verbose > 0)
     path = run.save(table)  # last, because the disk may be full: the table is then already printed
     if not parsed.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 from kernel_harness.checking.cases import Case
 from kernel_harness.core import paths
@@ -42,6 +43,12 @@ def command(problem: Problem, device: Device, settings: Settings, candidate: Can
     ):
         words += [option, f"{limit:g}"] if limit != default else []
     return shlex.join(words)
+
+
+def kernel_file(reproduce: str) -> Path | None:
+    """Returns the path of the kernel file in a command that `command` has returned; None for an empty one."""
+    words = shlex.split(reproduce)
+    return Path(words[words.index("--kernel") + 1]) if "--kernel" in words[:-1] else None
 
 
 def sanitize_command(problem: Problem, device: Device, candidate: Candidate) -> str:

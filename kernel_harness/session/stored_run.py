@@ -18,6 +18,7 @@ from kernel_harness.results import leaderboard
 from kernel_harness.results.journal import Journal, results_folder
 from kernel_harness.results.record import Result
 from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.session.reproduce import kernel_file
 from kernel_harness.session.run import Observer
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings, check_baseline
@@ -112,8 +113,21 @@ class StoredRun:
         return f"{leaderboard.file_stem(self.shape, self._usual_shape)}.csv"
 
     def table(self) -> pd.DataFrame:
-        """Returns the leaderboard of all results stored at this run's size constants (`M`, ...), in any run so far."""
-        return leaderboard.rank(self.journal.read(), self.shape)
+        """Returns the leaderboard of all results stored at this run's size constants (`M`, ...), in any run so far.
+
+        Kernels in `gone` have no row.
+        """
+        gone = self.gone()
+        return leaderboard.rank([r for r in self.journal.read() if r.kernel not in gone], self.shape)
+
+    def gone(self) -> list[str]:
+        """Returns the names of kernels with a result whose file is gone from its folder, sorted.
+
+        A kernel counts if its last result names a file. In a folder that is not on this machine, no file is gone.
+        """
+        last = {result.kernel: result for result in self.journal.read() if dict(result.shape) == dict(self.shape)}
+        paths = {name: kernel_file(result.reproduce) for name, result in last.items()}
+        return sorted(name for name, path in paths.items() if path and path.parent.is_dir() and not path.is_file())
 
     def save(self, table: pd.DataFrame) -> Path:
         """Writes `table` to the leaderboard's files and returns the path of the CSV file.

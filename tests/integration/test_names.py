@@ -108,3 +108,18 @@ def test_candidates_with_odd_names_are_judged_like_others(harness: Harness, tmp_
     assert done.code == 0, done.stderr
     assert harness.leaderboard("product").read_text(encoding="utf-8").count("PASSED") == len(ODD) + 1
     assert all(c == "\n" or c.isprintable() for c in done.stdout)
+
+
+@pytest.mark.slow
+def test_a_kernel_whose_file_is_gone_has_no_row(tmp_path: Path) -> None:
+    harness = Harness(tmp_path)
+    kernels = [tmp_path / "kept.py", tmp_path / "gone.py"]
+    for path in kernels:
+        path.write_text(RIGHT)
+    words = ["--problem", PROBLEM_FILE, "--device", "cpu", "--rounds", "1"]
+    first = harness.run(*words, "--kernel", kernels[0], "--kernel", kernels[1])
+    assert "gone " in first.stdout and "the file is gone" not in first.stdout, first.stderr
+    kernels[1].unlink()
+    second = harness.run(*words, "--kernel", kernels[0])
+    assert "Left out, because the file is gone: gone\n" in second.stdout, second.stderr
+    assert "\ngone " not in second.stdout and "gone" not in harness.leaderboard("product").read_text()
