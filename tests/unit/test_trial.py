@@ -30,6 +30,7 @@ class Multiplies:
         self.factor, self.error = factor, error
         self.builds: list[dict[str, Any]] = []
         self.closed = False
+        self.printed = ""
         self.worker = SimpleNamespace(pause=lambda: None)
 
     def load(self, *_: str) -> None:
