@@ -54,7 +54,7 @@ from kernel_harness.diagnostics.profile.expressions import Kind
 from kernel_harness.diagnostics.profile.resources import base_name
 from kernel_harness.problem import candidate as candidates
 from kernel_harness.problem import problem as problems
-from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.workers.fork_server import ForkServer
 
 MEASURED = ROOT / "benchmarks" / "measured" / "profile_counts_h200.jsonl"
 NEAR, FAR = 0.02, 0.1

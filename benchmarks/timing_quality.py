@@ -40,14 +40,14 @@ from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.problem import load as load_problem
 from kernel_harness.results.environment import environment
-from kernel_harness.sandbox.gated_call import Timed
-from kernel_harness.sandbox.model_process import ModelProcess, ModelSource
-from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
 from kernel_harness.timing.rounds import Arm, Cohort, time_rounds
 from kernel_harness.timing.stopping import Stop
+from kernel_harness.workers.gated_call import Timed
+from kernel_harness.workers.model_process import ModelProcess, ModelSource
+from kernel_harness.workers.subject import Subject
 
 BENCHMARKS = Path(__file__).resolve().parent
 MICROSECONDS = (5.0, 20.0, 200.0)

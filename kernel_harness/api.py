@@ -12,10 +12,10 @@ from kernel_harness.device import selection
 from kernel_harness.problem import lookup
 from kernel_harness.results.record import Result, without_emulated_speedup
 from kernel_harness.results.reward import reward
-from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings, check_baseline
+from kernel_harness.workers.fork_server import ForkServer
 
 
 def evaluate(

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kernel_harness.sandbox.fork_server_process import ForkServerProcess
+from kernel_harness.workers.fork_server_process import ForkServerProcess
 
 if TYPE_CHECKING:
-    from kernel_harness.sandbox.fork_server import ForkServer
+    from kernel_harness.workers.fork_server import ForkServer
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def started_fork_server() -> Iterator[ForkServer]:
     with ForkServerProcess() as process:
         gc.disable()  # collections would be a sixth of the time of torch's import (measured)
         try:
-            from kernel_harness.sandbox.fork_server import ForkServer
+            from kernel_harness.workers.fork_server import ForkServer
         finally:
             gc.enable()
         with ForkServer(process=process) as fork_server:

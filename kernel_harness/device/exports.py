@@ -1,7 +1,7 @@
 """Memory of a worker's torch tensors that the judge can map, so that it reads outputs where they lie.
 
 Torch allocates the memory of a CUDA device in segments of pieces that can be shared by file descriptors, if
-PYTORCH_ALLOC_CONF has `expandable_segments:True` (`environment` in sandbox.fork_server_process).
+PYTORCH_ALLOC_CONF has `expandable_segments:True` (`environment` in workers.fork_server_process).
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import sanitize
 from kernel_harness.explain import across_cases, overflow, registers
-from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.trial.trial import Trial
+from kernel_harness.workers.fork_server import ForkServer
 
 _RANDOM_PARAMETERS = (
     "The parameters of the model are random in this case. With those that the constructor sets, the output was right. "

@@ -17,8 +17,8 @@ from kernel_harness.checking.cases import Case
 from kernel_harness.core.phases import phase
 from kernel_harness.ipc.messages import KernelTimes
 from kernel_harness.problem.problem import OWN
-from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.trial.trial import Trial
+from kernel_harness.workers.faults import Fault, Refused
 
 _SKIPPED_PATIENCE = 0.2  # the part of a call's time limit that a call without kernels may take
 

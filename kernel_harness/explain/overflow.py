@@ -17,8 +17,8 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.lookalikes import is_measured
-from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.trial.trial import Trial
+from kernel_harness.workers.faults import Fault, Refused
 
 # exp(x) is infinite in float32 from 89 on. A tanh by exp(2 * x) is from 45 on.
 _LARGEST = 150.0

@@ -12,10 +12,10 @@ from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.diagnostics.sanitizer import sanitize
 from kernel_harness.explain import registers
 from kernel_harness.problem.problem import PARAMETERS
-from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.statistics import Timing
 from kernel_harness.trial.trial import Trial
+from kernel_harness.workers.fork_server import ForkServer
 
 LEAST_SHARE = 0.1
 """If the candidate's own kernels do a smaller share of the work, from 0 to 1, a remark says so.

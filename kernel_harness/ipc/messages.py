@@ -49,7 +49,7 @@ class PrepareDevice(Message):
 class SetWall(Message):
     """A request to the fork server: put a wall of the kind `kind` around workers that start later. The reply is Done.
 
-    `kind` is the value of an `isolation.Kind`. `hidden` has the absolute paths that the wall hides from workers.
+    `kind` is the value of an `sandbox.Kind`. `hidden` has the absolute paths that the wall hides from workers.
     """
 
     kind: str

@@ -15,7 +15,6 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.explain import launches
 from kernel_harness.results.record import Result
-from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.session.companions import CompanionMissing, Companions
 from kernel_harness.session.run import RunContext
 from kernel_harness.session.settings import QUICK_SHARE
@@ -26,6 +25,7 @@ from kernel_harness.timing.rounds import Arm, Cohort, time_rounds
 from kernel_harness.timing.statistics import summarize
 from kernel_harness.timing.stopping import Stop, least_rounds
 from kernel_harness.trial.trial import State, Trial
+from kernel_harness.workers.faults import Fault, Refused
 
 _NO_MEMORY_BESIDE = (
     "beside the candidates of its cohort, the device had too little memory to compute the right answer. Run the kernel "

@@ -15,11 +15,11 @@ import torch
 from cuda_on_cpu.core.waiting import until_done
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
-from kernel_harness.sandbox.faults import Fault, Refused
-from kernel_harness.sandbox.model_process import ModelProcess, ModelSource
 from kernel_harness.session.run import RunContext
 from kernel_harness.timing import baselines
 from kernel_harness.timing.rounds import Arm
+from kernel_harness.workers.faults import Fault, Refused
+from kernel_harness.workers.model_process import ModelProcess, ModelSource
 
 COHORTS_OF_A_PROCESS = 64
 """The number of cohorts after which the worker process of a baseline or of the sentinel is replaced.

@@ -11,8 +11,8 @@ from kernel_harness.device import Device
 from kernel_harness.problem import lookup
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem, shape_text
-from kernel_harness.sandbox.process import Limits
 from kernel_harness.session.settings import Settings
+from kernel_harness.workers.process import Limits
 
 
 def command(problem: Problem, device: Device, settings: Settings, candidate: Candidate, case: Case | None) -> str:

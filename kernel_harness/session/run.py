@@ -13,12 +13,12 @@ from kernel_harness.device import Device
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem
 from kernel_harness.results.record import Result
-from kernel_harness.sandbox.faults import CannotStart, Fault
-from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts
 from kernel_harness.trial.trial import State, Trial
+from kernel_harness.workers.faults import CannotStart, Fault
+from kernel_harness.workers.fork_server import ForkServer
+from kernel_harness.workers.subject import Subject
 
 WAITING = str(State.WAITING)
 """The step of a candidate that waits for its checks or for its timing."""

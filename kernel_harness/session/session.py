@@ -25,7 +25,6 @@ from kernel_harness.problem.problem import Problem
 from kernel_harness.results import record
 from kernel_harness.results.environment import environment as host_environment
 from kernel_harness.results.record import Result
-from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.session.checks import BuildsAhead, check_all, explain, sanitize
 from kernel_harness.session.cohorts import COHORT, Series, time_cohorts
 from kernel_harness.session.companions import Companions
@@ -33,6 +32,7 @@ from kernel_harness.session.run import Observer, RunContext
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts, of_trial
 from kernel_harness.trial.trial import State, Trial
+from kernel_harness.workers.fork_server import ForkServer
 
 # The largest number of candidates in a batch. A checked candidate holds a worker process until it is timed, so a
 # thousand candidates cannot be checked at once.

@@ -13,7 +13,7 @@ from kernel_harness.core.arms import BASELINE, BASELINES, COMPILED
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import RESULTS
 from kernel_harness.core.precision import Precision
-from kernel_harness.sandbox.process import Limits
+from kernel_harness.workers.process import Limits
 
 QUICK_SHARE = 0.25
 """The share of the default time for timing that `quick` spends."""

@@ -17,11 +17,11 @@ from kernel_harness.problem.problem import shape_text
 from kernel_harness.results import leaderboard
 from kernel_harness.results.journal import Journal, results_folder
 from kernel_harness.results.record import Result
-from kernel_harness.sandbox.fork_server import ForkServer
 from kernel_harness.session.reproduce import kernel_file
 from kernel_harness.session.run import Observer
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings, check_baseline
+from kernel_harness.workers.fork_server import ForkServer
 
 _POLL_S = 0.1
 # The build time of a kernel that was never built is estimated from the length of its source.

@@ -18,13 +18,13 @@ from kernel_harness.device import Device, Steady
 from kernel_harness.explain import passed
 from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.results.record import LONGEST_PRINTED, Build, Kind, Measurement, Result, RunSettings
-from kernel_harness.sandbox.faults import Fault
 from kernel_harness.session.reproduce import command
 from kernel_harness.session.settings import Settings
 from kernel_harness.timing.clock import HARDLY_VERIFIED, unseen_by_device, verified_to_ms
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.statistics import Round, Timing, summarize
 from kernel_harness.trial.trial import State, Trial
+from kernel_harness.workers.faults import Fault
 
 
 @dataclass(frozen=True)

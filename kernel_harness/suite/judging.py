@@ -21,12 +21,12 @@ from kernel_harness.core.phases import phase
 from kernel_harness.device import selection
 from kernel_harness.problem import problem as problems
 from kernel_harness.results.record import Result, to_line
-from kernel_harness.sandbox.fork_server import ForkServer, ForkServerGone
-from kernel_harness.sandbox.fork_server_process import ForkServerProcess
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite.device_worker import Began, Lacking, Ready, Task, Unusable, Verdict, leave, send
+from kernel_harness.workers.fork_server import ForkServer, ForkServerGone
+from kernel_harness.workers.fork_server_process import ForkServerProcess
 
 _PATIENCE_S = 0.2
 _TICK_S = 0.02

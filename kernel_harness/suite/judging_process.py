@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from kernel_harness.sandbox.fork_server_process import ForkServerProcess
+from kernel_harness.workers.fork_server_process import ForkServerProcess
 
 
 def main() -> int:

@@ -22,7 +22,6 @@ from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.paths import python_path
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import ProblemError
-from kernel_harness.sandbox.process import Limits
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite.allocation import Allocation
 from kernel_harness.suite.device_worker import (
@@ -36,6 +35,7 @@ from kernel_harness.suite.device_worker import (
     send,
 )
 from kernel_harness.suite.scheduler import LocalScheduler, Scheduler
+from kernel_harness.workers.process import Limits
 
 LOCAL = "local"
 """The address that stands for a new cluster of this machine alone."""

@@ -9,7 +9,7 @@ import importlib.util
 
 from kernel_harness.core.arms import BASELINE, COMPILED, SENTINEL
 from kernel_harness.problem.problem import Problem
-from kernel_harness.sandbox.model_process import ModelSource
+from kernel_harness.workers.model_process import ModelSource
 
 # The sentinel ignores the inputs and does the same work in each round. If its time changes, the machine has changed.
 _SENTINEL = """

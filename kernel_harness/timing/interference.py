@@ -27,10 +27,10 @@ from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.ipc.packed import pack
-from kernel_harness.sandbox.faults import Fault, Refused
 from kernel_harness.timing.inputs import DrawnInputs, draw
 from kernel_harness.timing.rounds import WARM_EVERY, Arm, Cohort, asking
 from kernel_harness.timing.statistics import Round
+from kernel_harness.workers.faults import Fault, Refused
 
 FACTOR = 1.25
 """A candidate is suspected or convicted only if the sentinel takes more than FACTOR times as long beside the candidate.

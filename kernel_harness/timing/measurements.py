@@ -12,9 +12,9 @@ from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.device import Steady
 from kernel_harness.problem.lookalikes import LOOKALIKES
 from kernel_harness.problem.problem import OWN
-from kernel_harness.sandbox.faults import Fault
 from kernel_harness.timing import clock
 from kernel_harness.timing.statistics import Round, reject_rounds, remaining_ms
+from kernel_harness.workers.faults import Fault
 
 # A kernel's time depends on the kind of the inputs if, in at least _LEAST_OTHERS rounds on other inputs than the
 # problem's own, each call takes longer than usual, and their median is longer by _DEPENDS.

@@ -3,7 +3,7 @@
 In a round, an arm is called once, or several times on different inputs if its calls on a GPU are short. An arm takes
 part in a round unless it has failed or its speedup is known precisely enough.
 
-`time_rounds` schedules the rounds and `_round` runs one. `Subject.call` (sandbox.subject) sends one call to a worker
+`time_rounds` schedules the rounds and `_round` runs one. `Subject.call` (workers.subject) sends one call to a worker
 process. In the worker process, `Worker` (worker.worker) handles the call, and the method `timed` of the device measures
 it.
 """
@@ -31,16 +31,16 @@ from kernel_harness.core.status import Status
 from kernel_harness.device import Device, Steady
 from kernel_harness.ipc.input_memory import Written
 from kernel_harness.problem.problem import OWN
-from kernel_harness.sandbox.faults import Fault, Refused
-from kernel_harness.sandbox.gated_call import Timed
-from kernel_harness.sandbox.model_process import ModelProcess
-from kernel_harness.sandbox.subject import Answer, Subject
 from kernel_harness.timing import clock, stopping
 from kernel_harness.timing.clock import Patience
 from kernel_harness.timing.inputs import DrawnInputs, distributions, draw
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
 from kernel_harness.timing.statistics import Round, order_of_round
 from kernel_harness.timing.stopping import Stop
+from kernel_harness.workers.faults import Fault, Refused
+from kernel_harness.workers.gated_call import Timed
+from kernel_harness.workers.model_process import ModelProcess
+from kernel_harness.workers.subject import Answer, Subject
 
 # One timed round in WARM_EVERY also times every arm on a warm cache. These times are only displayed. Each costs one
 # more call.

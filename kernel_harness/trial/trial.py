@@ -26,10 +26,10 @@ from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed, moved
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem
-from kernel_harness.sandbox.faults import Fault, Refused
-from kernel_harness.sandbox.model_process import ModelProcess, ModelSource
-from kernel_harness.sandbox.subject import Answer, Subject
 from kernel_harness.timing.measurements import Measurements
+from kernel_harness.workers.faults import Fault, Refused
+from kernel_harness.workers.model_process import ModelProcess, ModelSource
+from kernel_harness.workers.subject import Answer, Subject
 
 # An honest process holds its CUDA context, at most 4 GiB of memory that is shared with the judge, and what its model
 # keeps between calls.

@@ -23,11 +23,11 @@ from pathlib import Path
 import psutil
 
 gc.disable()  # until torch is imported: collections would be a sixth of the time of its import (measured)
-from kernel_harness import device, isolation
+from kernel_harness import device, sandbox
 from kernel_harness.ipc import channel, messages
 from kernel_harness.ipc.messages import Done, ExitStatus, Fork, Forked, GetExitStatus, PrepareDevice, SetWall
 from kernel_harness.ipc.schema import Message
-from kernel_harness.isolation import Kind, namespaces, system
+from kernel_harness.sandbox import Kind, namespaces, system
 from kernel_harness.worker import reaper
 
 COULD_NOT_ENTER = 71
@@ -165,12 +165,12 @@ def _become_worker(descriptors: Sequence[int], folder: Path, kind: Kind, hidden:
     os.environ.update(TORCHINDUCTOR_CACHE_DIR=str(folder / "torchinductor"), TRITON_CACHE_DIR=str(folder / "triton"))
     tempfile.tempdir = None
     if kind is Kind.NAMESPACES:
-        isolation.enter(kind, folder, hidden)
+        sandbox.enter(kind, folder, hidden)
         reaper.fork_below(report=4)
     else:
         # The reaper stays outside the wall, where the processes inside cannot signal it.
         reaper.fork_below(report=4)
-        isolation.enter(kind, folder, hidden)
+        sandbox.enter(kind, folder, hidden)
     os.close(4)
     from kernel_harness.worker import worker
 

@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from typing import NoReturn
 
-from kernel_harness.isolation import system
+from kernel_harness.sandbox import system
 
 _STATUS = struct.Struct("<i")
 

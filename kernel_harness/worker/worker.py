@@ -41,8 +41,8 @@ from kernel_harness.ipc import channel, messages, shared_memory, tensors
 from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.messages import BuildWanted, Built, Done, Failure, InputLayout, Opening, Purpose, Stage
 from kernel_harness.ipc.schema import Message
-from kernel_harness.isolation import probe
 from kernel_harness.problem.varied_parameters import varied
+from kernel_harness.sandbox import probe
 from kernel_harness.worker import where
 from kernel_harness.worker.outputs import Outputs
 

@@ -23,10 +23,6 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results.record import Result
-from kernel_harness.sandbox.faults import Fault
-from kernel_harness.sandbox.gated_call import Bracket
-from kernel_harness.sandbox.model_process import ModelProcess, ModelSource
-from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session import cohorts
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
@@ -36,6 +32,10 @@ from kernel_harness.timing.interference import FACTOR, TRIALS, Evidence, convict
 from kernel_harness.timing.rounds import Arm, Cohort
 from kernel_harness.timing.statistics import Round, order_of_round
 from kernel_harness.trial.trial import Trial
+from kernel_harness.workers.faults import Fault
+from kernel_harness.workers.gated_call import Bracket
+from kernel_harness.workers.model_process import ModelProcess, ModelSource
+from kernel_harness.workers.subject import Subject
 
 NAMES = [f"kernel{i}" for i in range(8)]
 LONGER = 2.0

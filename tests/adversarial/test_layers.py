@@ -20,7 +20,7 @@ from support.models import Held
 from support.product import PROBLEM, RIGHT
 
 import kernel_harness
-from kernel_harness import isolation
+from kernel_harness import sandbox
 from kernel_harness.checking import drawn_shapes, input_rounding, lower_bound
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.checking.lower_bound import LowerBound
@@ -31,18 +31,18 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.messages import Purpose
-from kernel_harness.isolation import Kind, best
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.sandbox import fork_server_process, process
-from kernel_harness.sandbox.exchange import Exchange
-from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.sandbox.process import Limits
-from kernel_harness.sandbox.subject import Answer, Subject
+from kernel_harness.sandbox import Kind, best
 from kernel_harness.timing import baselines, inputs, rounds
 from kernel_harness.timing.rounds import Arm, Cohort
 from kernel_harness.timing.statistics import Round
 from kernel_harness.timing.stopping import LEAST_ROUNDS, Stop
 from kernel_harness.trial.trial import Trial
+from kernel_harness.workers import fork_server_process, process
+from kernel_harness.workers.exchange import Exchange
+from kernel_harness.workers.fork_server import ForkServer
+from kernel_harness.workers.process import Limits
+from kernel_harness.workers.subject import Answer, Subject
 
 pytestmark = pytest.mark.slow
 
@@ -472,10 +472,10 @@ def test_more_tasks_than_allowed_run_only_if_they_are_not_counted(walled: ForkSe
 def test_files_beyond_the_limit_are_kept_only_without_the_limit(monkeypatch: Patch, tmp_path: Path) -> None:
     found = []
     for limit in (4 << 20, 1 << 30):
-        monkeypatch.setattr(isolation, "DISK_BYTES", limit)
+        monkeypatch.setattr(sandbox, "DISK_BYTES", limit)
         # Every Python with this folder on its path imports this file first.
         (tmp_path / "sitecustomize.py").write_text(
-            f"from kernel_harness import isolation\nisolation.DISK_BYTES = {limit}\n"
+            f"from kernel_harness import sandbox\nsandbox.DISK_BYTES = {limit}\n"
         )
         variables = {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
         for fork_server in fork_server_that_starts_with(monkeypatch, variables):

@@ -28,12 +28,12 @@ from kernel_harness.ipc import channel, messages, schema
 from kernel_harness.ipc.channel import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, Malformed
 from kernel_harness.ipc.messages import Done, Failure, Library, Ping, Received, Stage
 from kernel_harness.ipc.packed import Packed, pack
-from kernel_harness.sandbox import exchange
-from kernel_harness.sandbox import subject as subject_module
-from kernel_harness.sandbox.builder import BuildService
-from kernel_harness.sandbox.faults import Fault
-from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.sandbox.process import (
+from kernel_harness.workers import exchange
+from kernel_harness.workers import subject as subject_module
+from kernel_harness.workers.builder import BuildService
+from kernel_harness.workers.faults import Fault
+from kernel_harness.workers.fork_server import ForkServer
+from kernel_harness.workers.process import (
     Limits,
     WorkerCrashed,
     WorkerFailed,
@@ -41,7 +41,7 @@ from kernel_harness.sandbox.process import (
     WorkerMisbehaved,
     WorkerProcess,
 )
-from kernel_harness.sandbox.subject import Answer, Subject
+from kernel_harness.workers.subject import Answer, Subject
 
 
 def open_descriptors() -> int:

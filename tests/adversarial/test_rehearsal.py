@@ -22,11 +22,11 @@ sys.path.insert(0, str(Path()))
 from cuda_on_cpu.compile import cache
 from kernel_harness.checking import reference_runs
 from kernel_harness.problem import lookup as find
-from kernel_harness.sandbox.model_process import ModelProcess
+from kernel_harness.workers.model_process import ModelProcess
 from kernel_harness.problem.candidate import Candidate
 from tests.support.product import PROBLEM, RIGHT
 from tests.support.rehearsal import Rehearsal
-from kernel_harness.sandbox.faults import Fault
+from kernel_harness.workers.faults import Fault
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.results.record import to_line

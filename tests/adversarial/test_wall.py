@@ -27,11 +27,11 @@ from kernel_harness.core import process_tree
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc.messages import Done, Ping, PrepareDevice, SetWall
-from kernel_harness.isolation import Kind, best, bubblewrap, landlock, namespaces, privileges, system
-from kernel_harness.sandbox.faults import Fault
-from kernel_harness.sandbox.fork_server import ForkServer, ForkServerGone
-from kernel_harness.sandbox.process import Limits, WorkerCrashed, WorkerMisbehaved, WorkerProcess
-from kernel_harness.sandbox.subject import Subject
+from kernel_harness.sandbox import Kind, best, bubblewrap, landlock, namespaces, privileges, system
+from kernel_harness.workers.faults import Fault
+from kernel_harness.workers.fork_server import ForkServer, ForkServerGone
+from kernel_harness.workers.process import Limits, WorkerCrashed, WorkerMisbehaved, WorkerProcess
+from kernel_harness.workers.subject import Subject
 
 HERE = {
     Kind.NAMESPACES: namespaces.usable(),
@@ -491,9 +491,9 @@ def test_a_pause_ends_a_worker_that_exceeds_its_limits_in_short_calls(
     starts = (
         "import threading, time\nfor _ in range(30):\n    threading.Thread(target=time.sleep, args=(99,)).start()\n"
     )
-    monkeypatch.setattr("kernel_harness.sandbox.process._CHECK_S", 0.0)
+    monkeypatch.setattr("kernel_harness.workers.process._CHECK_S", 0.0)
     monkeypatch.setattr(WorkerProcess, "_await_reply", lambda self, deadline: None)  # no wait is long
-    monkeypatch.setattr("kernel_harness.sandbox.process._TICK_S", 30.0)
+    monkeypatch.setattr("kernel_harness.workers.process._TICK_S", 30.0)
     subject = Subject(walled, "cpu", Limits(tasks=30))
     subject.load("grows.py", starts + MODEL, "ModelNew")
     subject.worker.pause()
@@ -528,7 +528,7 @@ def test_hidden_threads_count_as_tasks_and_end_with_their_worker(hides: str, wal
 # Linux sends the signal of F_SETSIG (10) to the owner of a socket when the socket can be read.
 SIGNALS_BY_A_SOCKET = """
 import fcntl, os, signal, socket, struct, sys
-from kernel_harness.isolation import privileges
+from kernel_harness.sandbox import privileges
 privileges.drop(others_visible=True, own_signals_only=sys.argv[1] == "own")
 owner = int(sys.argv[2])
 ours, theirs = socket.socketpair()
@@ -724,7 +724,7 @@ def test_a_process_that_a_timer_resumes_is_found_and_ended(walled: ForkServer) -
 def test_a_worker_that_cannot_be_stopped_in_time_is_ended_with_the_reason(
     walled: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernel_harness.sandbox.process._PAUSE_S", 0.0)  # less than any pause takes
+    monkeypatch.setattr("kernel_harness.workers.process._PAUSE_S", 0.0)  # less than any pause takes
     with walled.spawn(Limits()) as worker:
         worker.pause()
         with pytest.raises(WorkerMisbehaved, match="could not all be stopped"):

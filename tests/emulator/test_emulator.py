@@ -21,10 +21,10 @@ from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem import problem as problems
-from kernel_harness.sandbox.faults import Fault
-from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.sandbox.process import Limits
-from kernel_harness.sandbox.subject import Subject
+from kernel_harness.workers.faults import Fault
+from kernel_harness.workers.fork_server import ForkServer
+from kernel_harness.workers.process import Limits
+from kernel_harness.workers.subject import Subject
 
 
 def device() -> ModuleType:

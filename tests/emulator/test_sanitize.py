@@ -23,7 +23,7 @@ from kernel_harness.diagnostics.sanitizer.sanitize import Job, Report, advice, o
 from kernel_harness.problem import candidate, problem
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem
-from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.workers.fork_server import ForkServer
 
 pytestmark = pytest.mark.slow
 

@@ -23,9 +23,9 @@ from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.diagnostics.sanitizer import compute_sanitizer
 from kernel_harness.diagnostics.sanitizer.sanitize import Job, one_per_shape, sanitize_on_gpu
 from kernel_harness.problem import candidate, problem
-from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.sandbox.process import Limits
-from kernel_harness.sandbox.subject import Subject
+from kernel_harness.workers.fork_server import ForkServer
+from kernel_harness.workers.process import Limits
+from kernel_harness.workers.subject import Subject
 
 SOURCE = [f"line {number};" for number in range(1, 100)]
 

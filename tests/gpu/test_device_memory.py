@@ -14,10 +14,10 @@ from kernel_harness.core.status import Status
 from kernel_harness.device import device_memory
 from kernel_harness.device.cuda import Cuda
 from kernel_harness.ipc.packed import pack
-from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.sandbox.gated_call import Timed
-from kernel_harness.sandbox.process import Limits
-from kernel_harness.sandbox.subject import Subject
+from kernel_harness.workers.fork_server import ForkServer
+from kernel_harness.workers.gated_call import Timed
+from kernel_harness.workers.process import Limits
+from kernel_harness.workers.subject import Subject
 
 pytestmark = [
     pytest.mark.gpu,

@@ -74,10 +74,10 @@ def other_limits() -> dict[str, dict[str, Any]]:
     """The limits that the command has no flags for, or that its flags would make tests slow with."""
     from kernel_harness import device
     from kernel_harness.problem import candidate
-    from kernel_harness.sandbox.process import Limits
     from kernel_harness.session.run import SilentObserver
     from kernel_harness.session.session import Session
     from kernel_harness.session.settings import Settings
+    from kernel_harness.workers.process import Limits
 
     settings = Settings(seed=1, rounds=1, limits=Limits(call_s=60, build_s=3, tasks=128, memory_bytes=2 << 30))
     read = [candidate.read(BAD / f"{name}.py") for name in OTHER_LIMITS]

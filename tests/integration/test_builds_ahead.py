@@ -19,12 +19,12 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.problem import problem as problems
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results.record import Result
-from kernel_harness.sandbox.builder import BuildService
-from kernel_harness.sandbox.faults import Fault
-from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session.run import RunContext, SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
+from kernel_harness.workers.builder import BuildService
+from kernel_harness.workers.faults import Fault
+from kernel_harness.workers.subject import Subject
 
 pytestmark = pytest.mark.slow
 SOURCE = """

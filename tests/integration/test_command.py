@@ -82,7 +82,7 @@ def test_a_verb_starts_the_fork_server_before_it_imports_torch(words: list[str])
     """Both import torch at the same time. The fork server here is one that says what the verb has imported."""
     start = """
 import sys
-from kernel_harness.sandbox import fork_server_process as module
+from kernel_harness.workers import fork_server_process as module
 def start(*_):
     print("started", "torch" in sys.modules)
     raise KeyboardInterrupt

@@ -17,12 +17,12 @@ from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.problem import problem as problems
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.sandbox.faults import Fault
-from kernel_harness.sandbox.model_process import ModelProcess
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
 from kernel_harness.trial.trial import Trial
+from kernel_harness.workers.faults import Fault
+from kernel_harness.workers.model_process import ModelProcess
 
 RIGHT = Candidate("c", Path("c.py"), CANDIDATE.format(number=0, factor=2))
 

@@ -10,11 +10,11 @@ from support.suites import CANDIDATE, PROBLEM, write
 
 from kernel_harness.core.errors import UserError
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.sandbox.fork_server_process import ForkServerProcess
-from kernel_harness.sandbox.process import Limits
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite.device_worker import SuiteProblem, Task
 from kernel_harness.suite.judging import DeviceJudge
+from kernel_harness.workers.fork_server_process import ForkServerProcess
+from kernel_harness.workers.process import Limits
 
 
 @pytest.fixture

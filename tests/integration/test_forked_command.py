@@ -17,7 +17,7 @@ from support import forked_command, warm_fork_server
 from support.command import ROOT
 from support.forked_command import ForkedCommand
 
-from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.workers.fork_server import ForkServer
 
 pytestmark = pytest.mark.slow  # the server imports torch
 

@@ -104,9 +104,9 @@ sys.path.insert(0, str(Path()))
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import load
-from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.sandbox.process import Limits
-from kernel_harness.sandbox.subject import Subject
+from kernel_harness.workers.fork_server import ForkServer
+from kernel_harness.workers.process import Limits
+from kernel_harness.workers.subject import Subject
 from kernel_harness.trial.trial import Trial
 from tests.support.rehearsal import Rehearsal
 

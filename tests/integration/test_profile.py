@@ -25,8 +25,8 @@ from kernel_harness.diagnostics.profile.resources import Assembled, Launched, Re
 from kernel_harness.diagnostics.profile.show import launches, resources, tables
 from kernel_harness.problem import lookup
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.sandbox.faults import Fault
-from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.workers.faults import Fault
+from kernel_harness.workers.fork_server import ForkServer
 
 PROBLEM = ROOT / "tests" / "support" / "candidates" / "new" / "softmax.py"
 # Counted by hand: each of 3 x 32 threads reads and writes one float of device memory and one of shared memory. The CUDA

@@ -17,7 +17,7 @@ from kernel_harness.diagnostics.profile.accesses import Recorded
 from kernel_harness.diagnostics.profile.causes import largest
 from kernel_harness.problem import lookup
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.workers.fork_server import ForkServer
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("addr2line"), reason="needs binutils beside g++"),

@@ -20,7 +20,7 @@ from kernel_harness.diagnostics.profile.causes import NOTHING_WRONG, Cause, larg
 from kernel_harness.diagnostics.profile.expressions import Kind, expression
 from kernel_harness.problem import lookup
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.sandbox.fork_server import ForkServer
+from kernel_harness.workers.fork_server import ForkServer
 
 needs_binutils = pytest.mark.skipif(not shutil.which("addr2line"), reason="needs binutils beside g++")
 PROBLEM = ROOT / "tests" / "support" / "candidates" / "new" / "softmax.py"

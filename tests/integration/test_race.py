@@ -33,10 +33,6 @@ from kernel_harness.ipc.tensors import flatten, layout
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results import leaderboard
 from kernel_harness.results.record import Result
-from kernel_harness.sandbox.exchange import Exchange
-from kernel_harness.sandbox.faults import CannotStart, Fault
-from kernel_harness.sandbox.model_process import ModelProcess
-from kernel_harness.sandbox.subject import Subject
 from kernel_harness.session import cohorts
 from kernel_harness.session import run as run_module
 from kernel_harness.session import session as session_module
@@ -51,6 +47,10 @@ from kernel_harness.timing.rounds import Arm, Cohort
 from kernel_harness.timing.statistics import Round
 from kernel_harness.timing.stopping import Stop
 from kernel_harness.trial.trial import Trial
+from kernel_harness.workers.exchange import Exchange
+from kernel_harness.workers.faults import CannotStart, Fault
+from kernel_harness.workers.model_process import ModelProcess
+from kernel_harness.workers.subject import Subject
 
 # -------------------------------------------------------------------------------------- several processes
 

@@ -18,9 +18,9 @@ from kernel_harness.device.cpu import Emulated, Strict
 from kernel_harness.problem import lookup
 from kernel_harness.problem import problem as problems
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.sandbox.process import Limits
 from kernel_harness.session import reproduce
 from kernel_harness.session.settings import Settings
+from kernel_harness.workers.process import Limits
 
 WITHOUT_CONSTANTS = """
 import torch

@@ -26,7 +26,7 @@ from typing import Any
 import pytest
 from tabulate import tabulate
 
-from kernel_harness import isolation
+from kernel_harness import sandbox
 
 from .command import ROOT
 from .product import PROBLEM_FILE
@@ -46,9 +46,9 @@ START, END = "<!-- cheats -->", "<!-- end -->"
 # The command behind a wall that is not the strongest of this machine.
 BEHIND_WALL = """
 import sys
-from kernel_harness import cli, isolation
-kind = isolation.Kind(sys.argv.pop(1))
-isolation.best = lambda: kind
+from kernel_harness import cli, sandbox
+kind = sandbox.Kind(sys.argv.pop(1))
+sandbox.best = lambda: kind
 sys.exit(cli.main())
 """
 
@@ -111,7 +111,7 @@ def files(folder: str) -> list[Path]:
 
 
 # Without a wall some cheats would kill the judge, so a machine that has none tests none of them.
-CHEATS = files("cheats") if isolation.best() is not isolation.Kind.NONE else []
+CHEATS = files("cheats") if sandbox.best() is not sandbox.Kind.NONE else []
 HONEST = files("honest")
 
 
@@ -126,13 +126,13 @@ def as_parameters(paths: Iterable[Path]) -> list[Any]:
 
 def _lacks_its_wall(path: Path, wall: str = "") -> bool:
     needs = wanted(path).needs
-    return bool(needs) and needs != (wall or isolation.best())
+    return bool(needs) and needs != (wall or sandbox.best())
 
 
 def judged(paths: Iterable[Path], device: str = "cpu", rounds: int = 12, wall: str = "") -> dict[str, dict[str, Any]]:
     """Judges the candidates in one run of the command. Each one's JSON result, by name.
 
-    `wall` is an isolation.Kind, or empty for the strongest that the machine has. Raises RuntimeError with the command's
+    `wall` is an sandbox.Kind, or empty for the strongest that the machine has. Raises RuntimeError with the command's
     stderr if it printed no result.
     """
     kernels = [word for path in paths for word in ("--kernel", str(path))]

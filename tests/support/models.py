@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernel_harness.sandbox.faults import Fault
-from kernel_harness.sandbox.model_process import ModelProcess
+from kernel_harness.workers.faults import Fault
+from kernel_harness.workers.model_process import ModelProcess
 
 
 def never() -> Any:

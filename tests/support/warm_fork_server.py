@@ -60,7 +60,7 @@ class Started:
 
 def install(address: str) -> None:
     """Lets this process start its fork servers by the starter at `address`."""
-    from kernel_harness.sandbox import fork_server_process
+    from kernel_harness.workers import fork_server_process
 
     fork_server_process.subprocess = SimpleNamespace(  # type: ignore[attr-defined]
         Popen=functools.partial(_popen, address), DEVNULL=subprocess.DEVNULL
@@ -69,7 +69,7 @@ def install(address: str) -> None:
 
 def take_back() -> None:
     """Lets this process start its fork servers as new processes."""
-    from kernel_harness.sandbox import fork_server_process
+    from kernel_harness.workers import fork_server_process
 
     fork_server_process.subprocess = subprocess  # type: ignore[attr-defined]
 
@@ -99,7 +99,7 @@ def address() -> str:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(name)
     listener.listen()
-    from kernel_harness.sandbox import fork_server_process
+    from kernel_harness.workers import fork_server_process
 
     starter = subprocess.Popen(
         [sys.executable, __file__, str(listener.fileno())], env=fork_server_process.environment(Path("/nonexistent")),
@@ -185,7 +185,7 @@ if __name__ == "__main__":
     import setuptools  # noqa: F401
     import torch  # noqa: F401
 
-    from kernel_harness import device, isolation  # noqa: F401
+    from kernel_harness import device, sandbox  # noqa: F401
     from kernel_harness.ipc import messages  # noqa: F401
     from kernel_harness.worker import reaper  # noqa: F401
 

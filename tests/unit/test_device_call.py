@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernel_harness.ipc.input_memory import Written
-from kernel_harness.sandbox.gated_call import Bracket, DeviceCall, Timed
+from kernel_harness.workers.gated_call import Bracket, DeviceCall, Timed
 
 
 class Steps:

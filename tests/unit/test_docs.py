@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.command import ROOT
 
-from kernel_harness import cli, isolation
+from kernel_harness import cli, sandbox
 from kernel_harness.cli.arguments import EXIT_CODES
 from kernel_harness.core.status import Status
 from kernel_harness.results import leaderboard
@@ -133,4 +133,4 @@ def test_every_column_of_the_leaderboard_is_explained_in_order() -> None:
 def test_every_wall_is_in_the_threat_model() -> None:
     text = (ROOT / "docs" / "threat-model.md").read_text()
 
-    assert not [kind for kind in isolation.Kind if f"| `{kind}` |" not in text]
+    assert not [kind for kind in sandbox.Kind if f"| `{kind}` |" not in text]

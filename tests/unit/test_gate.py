@@ -14,8 +14,8 @@ from kernel_harness.ipc.gate import GATE_BYTES, Gate
 from kernel_harness.ipc.messages import Purpose
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.shared_memory import map_shared
-from kernel_harness.sandbox.exchange import Exchange
-from kernel_harness.sandbox.gated_call import HostCall, Timed
+from kernel_harness.workers.exchange import Exchange
+from kernel_harness.workers.gated_call import HostCall, Timed
 
 
 def packed() -> Packed:

@@ -27,9 +27,9 @@ from kernel_harness.explain.launches import (
 from kernel_harness.ipc.channel import Malformed
 from kernel_harness.ipc.messages import KernelTimes
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.sandbox.subject import Answer
 from kernel_harness.trial.trial import Trial
 from kernel_harness.worker.worker import _is_refusal
+from kernel_harness.workers.subject import Answer
 
 
 @pytest.mark.parametrize(

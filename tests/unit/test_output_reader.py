@@ -13,10 +13,10 @@ from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.messages import Called, DeviceTime, Exported, Place, Purpose, Received
 from kernel_harness.ipc.packed import Packed, pack
-from kernel_harness.sandbox import output_reader
-from kernel_harness.sandbox.exchange import Exchange
-from kernel_harness.sandbox.faults import Fault
-from kernel_harness.sandbox.output_reader import OutputReader
+from kernel_harness.workers import output_reader
+from kernel_harness.workers.exchange import Exchange
+from kernel_harness.workers.faults import Fault
+from kernel_harness.workers.output_reader import OutputReader
 
 LIMIT_S, ENDLESS = 60.0, 9
 PACKED: Packed = pack([torch.arange(4.0)], device="cpu")

@@ -9,7 +9,7 @@ import torch
 from kernel_harness.ipc.input_memory import Written
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.tensors import Leaf
-from kernel_harness.sandbox.placed_outputs import PlacedOutput, PlacedOutputs
+from kernel_harness.workers.placed_outputs import PlacedOutput, PlacedOutputs
 
 COUNT = 1 << 16
 DTYPES = [

@@ -41,11 +41,11 @@ from kernel_harness.results.record import (
     interrupted,
     to_line,
 )
-from kernel_harness.sandbox.faults import Fault
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts, of_trial
 from kernel_harness.timing.statistics import Interval, RejectedSample, Timing
 from kernel_harness.trial.trial import Trial
+from kernel_harness.workers.faults import Fault
 
 TIMING = Timing((1.0, 3.0), (RejectedSample(9.0, "busy"),), Interval(1.5, 2.0, 2.5), Interval(0.9, 1.0, 1.1))
 

@@ -17,10 +17,10 @@ from kernel_harness.core.status import Status
 from kernel_harness.device import Clocked
 from kernel_harness.explain import failed
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.sandbox.faults import Fault, Refused
-from kernel_harness.sandbox.gated_call import Bracket
-from kernel_harness.sandbox.subject import Answer
 from kernel_harness.trial.trial import State, Trial
+from kernel_harness.workers.faults import Fault, Refused
+from kernel_harness.workers.gated_call import Bracket
+from kernel_harness.workers.subject import Answer
 
 
 class Multiplies:

@@ -23,10 +23,10 @@ from kernel_harness.diagnostics.profile.resources import Assembled, Launched
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem, shape_text
-from kernel_harness.sandbox.faults import Fault, Refused
-from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.sandbox.process import Limits
-from kernel_harness.sandbox.subject import Subject
+from kernel_harness.workers.faults import Fault, Refused
+from kernel_harness.workers.fork_server import ForkServer
+from kernel_harness.workers.process import Limits
+from kernel_harness.workers.subject import Subject
 
 
 class CannotProfile(UserError):

@@ -18,8 +18,8 @@ from kernel_harness.core import folder_removal
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.paths import IMPORT_ROOT
 from kernel_harness.ipc import channel
-from kernel_harness.sandbox.fork_server_process import environment
-from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerHandles, WorkerProcess
+from kernel_harness.workers.fork_server_process import environment
+from kernel_harness.workers.process import Limits, WorkerFactory, WorkerHandles, WorkerProcess
 
 _EXIT_TIMEOUT_S = 120
 # One line of a report: a function, its file and its line. The innermost function comes first: a function inlined from a

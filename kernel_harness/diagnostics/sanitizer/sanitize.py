@@ -22,10 +22,10 @@ from kernel_harness.diagnostics.sanitizer import TOOLS, compute_sanitizer
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem, Shape
-from kernel_harness.sandbox.faults import Fault, Refused
-from kernel_harness.sandbox.fork_server import ForkServer
-from kernel_harness.sandbox.process import Limits
-from kernel_harness.sandbox.subject import Answer, Subject
+from kernel_harness.workers.faults import Fault, Refused
+from kernel_harness.workers.fork_server import ForkServer
+from kernel_harness.workers.process import Limits
+from kernel_harness.workers.subject import Answer, Subject
 
 _LOG = logging.getLogger(__name__)
 # Orders in which the emulator runs blocks and threads. A number from 2 on is the seed of a random order.

@@ -13,9 +13,9 @@ from kernel_harness.device import Turn
 from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.input_memory import Written
 from kernel_harness.ipc.packed import Packed
-from kernel_harness.sandbox.exchange import Exchange
-from kernel_harness.sandbox.placed_outputs import PlacedOutputs
-from kernel_harness.sandbox.process import Wait
+from kernel_harness.workers.exchange import Exchange
+from kernel_harness.workers.placed_outputs import PlacedOutputs
+from kernel_harness.workers.process import Wait
 
 # A GPU copies gigabytes of outputs in milliseconds, but other processes may have their turns before. Outputs that do
 # not fit into the memory for outputs never come; that happens once for a size.

@@ -32,12 +32,12 @@ from kernel_harness.ipc.schema import Message
 from kernel_harness.ipc.shared_memory import SharedBuffer
 from kernel_harness.problem.candidate import imports_triton
 from kernel_harness.problem.problem import FORWARD_SEED, Problem
-from kernel_harness.sandbox.builder import BuildService, FailedBuilds
-from kernel_harness.sandbox.exchange import Exchange
-from kernel_harness.sandbox.faults import CannotStart, Fault, Refused
-from kernel_harness.sandbox.gated_call import Bracket, DeviceCall, GatedCall, HostCall, Timed
-from kernel_harness.sandbox.output_reader import OutputReader
-from kernel_harness.sandbox.process import Limits, Meanwhile, WorkerFactory, WorkerFailed, WorkerTimedOut
+from kernel_harness.workers.builder import BuildService, FailedBuilds
+from kernel_harness.workers.exchange import Exchange
+from kernel_harness.workers.faults import CannotStart, Fault, Refused
+from kernel_harness.workers.gated_call import Bracket, DeviceCall, GatedCall, HostCall, Timed
+from kernel_harness.workers.output_reader import OutputReader
+from kernel_harness.workers.process import Limits, Meanwhile, WorkerFactory, WorkerFailed, WorkerTimedOut
 
 _MAX_SOURCE_CHARACTERS = 1 << 20
 _MAX_BUILDS, _MAX_BUILT_BYTES = 64, 1 << 30

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from cuda_on_cpu.compile import cache
 from kernel_harness import device as devices
-from kernel_harness import isolation
+from kernel_harness import sandbox
 from kernel_harness.core import process_tree
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.paths import IMPORT_ROOT
@@ -24,9 +24,9 @@ from kernel_harness.ipc import channel, messages
 from kernel_harness.ipc.channel import Channel
 from kernel_harness.ipc.messages import Done, ExitStatus, Fork, Forked, GetExitStatus, PrepareDevice, Probed, SetWall
 from kernel_harness.ipc.schema import Message
-from kernel_harness.isolation import Kind, bubblewrap, probe
-from kernel_harness.sandbox.fork_server_process import ForkServerProcess, allowed
-from kernel_harness.sandbox.process import Limits, WorkerCrashed, WorkerHandles, WorkerProcess
+from kernel_harness.sandbox import Kind, bubblewrap, probe
+from kernel_harness.workers.fork_server_process import ForkServerProcess, allowed
+from kernel_harness.workers.process import Limits, WorkerCrashed, WorkerHandles, WorkerProcess
 
 R = TypeVar("R", bound=Message)
 
@@ -80,7 +80,7 @@ class ForkServer:
             except WorkerCrashed:
                 if self._kind is Kind.NONE:
                     raise
-                self._kind = isolation.weaker(self._kind)
+                self._kind = sandbox.weaker(self._kind)
 
     def _gaps(self, hidden: Sequence[Path]) -> list[str]:
         """Starts a worker behind the present wall and returns what the wall does not prevent, as phrases.
@@ -146,7 +146,7 @@ class ForkServer:
             with suppress(OSError):
                 found = os.statvfs(f"/proc/{pid}/root{path}")
                 # Until the worker has entered the wall, the paths are on the machine's file systems, of another size.
-                if found.f_blocks * found.f_frsize == isolation.DISK_BYTES:
+                if found.f_blocks * found.f_frsize == sandbox.DISK_BYTES:
                     total += (found.f_blocks - found.f_bfree) * found.f_frsize
         return total
 

@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import Self
 
 from cuda_on_cpu.compile import cache
-from kernel_harness import isolation
+from kernel_harness import sandbox
 from kernel_harness.core import folder_removal, process_tree
 from kernel_harness.core.paths import IMPORT_ROOT, hidden_from_workers
 from kernel_harness.ipc import channel
-from kernel_harness.isolation import Kind, bubblewrap
+from kernel_harness.sandbox import Kind, bubblewrap
 
 # The only variables of the user's environment that a worker gets.
 _ALLOWED = (
@@ -39,7 +39,7 @@ class ForkServerProcess:
     """
 
     def __init__(self, kind: Kind | None = None, parent: Path | None = None) -> None:
-        self.kind = kind or isolation.best()
+        self.kind = kind or sandbox.best()
         self.end, theirs = channel.pair()
         self.folder = Path(tempfile.mkdtemp(prefix="kernel-harness-", dir=parent))
         command = [sys.executable, "-m", "kernel_harness.worker.fork_server", str(theirs.fileno())]

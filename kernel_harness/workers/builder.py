@@ -22,7 +22,7 @@ from cuda_on_cpu.compile.sources import Sources
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.device import Device
 from kernel_harness.ipc.messages import Build, Built, Failure, Library, Received, Stage
-from kernel_harness.sandbox.process import Limits, WorkerFactory, WorkerMisbehaved
+from kernel_harness.workers.process import Limits, WorkerFactory, WorkerMisbehaved
 
 _MAX_LIBRARY_BYTES, _COPIED_BYTES = 1 << 30, 1 << 20
 # What a building worker raises for sources that cannot be built. Other errors may pass, such as a full disk.

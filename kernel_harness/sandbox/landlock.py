@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from kernel_harness.isolation import system
+from kernel_harness.sandbox import system
 
 _VERSION = 1
 _PATH_BENEATH = 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernel_harness.sandbox.builder import FailedBuilds
-from kernel_harness.sandbox.subject import RightOutputs, Subject
+from kernel_harness.workers.builder import FailedBuilds
+from kernel_harness.workers.subject import RightOutputs, Subject
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernel_harness.isolation import system
+from kernel_harness.sandbox import system
 
 _CAPABILITY_VERSION = 0x20080522
 _SET_MODE_FILTER, _SPECULATION_ALLOWED = 1, 4

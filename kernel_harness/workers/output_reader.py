@@ -15,9 +15,9 @@ from kernel_harness.ipc import tensors
 from kernel_harness.ipc.messages import Called, Exported, Place, Purpose, Received
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.ipc.tensors import Leaf
-from kernel_harness.sandbox.exchange import Exchange
-from kernel_harness.sandbox.faults import Fault
-from kernel_harness.sandbox.placed_outputs import PlacedOutput, PlacedOutputs
+from kernel_harness.workers.exchange import Exchange
+from kernel_harness.workers.faults import Fault
+from kernel_harness.workers.placed_outputs import PlacedOutput, PlacedOutputs
 
 # Outputs are copied only if they take at most _MOST_OUTPUT times the memory of right outputs, and _LITTLE_OUTPUT_BYTES
 # more. Larger ones have another shape or dtype, which the verdict needs alone.
