@@ -11,13 +11,15 @@ from typing import Any
 
 from cuda_on_cpu.compile.errors import BuildFailed
 
-_FORWARD = re.compile(r"^[ \t]*((?:torch|at)::Tensor\s+forward\s*\(([^()]*)\))\s*\{", re.MULTILINE)
+_RETURNED = r"(?:(?:torch|at)::Tensor|std::(?:tuple|pair|vector)\s*<[^;{}()]*>)"
+_FORWARD = re.compile(rf"^[ \t]*({_RETURNED}\s+forward\s*\(([^()]*)\))\s*\{{", re.MULTILINE)
 # The definition of a function: what stands before its name, the name, and the parameters. None of it is in a comment.
 _FUNCTION = re.compile(r"^[ \t]*(\w[^\n;{}()#/]*?)\b(\w+)\s*\(([^(){};]*)\)\s*\{", re.MULTILINE)
 _ON_DEVICE = re.compile(r"__(?:global|device)__[^;{}]*$")
 _EXAMPLE = (
-    "forward gets the problem's inputs as tensors and returns the output: torch::Tensor forward(torch::Tensor a, ...) "
-    "{ auto out = torch::empty(...); kernel<<<...>>>(a.data_ptr<float>(), ..., out.data_ptr<float>()); return out; }. "
+    "forward gets the problem's inputs as tensors and returns the output, or a std::tuple or std::vector of several: "
+    "torch::Tensor forward(torch::Tensor a, ...) { auto out = torch::empty(...); "
+    "kernel<<<...>>>(a.data_ptr<float>(), ..., out.data_ptr<float>()); return out; }. "
     "The command `new PROBLEM NAME --cu` writes a file to start from"
 )
 
@@ -38,7 +40,8 @@ class Forward:
 def forward_of(source: str) -> Forward | None:
     """Returns the first definition of `torch::Tensor forward(...)`, or with `at::Tensor`, in the text of a `.cu` file.
 
-    Returns None if there is no such definition.
+    It may also return a `std::tuple`, `std::pair` or `std::vector` of tensors. Returns None if there is no such
+    definition.
     """
     found = _FORWARD.search(source)
     if not found:
@@ -123,7 +126,9 @@ def _no_forward(file: str, source: str) -> str:
     what, hint = missing, _EXAMPLE
     if place[2] == "forward":
         what = (
-            "forward takes pointers" if takes_pointers else f"forward returns '{place[1].strip()}', not torch::Tensor"
+            "forward takes pointers"
+            if takes_pointers
+            else f"forward returns '{place[1].strip()}', not torch::Tensor, or a std::tuple or std::vector of it"
         )
     elif takes_pointers or "Tensor" not in place[1]:
         hint = f"write a function forward that calls '{place[2]}'. {_EXAMPLE}"

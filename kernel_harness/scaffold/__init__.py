@@ -24,8 +24,8 @@ def new(problem: Problem, name: str, root: Path, *, cu: bool = False) -> Path:
     """Writes `kernels/<problem>/<name>.py` below `root`, or a `.cu` file if `cu` is true, and returns the file's path.
 
     If `name` itself ends in .py or .cu, the file has this suffix (with `cu`, always .cu). Raises CannotWrite if the
-    name is invalid or a kernel in that folder has it, if a `.cu` file cannot express the reference, or if the file
-    cannot be written.
+    name is invalid or a kernel in that folder has it, if the reference fails or a `.cu` file cannot express it, or if
+    the file cannot be written.
     """
     stem, suffix = _stem_and_suffix(name, cu)
     path = root / "kernels" / problem.name / f"{stem}{suffix}"
@@ -34,6 +34,7 @@ def new(problem: Problem, name: str, root: Path, *, cu: bool = False) -> Path:
             raise CannotWrite(
                 f"{taken} already exists, and both files would share one row of results; choose another name"
             )
+    _try_reference(problem)
     try:
         text = _text(problem, stem, suffix)
     except operators.NotPlain as reason:
@@ -47,6 +48,18 @@ def new(problem: Problem, name: str, root: Path, *, cu: bool = False) -> Path:
     except OSError as error:
         raise CannotWrite(f"{path} cannot be written: {error.strerror}") from None
     return path
+
+
+def _try_reference(problem: Problem) -> None:
+    """Runs the reference once, at the sizes for the emulated device. Raises CannotWrite if it fails."""
+    try:
+        small = problem.on(emulated=True)
+        with torch.no_grad():
+            small.forward(small.model("cpu"), small.inputs(0))
+    except UserError:
+        raise
+    except Exception as error:
+        raise CannotWrite(f"{problem.path}: the reference fails: {type(error).__name__}: {error}") from None
 
 
 def _text(problem: Problem, name: str, suffix: str) -> str:
@@ -63,7 +76,8 @@ def _text(problem: Problem, name: str, suffix: str) -> str:
     values: dict[str, Any] = {"name": name, "element": described.element}
     if suffix == ".cu":
         values |= {
-            "given": [*described.inputs, *described.state], "lines": operators.lines(problem, described)
+            "given": [*described.inputs, *described.state], "lines": operators.lines(problem, described),
+            "outputs": described.outputs,
         }  # fmt: skip
     else:
         values |= {

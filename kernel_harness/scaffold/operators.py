@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from pathlib import Path
@@ -22,18 +23,24 @@ class NotPlain(Exception):
 
 
 def lines(problem: Problem, described: Signature) -> list[str]:
-    """Returns lines of C++ that compute the variable `result`, the output of the problem's reference.
+    """Returns lines of C++ that compute the output of the problem's reference: `result`, or `result_1` and so on.
 
     `described` holds the inputs, the state (parameters and buffers) and the output of the reference, whose C++ names
-    the lines use. Raises NotPlain if an input is neither a tensor nor a number, if the output is not a single tensor,
-    or if calls of torch's C++ operators cannot express the reference.
+    the lines use. Raises NotPlain if an input is neither a tensor nor a number, if the output is neither a tensor nor a
+    tuple or list of tensors, or if calls of torch's C++ operators cannot express the reference.
     """
     unknown = [each.name for each in (*described.inputs, *described.state) if not each.cpp_type]
     if unknown:
         raise NotPlain(f"forward takes {', '.join(unknown)}, which is neither a tensor nor a number")
-    if not isinstance(described.output, torch.Tensor):
-        raise NotPlain("the output is not a single tensor")
-    names: dict[Node, str] = {}
+    outputs = described.outputs
+    if not outputs:
+        raise NotPlain("the output is neither a tensor nor a tuple of tensors")
+    # A number that is traced is the input's value at one size. A whole number may be another constant.
+    names: dict[Any, str] = {
+        each.value: each.cpp_name
+        for each in described.inputs
+        if isinstance(each.value, float) and not each.value.is_integer()
+    }
     found: list[str] = []
     given = iter((*described.state, *described.inputs))
     for node in _traced(problem).graph.nodes:
@@ -41,9 +48,8 @@ def lines(problem: Problem, described: Signature) -> list[str]:
             names[node] = next(given).cpp_name
         elif node.op == "output":
             (result,) = node.args
-            if not isinstance(result, Node):
-                raise NotPlain("the output is not a single tensor")
-            found.append(f"torch::Tensor result = {names[result]};")
+            nodes = [result] if isinstance(result, Node) else list(result)
+            found += [f"torch::Tensor {name} = {names[node]};" for name, node in zip(outputs, nodes, strict=True)]
         elif node.op == "call_function":
             names[node] = f"t{len(found) + 1}"
             found.append(f"auto {names[node]} = {_call(node, names)};")
@@ -71,7 +77,7 @@ def _traced(problem: Problem) -> GraphModule:
         raise NotPlain(f"the reference cannot be written as operators ({type(error).__name__})") from None
 
 
-def _call(node: Node, names: dict[Node, str]) -> str:
+def _call(node: Node, names: dict[Any, str]) -> str:
     target: Any = node.target
     if target is operator.getitem:
         return f"std::get<{node.args[1]}>({_literal(node.args[0], names)})"
@@ -93,7 +99,7 @@ def _call(node: Node, names: dict[Node, str]) -> str:
     return f"{words[0]}.{name}({', '.join(words[1:])})"
 
 
-def _normalized_sizes(normalized: Any, count: int, names: dict[Node, str]) -> str:
+def _normalized_sizes(normalized: Any, count: int, names: dict[Any, str]) -> str:
     """Returns C++ code for the last `count` sizes of the tensor that `normalized` computes.
 
     Layer norms take these sizes as an argument. As numbers they would be right at the traced shape only.
@@ -110,15 +116,16 @@ def _is_function(name: str) -> bool:
     return header.is_file() and re.search(rf"^inline .*\b{name}\(", header.read_text(), re.MULTILINE) is not None
 
 
-def _literal(value: Any, names: dict[Node, str]) -> str:
-    if isinstance(value, Node):
+def _literal(value: Any, names: dict[Any, str]) -> str:
+    if isinstance(value, Node) or (isinstance(value, float) and value in names):
         return names[value]
     if value is None:
         return "{}"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, (int, float)) and value == value and abs(value) != float("inf"):
-        return repr(value)
+    if isinstance(value, (int, float)):
+        finite = math.isfinite(value)
+        return repr(value) if finite else _NOT_FINITE["nan" if math.isnan(value) else "inf" if value > 0 else "-inf"]
     if isinstance(value, str):
         return f'"{value}"'
     if isinstance(value, (list, tuple)):
@@ -132,6 +139,8 @@ def _refuse(value: Any) -> str:
     raise NotPlain(f"the reference passes {value!r} to an operator")
 
 
+_LIMITS = "std::numeric_limits<double>::"
+_NOT_FINITE = {"nan": f"{_LIMITS}quiet_NaN()", "inf": f"{_LIMITS}infinity()", "-inf": f"-{_LIMITS}infinity()"}
 _SCALAR_TYPES = {
     torch.float32: "kFloat", torch.float64: "kDouble", torch.float16: "kHalf", torch.bfloat16: "kBFloat16",
     torch.int64: "kLong", torch.int32: "kInt", torch.uint8: "kByte", torch.bool: "kBool",

@@ -86,6 +86,14 @@ class Signature:
     output: Any
 
     @property
+    def outputs(self) -> list[str]:
+        """Returns the C++ names of the output tensors; none if the output is neither a tensor nor a tuple of them."""
+        if isinstance(self.output, torch.Tensor):
+            return ["result"]
+        tensors = isinstance(self.output, (tuple, list)) and all(isinstance(o, torch.Tensor) for o in self.output)
+        return [f"result_{i}" for i in range(1, len(self.output) + 1)] if tensors else []
+
+    @property
     def element(self) -> str:
         """Returns the C++ type of the elements of the output.
 

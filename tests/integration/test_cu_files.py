@@ -154,8 +154,8 @@ def test_a_forward_that_takes_pointers_is_shown_with_the_right_one(results: dict
             "forward that calls 'solve'. forward ",
         ),
         (
-            "std::vector<at::Tensor> forward(at::Tensor a)",
-            "forward returns 'std::vector<at::Tensor>', not",
+            "std::map<int, at::Tensor> forward(at::Tensor a)",
+            "forward returns 'std::map<int, at::Tensor>', not",
             "torch::empt",
         ),
         ("__global__ void __launch_bounds__(64)\nadd(float* a)", "no 'torch::Tensor forward", "hint: forward gets the"),
@@ -222,3 +222,10 @@ def test_weights_that_are_named_in_another_order_are_refused() -> None:
 def test_a_file_that_binds_its_functions_itself_may_have_defaults() -> None:
     assert given("torch::Tensor x, int64_t k", STATE, known=False) == [X]
     assert len(given("torch::Tensor x, at::Tensor w, at::Tensor b", STATE, known=False)) == 3
+
+
+@pytest.mark.parametrize("returned", ["std::tuple<torch::Tensor, at::Tensor>", "std::vector<at::Tensor>"])
+def test_forward_may_return_several_tensors(returned: str) -> None:
+    found = forward_of(f"// two outputs\n{returned} forward(torch::Tensor x, double scale) {{ return {{x, x}}; }}")
+    assert found and found.line == 2 and found.parameters == ("x", "scale")
+    assert found.declaration == f"{returned} forward(torch::Tensor x, double scale)"

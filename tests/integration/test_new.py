@@ -18,7 +18,7 @@ from kernel_harness.scaffold.signature import signature
 HERE = ROOT / "tests" / "support" / "candidates" / "new"
 # Several inputs, one of them a number; weights; nested outputs; a helper function in the file; integers.
 KERNELBENCH = sorted(path.stem for path in HERE.glob("*.py"))
-IN_CUDA = ["blend", "layer_norm", "linear", "softmax"]
+IN_CUDA = ["attention", "blend", "layer_norm", "linear", "pair", "softmax"]
 
 
 def problem(name: str) -> lookup.Problem:
@@ -122,8 +122,16 @@ def test_a_plain_cu_normalizes_over_the_sizes_of_its_input(tmp_path: Path) -> No
 
 
 def test_a_plain_cu_is_refused_if_it_cannot_solve_the_problem(tmp_path: Path) -> None:
-    with pytest.raises(CannotWrite, match=r"the output is not a single tensor.*omit --cu"):
+    with pytest.raises(CannotWrite, match=r"the output is neither a tensor nor a tuple of tensors.*omit --cu"):
         new(problem("nested"), "mine", tmp_path, cu=True)
+    assert not (tmp_path / "kernels").exists()
+
+
+def test_a_reference_that_fails_is_told_before_a_file_is_written(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text((HERE / "softmax.py").read_text().replace("softmax(", "softmaks("))
+    with pytest.raises(CannotWrite, match="the reference fails: AttributeError"):
+        new(lookup.problem(str(broken), tmp_path), "mine", tmp_path)
     assert not (tmp_path / "kernels").exists()
 
 
