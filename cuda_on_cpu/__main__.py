@@ -34,16 +34,16 @@ def main(words: Sequence[str]) -> int:
     except UserError as error:
         print(f"python -m cuda_on_cpu: {error}", file=sys.stderr)
         return error.exit_code
-    if not sanitized:
-        _run(program, is_module)
-        return 0
-    api.begin_sanitizing()
+    found: list[str] = []
+    if sanitized:
+        api.begin_sanitizing()
     try:
         _run(program, is_module)
     finally:
-        found = api.end_sanitizing()
-        for each in found:
-            print(each.sentence, file=sys.stderr)
+        found += [each.sentence for each in api.end_sanitizing()] if sanitized else []
+        found += filter(None, [api.reached_lack()])
+        for sentence in found:
+            print(sentence, file=sys.stderr)
     return int(bool(found))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -109,6 +110,19 @@ def sanitize(call: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Findin
     if failure is not None and not found:
         raise failure
     return found
+
+
+def reached_lack() -> str:
+    """Returns a sentence on the first CUDA that code of this process reached and that cannot be emulated, or "".
+
+    The sentence begins with the place in the program's file.
+    """
+    sentence = torch_cuda.lack()
+    placed = re.match(r"(.*?):(\d+): ", sentence)
+    if not placed:
+        return sentence
+    file, line = _files.place(placed[1], int(placed[2]))
+    return f"{file}:{line}: {sentence[placed.end() :]}"
 
 
 def begin_sanitizing() -> None:

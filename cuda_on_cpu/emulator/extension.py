@@ -22,8 +22,11 @@ from cuda_on_cpu.emulator.units import (
     rewritten,
     translation_units,
 )
-from cuda_on_cpu.emulator.unsupported import find_in_log, find_in_torch_headers
+from cuda_on_cpu.emulator.unsupported import all_in_log, find_in_log, find_in_torch_headers, without_bodies
 
+# How often a source is compiled again without functions that have what the emulator lacks. A compiler may report some
+# of these only after others are gone.
+_MOST_ATTEMPTS = 8
 # In the output of the linker, GNU ld.
 _MISSING_LIBRARY = re.compile(r"\bld(?:\.\w+)?: cannot find (-l[^\s:]\S*?)(?::? |$)", re.MULTILINE)
 
@@ -54,23 +57,56 @@ def build(
     """Builds the candidate's library in `folder`. The file name is the name of the sources with the ending `.so`.
 
     If not `linked`, `folder` has the object files instead, one for each translation unit. `headers` is the code of the
-    headers that the sources include, as far as it is known. Raises BuildFailed; UnsupportedConstruct for CUDA that the
-    emulator cannot run; NoCompiler if this machine lacks a tool for the build.
+    headers that the sources include, as far as it is known. A function with CUDA that the emulator cannot run gets a
+    body that reports this when it runs. Raises BuildFailed; UnsupportedConstruct for such CUDA outside of functions;
+    NoCompiler if this machine lacks a tool for the build.
     """
+    attempts = 0
+    while True:
+        try:
+            return _build_as_it_is(sources, folder, instrumentation, linked, headers)
+        except BuildFailed as failure:
+            attempts += 1
+            lacking = all_in_log(failure.log)
+            reporting = _with_reports(sources, lacking) if attempts < _MOST_ATTEMPTS else None
+            if reporting is None:
+                raise _refusal(failure, lacking) from None
+            sources = reporting
+
+
+def _build_as_it_is(
+    sources: Sources, folder: Path, instrumentation: Instrumentation, linked: bool, headers: str
+) -> None:
     write_shown(replace(sources, cuda=rewritten(sources)), folder)
-    try:
-        if light_headers.serve(code_only(sources.cpp) + code_only(sources.cuda) + code_only(headers)):
-            light_headers.with_fallback(
-                lambda: _build_with(Headers.LIGHT, sources, folder, instrumentation, linked),
-                lambda: _build_with_full_headers(sources, folder, instrumentation, linked),
-            )
-        else:
-            _build_with_full_headers(sources, folder, instrumentation, linked)
-    except BuildFailed as failure:
-        found = find_in_log(failure.log) or find_in_torch_headers(failure.log)
-        if found:
-            raise UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) from None
-        raise
+    if light_headers.serve(code_only(sources.cpp) + code_only(sources.cuda) + code_only(headers)):
+        light_headers.with_fallback(
+            lambda: _build_with(Headers.LIGHT, sources, folder, instrumentation, linked),
+            lambda: _build_with_full_headers(sources, folder, instrumentation, linked),
+        )
+    else:
+        _build_with_full_headers(sources, folder, instrumentation, linked)
+
+
+def _with_reports(sources: Sources, lacking: list[tuple[str, str]]) -> Sources | None:
+    """Returns the sources with a report in place of the body of each function that has a construct of `lacking`.
+
+    `lacking` are places and constructs. Returns None if it is empty, or if its first place is in no function.
+    """
+    if not lacking or lacking[0][0].rpartition(":")[0] != sources.cuda_file:
+        return None
+    constructs: dict[int, str] = {}
+    for place, construct in lacking:
+        file, _, line = place.rpartition(":")
+        if file == sources.cuda_file:
+            constructs.setdefault(int(line), construct)
+    cuda = without_bodies(sources.cuda, constructs)
+    return None if cuda is None else replace(sources, cuda=cuda)
+
+
+def _refusal(failure: BuildFailed, lacking: list[tuple[str, str]]) -> BuildFailed:
+    """Returns UnsupportedConstruct for the first construct that the emulator lacks, or `failure` if there is none."""
+    found = lacking[0] if lacking else find_in_torch_headers(failure.log)
+    return UnsupportedConstruct(f"{found[0]}: the emulation cannot run {found[1]}.", failure.log) if found else failure
 
 
 def _build_with_full_headers(sources: Sources, folder: Path, instrumentation: Instrumentation, linked: bool) -> None:

@@ -44,6 +44,15 @@ def translation(tokens: Sequence[Token]) -> str:
     return f"[&]() __attribute__((always_inline)) {{ {body} }}()"
 
 
+def without_translation(tokens: Sequence[Token], instead: str) -> str:
+    """Returns a C++ expression that runs `instead` in place of an `asm` statement. `tokens` are those of `translation`.
+
+    The expression names the operands, so the compiler reports a mistake in them.
+    """
+    operands = [expression for section in _sections(tokens)[1:3] for _, expression in _bindings(section)]
+    return f"[&]() {{ {''.join(f'(void)({operand}); ' for operand in operands)}{instead}; }}()"
+
+
 def _sections(tokens: Sequence[Token]) -> list[list[Token]]:
     out: list[list[Token]] = [[]]
     i = 0

@@ -19,6 +19,7 @@ from cuda_on_cpu.emulator.tokens import (
     line_breaks,
     next_code,
     on_one_line,
+    outermost_braces,
     places_of,
     previous_code,
     text_at,
@@ -61,7 +62,7 @@ def _rewrite_dynamic_shared(tokens: list[Token]) -> None:
             name, pointer, cast = declared
             breaks = line_breaks(tokens[start:end])
             text = f"{pointer} = reinterpret_cast<{cast}>(::emulator::dynamic_shared);"
-            outside = not any(at < start < closing for at, closing, _ in _outermost_braces(tokens))
+            outside = not any(at < start < closing for at, closing, _ in outermost_braces(tokens))
             if outside:
                 _declare_in_functions(tokens, end, name, text)
             tokens[start : end + 1] = tokenize(breaks if outside else text + breaks)
@@ -74,7 +75,7 @@ def _declare_in_functions(tokens: list[Token], after: int, name: str, declaratio
     """
     bodies = [
         (at, end)
-        for at, end, head in _outermost_braces(tokens)
+        for at, end, head in outermost_braces(tokens)
         if at > after and "(" in head and name not in head and any(token.text == name for token in tokens[at:end])
     ]
     for at, end in reversed(bodies):
@@ -100,26 +101,6 @@ def _dynamic_shared_end(tokens: list[Token], start: int) -> int | None:
             return i if shared else None
         shared = shared or text == "__shared__"
     return None
-
-
-def _outermost_braces(tokens: list[Token]) -> list[tuple[int, int, list[str]]]:
-    """Returns (opening, closing, words) for each outermost pair of braces: two indices, and the statement before it.
-
-    The braces of a namespace and of `extern "C"` do not count, so a pair inside them can be outermost.
-    """
-    found, head, i = [], list[str](), 0
-    while i < len(tokens):
-        text, closing = tokens[i].text, None
-        if text == "{" and "namespace" not in head and not (len(head) == 2 and head[0] == "extern"):
-            closing = closing_of(tokens, i)
-        if closing is not None:
-            found.append((i, closing, head))
-        if text in ("{", "}", ";"):
-            head = []
-        elif tokens[i].is_code:
-            head = [*head, text]
-        i = (i if closing is None else closing) + 1
-    return found
 
 
 def _pointer_to(declaration: list[Token]) -> tuple[str, str, str] | None:

@@ -166,6 +166,26 @@ def closing_of(tokens: Sequence[Token], at: int) -> int | None:
     return None
 
 
+def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, list[str]]]:
+    """Returns (opening, closing, words) for each outermost pair of braces: two indices, and the statement before it.
+
+    The braces of a namespace and of `extern "C"` do not count, so a pair inside them can be outermost.
+    """
+    found, head, i = [], list[str](), 0
+    while i < len(tokens):
+        text, closing = tokens[i].text, None
+        if text == "{" and "namespace" not in head and not (len(head) == 2 and head[0] == "extern"):
+            closing = closing_of(tokens, i)
+        if closing is not None:
+            found.append((i, closing, head))
+        if text in ("{", "}", ";"):
+            head = []
+        elif tokens[i].is_code:
+            head = [*head, text]
+        i = (i if closing is None else closing) + 1
+    return found
+
+
 def brackets_after(tokens: Sequence[Token], at: int) -> tuple[int, int] | None:
     """Returns the indices of the `(` behind the token at index `at` and of its `)`; None if another token follows."""
     opening = next_code(tokens, at + 1)

@@ -1,7 +1,8 @@
 """Recognizes CUDA constructs that the emulator lacks.
 
-`mark` changes such constructs in the source so that they are compile errors, and `find_in_log` finds these errors in
-the compiler's log. So code that the preprocessor removes does not count. A name that CUDA does not have is the author's
+A construct refuses a candidate only if its code runs. `mark` replaces inline PTX without a translation by a call that
+reports it, and `find_in_log` finds other constructs by their errors in the compiler's log. The function with such an
+error then gets a body that reports the construct (`without_bodies`). A name that CUDA does not have is the author's
 mistake and stays an ordinary compile error.
 """
 
@@ -9,16 +10,19 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cuda_on_cpu.emulator import ptx
 from cuda_on_cpu.emulator.tokens import (
     Token,
     brackets_after,
+    in_directive,
     joined,
     line_breaks,
+    line_of,
     next_code,
+    outermost_braces,
     places_of,
     previous_code,
     text_at,
@@ -40,7 +44,7 @@ _QUOTED = r"[\u2018'](?P<name>[\w:~]+)(?:\(.*?\))?[\u2019']"
 _UNKNOWN_NAME = re.compile(
     rf"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: (?:fatal )?error: {_QUOTED} "
     r"(?:was not declared|is not a member(?: of [\u2018'](?P<space>\w+))?|has not been declared|does not name"
-    r"|in namespace|is not a class)",
+    r"|in namespace|is not a class|is not a namespace-name)",
     re.MULTILINE,
 )
 # A class or function of a library that the emulator has, with other arguments or members than it knows.
@@ -53,13 +57,15 @@ _UNKNOWN_FORM = re.compile(
     re.MULTILINE,
 )
 _LONGEST_PTX = 100
-# `mark` puts this folder, which does not exist, before the name of a header that the emulator does not have.
-_NOWHERE = "emulator_unsupported/"
 _MISSING_HEADER = re.compile(
-    rf"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: fatal error: (?:{_NOWHERE})?(?P<header>\S+): No such file", re.MULTILINE
+    r"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: fatal error: (?P<header>\S+): No such file", re.MULTILINE
 )
-# A static assertion with this text stands for each construct that the emulator does not implement: `mark` puts it into
-# the source, and a header of the emulator may have it.
+# `mark` replaces the #include of a header that the emulator does not have by a note of the compiler with this text.
+_LEFT_OUT = "emulator_leaves_out "
+_NOTE = re.compile(rf"#pragma message: {_LEFT_OUT}(?P<header>[^\s\u2019']+)")
+# The names that a header declares begin with this part of the header's name, such as `cudnn` or `cutlass`.
+_LIBRARY_OF_HEADER = re.compile(r"[a-z]+(?:_[a-z]+)*", re.IGNORECASE)
+# A header of the emulator has a static assertion with this text for a construct that the emulator does not implement.
 _ASSERTION = re.compile(
     r"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: error: static assertion failed: "
     r"emulator_unsupported: (?P<construct>[^\n]*)",
@@ -73,11 +79,11 @@ _REQUIRED_FROM = re.compile(r"^(?P<place>[^\s:][^:\n]*:\d+):\d+:\s+required from
 
 
 def mark(tokens: list[Token]) -> None:
-    """Edits `tokens`, a CUDA source, in place, so that the compiler reports what the emulator cannot run.
+    """Edits `tokens`, a CUDA source, in place, so that what the emulator cannot run is reported.
 
-    That is inline PTX (`asm`) that has no translation, headers of CUDA that the emulator does not have, attributes for
-    clusters, and calls of cudaStreamBeginCapture in a source that sets torch's streams. Inline PTX that has a
-    translation is translated.
+    Inline PTX (`asm`) is translated, or replaced by a call that reports it when it runs. Headers of CUDA that the
+    emulator does not have are left out. The compiler reports attributes for clusters, and calls of
+    cudaStreamBeginCapture in a source that sets torch's streams.
     """
     for i in places_of(tokens, *_ASM):
         behind = next_code(tokens, i + 1)
@@ -95,47 +101,122 @@ def mark(tokens: list[Token]) -> None:
         for i in places_of(tokens, "cudaStreamBeginCapture"):
             tokens[i : i + 1] = tokenize("emulator_capture_beside_torch")
     for i in places_of(tokens, "#"):
-        header, name = _included(tokens, i)
+        header, end = _included(tokens, i)
         if _CUDA_HEADERS.fullmatch(header) and not (_HEADERS / header).is_file():
-            tokens[name : name + 1] = tokenize(tokens[name].text[0] + _NOWHERE + tokens[name].text[1:])
+            tokens[i:end] = tokenize(f'#pragma message "{_LEFT_OUT}{header}"')
 
 
 def _translated(tokens: Sequence[Token]) -> str:
     """Returns the C++ translation of an `asm` statement. `tokens` are the tokens between its parentheses.
 
-    If the emulator has no translation, returns a `static_assert` that makes the compilation fail.
+    If the emulator has no translation, returns code that reports this when it runs.
     """
     try:
         return ptx.translation(tokens)
     except ptx.UnknownPtx as error:
-        text = re.sub(r'[^ -~]|["\\]', " ", str(error))[:_LONGEST_PTX]
-        return f'static_assert(false, "emulator_unsupported: the inline PTX {text}")'
+        return ptx.without_translation(tokens, _report(f"the inline PTX {str(error)[:_LONGEST_PTX]}"))
+
+
+def _report(construct: str) -> str:
+    """Returns a C++ expression that reports `construct` as unsupported, with the place of the expression."""
+    text = re.sub(r'[^ -~]|["\\]', " ", construct)
+    return f'EMULATOR_LACK("{text}")'
+
+
+def without_bodies(source: str, constructs: Mapping[int, str]) -> str | None:
+    """Returns the CUDA source with other bodies of the functions that have constructs which the emulator lacks.
+
+    `constructs` maps lines of the source, from 1, to constructs. A body in which there is such a line is replaced by a
+    report of the construct. Its lines keep their numbers. Returns None if the first of the lines is in no function.
+    """
+    tokens = list(tokenize(source))
+    first = next(iter(constructs))
+    bodies = [(at, end, line_of(tokens, at), line_of(tokens, end)) for at, end in _bodies(tokens, 0, len(tokens))]
+    if not any(start <= first <= last for _, _, start, last in bodies):
+        return None
+    for at, end, start, last in reversed(bodies):
+        line = next((line for line in constructs if start <= line <= last), None)
+        if line is not None:
+            report = "\n" * (line - start) + _report(constructs[line]) + ";" + "\n" * (last - line)
+            tokens[at : end + 1] = tokenize(f"{{{report}}}")
+    return joined(tokens)
+
+
+def _bodies(tokens: Sequence[Token], start: int, end: int) -> list[tuple[int, int]]:
+    """Returns the indices of the braces around the body of each function between two indices, those of classes too."""
+    found = []
+    for opening, closing, head in outermost_braces(tokens[start:end]):
+        opening, closing = start + opening, start + closing
+        if _declares_class(head):
+            found += _bodies(tokens, opening + 1, closing)
+        elif "(" in head and not in_directive(tokens, opening):
+            found.append((opening, closing))
+    return found
+
+
+def _declares_class(head: Sequence[str]) -> bool:
+    """Returns whether the words before a brace declare a class. Template parameters (`<class T>`) do not count."""
+    depth = 0
+    for word in head:
+        depth += (word == "<") - (word == ">")
+        if not depth and word in ("class", "struct", "union"):
+            return True
+    return False
+
+
+def reports_in(library: Path) -> list[str]:
+    """Returns the sentences with which the code in a candidate's library would report what the emulator lacks.
+
+    Each names the place in the source and the construct. The order is that of the names. The list is empty if the file
+    is not there any more.
+    """
+    try:
+        found = re.findall(rb"emulator_lack ([ -~]+)", library.read_bytes())
+    except OSError:
+        return []
+    return sorted({sentence.decode() for sentence in found})
 
 
 def find_in_log(log: str) -> tuple[str, str] | None:
-    """Returns the place (`file:line`) and the name of a CUDA construct that the emulator lacks, as a pair.
+    """Returns the first pair of `all_in_log`, or None if there is none."""
+    return next(iter(all_in_log(log)), None)
 
-    `log` is the output of a compiler. The function looks for the first error about an unknown name, a missing header,
-    an unknown member or unknown arguments of CUDA's C++ libraries, or a construct that `mark` has marked. Returns None
-    if there is no such error. Also returns None if the first one is a mistake of the author: a name or a header that
-    CUDA does not have either.
+
+def all_in_log(log: str) -> list[tuple[str, str]]:
+    """Returns the place (`file:line`) and the name of each CUDA construct that the emulator lacks, in order.
+
+    `log` is the output of a compiler. The function looks for errors about an unknown name, a missing header, an unknown
+    member or unknown arguments of CUDA's C++ libraries, or a construct that a header marks. Returns an empty list if
+    the first such error is a mistake of the author: a name or a header that CUDA does not have either.
     """
-    found = [match for match in (p.search(log) for p in _PATTERNS) if match]
-    if not found:
-        return None
-    first = min(found, key=re.Match.start)
-    if first.re is _UNKNOWN_NAME:
-        name = first["name"].split("::")[-1]
-        qualified = f"{first['space']}::{name}"
-        return (first["place"], name) if name in _names() or qualified in _names() else None
-    if first.re is _UNKNOWN_FORM:
-        member = f"{first['type']}::{first['member']}"
-        called = "an algorithm of thrust" if first["algorithm"] else first["called"]
-        return _own_place(log, first), f"{called} with these arguments" if called else member
-    if first.re is _MISSING_HEADER:
-        header = first["header"]
-        return (first["place"], f"the header {header}") if _CUDA_HEADERS.fullmatch(header) else None
-    return _own_place(log, first), first["construct"]
+    matches = sorted((match for pattern in _PATTERNS for match in pattern.finditer(log)), key=re.Match.start)
+    found = [_construct(match, log) for match in matches]
+    return [each for each in found if each] if found and found[0] else []
+
+
+def _construct(error: re.Match[str], log: str) -> tuple[str, str] | None:
+    """Returns the place and the construct of an error in `log`, or None if the error is a mistake of the author."""
+    if error.re is _UNKNOWN_NAME:
+        name = error["name"].split("::")[-1]
+        if name in _names() or f"{error['space']}::{name}" in _names():
+            return error["place"], name
+        header = _left_out(error["name"], log) or _left_out(error["space"] or "", log)
+        return (error["place"], f"{name} of the header {header}") if header else None
+    if error.re is _UNKNOWN_FORM:
+        member = f"{error['type']}::{error['member']}"
+        called = "an algorithm of thrust" if error["algorithm"] else error["called"]
+        return _own_place(log, error), f"{called} with these arguments" if called else member
+    if error.re is _MISSING_HEADER:
+        header = error["header"]
+        return (error["place"], f"the header {header}") if _CUDA_HEADERS.fullmatch(header) else None
+    return _own_place(log, error), error["construct"]
+
+
+def _left_out(name: str, log: str) -> str:
+    """Returns the header that declares `name` among those that the log says were left out, or an empty text."""
+    headers = [match["header"] for match in _NOTE.finditer(log)]
+    stems = ((_LIBRARY_OF_HEADER.match(header), header) for header in headers)
+    return next((header for stem, header in stems if stem and name.lower().startswith(stem[0].lower())), "")
 
 
 def find_in_torch_headers(log: str) -> tuple[str, str] | None:
@@ -163,10 +244,9 @@ def _own_place(log: str, error: re.Match[str]) -> str:
 
 
 def _included(tokens: Sequence[Token], at: int) -> tuple[str, int]:
-    """Returns the name of the header in the `#include` whose `#` is the token at index `at`, and where it stands.
+    """Returns the name of the header in the `#include` whose `#` is the token at index `at`, and where it ends.
 
-    The index is that of the literal with the name, or of the `<` before it. The name is empty if this `#` does not
-    start an `#include`.
+    The index is that of the token behind the name. The name is empty if this `#` does not start an `#include`.
     """
     before = previous_code(tokens, at)
     if before >= 0 and "\n" not in joined(tokens[before + 1 : at]):
@@ -176,13 +256,13 @@ def _included(tokens: Sequence[Token], at: int) -> tuple[str, int]:
     if text_at(tokens, word) != "include":
         return "", at
     if text_at(tokens, name) != "<":
-        return text_at(tokens, name).strip('"'), name
+        return text_at(tokens, name).strip('"'), name + 1
     text = ""
-    for token in tokens[name + 1 :]:
-        if token.text == ">" or "\n" in token.text:
-            break
-        text += token.text
-    return text, name
+    for end in range(name + 1, len(tokens)):
+        if tokens[end].text == ">" or "\n" in tokens[end].text:
+            return text, end + 1
+        text += tokens[end].text
+    return text, len(tokens)
 
 
 @functools.cache

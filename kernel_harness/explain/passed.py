@@ -49,6 +49,7 @@ _COMPILES = r"^\s*@torch\.compile\b|^[^#]*\btorch\.compile\("
 def on_trial(trial: Trial, *, emulated: bool) -> list[Remark]:
     """Returns the remarks on a candidate that passed its checks on a device that is or is not `emulated`."""
     found = on_source(trial.candidate.source, trial.launches, trial.own_share, emulated=emulated)
+    found += [Remark(RemarkKind.DEVICE, f"not reached by any check: {sentence}") for sentence in trial.lacking]
     if emulated and trial.candidate.imports_triton:
         found.append(Remark(RemarkKind.DEVICE, _INTERPRETED))
     if trial.checks and all(check.unchecked for check in trial.checks):

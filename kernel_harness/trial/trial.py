@@ -74,10 +74,10 @@ class Trial(ModelProcess):
     the cases or not at all. `wrong` is its wrong answer until that is explained, if wrong values are why it failed.
     `remarks` is what explainers said of a candidate that failed, and what the sanitizer found in one that passed.
     `builds` has for each library that the candidate built: its name, the seconds it took, and whether it was cached.
-    `printed` is the end of what it printed in the build and the checks.
-    `first_call_ms` is the judge's time of the first call; None if no call returned. `launches` is the number of the
-    candidate's own kernels in one call, as the worker reports it, and `own_share` the share of the work that these
-    kernels do, from 0 to 1; None if unknown.
+    `lacking` are sentences on what the emulation cannot run in these libraries. `printed` is the end of what the
+    candidate printed in the build and the checks. `first_call_ms` is the judge's time of the first call; None if no
+    call returned. `launches` is the number of the candidate's own kernels in one call, as the worker reports it, and
+    `own_share` the share of the work that these kernels do, from 0 to 1; None if unknown.
     `measured` has the measurements of the trial's cohort, which took `timing_s` seconds, and `scale_ms` the time of
     "torch" in the first cohort, in ms; None before they are known. `untimed` says why there is no time, if so.
     """
@@ -100,6 +100,7 @@ class Trial(ModelProcess):
         self.remarks: list[Remark] = []
         self.builds: tuple[Mapping[str, Any], ...] = ()
         self.printed = ""
+        self.lacking: tuple[str, ...] = ()
         self.first_call_ms: float | None = None
         self.launches: int | None = None
         self.own_share: float | None = None
@@ -210,6 +211,7 @@ class Trial(ModelProcess):
         self.check_s = time.perf_counter() - began
         self.builds = tuple(self.subject.builds if self.subject else ())
         self.printed = self.subject.printed if self.subject else ""
+        self.lacking = self.subject.lacking() if self.subject else ()
         self.enter(State.CHECKED)
 
     @phase("models")

@@ -16,6 +16,7 @@ import torch
 
 from cuda_on_cpu.compile import cache, sources
 from cuda_on_cpu.compile.candidate_file import CandidateFile
+from cuda_on_cpu.emulator.unsupported import reports_in
 from kernel_harness import device as devices
 from kernel_harness.compile.cu_file import forward_of
 from kernel_harness.core.paths import kernel_folders
@@ -186,6 +187,11 @@ class Subject:
     def renews_model(self) -> bool:
         """Returns whether each call gets a newly built model."""
         return self.right is not None and self.right.keeps_state
+
+    def lacking(self) -> tuple[str, ...]:
+        """Returns sentences on CUDA in the candidate's libraries that the emulation cannot run, if it was reached."""
+        found = (sentence for library in self.libraries for sentence in reports_in(library))
+        return tuple(dict.fromkeys(map(self.file.translated, found)))
 
     def load(self, file: str, source: str, name: str) -> None:
         """Executes the candidate's file, which builds its extensions, and looks up the class `name` in it.

@@ -14,7 +14,7 @@ from support.emulated_process import emulated, extension, inside, load_inline  #
 
 from cuda_on_cpu.compile.errors import BuildFailed, ExtensionNotBuilt, NoCompiler, UnsupportedConstruct
 from cuda_on_cpu.compile.sources import Sources
-from cuda_on_cpu.emulator.unsupported import find_in_log
+from cuda_on_cpu.emulator.unsupported import reports_in
 from kernel_harness.compile import nvcc, strict
 
 
@@ -112,19 +112,25 @@ CLUSTERS = {
 # In one source, because most of a compilation's time does not depend on its length.
 @emulated
 @pytest.mark.slow
-def test_calls_device_functions_and_clusters_that_the_emulation_lacks_are_unsupported_and_named():
+def test_calls_and_device_functions_that_the_emulation_lacks_are_named_where_they_would_run():
     lines = [
         *("#include <cuda_runtime.h>", "#include <cuda_fp16.h>", "#include <cooperative_groups.h>"),
-        *("#include <cub/cub.cuh>", "void run() {", *CALLS, "}"),
-        *("__global__ void k(int* out) {", *DEVICE_FUNCTIONS, "}", *CLUSTERS),
+        *("#include <cub/cub.cuh>", "void run() {}"),
+        *(f"void call{i}() {{ {line} }}" for i, line in enumerate(CALLS)),
+        *(f"__global__ void k{i}(int* out) {{ {line} }}" for i, line in enumerate(DEVICE_FUNCTIONS)),
     ]
-    with pytest.raises(UnsupportedConstruct) as caught:
-        build("\n".join(lines))
-    parts = re.split(r"^(?=kernel\.cu:\d+:\d+: error: )", caught.value.log, flags=re.MULTILINE)[1:]
-    lacking = CALLS | DEVICE_FUNCTIONS | CLUSTERS
-    wanted = [(f"kernel.cu:{lines.index(line) + 1}", name) for line, name in lacking.items()]
-    assert list(dict.fromkeys(map(find_in_log, parts))) == wanted, caught.value.log  # g++ reports one error twice
-    assert str(caught.value) == "kernel.cu:6: the emulation cannot run cudaGraphCreate."
+    library = Path(build("\n".join(lines)).__file__)
+    lacking = [*CALLS.values(), *DEVICE_FUNCTIONS.values()]
+    wanted = [f"built.cuda_sources:{i}: the emulation cannot run {name}" for i, name in enumerate(lacking, 6)]
+    found = {sentence.removesuffix(".").removesuffix(" with these arguments") for sentence in reports_in(library)}
+    assert {each.replace("cub::", "").replace("cooperative_groups::", "") for each in found} == set(wanted)
+
+
+@emulated
+@pytest.mark.slow
+def test_an_attribute_of_clusters_is_unsupported_and_named():
+    said = failure("\n".join(["#include <cuda_runtime.h>", "void run() {}", *CLUSTERS]), UnsupportedConstruct)
+    assert said == "kernel.cu:3: the emulation cannot run __cluster_dims__."
 
 
 @emulated

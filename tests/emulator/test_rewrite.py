@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cuda_on_cpu.emulator.rewrite import rewrite
 from cuda_on_cpu.emulator.tokens import code_only
-from cuda_on_cpu.emulator.unsupported import find_in_log, find_in_torch_headers
+from cuda_on_cpu.emulator.unsupported import find_in_log, find_in_torch_headers, without_bodies
 
 
 def launch(source: str) -> tuple[str, str, str, str]:
@@ -320,7 +320,7 @@ def test_uncertain_launch_bounds_are_not_checked(source):
 # ------------------------------------------------------------------------------- what cannot be run
 
 
-PTX = 'static_assert(false, "emulator_unsupported: the inline PTX wgmma.fence.sync.aligned")'
+PTX = '[&]() { EMULATOR_LACK("the inline PTX wgmma.fence.sync.aligned"); }()'
 
 
 @pytest.mark.parametrize(
@@ -329,13 +329,16 @@ PTX = 'static_assert(false, "emulator_unsupported: the inline PTX wgmma.fence.sy
         ('asm("wgmma.fence.sync.aligned;");', f"{PTX};"),
         ('asm volatile ("wgmma.fence.sync.aligned;\\n" ::: "memory");', f"{PTX};"),
         ('__asm__ __volatile__("bar.sync 0; " "wgmma.fence.sync.aligned;");', f"{PTX};"),
-        ("#include <cufft.h>", "#include <emulator_unsupported/cufft.h>"),
-        ('#include "cuda_fp8.h"', '#include "emulator_unsupported/cuda_fp8.h"'),
-        ("  #  include <cub/device/device_copy.cuh>", "  #  include <emulator_unsupported/cub/device/device_copy.cuh>"),
-        ("#include <cute/tensor.hpp>", "#include <emulator_unsupported/cute/tensor.hpp>"),
+        ("#include <cufft.h>", '#pragma message "emulator_leaves_out cufft.h"'),
+        ('#include "cudnn.h"', '#pragma message "emulator_leaves_out cudnn.h"'),
+        (
+            "  #  include <cub/device/device_copy.cuh>  // copies",
+            '  #pragma message "emulator_leaves_out cub/device/device_copy.cuh"  // copies',
+        ),
+        ("#include <cute/tensor.hpp>", '#pragma message "emulator_leaves_out cute/tensor.hpp"'),
     ],
 )
-def test_a_construct_that_only_a_gpu_can_run_is_marked_for_the_compiler_at_its_line(construct, marked):
+def test_a_construct_that_only_a_gpu_can_run_is_marked_at_its_line(construct, marked):
     assert rewrite(f"int a;\n\n{construct}\nint b;") == f"int a;\n\n{marked}\nint b;"
 
 
@@ -351,14 +354,19 @@ def test_a_construct_that_only_a_gpu_can_run_is_marked_for_the_compiler_at_its_l
     ],
 )
 def test_ptx_without_a_translation_is_never_translated_in_part(statement):
-    assert rewrite(f"asm volatile({statement});").startswith(
-        'static_assert(false, "emulator_unsupported: the inline PTX'
-    )
+    text = rewrite(f"asm volatile({statement});")
+    assert text.startswith("[&]() { ") and "emulator::ptx" not in text
+    assert text.count('EMULATOR_LACK("the inline PTX ') == 1
+
+
+def test_the_operands_of_ptx_without_a_translation_stay_for_the_compiler():
+    text = rewrite('asm("wgmma.fence %0, %1;" : "+f"(sums[0]) : "l"(desc + 1));')
+    assert text.startswith('[&]() { (void)(sums[0]); (void)(desc + 1); EMULATOR_LACK("')
 
 
 @pytest.mark.parametrize("statement", ['"" ::: "memory"', '"// nothing\\n" ::', '"membar.cta;" ::: "memory"'])
-def test_ptx_with_a_translation_needs_no_assertion(statement):
-    assert "static_assert" not in rewrite(f"asm volatile({statement});")
+def test_ptx_with_a_translation_needs_no_report(statement):
+    assert "EMULATOR_LACK" not in rewrite(f"asm volatile({statement});")
 
 
 def test_an_asm_over_several_lines_keeps_its_lines():
@@ -383,6 +391,7 @@ def test_a_mention_is_not_a_use(source):
 
 
 ASSERTED = "cuda.cu:7:15: error: static assertion failed: emulator_unsupported: the inline PTX wgmma\n"
+CUDNN = "cuda.cu:2:17: note: '#pragma message: emulator_leaves_out cudnn.h'\n"
 UNKNOWN = "cuda.cu:9:3: error: 'unknown' was not declared in this scope\n"
 
 
@@ -390,8 +399,11 @@ UNKNOWN = "cuda.cu:9:3: error: 'unknown' was not declared in this scope\n"
     ("log", "found"),
     [
         (ASSERTED, ("cuda.cu:7", "the inline PTX wgmma")),
-        ("cuda.cu:2:10: fatal error: emulator_unsupported/cudnn.h: No such file or directory\n",
-         ("cuda.cu:2", "the header cudnn.h")),
+        (CUDNN + "cuda.cu:5:3: error: 'cudnnHandle_t' was not declared in this scope\n",
+         ("cuda.cu:5", "cudnnHandle_t of the header cudnn.h")),
+        (CUDNN + "cuda.cu:5:3: error: 'cublasHandle' was not declared in this scope\n", None),
+        (CUDNN.replace("cudnn.h", "cute/tensor.hpp") + "cuda.cu:5:17: error: 'cute' is not a namespace-name\n",
+         ("cuda.cu:5", "cute of the header cute/tensor.hpp")),
         ("/own/tiles.cuh:2:10: fatal error: cute/tensor.hpp: No such file or directory\n",
          ("/own/tiles.cuh:2", "the header cute/tensor.hpp")),
         ("cuda.cu:2:10: fatal error: forgotten.h: No such file or directory\n", None),
@@ -402,6 +414,29 @@ UNKNOWN = "cuda.cu:9:3: error: 'unknown' was not declared in this scope\n"
 )  # fmt: skip
 def test_the_first_error_in_a_log_tells_what_the_emulation_lacks(log, found):
     assert find_in_log(log) == found
+
+
+FUNCTIONS = """namespace inner {
+struct Tile {
+  int rows() { return 2; }
+  template <class T> int lacking() {
+    return unknown_of_cuda();
+  }
+};
+}
+template <class T> __global__ void k(T* x) { *x = 1; }
+int table[] = {1, 2};
+"""
+
+
+def test_a_function_with_what_the_emulation_lacks_gets_a_body_that_reports_it():
+    text = without_bodies(FUNCTIONS, {5: "unknown_of_cuda"})
+    assert text == FUNCTIONS.replace("{\n    return unknown_of_cuda();\n  }", '{\nEMULATOR_LACK("unknown_of_cuda");\n}')
+
+
+@pytest.mark.parametrize("line", [1, 2, 8, 10])
+def test_what_is_in_no_function_cannot_be_reported_when_it_runs(line):
+    assert without_bodies(FUNCTIONS, {line: "unknown_of_cuda"}) is None
 
 
 TORCH = "/site-packages/torch/include"

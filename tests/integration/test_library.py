@@ -117,7 +117,7 @@ except {caught}:
     [
         ("nothing", "RuntimeError", kernel_harness.Status.PASSED),
         ("nothing", "ImportError", kernel_harness.Status.BUILD_ERROR),
-        (r"#include <cusparse.h>\n", "RuntimeError", kernel_harness.Status.UNSUPPORTED),
+        (r"#include <cusparse.h>\ncusparseHandle_t handle;\n", "RuntimeError", kernel_harness.Status.UNSUPPORTED),
     ],
 )
 def test_a_candidate_may_catch_what_torch_raises_for_a_failed_build(

@@ -45,6 +45,9 @@ class Multiplies:
         a, b = packed.tensors
         return Answer({"tensor": 0}, (self.factor * torch.matmul(a.T, b.T),), Clocked(None), Bracket(1.0), 1)
 
+    def lacking(self) -> tuple[str, ...]:
+        return ()
+
     def release_large(self) -> None:
         pass
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <stdexcept>
 
 #include "emulator/profile.h"
 #include "emulator/sanitize.h"
@@ -406,12 +407,27 @@ bool in_kernel() { return core && core->runs(); }
 void fail_in_kernel(const char* what) { in_kernel() ? core->fail(what) : fail(cudaErrorLaunchFailure, what); }
 namespace {
 std::mutex lack_mutex;
-std::string lack;  // the first construct that a kernel of this process has reached and that the emulator cannot run
+std::string reached;  // a sentence on the first construct that this process has reached and that the emulator cannot run
+void keep_lack(const std::string& sentence) {
+  std::lock_guard lock(lack_mutex);
+  if (reached.empty()) reached = sentence;
+}
+constexpr char kLacks[] = "the emulation cannot run this";
 }  // namespace
 void lack_in_kernel(const std::string& construct, const char* file, int line) {
-  core->fail("the emulation cannot run this", cudaErrorNotSupported);
-  std::lock_guard lock(lack_mutex);
-  if (lack.empty()) lack = std::string(file) + ":" + std::to_string(line) + ": the emulation cannot run " + construct + ".";
+  core->fail(kLacks, cudaErrorNotSupported);
+  keep_lack(std::string(file) + ":" + std::to_string(line) + ": the emulation cannot run " + construct + ".");
+}
+void lack(const char* sentence) {
+  const std::string text = sentence + std::strlen("emulator_lack ");
+  keep_lack(text);
+  if (!in_kernel()) {
+    fail(cudaErrorNotSupported, kLacks);  // so that a program that catches the exception does not go on
+    throw std::runtime_error(text);
+  }
+  core->fail(kLacks, cudaErrorNotSupported);
+  emulator_wait(0, 0, [](std::uint64_t, std::uint64_t, State) { return core->abandon(); });
+  __builtin_unreachable();
 }
 bool is_shared(const void* address) { return core && core->holds(address); }
 
@@ -425,11 +441,11 @@ void before_atomic(Update update) {
 
 }  // namespace emulator
 
-// Called by the worker process. Returns what a kernel has reached and the emulator cannot run, with its place, or an
+// Called by the worker process. Returns what a candidate has reached and the emulator cannot run, with its place, or an
 // empty text.
 extern "C" const char* emulator_lack() {
   static thread_local std::string text;
   std::lock_guard lock(emulator::lack_mutex);
-  text = emulator::lack;
+  text = emulator::reached;
   return text.c_str();
 }

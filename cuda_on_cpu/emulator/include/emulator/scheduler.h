@@ -116,6 +116,13 @@ void fail_in_kernel(const char* what);
 // Ends the launch, because its kernel has reached what the emulator cannot run at this place of the source. The worker
 // process then reports the candidate as unsupported.
 void lack_in_kernel(const std::string& construct, const char* file, int line);
+// The same for a construct of any function: ends the kernel's block, or throws in host code. `sentence` begins with
+// "emulator_lack ", by which the sentences are found in a library.
+[[noreturn]] void lack(const char* sentence);
+#define EMULATOR_QUOTED(LINE) EMULATOR_QUOTED_(LINE)
+#define EMULATOR_QUOTED_(LINE) #LINE
+#define EMULATOR_LACK(CONSTRUCT) \
+  ::emulator::lack("emulator_lack " __FILE__ ":" EMULATOR_QUOTED(__LINE__) ": the emulation cannot run " CONSTRUCT ".")
 
 // Returns whether the running block has more threads than the launch bounds of its kernel allow: `most`. Then the launch
 // fails. All threads of the block call it first and then return, so none of them has an effect.
