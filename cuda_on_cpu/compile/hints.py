@@ -65,7 +65,52 @@ class _Known:
     line_before: bool = False
 
 
+# torch passes definitions to nvcc that remove these. A source gets them back by undefining the names.
+_HALF = (
+    "torch's flags remove operators and conversions of half and bfloat16: pass extra_cuda_cflags="
+    '["-U__CUDA_NO_HALF_OPERATORS__", "-U__CUDA_NO_HALF_CONVERSIONS__", "-U__CUDA_NO_HALF2_OPERATORS__", '
+    '"-U__CUDA_NO_BFLOAT16_CONVERSIONS__"], or call __hadd, __hmul, __float2half and their like'
+)
 _KNOWN = (
+    _Known(
+        r"operator\S+' \(operand types? (?:are|is) '[^)]*\b(?:__)?half2?\b|call to '__(?:half|nv_bfloat16)::__"
+        r"|(?:cannot convert|invalid \S+ from type|conversion from) '(?:const )?(?:__)?(?:half|nv_bfloat16)\b"
+        r"|(?:construct\w*|conver\w*) (?:exists )?(?:to convert )?from [^\n]*\b__(?:half|nv_bfloat16)\b"
+        r"|no operator \S+ matches these operands[^\n]*half",
+        _HALF,
+    ),
+    _Known(
+        r"conflicting declaration '[^']*\[\]|declaration is incompatible with previous",
+        "all `extern __shared__` arrays of one name must have one type, in each instance of a template too: declare "
+        "`extern __shared__ unsigned char name[]` and cast it",
+    ),
+    _Known(
+        r"['\"]__(?:shfl(?:_up|_down|_xor)?|ballot|any|all)['\"] (?:was not declared|is undefined)",
+        "CUDA has only the forms with a mask: __shfl_sync, __shfl_up_sync, __shfl_down_sync, __shfl_xor_sync, "
+        "__ballot_sync, __any_sync and __all_sync, with 0xffffffff as the first argument for a whole warp",
+    ),
+    _Known(
+        r"['\"]cudaThread(?:Synchronize|Exit)['\"] (?:was not declared|is undefined)",
+        "CUDA 13 has no functions of this name: use cudaDeviceSynchronize or cudaDeviceReset",
+    ),
+    _Known(
+        r"['\"](?:texture|cudaBindTexture\w*|cudaUnbindTexture)['\"] (?:was not declared|does not name|is undefined)"
+        r"|texture is not a template",
+        "CUDA has no texture references any more: read with __ldg, or create a texture object",
+    ),
+    _Known(
+        r"has no member (?:named )?['\"](?:clockRate|memoryClockRate|deviceOverlap|computeMode)",
+        "CUDA 13 has removed this member: call cudaDeviceGetAttribute, such as with cudaDevAttrClockRate",
+    ),
+    _Known(
+        r"annotation on lambda requires",
+        'pass extra_cuda_cflags=["--extended-lambda"]',
+    ),
+    _Known(
+        r"too much global constant data",
+        "put the data into device memory, and pass a pointer to the kernel: all __constant__ variables of a file share "
+        "65536 bytes",
+    ),
     _Known(
         r"ABI|basic_string<char, std::char_traits<char>, std::allocator<char> > const&",
         "torch is built with the new C++ ABI: remove -D_GLIBCXX_USE_CXX11_ABI from the flags",

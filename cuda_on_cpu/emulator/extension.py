@@ -10,7 +10,7 @@ from pathlib import Path
 from cuda_on_cpu.compile import bindings, cache, host_compiler, light_headers, read_files
 from cuda_on_cpu.compile.errors import BuildFailed, UnsupportedConstruct
 from cuda_on_cpu.compile.sources import Sources, write_shown
-from cuda_on_cpu.emulator import shared_memory_limit, shared_parts
+from cuda_on_cpu.emulator import constant_memory_limit, shared_memory_limit, shared_parts
 from cuda_on_cpu.emulator.flags import Instrumentation
 from cuda_on_cpu.emulator.keys import extension_key
 from cuda_on_cpu.emulator.tokens import code_only
@@ -161,8 +161,17 @@ def _link(units: list[Unit], sources: Sources, folder: Path) -> None:
 def _refuse_excess(sources: Sources, objects: list[Path]) -> None:
     """Raises BuildFailed if a kernel in `objects` has more static shared memory than a block of a GPU can have.
 
-    ptxas, the assembler of nvcc, also rejects such a kernel.
+    Also raises it if there is more constant memory than a file can have. ptxas, the assembler of nvcc, rejects both.
     """
+    constants = constant_memory_limit.declared(sources.cuda)
+    constant_bytes = constant_memory_limit.total(objects, set(constants))
+    if constant_bytes > constant_memory_limit.LIMIT_BYTES:
+        raise BuildFailed(
+            f"{sources.cuda_file}:{min(constants.values())}: error: the file uses too much global constant data "
+            f"({constant_bytes} bytes, at most {constant_memory_limit.LIMIT_BYTES}). Put it into device memory, and "
+            "pass a pointer to the kernel.",
+            final=True,
+        )
     found = shared_memory_limit.first_excess(objects)
     if not found:
         return

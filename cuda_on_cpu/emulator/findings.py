@@ -25,14 +25,17 @@ class Kind(StrEnum):
     NEVER_WRITTEN = "never written"
     ORDER_DEPENDENCE = "order dependence"
     MISALIGNED = "misaligned access"
+    TRAP = "trap"
+    ABSENT_LANE = "absent lane"
+    TOO_EARLY = "access before a wait"
 
 
 # Kinds of mistakes that may be the cause of further findings: an access outside an array may hit memory that another
 # thread uses, which looks like a race, and a missed barrier makes a race.
 _CAUSES = (
-    {Kind.FAILED_LAUNCH},
+    {Kind.FAILED_LAUNCH, Kind.TRAP},
     {Kind.OUT_OF_BOUNDS_WRITE, Kind.OUT_OF_BOUNDS_READ, Kind.USE_AFTER_FREE, Kind.INPUT_WRITTEN},
-    {Kind.DIVERGENT_BARRIER, Kind.DIVERGENT_WARP},
+    {Kind.DIVERGENT_BARRIER, Kind.DIVERGENT_WARP, Kind.ABSENT_LANE},
 )
 
 
@@ -251,6 +254,11 @@ def _never_written(f: Finding) -> str:
     return f"{f.detail} are not written by any thread of {f.kernel}, the first at {_at(f)}"
 
 
+def _too_early(f: Finding) -> str:
+    access = "writes" if f.here.writes else "reads"
+    return f"host code {access} {f.bytes} bytes of pinned memory before it has waited for the stream that uses them"
+
+
 def _order(f: Finding) -> str:
     name = "in reverse" if f.order == 1 else f"shuffled by seed {f.order}"
     return f"{_actor(f)} writes {_at(f)}: {f.detail} when blocks and threads run {name}"
@@ -269,4 +277,7 @@ _DESCRIBE = {
     Kind.NEVER_WRITTEN: _never_written,
     Kind.ORDER_DEPENDENCE: _order,
     Kind.MISALIGNED: _misaligned,
+    Kind.TRAP: lambda f: f"{_actor(f)} ends the launch: {f.detail}",
+    Kind.ABSENT_LANE: lambda f: f"{_actor(f)} reads from {f.detail}, so the value is undefined",
+    Kind.TOO_EARLY: _too_early,
 }

@@ -58,6 +58,8 @@ COUNTS = ("-fno-sanitize=thread", "-fvisibility=hidden")
 # Code that casts pointers calls the runtime at an access through a misaligned pointer. The flag makes kernels slower,
 # so code without such casts is compiled without it.
 CHECKS_ALIGNMENT = ("-fsanitize=alignment",)
+# The macro `assert` calls this function instead of that of the C library: in a kernel, it gives an error of CUDA.
+_ASSERTIONS = "-D__assert_fail=emulator_assert_fail"
 # torch passes these definitions to nvcc (COMMON_NVCC_FLAGS in torch.utils.cpp_extension). A source that uses the
 # operators of half undefines them with flags of its own.
 _TORCH_DEFINITIONS = (
@@ -73,4 +75,4 @@ def for_candidates(*, reporting: bool) -> tuple[str, ...]:
 
     If `reporting`, the flags make the code call a function before each memory access.
     """
-    return (*(REPORTING if reporting else PLAIN), *_TORCH_DEFINITIONS)
+    return (*(REPORTING if reporting else PLAIN), *_TORCH_DEFINITIONS, _ASSERTIONS)

@@ -24,6 +24,7 @@ _BUILDERS = [
             "launch_bounds",
             "launches",
             "narrow_accesses",
+            "nvcc_rules",
             "ptx",
             "ptx_instructions",
             "rewrite",

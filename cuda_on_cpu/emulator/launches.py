@@ -11,6 +11,7 @@ from cuda_on_cpu.emulator.tokens import (
     Token,
     argument_end,
     closing_of,
+    in_directive,
     line_breaks,
     line_of,
     next_code,
@@ -53,16 +54,23 @@ def rewrite_launches(tokens: list[Token], kernels: set[str]) -> None:
         close, opening, end = _launch_parts(tokens, at)
         kernel, configuration, arguments = tokens[start:at], tokens[at + 1 : close], tokens[opening + 1 : end]
         called = on_one_line(kernel)
-        name = called.replace("\\", "\\\\").replace('"', '\\"')
-        if sets_attributes and sum(token.is_code for token in kernel) == 1 and name not in kernels:
-            name = f"({name})"  # brackets mark a variable, which may hold any kernel
+        name = _name(called, in_macro=in_directive(tokens, at))
+        if sets_attributes and sum(token.is_code for token in kernel) == 1 and called not in kernels:
+            name = f'"(" {name} ")"'  # brackets mark a variable, which may hold any kernel
         before = f"::emulator::Configuration({line_breaks(kernel)}"
         parameters, passed, arguments = _passed(arguments)
-        between = f')({line_breaks(tokens[close + 3 : opening])}"{name}", [=]({parameters}) {{ {called}({passed}); }}'
+        between = f")({line_breaks(tokens[close + 3 : opening])}{name}, [=]({parameters}) {{ {called}({passed}); }}"
         comma = ", " if any(token.is_code for token in arguments) else ""
         tokens[start : end + 1] = [
             *tokenize(before), *configuration, *tokenize(between + comma), *arguments, *tokenize(")"),
         ]  # fmt: skip
+
+
+def _name(called: str, *, in_macro: bool) -> str:
+    """Returns a C++ expression for the name of a kernel as text. In a macro, the preprocessor first pastes the name."""
+    if in_macro:
+        return f"EMULATOR_TEXT({called})"
+    return '"' + called.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _passed(arguments: list[Token]) -> tuple[str, str, list[Token]]:
@@ -138,6 +146,9 @@ def _kernel_start(tokens: list[Token], at: int) -> int | None:
         if i < 0 or tokens[i].kind not in (Kind.WORD, Kind.NUMBER):
             return None
         before = previous_code(tokens, i)
+        if text_at(tokens, before) == text_at(tokens, before - 1) == "#":  # a name that a macro pastes: `a##type##b`
+            i = before - 1
+            continue
         if text_at(tokens, before) != "::":
             return i
         qualifier = previous_code(tokens, before)

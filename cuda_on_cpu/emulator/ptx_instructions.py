@@ -267,6 +267,25 @@ def _cvta(it: Instruction) -> str:
     return it.write(it.read(1))
 
 
+_FP8 = {"e4m3x2": "::emulator::E4M3", "e5m2x2": "::emulator::E5M2"}
+
+
+def _cvt_fp8(it: Instruction, to: str, source: str, middle: set[str]) -> str:
+    """Returns C++ for a conversion to two FP8 numbers, of two floats or of two halves, or from them to two halves."""
+    if source in _FP8:
+        if to != "f16x2" or middle != {"rn"}:
+            raise KeyError(to)
+        return it.write(f"{NAMESPACE}::from_fp8_pair<{_FP8[source]}>({it.read(1, 'b16')})")
+    if middle - {"relu"} != {"rn", "satfinite"} or source not in ("f32", "f16x2"):
+        raise KeyError(source)
+    pair = f"{it.read(1, 'f32')}, {it.read(2, 'f32')}" if source == "f32" else None
+    if pair is None:
+        value = it.read(1, "f16x2")
+        pair = f"__high2float({value}), __low2float({value})"
+    relu = "true" if "relu" in middle else "false"
+    return it.write(f"{NAMESPACE}::to_fp8_pair<{_FP8[to]}>({pair}, {relu})")
+
+
 def _cvt(it: Instruction) -> str:
     to, source = it.parts[-2:]
     middle = list(it.parts[1:-2])
@@ -275,6 +294,8 @@ def _cvt(it: Instruction) -> str:
     if to in ("f16x2", "bf16x2") and source == "f32" and middle == ["rn"]:
         make = "__floats2half2_rn" if to == "f16x2" else "__floats2bfloat162_rn"
         return it.write(f"{make}({it.read(2, 'f32')}, {it.read(1, 'f32')})")  # the first operand is the upper half
+    if to in _FP8 or source in _FP8:
+        return _cvt_fp8(it, to, source, set(middle))
     _only(middle, {"rn", "rzi", "rni", "ftz"})
     value = it.read(1, source)
     if source in ("f16", "bf16"):
@@ -357,9 +378,19 @@ def _ldmatrix(it: Instruction) -> str:
     return f"{NAMESPACE}::load_matrices<{transposed}>({it.operands[1]}, {', '.join(registers)});"
 
 
+def _stmatrix(it: Instruction) -> str:
+    _only(it.parts[1:], {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"})
+    registers = it.operands[1]
+    if not isinstance(registers, list) or f"x{len(registers)}" not in it.parts:
+        raise KeyError("registers")
+    transposed = "true" if "trans" in it.parts else "false"
+    return f"{NAMESPACE}::store_matrices<{transposed}>({it.operands[0]}, {', '.join(registers)});"
+
+
 # The number types of A and B, and the depths of the products that exist for them.
 _FACTORS = {"f16": ("Half", {8, 16}), "bf16": ("Bfloat16", {8, 16}), "tf32": ("Tf32", {4, 8}), "s8": ("Int8", {16, 32}),
-            "u8": ("Uint8", {16, 32}), "f64": ("Float64", {4, 8, 16})}  # fmt: skip
+            "u8": ("Uint8", {16, 32}), "f64": ("Float64", {4, 8, 16}), "e4m3": ("Fp8<::emulator::E4M3>", {16, 32}),
+            "e5m2": ("Fp8<::emulator::E5M2>", {16, 32})}  # fmt: skip
 
 
 def _mma(it: Instruction) -> str:
@@ -371,7 +402,9 @@ def _mma(it: Instruction) -> str:
         raise KeyError("satfinite")
     d, a, b, c = rest
     factor, depths = _FACTORS[a]
-    sums = {"s8": {"s32"}, "u8": {"s32"}, "f16": {"f16", "f32"}, "f64": {"f64"}}.get(a, {"f32"})
+    halves = {"f16", "f32"}
+    known = {"s8": {"s32"}, "u8": {"s32"}, "f64": {"f64"}, "f16": halves, "e4m3": halves, "e5m2": halves}
+    sums = known.get(a, {"f32"})
     if a != b or d != c or d not in sums or int(shape[1]) not in depths:
         raise KeyError("types")
     lists = [f"std::forward_as_tuple({', '.join(operand)})" for operand in it.operands if isinstance(operand, list)]
@@ -386,6 +419,10 @@ def _nothing(it: Instruction) -> str:
     return ""
 
 
+def _trap(it: Instruction) -> str:
+    return "__trap();"
+
+
 def _pause(it: Instruction) -> str:
     return "::emulator::yield();"
 
@@ -394,7 +431,8 @@ MEANINGS: dict[str, Callable[[Instruction], str]] = {
     "mov": _mov, "mul": _multiply, "mad": _multiply, "shl": _shift, "shr": _shift, "lop3": _lop3, "prmt": _prmt,
     "setp": _setp, "selp": _selp, "cvt": _cvt, "cvta": _cvta, "ld": _memory, "st": _memory, "red": _atomic,
     "atom": _atomic, "bar": _barrier, "barrier": _barrier, "membar": _fence, "fence": _fence, "cp": _async_copy,
-    "ldmatrix": _ldmatrix, "mma": _mma, "prefetch": _nothing, "nanosleep": _pause, "div": _divide, "rem": _divide,
+    "ldmatrix": _ldmatrix, "stmatrix": _stmatrix, "mma": _mma, "prefetch": _nothing, "nanosleep": _pause,
+    "trap": _trap, "griddepcontrol": _nothing, "div": _divide, "rem": _divide,
     "dp4a": _dot, "shfl": _shuffle, "vote": _vote, "redux": _redux, "match": _match, "activemask": _active,
     "madc": _multiply,
     **dict.fromkeys(["popc", "clz", "brev", "bfind", "bfe", "bfi", "not"], _bits),

@@ -7,8 +7,11 @@ lines, so that a compiler's message names the author's own line.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cuda_on_cpu.emulator.launch_bounds import add_checks
 from cuda_on_cpu.emulator.launches import rewrite_launches
+from cuda_on_cpu.emulator.nvcc_rules import refuse
 from cuda_on_cpu.emulator.tokens import (
     Kind,
     Token,
@@ -28,17 +31,22 @@ from cuda_on_cpu.emulator.tokens import (
 from cuda_on_cpu.emulator.unsupported import mark
 
 _ALIGNMENT = ("__align__", "alignas", "__attribute__")
-_TAKES_KERNEL = ("cudaFuncSetAttribute", "cudaLaunchKernel", "cudaLaunchCooperativeKernel")
+# The functions of CUDA that take a kernel, and the index of this argument.
+_TAKES_KERNEL = {
+    "cudaFuncSetAttribute": 0, "cudaLaunchKernel": 0, "cudaLaunchCooperativeKernel": 0, "cudaLaunchKernelEx": 1,
+    "cudaLaunchKernelExC": 1,
+}  # fmt: skip
 _VOID_POINTERS = (["void", "*"], ["const", "void", "*"], ["void", "const", "*"])
 
 
-def rewrite(source: str) -> str:
+def rewrite(source: str, flags: Sequence[str] = ()) -> str:
     """Returns the CUDA source as C++ that g++ compiles with the emulator's headers.
 
-    A construct that the emulator cannot run becomes an error of g++. Raises MalformedLaunch for a kernel launch with an
-    unmatched bracket, or without `(...)` for its arguments.
+    `flags` are the candidate's flags for nvcc. What nvcc refuses becomes an error of g++. Raises MalformedLaunch for a
+    kernel launch with an unmatched bracket, or without `(...)` for its arguments.
     """
     tokens = list(tokenize(source))
+    refuse(tokens, flags)
     mark(tokens)
     add_checks(tokens)
     _rewrite_dynamic_shared(tokens)
@@ -59,13 +67,14 @@ def _rewrite_dynamic_shared(tokens: list[Token]) -> None:
         end = _dynamic_shared_end(tokens, start)
         declared = _pointer_to(tokens[start:end]) if end else None
         if end and declared:
-            name, pointer, cast = declared
+            name, pointer, cast, array = declared
             breaks = line_breaks(tokens[start:end])
             text = f"{pointer} = reinterpret_cast<{cast}>(::emulator::dynamic_shared);"
+            again = f"{{extern {array};}}"  # g++, too, refuses another type for an array of this name
             outside = not any(at < start < closing for at, closing, _ in outermost_braces(tokens))
             if outside:
                 _declare_in_functions(tokens, end, name, text)
-            tokens[start : end + 1] = tokenize(breaks if outside else text + breaks)
+            tokens[start : end + 1] = tokenize(again[1:-1] + breaks if outside else again + text + breaks)
 
 
 def _declare_in_functions(tokens: list[Token], after: int, name: str, declaration: str) -> None:
@@ -103,11 +112,11 @@ def _dynamic_shared_end(tokens: list[Token], start: int) -> int | None:
     return None
 
 
-def _pointer_to(declaration: list[Token]) -> tuple[str, str, str] | None:
-    """Returns three texts: an array's name, and the declaration and the type of a pointer to its elements.
+def _pointer_to(declaration: list[Token]) -> tuple[str, str, str, str] | None:
+    """Returns four texts: an array's name, the declaration and the type of a pointer to its elements, and its own.
 
     `declaration` has the tokens of the array's declaration without the `;`. Example: for `extern __shared__ float s[]`,
-    they are `("s", "float *s", "float *")`. Returns None if the array has a size, or if no array is declared.
+    they are `("s", "float *s", "float *", "float s[]")`. Returns None if the array has a size or if there is no array.
     """
     kept: list[Token] = []
     i = 0
@@ -131,9 +140,10 @@ def _pointer_to(declaration: list[Token]) -> tuple[str, str, str] | None:
     name = texts[bracket - 1]
     element = on_one_line(kept[: code[bracket - 1]])
     rest = on_one_line(kept[code[bracket + 1] + 1 :])
+    array = f"{element} {name}[]{rest}"
     if rest:
-        return name, f"{element} (*{name}){rest}", f"{element} (*){rest}"
-    return name, f"{element} *{name}", f"{element} *"
+        return name, f"{element} (*{name}){rest}", f"{element} (*){rest}", array
+    return name, f"{element} *{name}", f"{element} *", array
 
 
 def _rewrite_qualifiers(tokens: list[Token]) -> None:
@@ -200,23 +210,66 @@ def _declared_name(tokens: list[Token], at: int) -> str:
 
 
 def _rewrite_calls(tokens: list[Token], kernels: set[str]) -> None:
-    """Edits `tokens` in place: calls of CUDA functions that take a kernel as first argument, as cudaLaunchKernel does.
+    """Edits `tokens` in place: kernels that are passed to CUDA's functions or cast to `void*` become known by name.
 
-    Each becomes a call of the emulator's function of similar name. In place of the kernel, the call gets two arguments:
-    the kernel's name as text, empty if it is not in `kernels`, and the kernel without a cast to `void*`, which would
-    hide the kernel's type. The other arguments stay.
+    `::emulator::known("name", kernel)` is the kernel. It keeps the kernel's name, empty if it is not in `kernels`, and
+    its type, which a cast to `void*` would hide. So no cast is left around an argument.
     """
     for i in places_of(tokens, *_TAKES_KERNEL):
         opening = next_code(tokens, i + 1)
         if text_at(tokens, opening) != "(":
             continue
-        end = argument_end(tokens, opening + 1)
-        argument = tokens[opening + 1 : end]
-        first, last = _without_void_cast(argument)
-        kernel, cast = argument[first:last], argument[:first] + argument[last:]
-        name = _named_kernel(kernel)
-        before = f'emulator_{tokens[i].text}{joined(tokens[i + 1 : opening + 1])}"{name if name in kernels else ""}", '
-        tokens[i:end] = [*tokenize(before), *kernel, *tokenize(line_breaks(cast))]
+        start = opening + 1
+        for _ in range(_TAKES_KERNEL[tokens[i].text]):
+            start = argument_end(tokens, start) + 1
+        end = argument_end(tokens, start)
+        argument = tokens[start:end]
+        low, high = _without_void_cast(argument)
+        kernel, cast = argument[low:high], argument[:low] + argument[high:]
+        if any(token.is_code for token in kernel):
+            tokens[start:end] = _known(kernel, cast, kernels)
+    for i in places_of(tokens, *kernels):
+        first, end = _start_of_cast(tokens, i), _end_of_name(tokens, i)
+        if first is not None and text_at(tokens, next_code(tokens, end)) not in ("(", "<<<"):
+            tokens[first:end] = _known(tokens[first:end], [], kernels)
+
+
+def _known(kernel: list[Token], cast: list[Token], kernels: set[str]) -> list[Token]:
+    """Returns the tokens of the call that makes a kernel known, with the line breaks of `cast`, which is left out."""
+    name = _named_kernel(kernel)
+    before = f'::emulator::known("{name if name in kernels else ""}", '
+    return [*tokenize(before), *kernel, *tokenize(f"){line_breaks(cast)}")]
+
+
+def _start_of_cast(tokens: list[Token], at: int) -> int | None:
+    """Returns where the operand begins of a cast to `void*` whose operand is the function named at index `at`.
+
+    Returns None if there is no such cast.
+    """
+    start, before = at, previous_code(tokens, at)
+    while text_at(tokens, before) in ("::", "&") or text_at(tokens, next_code(tokens, before + 1)) == "::":
+        start, before = before, previous_code(tokens, before)
+    words = [text_at(tokens, before)]
+    while before >= 0 and len(words) < len(_VOID_POINTERS[1]) + 3:
+        before = previous_code(tokens, before)
+        words.insert(0, text_at(tokens, before))
+    forms = [["(", *pointer, ")"] for pointer in _VOID_POINTERS] + [
+        ["<", *pointer, ">", "("] for pointer in _VOID_POINTERS
+    ]
+    return start if any(words[-len(form) :] == form for form in forms) else None
+
+
+def _end_of_name(tokens: list[Token], at: int) -> int:
+    """Returns the index behind the name at index `at` and its template arguments, if it has any."""
+    end = next_code(tokens, at + 1)
+    if text_at(tokens, end) != "<":
+        return at + 1
+    depth = 0
+    for i in range(end, len(tokens)):
+        depth += (tokens[i].text == "<") - (tokens[i].text == ">")
+        if not depth:
+            return i + 1
+    return at + 1
 
 
 def _without_void_cast(argument: list[Token]) -> tuple[int, int]:

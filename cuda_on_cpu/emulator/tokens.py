@@ -169,11 +169,15 @@ def closing_of(tokens: Sequence[Token], at: int) -> int | None:
 def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, list[str]]]:
     """Returns (opening, closing, words) for each outermost pair of braces: two indices, and the statement before it.
 
-    The braces of a namespace and of `extern "C"` do not count, so a pair inside them can be outermost.
+    The braces of a namespace and of `extern "C"` do not count, so a pair inside them can be outermost. What is in a
+    preprocessor directive counts neither as braces nor as words.
     """
     found, head, i = [], list[str](), 0
     while i < len(tokens):
         text, closing = tokens[i].text, None
+        if text == "#" and in_directive(tokens, i):
+            i = _directive_end(tokens, i)
+            continue
         if text == "{" and "namespace" not in head and not (len(head) == 2 and head[0] == "extern"):
             closing = closing_of(tokens, i)
         if closing is not None:
@@ -184,6 +188,54 @@ def outermost_braces(tokens: Sequence[Token]) -> list[tuple[int, int, list[str]]
             head = [*head, text]
         i = (i if closing is None else closing) + 1
     return found
+
+
+def _directive_end(tokens: Sequence[Token], at: int) -> int:
+    """Returns the index behind the directive that has the token at index `at`."""
+    while at < len(tokens) and not _ends_line(tokens[at]):
+        at += 1
+    return at
+
+
+def _ends_line(token: Token) -> bool:
+    """Returns whether a token is a space with a line break that no backslash continues."""
+    return token.kind is Kind.SPACE and "\n" in token.text.replace("\\\n", "")
+
+
+class Function(NamedTuple):
+    """The definition of a function: the words before its body, and the indices of the braces around the body.
+
+    `in_class` is true for a member function that a class defines.
+    """
+
+    head: list[str]
+    opening: int
+    closing: int
+    in_class: bool
+
+
+def functions(
+    tokens: Sequence[Token], start: int = 0, end: int | None = None, in_class: bool = False
+) -> list[Function]:
+    """Returns the functions that are defined between two indices, those of classes too. Macros do not count."""
+    found: list[Function] = []
+    for opening, closing, head in outermost_braces(tokens[start:end]):
+        opening, closing = start + opening, start + closing
+        if _declares_class(head):
+            found += functions(tokens, opening + 1, closing, True)
+        elif "(" in head and not in_directive(tokens, opening):
+            found.append(Function(head, opening, closing, in_class))
+    return found
+
+
+def _declares_class(head: Sequence[str]) -> bool:
+    """Returns whether the words before a brace declare a class. Template parameters (`<class T>`) do not count."""
+    depth = 0
+    for word in head:
+        depth += (word == "<") - (word == ">")
+        if not depth and word in ("class", "struct", "union"):
+            return True
+    return False
 
 
 def brackets_after(tokens: Sequence[Token], at: int) -> tuple[int, int] | None:
@@ -210,7 +262,7 @@ def opening_of(tokens: Sequence[Token], at: int) -> int | None:
 def in_directive(tokens: Sequence[Token], at: int) -> bool:
     """Returns whether the token at index `at` is in a preprocessor directive, such as the definition of a macro."""
     start = at
-    while start and not (tokens[start - 1].kind is Kind.SPACE and "\n" in tokens[start - 1].text.replace("\\\n", "")):
+    while start and not _ends_line(tokens[start - 1]):
         start -= 1
     return text_at(tokens, next_code(tokens, start)) == "#"
 

@@ -21,6 +21,8 @@ _NAME = "emulated CUDA device"
 _CAPABILITY = (9, 0)
 _VERSION = "13.0"
 _CYCLES_PER_S = 1e9
+# The memory of an H200, and the part of it that is free here (emulator/properties.h).
+_TOTAL_BYTES, _FREE_BYTES = 150_109_880_320, 2**33
 # The errors of torch without CUDA or without a GPU, for what the emulation lacks. torch.utils.cpp_extension.load builds
 # several CUDA files for a real GPU.
 _LACKING = re.compile(
@@ -243,10 +245,10 @@ class _NoContext:
 
 def _properties(device: Any = None) -> SimpleNamespace:
     return SimpleNamespace(
-        name=_NAME, major=_CAPABILITY[0], minor=_CAPABILITY[1], multi_processor_count=4, warp_size=32,
-        total_memory=2**33, max_threads_per_multi_processor=2048, max_threads_per_block=1024,
+        name=_NAME, major=_CAPABILITY[0], minor=_CAPABILITY[1], multi_processor_count=132, warp_size=32,
+        total_memory=_TOTAL_BYTES, max_threads_per_multi_processor=2048, max_threads_per_block=1024,
         shared_memory_per_block=48 * 1024, shared_memory_per_block_optin=227 * 1024,
-        shared_memory_per_multiprocessor=228 * 1024, regs_per_multiprocessor=65536, L2_cache_size=2**25,
+        shared_memory_per_multiprocessor=228 * 1024, regs_per_multiprocessor=65536, L2_cache_size=60 * 2**20,
         uuid="emulated", is_integrated=False, is_multi_gpu_board=False, gcnArchName="",
     )  # fmt: skip
 
@@ -332,7 +334,7 @@ def _replacements() -> dict[str, Any]:
         "stream": StreamContext,
         "StreamContext": StreamContext,
         "default_stream": _returns(_default_stream),
-        "mem_get_info": _returns((2**33, 2**33)),
+        "mem_get_info": _returns((_FREE_BYTES, _TOTAL_BYTES)),
         "get_rng_state": lambda device="cuda": torch.get_rng_state(),
         "set_rng_state": lambda state, device="cuda": torch.set_rng_state(state),
     }

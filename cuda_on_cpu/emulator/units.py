@@ -141,7 +141,7 @@ def rewritten(sources: Sources) -> str:
     Raises BuildFailed for a malformed launch.
     """
     try:
-        return rewrite(sources.cuda)
+        return rewrite(sources.cuda, sources.cuda_cflags)
     except MalformedLaunch as error:
         raise BuildFailed(f"{sources.cuda_file}:{error.line}: error: {error.problem}", final=True) from None
 

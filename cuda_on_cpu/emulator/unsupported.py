@@ -17,12 +17,11 @@ from cuda_on_cpu.emulator import ptx
 from cuda_on_cpu.emulator.tokens import (
     Token,
     brackets_after,
-    in_directive,
+    functions,
     joined,
     line_breaks,
     line_of,
     next_code,
-    outermost_braces,
     places_of,
     previous_code,
     text_at,
@@ -131,7 +130,8 @@ def without_bodies(source: str, constructs: Mapping[int, str]) -> str | None:
     """
     tokens = list(tokenize(source))
     first = next(iter(constructs))
-    bodies = [(at, end, line_of(tokens, at), line_of(tokens, end)) for at, end in _bodies(tokens, 0, len(tokens))]
+    found = [(function.opening, function.closing) for function in functions(tokens)]
+    bodies = [(at, end, line_of(tokens, at), line_of(tokens, end)) for at, end in found]
     if not any(start <= first <= last for _, _, start, last in bodies):
         return None
     for at, end, start, last in reversed(bodies):
@@ -140,28 +140,6 @@ def without_bodies(source: str, constructs: Mapping[int, str]) -> str | None:
             report = "\n" * (line - start) + _report(constructs[line]) + ";" + "\n" * (last - line)
             tokens[at : end + 1] = tokenize(f"{{{report}}}")
     return joined(tokens)
-
-
-def _bodies(tokens: Sequence[Token], start: int, end: int) -> list[tuple[int, int]]:
-    """Returns the indices of the braces around the body of each function between two indices, those of classes too."""
-    found = []
-    for opening, closing, head in outermost_braces(tokens[start:end]):
-        opening, closing = start + opening, start + closing
-        if _declares_class(head):
-            found += _bodies(tokens, opening + 1, closing)
-        elif "(" in head and not in_directive(tokens, opening):
-            found.append((opening, closing))
-    return found
-
-
-def _declares_class(head: Sequence[str]) -> bool:
-    """Returns whether the words before a brace declare a class. Template parameters (`<class T>`) do not count."""
-    depth = 0
-    for word in head:
-        depth += (word == "<") - (word == ">")
-        if not depth and word in ("class", "struct", "union"):
-            return True
-    return False
 
 
 def reports_in(library: Path) -> list[str]:

@@ -22,6 +22,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import sanitize
 from kernel_harness.explain import across_cases, overflow, registers
 from kernel_harness.trial.trial import Trial
+from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.fork_server import ForkServer
 
 _RANDOM_PARAMETERS = (
@@ -29,12 +30,18 @@ _RANDOM_PARAMETERS = (
     "Check that the kernel reads every parameter in every call."
 )
 _CU_PARAMETERS = "The forward of a .cu file gets the parameters if it names all of them after its inputs."
+_DIFFERING = (
+    "Parameters differ from the reference's: no tensor in the model's state dict has the values of {}. Draw them by "
+    "the same calls in the same order, for example by the same torch.nn layers."
+)
+_MOST_NAMES = 5
 # The most cases in which a candidate with wrong values is called again to find its mistake.
 _MOST_FURTHER_CASES = 4
 _LONGEST_WAIT_S = 5.0
 _SANITIZED = (Status.WRONG_VALUES, Status.CRASHED, Status.NONDETERMINISTIC, Status.TIMEOUT)
 # A kernel that timed out runs again for so long, to see where it is then.
 _HUNG_S = 5.0
+_ILLEGAL = "illegal memory access"  # in CUDA's text of the error, which names no line
 
 _LOG = logging.getLogger(__name__)
 
@@ -140,7 +147,21 @@ def _on_parameters(trial: Trial) -> list[Remark]:
     elif in_cuda and trial.status is Status.WRONG_VALUES:
         problem = trial.reference.at(case)
         text = cu_file.left_out(trial.candidate.source, len(problem.inputs(case.seed)), problem.state())
+    elif trial.status is Status.WRONG_VALUES:
+        text = _differing(trial, case)
     return [Remark(RemarkKind.ADVICE, text)] if text else []
+
+
+def _differing(trial: Trial, case: Case) -> str:
+    """Returns advice on parameters that the model draws otherwise than the reference, or an empty text."""
+    problem = trial.reference.at(case)
+    if not problem.parameters or not trial.is_alive:
+        return ""
+    try:
+        names = trial.running.differing_parameters(problem)
+    except (Fault, Refused):  # a further fault of the candidate: the verdict stands
+        return ""
+    return _DIFFERING.format(", ".join(names[:_MOST_NAMES])) if names else ""
 
 
 def _on_layout(trial: Trial) -> list[Remark]:
@@ -168,9 +189,10 @@ def _failed_check(trial: Trial) -> Case | None:
 def _on_memory(trial: Trial, fork_server: ForkServer, seed: int) -> list[Remark]:
     """Runs the failed case again under the sanitizer, which looks for memory errors. Returns its finding, if any.
 
-    Only a compiled kernel that failed a case with a status in _SANITIZED is sanitized.
+    Only a compiled kernel that failed a case with a status in _SANITIZED, or by an illegal access, is sanitized.
     """
-    if trial.status not in _SANITIZED or not trial.failed_case or not trial.builds:
+    illegal = trial.fault is not None and trial.status is Status.RUNTIME_ERROR and _ILLEGAL in trial.fault.reason
+    if not (illegal or trial.status in _SANITIZED) or not trial.failed_case or not trial.builds:
         return []
     trial.tell("running the sanitizer")
     case, problem = trial.failed_case, trial.reference.problem

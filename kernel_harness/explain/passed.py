@@ -43,6 +43,7 @@ _HARDLY_VERIFIED = (
 _NOT_SANITIZED = "races and accesses outside of memory were not looked for, which takes longer here: {}"
 _SANITIZED_S = 3.0
 _TINY = 16
+_FAST_MATH = r"^[^#]*use_fast_math"
 _COMPILES = r"^\s*@torch\.compile\b|^[^#]*\btorch\.compile\("
 
 
@@ -116,6 +117,12 @@ def on_source(source: str, launches: int | None, own_share: float | None, *, emu
         found.append(Remark(RemarkKind.LIBRARY, _little_work(own_share, emulated)))
     if emulated and (number := _first_line(_COMPILES, source.split("\n"))) is not None:
         text = f"line {number} uses torch.compile, which runs with the backend aot_eager, since there is no GPU."
+        found.append(Remark(RemarkKind.DEVICE, text, number))
+    if emulated and (number := _first_line(_FAST_MATH, source.split("\n"))) is not None:
+        text = (
+            f"line {number} passes --use_fast_math, which the emulation ignores: a GPU's coarser functions were not "
+            "judged."
+        )
         found.append(Remark(RemarkKind.DEVICE, text, number))
     return found
 

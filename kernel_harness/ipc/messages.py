@@ -199,11 +199,14 @@ class Make(Message):
 class Made(Message):
     """The reply to Make: `alike` says whether the model has all tensors of the reference's state dict, by checksums.
 
-    If `varied` in the request is False, the model is not compared, and `alike` is False. If `varied` is True and the
-    constructor fails, the reply is not Failure but Made with a false `alike`.
+    If `varied` in the request is False, `alike` is False. Then `differing` has the names of the reference's tensors
+    whose values no tensor of the model's state dict has, by `tensors.value_sums`; it is empty if the request has none,
+    and if the model has no floating-point tensor. If `varied` is True and the constructor fails, the reply is not
+    Failure but Made with a false `alike`.
     """
 
     alike: bool
+    differing: Annotated[tuple[Annotated[str, AtMost(300)], ...], AtMost(10_000)] = ()
 
 
 @dataclass(frozen=True)

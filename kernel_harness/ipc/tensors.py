@@ -167,6 +167,19 @@ def checksums(state: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(checksum(value)) for name, value in dense.items()}
 
 
+def value_sums(state: Mapping[str, Any]) -> dict[str, int]:
+    """Returns a number for each dense floating-point tensor of a state dict, for any order of its values.
+
+    So tensors with the same values have the same number, whatever their names and shapes are.
+    """
+    dense = {name: value for name, value in state.items() if getattr(value, "layout", None) is torch.strided}
+    return {
+        name: int(checksum(value.detach().flatten().sort().values))
+        for name, value in dense.items()
+        if value.is_floating_point()
+    }
+
+
 def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
     """Returns `value` in two parts: a JSON structure, and a list of its tensors, which the structure names by index.
 

@@ -34,6 +34,7 @@ _TIPS = {
     "order, and torch::Tensor, not a pointer, for each tensor",
     r"illegal memory access|SIGSEGV|SIGBUS|malloc\(\)|free\(\)|corrupt": "a thread reads or "
     "writes beyond an array: guard it with if (row < rows && column < columns), and print the sizes at this shape",
+    r"__trap\(\)": "the kernel ends itself there: look for the condition that it reports",
     r"unspecified launch failure|waits at a barrier|waits in a warp": "every thread of the block must reach each "
     "__syncthreads(): no thread may return before it or skip it in a branch",
     r"out of memory": "allocate less memory, or free the memory of earlier calls",

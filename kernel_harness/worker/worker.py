@@ -241,6 +241,7 @@ class Worker:
             with torch.no_grad(), varied(request.seed) if request.varied else nullcontext():
                 self._model = self._class(*inputs)
             alike = request.varied and _has(self._model, state)
+            differing = () if request.varied else _differing(self._model, state)
         except Exception:
             if request.varied:
                 return messages.Made(False)
@@ -250,7 +251,7 @@ class Worker:
         if request.compile_mode:
             self._model = torch.compile(self._model, mode=request.compile_mode)
         self._device.synchronize()
-        return messages.Made(alike)
+        return messages.Made(alike, differing)
 
     def prepare(self, request: messages.Prepare, descriptors: list[int]) -> Done:
         """Stores `request` for the next call, drops the last call, and seeds torch's generator with `request.seed`.
@@ -600,6 +601,15 @@ def _has(model: Any, state: Mapping[str, int]) -> bool:
     if not isinstance(model, torch.nn.Module):
         return False
     return state.items() <= tensors.checksums(model.state_dict()).items()
+
+
+def _differing(model: Any, state: Mapping[str, int]) -> tuple[str, ...]:
+    """Returns the names in `state`, numbers of `tensors.value_sums`, that no tensor of the model's state dict has.
+
+    Returns nothing if the model has no floating-point tensor: its parameters are then elsewhere.
+    """
+    own = tensors.value_sums(model.state_dict()) if state and isinstance(model, torch.nn.Module) else {}
+    return tuple(name for name, number in state.items() if own and number not in own.values())
 
 
 def _is_refusal(error: BaseException) -> bool:

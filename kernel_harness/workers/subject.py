@@ -6,7 +6,7 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -214,16 +214,28 @@ class Subject:
         self._made, self._was_called = (problem, compiled), False
         compared = problem.parameter_seed is not None and not self.file.name.endswith(".cu")
         state = tensors.checksums(problem.state()) if compared else {}
-        packed = pack([problem.constructor_arguments(self.file.name), state], device="cpu")
+        made = self._ask_for_model(problem, state, varied=compared, compiled=compiled)
+        return made.alike or not compared
+
+    def differing_parameters(self, problem: Problem) -> tuple[str, ...]:
+        """Builds the model again. Returns the names of the parameters of `problem` whose values its state dict lacks.
+
+        The order of a parameter's values and the names in the model do not count. Raises Fault if the candidate fails.
+        """
+        return self._ask_for_model(problem, tensors.value_sums(problem.state()), varied=False).differing
+
+    def _ask_for_model(
+        self, problem: Problem, state: Mapping[str, int], *, varied: bool, compiled: str | None = None
+    ) -> messages.Made:
+        packed = pack([problem.constructor_arguments(self.file.name), dict(state)], device="cpu")
         buffer = SharedBuffer(packed.size)
         try:
             input_memory.write(buffer.bytes, packed.leaves, packed.tensors)
-            request = messages.Make(_layout(packed), problem.weight_seed, compared, compiled)
+            request = messages.Make(_layout(packed), problem.weight_seed, varied, compiled)
             # torch.compile, or a first build in __init__, counts as build time, not as call time.
-            made = self._ask(request, messages.Made, [buffer.descriptor], timeout_s=self._limits.build_s)
+            return self._ask(request, messages.Made, [buffer.descriptor], timeout_s=self._limits.build_s)
         finally:
             buffer.close()
-        return made.alike or not compared
 
     @phase("calls")
     def call(

@@ -95,8 +95,6 @@ CALLS = {
     "cudaGraph_t graph; cudaGraphCreate(&graph, 0);": "cudaGraphCreate",
     "cudaMemAdvise(nullptr, 0, 0, 0);": "cudaMemAdvise",
     "CUtensorMap map;": "CUtensorMap",
-    "cudaTriggerProgrammaticLaunchCompletion();": "cudaTriggerProgrammaticLaunchCompletion",
-    "cudaGridDependencySynchronize();": "cudaGridDependencySynchronize",
 }
 DEVICE_FUNCTIONS = {
     "using Ranks = cub::BlockRadixRank<32, 4, false>;": "BlockRadixRank",
@@ -243,7 +241,7 @@ from torch.utils.cpp_extension import load_inline
 
 CUDA = r'''
 #include <cuda_runtime.h>
-static int of_the_host() { return 0; }
+struct Host { float zero() const { return 0; } };
 __global__ void product(const float* a, const float* b, float* c, int M, int K, int N) {
     const int row = blockIdx.y, col = blockIdx.x;
     float sum = 0;
@@ -275,8 +273,8 @@ class ModelNew(torch.nn.Module):
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on the PATH")
 @pytest.mark.slow
 def test_strict_refuses_what_only_the_emulation_takes(typed, tmp_path):
-    # A kernel that calls a host function: the emulation cannot distinguish it from a device function.
-    (tmp_path / "host_call.py").write_text(KERNEL.replace("HERE", "c[row * N + col] += of_the_host();"))
+    # A kernel that calls a member of the host: the emulation cannot distinguish it from one of the device.
+    (tmp_path / "host_call.py").write_text(KERNEL.replace("HERE", "c[row * N + col] += Host().zero();"))
     words = ["--problem", "matmul_tt", "--device", "cpu", "--shape", "M=5,K=7,N=3", "--rounds", "1", "--json"]
     words += ["--results", tmp_path / "results", "--kernel", tmp_path / "host_call.py"]
     loose = typed(*words).results

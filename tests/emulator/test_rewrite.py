@@ -228,7 +228,7 @@ def test_a_launch_that_is_not_balanced_is_refused_with_its_line(source, line):
 def test_dynamic_shared_memory_becomes_a_pointer_to_the_block_s(declaration, pointer):
     text = rewrite(f"void f() {{ {declaration} }}")
     assert pointer in text
-    assert "__shared__" not in text and "extern" not in text
+    assert "__shared__" not in text and text.count("extern") == 1  # for the compiler, which refuses another type
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_a_construct_that_only_a_gpu_can_run_is_marked_at_its_line(construct, ma
     [
         '"bar.red.popc.u32 %0, 1, p;"',  # a barrier for a part of the block
         '"LOOP: add.u32 %0, %0, 1; bra LOOP;" : "+r"(x)',
-        '"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0}, {%1}, {%1}, {%0};" : "+f"(d) : "r"(a)',
+        '"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%0}, {%1}, {%1}, {%0};" : "+f"(d) : "r"(a)',
         '"mbarrier.arrive.shared.b64 _, [%0];" :: "r"(bar)',
         '"add.rn.f32 %0, %1, %2" ";" SUFFIX : "=f"(x) : "f"(y), "f"(z)',
         '"mov.u32 %0, %%envreg3;" : "=r"(x)',

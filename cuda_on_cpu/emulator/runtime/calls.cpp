@@ -19,6 +19,8 @@ struct CUstream_st {
 struct CUevent_st {
   bool timed = true, recorded = false;
   Clock::time_point at{};
+  cudaStream_t stream = nullptr;
+  std::uint64_t position = 0;  // how much of the stream's late work comes before it
 };
 
 namespace emulator {
@@ -63,7 +65,25 @@ std::map<std::string, std::size_t>& granted() {
   return *all;
 }
 
+std::mutex known_mutex;
+std::map<const void*, Known>& known_kernels() {
+  static auto* all = new std::map<const void*, Known>;
+  return *all;
+}
+
 }  // namespace
+
+void remember(const void* kernel, const Known& known) {
+  std::lock_guard lock(known_mutex);
+  Known& kept = known_kernels()[kernel];
+  if (!kept.launch || !*kept.name) kept = known;  // a name replaces that of a variable, which is empty
+}
+
+Known known_kernel(const void* kernel) {
+  std::lock_guard lock(known_mutex);
+  const auto found = known_kernels().find(kernel);
+  return found == known_kernels().end() ? Known{} : found->second;
+}
 
 // Returns the kernel's name without namespaces and template arguments. Returns "" if `text` is a variable, which the
 // rewritten source puts in brackets.
@@ -96,8 +116,11 @@ cudaError_t properties(cudaDeviceProp* out, int device) {
   out->textureAlignment = 512, out->texturePitchAlignment = 32;
   out->multiProcessorCount = limits::kMultiprocessors;
   out->canMapHostMemory = out->concurrentKernels = out->unifiedAddressing = out->managedMemory = out->cooperativeLaunch = 1;
-  out->asyncEngineCount = 1;
-  out->memoryBusWidth = 64;
+  out->ECCEnabled = out->globalL1CacheSupported = out->localL1CacheSupported = out->clusterLaunch = 1;
+  out->computePreemptionSupported = out->concurrentManagedAccess = out->pageableMemoryAccess = 1;
+  out->persistingL2CacheMaxSize = limits::kL2Bytes / 8 * 5, out->accessPolicyMaxWindowSize = 128 << 20;
+  out->asyncEngineCount = 3;
+  out->memoryBusWidth = 6144;
   out->l2CacheSize = limits::kL2Bytes;
   out->maxThreadsPerMultiProcessor = limits::kThreadsPerMultiprocessor;
   out->maxBlocksPerMultiProcessor = limits::kBlocksPerMultiprocessor;
@@ -135,7 +158,7 @@ cudaError_t attribute(int* out, cudaDeviceAttr which, int device) {
       {cudaDevAttrMaxBlocksPerMultiprocessor, limits::kBlocksPerMultiprocessor},
       {cudaDevAttrReservedSharedMemoryPerBlock, limits::kSharedBytesReserved},
       {cudaDevAttrMemoryPoolsSupported, 1},
-      {cudaDevAttrClusterLaunch, 0},
+      {cudaDevAttrClusterLaunch, 1},
   };
   const auto found = values.find(which);
   if (found == values.end()) return give(cudaErrorInvalidValue);
@@ -151,10 +174,13 @@ cudaError_t create_stream(cudaStream_t* stream, unsigned flags) {
   return cudaSuccess;
 }
 
+bool is_created(cudaStream_t stream) { return streams().has(stream); }
 bool is_blocking(cudaStream_t stream) { return streams().has(stream) && !(stream->flags & cudaStreamNonBlocking); }
 
 cudaError_t destroy_stream(cudaStream_t stream) {
-  if (!streams().remove(stream)) return give(cudaErrorInvalidResourceHandle);
+  if (!streams().has(stream)) return give(cudaErrorInvalidResourceHandle);
+  finish(stream);
+  streams().remove(stream);
   delete stream;
   return synchronize();
 }
@@ -178,6 +204,8 @@ cudaError_t record_event(cudaEvent_t event, cudaStream_t stream) {
   if (captured_record(event, stream)) return synchronize();
   event->recorded = true;
   event->at = Clock::now();
+  event->stream = stream, event->position = position_in(stream);
+  event_recorded(event, stream);
   return synchronize();
 }
 
@@ -186,23 +214,38 @@ cudaError_t check_event(cudaEvent_t event) { return events().has(event) ? synchr
 cudaError_t wait_for(cudaStream_t stream, cudaEvent_t event) {
   if (check_event(event)) return check_event(event);
   cudaError_t error = cudaSuccess;
-  return captured_wait(stream, event, &error) ? error : synchronize(stream);
+  if (captured_wait(stream, event, &error)) return error;
+  if (synchronize(stream)) return synchronize(stream);
+  stream_waits(stream, event);
+  if (late_works && event->recorded) {
+    const auto wait = [from = event->stream, until = event->position] { return do_late_work_until(from, until), synchronize(); };
+    return defers(stream) ? defer(stream, wait) : wait();
+  }
+  return cudaSuccess;
 }
 
 // The host cannot wait for work that a capture only records.
 cudaError_t synchronize_event(cudaEvent_t event) {
-  const cudaError_t error = refuse_in_capture();
-  return error ? error : check_event(event);
+  if (const cudaError_t error = refuse_in_capture()) return error;
+  if (check_event(event)) return check_event(event);
+  if (late_works && event->recorded) do_late_work_until(event->stream, event->position);
+  host_waited(event);
+  return synchronize();
 }
 
 cudaError_t synchronize_stream(cudaStream_t stream) {
-  const cudaError_t error = captures(stream) ? refuse_in_capture() : cudaSuccess;
-  return error ? error : synchronize(stream);
+  const cudaError_t error = captures(stream) ? refuse_in_capture() : synchronize(stream);
+  if (error) return error;
+  finish(stream);
+  host_waited(stream);
+  return synchronize();
 }
 
 cudaError_t synchronize_device() {
-  const cudaError_t error = refuse_in_capture();
-  return error ? error : synchronize();
+  if (const cudaError_t error = refuse_in_capture()) return error;
+  do_all_late_work();
+  host_waited_for_all();
+  return synchronize();
 }
 
 cudaError_t elapsed_ms(float* ms, cudaEvent_t start, cudaEvent_t end) {
@@ -282,13 +325,13 @@ cudaError_t copy_symbol(void* symbol, std::size_t bytes, std::size_t offset, voi
 
 cudaError_t pointer_attributes(cudaPointerAttributes* out, const void* address) {
   const bool device = is_device(address);
-  *out = {device ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, 0, device ? const_cast<void*>(address) : nullptr,
-          device ? nullptr : const_cast<void*>(address)};
+  *out = {is_pinned(address) ? cudaMemoryTypeHost : device ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, 0, device ? const_cast<void*>(address) : nullptr,
+          device && !is_pinned(address) ? nullptr : const_cast<void*>(address)};
   return synchronize();
 }
 
 cudaError_t memory_info(std::size_t* free, std::size_t* total) {
-  *free = *total = limits::kGlobalBytes;
+  *free = limits::kFreeBytes, *total = limits::kGlobalBytes;
   return synchronize();
 }
 

@@ -44,6 +44,7 @@ Stack::Stack(std::size_t bytes) : bytes_(bytes) {
   if (low == MAP_FAILED) throw std::bad_alloc();
   mprotect(low, page(), PROT_NONE);  // a stack overflow faults here, instead of writing into the next stack
   low_ = static_cast<char*>(low);
+  top_ = low_ + bytes_ - colour();
 }
 
 Stack::~Stack() { munmap(low_, bytes_); }
@@ -115,7 +116,7 @@ constexpr int kWords = 22, kArgument = 2, kEntry = 3, kReturn = 13;
 #endif
 
 State Stack::begin(void (*entry)(void*), void* argument) {
-  auto** frame = reinterpret_cast<void**>(low_ + bytes_ - colour()) - kWords;
+  auto** frame = reinterpret_cast<void**>(top_) - kWords;
   frame[kArgument] = argument;
   frame[kEntry] = reinterpret_cast<void*>(entry);
   frame[kReturn] = reinterpret_cast<void*>(&emulator_start);
@@ -142,7 +143,7 @@ void enter(unsigned entry_high, unsigned entry_low, unsigned high, unsigned low)
 }  // namespace
 
 State Stack::begin(void (*entry)(void*), void* argument) {
-  auto* left = new (low_ + bytes_ - colour() - (sizeof(Here) + 15) / 16 * 16) Here;
+  auto* left = new (top_ - (sizeof(Here) + 15) / 16 * 16) Here;
   getcontext(&left->context);
   left->context.uc_stack.ss_sp = low_;
   left->context.uc_stack.ss_size = static_cast<std::size_t>(reinterpret_cast<char*>(left) - low_);

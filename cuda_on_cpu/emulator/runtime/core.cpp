@@ -129,10 +129,33 @@ void Core::run_blocks(std::uint64_t first, std::uint64_t end) {
   }
 }
 
+// While other blocks of a cooperative launch use the stacks, a block keeps the parts that its waiting threads use. An
+// H200 holds up to 270,336 threads, each of which has only some hundred bytes on its stack at a grid barrier.
+void Core::keep_stacks() {
+  std::vector<Fiber*> by_address;
+  for (auto& fiber : fibers_) fiber->lowest = nullptr, by_address.push_back(fiber.get());
+  for (Fiber* fiber : idle_) fiber->lowest = fiber->state;
+  const auto before = [](const char* at, const Fiber* fiber) { return at < fiber->stack.low(); };
+  std::sort(by_address.begin(), by_address.end(), [](const Fiber* a, const Fiber* b) { return a->stack.low() < b->stack.low(); });
+  for (const Thread& thread : threads_) {
+    if (!thread.at_grid) continue;
+    const auto after = std::upper_bound(by_address.begin(), by_address.end(), reinterpret_cast<const char*>(thread.state), before);
+    (*std::prev(after))->lowest = thread.state;
+  }
+  for (auto& fiber : fibers_)
+    if (fiber->lowest) fiber->kept.assign(reinterpret_cast<const char*>(fiber->lowest), fiber->stack.top());
+}
+
+void Core::restore_stacks() {
+  for (auto& fiber : fibers_)
+    if (fiber->lowest) std::memcpy(fiber->lowest, fiber->kept.data(), fiber->kept.size());
+}
+
 // Begins the turn of this block in a cooperative launch, whose blocks take turns on one OS thread. `enter` restores the
 // block's state, and `leave` stores it while another block runs.
 void Core::enter() {
   core = this;
+  restore_stacks();
   blockIdx = block_;
   row_end = row_end_;
   dynamic_shared = dynamic_start();
@@ -141,6 +164,7 @@ void Core::enter() {
 }
 
 void Core::leave() {
+  keep_stacks();
   block_ = blockIdx;
   row_end_ = row_end;
   shared_.assign(static_, static_ + static_bytes_);
@@ -203,8 +227,8 @@ void Core::place(unsigned index) {
   if (sanitize::on) sanitize::switch_to(index);
 }
 
-Fiber::Fiber(Core* core)
-    : core(core), stack(kStackBytes), state(stack.begin([](void* self) { static_cast<Fiber*>(self)->core->run_threads(static_cast<Fiber*>(self)); }, this)) {}
+Fiber::Fiber(Core* core, Stack& stack)
+    : core(core), stack(stack), state(stack.begin([](void* self) { static_cast<Fiber*>(self)->core->run_threads(static_cast<Fiber*>(self)); }, this)) {}
 
 // Runs the block's threads until none can continue.
 void Core::run_until_blocked() {
@@ -228,7 +252,10 @@ State Core::next() {
 }
 
 State Core::next_fiber() {
-  if (idle_.empty()) idle_.push_back(fibers_.emplace_back(std::make_unique<Fiber>(this)).get());
+  if (idle_.empty()) {
+    if (stacks_.size() == fibers_.size()) stacks_.push_back(std::make_unique<Stack>(kStackBytes));
+    idle_.push_back(fibers_.emplace_back(std::make_unique<Fiber>(this, *stacks_[fibers_.size()])).get());
+  }
   Fiber* fiber = idle_.back();
   idle_.pop_back();
   return fiber->state;
@@ -418,16 +445,28 @@ void lack_in_kernel(const std::string& construct, const char* file, int line) {
   core->fail(kLacks, cudaErrorNotSupported);
   keep_lack(std::string(file) + ":" + std::to_string(line) + ": the emulation cannot run " + construct + ".");
 }
+void lack(const char* file, int line, const char* construct) {
+  lack(("emulator_lack " + std::string(file) + ":" + std::to_string(line) + ": the emulation cannot run " + construct + ".").c_str());
+}
 void lack(const char* sentence) {
   const std::string text = sentence + std::strlen("emulator_lack ");
   keep_lack(text);
   if (!in_kernel()) {
-    fail(cudaErrorNotSupported, kLacks);  // so that a program that catches the exception does not go on
+    fail(cudaErrorNotSupported, text.c_str());  // so that a program that catches the exception does not go on
     throw std::runtime_error(text);
   }
-  core->fail(kLacks, cudaErrorNotSupported);
+  core->fail(text.c_str(), cudaErrorNotSupported);
   emulator_wait(0, 0, [](std::uint64_t, std::uint64_t, State) { return core->abandon(); });
   __builtin_unreachable();
+}
+void trap(const char* what, int error, const void* caller) {
+  if (sanitize::on) sanitize::trapped(what, caller);
+  core->fail(what, error);
+  emulator_wait(0, 0, [](std::uint64_t, std::uint64_t, State) { return core->abandon(); });
+  __builtin_unreachable();
+}
+void reads_absent_lane(unsigned lane) {
+  if (sanitize::on) sanitize::absent_lane(lane);
 }
 bool is_shared(const void* address) { return core && core->holds(address); }
 

@@ -46,11 +46,15 @@ struct Warp {
 
 class Core;
 
-struct Fiber {  // a stack that runs one thread after another
+using Stacks = std::vector<std::unique_ptr<Stack>>;
+
+struct Fiber {  // a context on a stack that runs one thread after another
   Core* core;
-  Stack stack;
+  Stack& stack;
   State state;
-  explicit Fiber(Core* core);
+  State lowest = nullptr;   // in a cooperative launch, while other blocks use the stack: where the kept part begins
+  std::vector<char> kept;
+  Fiber(Core* core, Stack& stack);
 };
 
 struct Thread {
@@ -61,6 +65,8 @@ struct Thread {
 
 class Core {
  public:
+  // The blocks of a cooperative launch take turns on `stacks`, which they share.
+  explicit Core(Stacks* stacks = nullptr) : stacks_(stacks ? *stacks : own_stacks_) {}
   void begin_launch(const Launch& launch);
   void end_launch();
   void run_blocks(std::uint64_t first, std::uint64_t end);
@@ -116,6 +122,8 @@ class Core {
   State next_fiber();
   [[noreturn]] void run_threads(Fiber* fiber);
   char* dynamic_start();
+  void keep_stacks();
+  void restore_stacks();
   void poison();
   void place(unsigned index);
   void finish(Thread& thread);
@@ -152,6 +160,7 @@ class Core {
   std::uint64_t outcome_ = 0;  // the Votes of the last barrier
   Thread* running_ = nullptr;
   State main_ = nullptr;
+  Stacks own_stacks_, &stacks_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
   std::vector<char> dynamic_, kept_, shared_;

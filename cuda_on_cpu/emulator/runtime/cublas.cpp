@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/linalg_solve_triangular.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <memory>
@@ -38,7 +40,7 @@ at::Tensor column_major(const void* address, cudaDataType_t type, int64_t rows, 
 
 bool known(cublasOperation_t op) { return op == CUBLAS_OP_N || op == CUBLAS_OP_T || op == CUBLAS_OP_C; }
 
-// The type of the sums of products, and of alpha and beta. For half precision, this type is float.
+// The type in which products are summed, and of alpha and beta. For half precision it is float (half_product).
 at::ScalarType compute_type(cublasComputeType_t compute) {
   if (compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC) return at::kDouble;
   return compute == CUBLAS_COMPUTE_32I ? at::kInt : at::kFloat;
@@ -101,6 +103,17 @@ bool uses_tf32(const Gemm& g, cublasHandle_t handle) {
          (g.compute == CUBLAS_COMPUTE_32F && allowed);
 }
 
+// A product in half precision: tensor cores round the sums after each instruction, which adds 16 products.
+at::Tensor half_product(const at::Tensor& a, const at::Tensor& b) {
+  constexpr int64_t kProducts = 16;
+  auto sums = at::zeros({a.size(0), b.size(1)}, a.options());
+  for (int64_t at = 0; at < a.size(1); at += kProducts) {
+    const int64_t count = std::min(kProducts, a.size(1) - at);
+    sums = at::addmm(sums, a.narrow(1, at, count), b.narrow(0, at, count)).to(at::kHalf).to(at::kFloat);
+  }
+  return sums;
+}
+
 cublasStatus_t run_one(const Gemm& g, bool tf32) {
   if (!is_device(g.c.address) || (g.k && (!is_device(g.a.address) || !is_device(g.b.address)))) return illegal();
   const auto type = compute_type(g.compute);
@@ -108,7 +121,8 @@ cublasStatus_t run_one(const Gemm& g, bool tf32) {
   if (tf32) a = rounded_to_tf32(a), b = rounded_to_tf32(b);
   auto c = column_major(g.c.address, g.c.type, g.m, g.n, g.c.leading);
   const double alpha = scalar(g.alpha, g.compute), beta = scalar(g.beta, g.compute);
-  auto product = at::mm(a, b);
+  const bool halves = g.compute == CUBLAS_COMPUTE_16F || g.compute == CUBLAS_COMPUTE_16F_PEDANTIC;
+  auto product = halves ? half_product(a, b) : at::mm(a, b);
   if (alpha != 1) product.mul_(alpha);
   // If beta is 0, cuBLAS does not read C, so C may contain any values.
   if (beta != 0) product.add_(c.to(type), beta);
@@ -132,6 +146,7 @@ cublasStatus_t ready(cublasHandle_t handle, std::initializer_list<const Matrix*>
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (synchronize()) return CUBLAS_STATUS_EXECUTION_FAILED;
   if (captures(handle->stream)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  finish(handle->stream);
   for (const Matrix* matrix : matrices)
     if (matrix->address && !is_device(matrix->address)) return illegal();
   return CUBLAS_STATUS_SUCCESS;
@@ -161,6 +176,7 @@ cublasStatus_t gemm(cublasHandle_t handle, const Gemm& call, const Batch& batch)
   if (synchronize()) return CUBLAS_STATUS_EXECUTION_FAILED;
   if (!call.m || !call.n) return CUBLAS_STATUS_SUCCESS;
   if (captures(handle->stream)) return record_gemm(handle, call, batch);
+  finish(handle->stream);
   if (batch.cs && (!is_device(batch.as) || !is_device(batch.bs) || !is_device(batch.cs))) return illegal();
   for (int i = 0; i < batch.count; ++i) {
     Gemm one = call;

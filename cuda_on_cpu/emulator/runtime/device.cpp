@@ -15,6 +15,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "emulator/host.h"
 #include "emulator/memory.h"
 #include "emulator/sanitize.h"
 #include "tf32.h"
@@ -252,6 +253,8 @@ void call_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 }
 
 void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  emulator::finish(nullptr);
+  TORCH_CHECK(!emulator::synchronize(), "CUDA error: ", emulator::error_string(emulator::synchronize()));
   Crossing crossing(op);
   auto arguments = torch::jit::pop(*stack, op.schema().arguments().size());
   for (auto& argument : arguments) stack->push_back(crossing.to_cpu(argument));

@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "emulator/memory.h"
 #include "emulator/scheduler.h"
 #include "emulator/streams.h"
 
@@ -189,23 +190,35 @@ cudaError_t launch_graph(cudaGraphExec_t graph, cudaStream_t stream, const char*
     if (!live<CUgraphExec_st>().count(graph)) return give(cudaErrorInvalidValue);
     work = graph->work;
   }
-  return in_stream(stream, [work] {
+  return in_stream(stream, [work, ticket = take_ticket(stream)] {
     cudaError_t error = synchronize();
+    ticket_of_graph = ticket;
     for (const Work& each : work)
       if (!error) error = each();
+    ticket_of_graph = 0;
     return error;
   });
 }
 
+// A copy from or to memory of the host that is not pinned is done at once: CUDA copies it to a place of its own first, or
+// waits. A copy to pinned memory is late in every stream.
 cudaError_t copy_in_stream(cudaStream_t stream, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  return in_stream(stream, [=] { return copy(to, from, bytes, kind); });
+  if (const cudaError_t error = copy_error(to, from, bytes, kind)) return error;
+  const auto work = [=] { return copy(to, from, bytes, kind); };
+  const bool to_host = is_pinned(to), from_host = is_pinned(from);
+  if (captures(stream) || (!is_device(to) && !is_device(from))) return in_stream(stream, work);
+  if (!is_device(to) || !is_device(from)) return at_once_in_stream(stream, work);
+  if (!defers(stream) && !(to_host && defers_copies_to_host())) return in_stream(stream, work);
+  if (!defers(stream)) finish(stream);
+  return defer(stream, work, to_host ? to : from_host ? from : nullptr, bytes, to_host);
 }
 cudaError_t set_in_stream(cudaStream_t stream, void* address, int value, std::size_t bytes) {
   return in_stream(stream, [=] { return set(address, value, bytes); });
 }
 cudaError_t copy_2d_in_stream(cudaStream_t stream, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                               std::size_t width, std::size_t height, cudaMemcpyKind kind) {
-  return in_stream(stream, [=] { return copy_2d(to, to_pitch, from, from_pitch, width, height, kind); });
+  const bool on_device = is_device(to) && is_device(from);
+  return (on_device ? &in_stream<Work> : &at_once_in_stream<Work>)(stream, [=] { return copy_2d(to, to_pitch, from, from_pitch, width, height, kind); });
 }
 cudaError_t set_2d_in_stream(cudaStream_t stream, void* address, std::size_t pitch, int value, std::size_t width, std::size_t height) {
   return in_stream(stream, [=] { return set_2d(address, pitch, value, width, height); });
@@ -215,7 +228,8 @@ cudaError_t call_in_stream(cudaStream_t stream, void (*function)(void* data), vo
 }
 cudaError_t free_in_stream(cudaStream_t stream, void* address) {
   // A graph may run again, so the memory stays.
-  return captures(stream) ? record(stream, [] { return cudaSuccess; }) : free_memory(address);
+  if (captures(stream)) return record(stream, [] { return cudaSuccess; });
+  return in_stream(stream, [=] { return free_memory(address); });
 }
 
 cudaError_t graph_nodes(cudaGraph_t graph, std::size_t* count) {

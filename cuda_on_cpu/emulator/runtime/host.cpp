@@ -52,6 +52,7 @@ constexpr Description kDescriptions[] = {
     {cudaErrorStreamCaptureImplicit, "cudaErrorStreamCaptureImplicit", "operation would make the legacy stream depend on a capturing blocking stream"},
     {cudaErrorLaunchTimeout, "cudaErrorLaunchTimeout", "the launch timed out and was terminated"},
     {cudaErrorAssert, "cudaErrorAssert", "device-side assert triggered"},
+    {cudaErrorIllegalInstruction, "cudaErrorIllegalInstruction", "an illegal instruction was encountered"},
     {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
     {cudaErrorCooperativeLaunchTooLarge, "cudaErrorCooperativeLaunchTooLarge", "too many blocks in cooperative launch"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
@@ -187,15 +188,29 @@ cudaError_t allocate(void** address, std::size_t bytes) {
   return give(bytes && !*address ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 
-cudaError_t free_memory(void* address) { return give(!address || release(address) ? cudaSuccess : cudaErrorInvalidValue); }
+cudaError_t free_memory(void* address) {
+  do_all_late_work();  // cudaFree waits for the device
+  freed_to_pool(address);
+  return give(!address || release(address) ? cudaSuccess : cudaErrorInvalidValue);
+}
 
-cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+cudaError_t allocate_pinned(void** address, std::size_t bytes) {
+  const cudaError_t error = allocate(address, bytes);
+  if (!error) pin(*address);
+  return error;
+}
+
+cudaError_t copy_error(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
   const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
   if (bytes && ((to_device && !is_device(to)) || (from_device && !is_device(from)))) return give(cudaErrorInvalidValue);
-  if (synchronize()) return sticky;
+  return synchronize();
+}
+
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (const cudaError_t error = copy_error(to, from, bytes, kind)) return error;
   std::memmove(to, from, bytes);
-  if (sanitize::on && to_device) sanitize::written_by_host(to, bytes);
+  if (sanitize::on && is_device(to)) sanitize::written_by_host(to, bytes);
   return cudaSuccess;
 }
 
@@ -218,6 +233,7 @@ thread_local cudaError_t failure = cudaSuccess;
 }
 extern "C" int emulator_synchronize() {
   failure = emulator::synchronize_device();
+  emulator::next_lateness();
   if (failure) emulator::take_error();  // torch clears the errors that it raises
   return failure;
 }

@@ -1,6 +1,7 @@
 // Implements the registry of device memory as an ordered map from start address to size.
 #include "emulator/memory.h"
 
+#include "emulator/host.h"
 #include "emulator/sanitize.h"
 
 #include <cstdlib>
@@ -17,7 +18,7 @@ constexpr std::size_t kAlignment = 256;
 
 struct Range {
   std::size_t bytes;
-  bool owned;
+  bool owned, pinned = false;
 };
 
 std::shared_mutex mutex;
@@ -39,6 +40,16 @@ void put(const void* address, Range range) {
   ranges()[static_cast<const char*>(address)] = range;
 }
 
+// Returns the range of device memory that an address is in, or null.
+const Range* range_of(const void* address) {
+  auto* wanted = static_cast<const char*>(address);
+  auto after = ranges().upper_bound(wanted);
+  if (after == ranges().begin()) return nullptr;
+  --after;
+  // The address behind the last byte is allowed, because an empty tensor or an end iterator may have it.
+  return wanted <= after->first + after->second.bytes ? &after->second : nullptr;
+}
+
 }  // namespace
 
 void* allocate(std::size_t bytes) {
@@ -50,14 +61,16 @@ void* allocate(std::size_t bytes) {
   return address;
 }
 
+// Late work may use the memory. On a GPU such a program must wait first, but here it would change other data.
 bool release(void* address) {
+  do_all_late_work();
   if (!take(address, true)) return false;
   sanitize::on ? sanitize::release(address) : std::free(address);
   return true;
 }
 
-void adopt(const void* address, std::size_t bytes) {
-  put(address, {bytes, false});
+void adopt(const void* address, std::size_t bytes, bool pinned) {
+  put(address, {bytes, false, pinned});
   if (sanitize::on) sanitize::adopt(address, bytes);
 }
 
@@ -70,14 +83,21 @@ void written_by_library(const void* address, std::size_t bytes) {
   if (sanitize::on) sanitize::written_by_host(address, bytes);
 }
 
+void pin(const void* address) {
+  std::unique_lock lock(mutex);
+  const auto found = ranges().find(static_cast<const char*>(address));
+  if (found != ranges().end()) found->second.pinned = true;
+}
+
 bool is_device(const void* address) {
-  auto* wanted = static_cast<const char*>(address);
   std::shared_lock lock(mutex);
-  auto after = ranges().upper_bound(wanted);
-  if (after == ranges().begin()) return false;
-  --after;
-  // The address behind the last byte is allowed, because an empty tensor or an end iterator may have it.
-  return wanted <= after->first + after->second.bytes;
+  return range_of(address);
+}
+
+bool is_pinned(const void* address) {
+  std::shared_lock lock(mutex);
+  const Range* range = range_of(address);
+  return range && range->pinned;
 }
 
 }  // namespace emulator

@@ -7,7 +7,10 @@ namespace emulator {
 namespace {
 
 inline void accessed(const void* address, std::size_t bytes, AccessKind kind, const void* caller) {
-  if (!sanitize::inside) return;
+  if (!sanitize::inside) {
+    if (sanitize::awaits_host_memory(address, bytes, !only_reads(kind))) sanitize::accessed_too_early(address, bytes, !only_reads(kind), caller);
+    return;
+  }
   const sanitize::Manner manner = kind <= AccessKind::kWrite           ? sanitize::Manner::kPlain
                                   : kind <= AccessKind::kVolatileWrite ? sanitize::Manner::kVolatile
                                                                        : sanitize::Manner::kAtomic;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "emulator/host.h"
 #include "sanitize_watch.h"
 
 namespace emulator::sanitize {
@@ -91,6 +92,14 @@ void Watch::misaligned(const char* p, std::size_t alignment, const char* what, c
   end_thread();
 }
 
+void Watch::trapped(const char* what, const void* caller) {
+  settle();
+  Finding found = finding(Kind::kTrap, caller);
+  found.detail = what;
+  keep(found);
+  end_thread();
+}
+
 void Watch::end_thread() {
   launch_aborted = true;
   longjmp(block_->threads[thread_].end, 1);
@@ -142,7 +151,7 @@ bool Watch::unfilled(const Region& region, const char* p, std::size_t bytes) con
 
 // Returns whether, in every order of threads and blocks, access `a` happens before the running thread's present access.
 bool Watch::ordered(const Access& a, bool shared) const {
-  if (a.generation < (shared ? block_->first : launch_first_)) return true;
+  if (a.generation < (shared ? block_->first : launch_first_)) return shared || a.generation < first_generation_ || comes_before(launches[static_cast<std::size_t>(epoch(a).launch)].ticket, launches[static_cast<std::size_t>(launch_)].ticket);
   const Epoch& then = epoch(a);
   const unsigned other = a.thread & kThreadBits;
   if (then.block != block_->number) return shared || published(then.block, a.generation);
@@ -188,6 +197,7 @@ void touch(const void* p, std::size_t bytes, bool write, Manner manner, const vo
   watch().touch(static_cast<const char*>(p), bytes, write, manner, caller);
 }
 void fence() { watch().fence(); }
+void trapped(const char* what, const void* caller) { watch().trapped(what, caller); }
 void misaligned(const void* p, std::size_t alignment, const char* what, const void* caller) {
   watch().misaligned(static_cast<const char*>(p), alignment, what, caller);
 }

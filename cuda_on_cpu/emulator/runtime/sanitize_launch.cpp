@@ -92,7 +92,7 @@ std::vector<std::uint32_t> Watch::permutation(std::size_t count, std::uint64_t s
 int Watch::record(const Launch& launch) {
   Dl_info info{};
   dladdr(reinterpret_cast<const void*>(launch.body), &info);
-  launches.push_back({launch.kernel, launch.file, info.dli_fname ? info.dli_fname : "", launch.line, launch.grid, launch.block});
+  launches.push_back({launch.kernel, launch.file, info.dli_fname ? info.dli_fname : "", launch.line, launch.grid, launch.block, launch.ticket});
   return static_cast<int>(launches.size()) - 1;
 }
 
@@ -270,9 +270,25 @@ void Watch::outside_mask(unsigned thread) {
   keep(found);
 }
 
+void Watch::absent_lane(unsigned lane) {
+  Finding found = finding(Kind::kAbsentLane, block_->threads[thread_].waits_at);
+  found.detail = "lane " + std::to_string(lane) + ", which does not take part in the shuffle";
+  keep(found);
+}
+
 void Watch::refused(const Launch& launch, const char* error) {
   refused_ = record(launch);
   refusal_ = error;
+}
+
+void Watch::accessed_too_early(std::size_t bytes, bool write, const void* caller) {
+  Dl_info info{};
+  if (!dladdr(caller, &info)) return;
+  launches.push_back({"", "", info.dli_fname, 0, dim3(1), dim3(1)});
+  Finding found{.kind = Kind::kTooEarly, .launch = static_cast<int>(launches.size()) - 1};
+  found.here = {0, 0, static_cast<std::uint32_t>(static_cast<const char*>(caller) - static_cast<const char*>(info.dli_fbase)), write, true};
+  found.size = bytes;
+  keep(found);
 }
 
 void Watch::end_call() {
@@ -300,7 +316,9 @@ void release_warp(unsigned first, std::uint32_t lanes) { watch().release_warp(fi
 void ignore_memory(const void* start, std::size_t bytes) { watch().ignore_memory(start, bytes); }
 void never_reached(unsigned thread, bool barrier) { watch().never_reached(thread, barrier); }
 void outside_mask(unsigned thread) { watch().outside_mask(thread); }
+void absent_lane(unsigned lane) { watch().absent_lane(lane); }
 bool launch_aborted() { return watch().launch_aborted; }
+void accessed_too_early(const void*, std::size_t bytes, bool write, const void* caller) { watch().accessed_too_early(bytes, write, caller); }
 void refused(const Launch& launch, const char* error) { watch().refused(launch, error); }
 
 }  // namespace emulator::sanitize

@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "emulator/host.h"
 #include "json_text.h"
 #include "sanitize_watch.h"
 
@@ -15,7 +16,7 @@ using emulator::quoted;
 constexpr const char* kKinds[] = {
     "out-of-bounds read", "out-of-bounds write", "use after free",      "uninitialised read", "race",         "divergent barrier",
     "skipped barrier",    "divergent warp",      "write to an input",   "failed launch",      "never written", "order dependence",
-    "misaligned access",
+    "misaligned access",  "trap",                "absent lane",       "access before a wait",
 };
 
 struct RoomyAllocator final : c10::Allocator {
@@ -75,6 +76,7 @@ void emulator_sanitize_begin(std::uint64_t order, int checks) {
   sanitize::Watch& watch = sanitize::watch();
   watch.begin_call();
   watch.order = order;
+  emulator::choose_lateness(order);
   watch.checks = checks;
 }
 void emulator_sanitize_end() { sanitize::watch().end_call(); }

@@ -72,6 +72,9 @@ enum class Kind {
   kUnwritten,
   kOrderDependent,
   kMisaligned,
+  kTrap,        // an assertion that fails, or __trap()
+  kAbsentLane,  // a shuffle reads from a lane that does not take part in it
+  kTooEarly,    // host code uses pinned memory before the work of a stream that uses it is done
 };
 
 struct Where {
@@ -98,6 +101,7 @@ struct Record {  // a launch
   std::string kernel, file, library;
   int line;
   dim3 grid, block;
+  std::uint64_t ticket = 0;  // its place in the order of launches
 };
 
 class Memory {

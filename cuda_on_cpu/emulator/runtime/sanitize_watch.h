@@ -92,7 +92,10 @@ class Watch {
   void ignore_memory(const void* start, std::size_t bytes);
   void never_reached(unsigned thread, bool barrier);
   void outside_mask(unsigned thread);
+  void absent_lane(unsigned lane);
+  void trapped(const char* what, const void* caller);
   void refused(const Launch& launch, const char* error);
+  void accessed_too_early(std::size_t bytes, bool write, const void* caller);
   void end_call();
 
   // The checks of one access: sanitize_check.cpp.

@@ -16,6 +16,7 @@
 #include "emulator/profile.h"
 #include "emulator/sanitize.h"
 #include "time_slices.h"
+#include "traps.h"
 
 namespace emulator {
 namespace {
@@ -103,6 +104,7 @@ class Cores {
   // Runs the blocks from `first` to `end`, and then blocks that no core has taken.
   void work(const Launch& launch, std::uint64_t first = 0, std::uint64_t end = 0) {
     static thread_local std::unique_ptr<Core> mine;
+    static thread_local const FaultStack faults;
     if (!mine) mine = std::make_unique<Core>();
     core = mine.get();
     mine->begin_launch(launch);
@@ -114,7 +116,9 @@ class Cores {
 
   void work_cooperatively(const Launch& launch) {
     std::vector<std::unique_ptr<Core>> blocks(blocks_);
-    for (auto& block : blocks) (block = std::make_unique<Core>())->begin_launch(launch);
+    Stacks stacks;
+    static thread_local const FaultStack faults;
+    for (auto& block : blocks) (block = std::make_unique<Core>(&stacks))->begin_launch(launch);
     for (std::uint64_t number = 0; number < blocks_; ++number) {
       blocks[number]->begin_block(number);
       blocks[number]->leave();

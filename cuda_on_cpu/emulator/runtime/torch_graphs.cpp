@@ -260,7 +260,7 @@ TORCH_LIBRARY_FRAGMENT(emulator, library) {
   library.def("capture_begin(str mode) -> ()", [](std::string mode) { emulator::begin_torch_capture(mode); });
   library.def("capture_end() -> int", &emulator::end_torch_capture);
   library.def("replay(int graph) -> ()", [](std::int64_t graph) {
-    emulator::check(emulator::launch_graph(emulator::torch_graph(graph)->work, emulator::capture_stream()));
+    emulator::check(emulator::launch_graph(emulator::torch_graph(graph)->work, emulator::torch_stream()));
   });
   library.def("destroy(int graph) -> ()", &emulator::destroy_torch_graph);
 }

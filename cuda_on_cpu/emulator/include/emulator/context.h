@@ -43,8 +43,12 @@ class Stack {
   // Creates a context that calls entry(argument) on this stack when it is first chosen. `entry` must never return.
   State begin(void (*entry)(void*), void* argument);
 
+  const char* low() const { return low_; }
+  // The end of what the context on this stack uses. The saved state of a waiting context is where its use begins.
+  const char* top() const { return top_; }
+
  private:
-  char* low_;
+  char *low_, *top_;
   std::size_t bytes_;
 };
 

@@ -1,6 +1,8 @@
 // The group types of cooperative groups. Their reductions and scans are in group_algorithms.h.
 #pragma once
+#include <algorithm>
 #include <bit>
+#include <type_traits>
 
 #include "emulator/kernel.h"
 
@@ -80,6 +82,13 @@ class thread_block {
   static dim3 dim_threads() { return blockDim; }
 };
 inline thread_block this_thread_block() { return {}; }
+// Memory for tiles of several warps, which need none here.
+template <unsigned kMostThreads = 1024>
+struct block_tile_memory {
+  char bytes[kMostThreads > 32 ? kMostThreads / 32 * 16 : 16];
+};
+template <unsigned kMostThreads>
+thread_block this_thread_block(block_tile_memory<kMostThreads>&) { return {}; }
 
 class grid_group {
  public:
@@ -96,10 +105,47 @@ class grid_group {
 };
 inline grid_group this_grid() { return {}; }
 
-// A tile: N neighbouring threads of a block. N is a power of two, at most the size of a warp.
+// A tile of several warps. Its threads exchange values through the block's memory.
+template <unsigned N>
+class warps_group {
+ public:
+  static void sync() { emulator::meet_at_barrier(kFirstBarrier + emulator::thread_rank() / N, N, true); }
+  static constexpr unsigned size() { return N; }
+  static constexpr unsigned num_threads() { return N; }
+  static unsigned thread_rank() { return emulator::thread_rank() % N; }
+  static unsigned meta_group_rank() { return emulator::thread_rank() / N; }
+  static unsigned meta_group_size() { return (emulator::block_size() + N - 1) / N; }
+  template <class T>
+  T shfl(T value, int rank) const { return combine(value, [=](const T* all) { return all[static_cast<unsigned>(rank) % N]; }); }
+  int any(int predicate) const { return combine(predicate, [](const int* all) { return std::any_of(all, all + N, [](int each) { return each != 0; }); }); }
+  int all(int predicate) const { return combine(predicate, [](const int* all) { return std::all_of(all, all + N, [](int each) { return each != 0; }); }); }
+  // Returns `work` of the values of all threads of the tile, by their ranks.
+  template <class T, class Work>
+  auto combine(const T& value, Work work) const {
+    static thread_local T values[kMostThreads];  // a block's, like a __shared__ variable
+    values[emulator::thread_rank()] = value;
+    sync();
+    const auto out = work(values + meta_group_rank() * N);
+    sync();
+    return out;
+  }
+
+ private:
+  static constexpr unsigned kMostThreads = 1024, kFirstBarrier = 64 * N;  // no number that bar.sync can have
+};
+
+// A tile: N neighbouring threads of a block. N is a power of two.
 template <unsigned N, class Parent = void>
-class thread_block_tile : public lanes_group {
-  static_assert(N && N <= 32 && !(N & (N - 1)), "emulator_unsupported: tiles of more than a warp");
+class thread_block_tile : public std::conditional_t<(N > 32), warps_group<N>, lanes_group> {
+ public:
+  thread_block_tile() = default;
+  template <class Other>
+  thread_block_tile(const thread_block_tile<N, Other>&) {}
+};
+template <unsigned N, class Parent>
+  requires(N <= 32)
+class thread_block_tile<N, Parent> : public lanes_group {
+  static_assert(N && !(N & (N - 1)), "the size of a tile is a power of two");
 
  public:
   thread_block_tile() : lanes_group(mask(), emulator::thread_rank() / N, (emulator::block_size() + N - 1) / N) {}

@@ -137,6 +137,7 @@ inline cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
   if (!handle) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (!how || !alpha || !beta || !a_layout || !b_layout || !c_layout || !d_layout) return CUBLAS_STATUS_INVALID_VALUE;
   if (emulator::captures(stream)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  emulator::finish(stream);
   return emulator::lt_matmul({*how, alpha, a, *a_layout, b, *b_layout, beta, c, *c_layout, d, *d_layout});
 }
 #pragma GCC visibility pop

@@ -1,5 +1,5 @@
 // Calls that take a kernel as a value: attributes and occupancy. A kernel that is granted dynamic shared memory above
-// 48 KiB is identified by its name. All instances of a template have one name.
+// 48 KiB is identified by its name. All instances of a template have one name. launch_calls.h has the launches.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -20,15 +20,19 @@ std::string kernel_name(const std::string& text);  // the kernel's unqualified n
 std::size_t dynamic_shared_limit(const char* kernel);
 cudaError_t set_attribute(const char* kernel, cudaFuncAttribute which, int value);
 cudaError_t attributes(cudaFuncAttributes* out);
+class Configuration;
+// What is known of a kernel whose address a source takes. `launch` is null if nothing is known.
+struct Known {
+  const char* name = "";
+  cudaError_t (*launch)(const char* name, const void* kernel, const Configuration& configuration, void** arguments) = nullptr;
+};
+void remember(const void* kernel, const Known& known);
+Known known_kernel(const void* kernel);
 // The number of blocks of a kernel that one multiprocessor can run at once.
 int resident_blocks(int threads, std::size_t shared_bytes);
 }  // namespace emulator
 
 #pragma GCC visibility push(hidden)
-// The rewritten source calls emulator_cudaFuncSetAttribute, and passes the kernel's name as an additional first
-// argument.
-template <class Kernel>
-cudaError_t emulator_cudaFuncSetAttribute(const char* name, Kernel, cudaFuncAttribute which, int value) { return emulator::set_attribute(name, which, value); }
 template <class Kernel>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, Kernel) { return emulator::attributes(out); }
 template <class Kernel>

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "emulator/host.h"
+#include "emulator/late_work.h"
 
 typedef struct CUgraph_st* cudaGraph_t;
 typedef struct CUgraphExec_st* cudaGraphExec_t;
@@ -14,14 +15,20 @@ enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureSta
 
 namespace emulator {
 
-using Work = std::function<cudaError_t()>;
 // Returns whether the work of `stream` is being captured. A call that CUDA forbids during a capture also returns true;
 // `record` then returns its error.
 bool captures(cudaStream_t stream);
 cudaError_t record(cudaStream_t stream, Work work);
-// Does the work of a stream, or records it.
+// Does the work of a stream, now or later, or records it.
 template <class W>
-cudaError_t in_stream(cudaStream_t stream, W work) { return captures(stream) ? record(stream, work) : work(); }
+cudaError_t in_stream(cudaStream_t stream, W work) {
+  if (captures(stream)) return record(stream, work);
+  if (defers(stream)) return defer(stream, work, nullptr, 0, false);
+  return finish(stream), work();
+}
+// The same for work that uses memory of the host which is not pinned. The host waits for it.
+template <class W>
+cudaError_t at_once_in_stream(cudaStream_t stream, W work) { return captures(stream) ? record(stream, work) : (finish(stream), work()); }
 // Functions of the runtime library and not of this header, because each source would compile their std::function again.
 cudaError_t copy_in_stream(cudaStream_t stream, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t set_in_stream(cudaStream_t stream, void* address, int value, std::size_t bytes);

@@ -1,4 +1,4 @@
-// Reductions and scans of cooperative groups, with any operator. A group is part of one warp.
+// Reductions and scans of cooperative groups, with any operator.
 #pragma once
 #include "emulator/cooperative_groups.h"
 
@@ -33,7 +33,26 @@ T reduce(const Group& group, T value, Operator&& combine) {
   return out;
 }
 
+template <unsigned N, class P, class T, class Operator>
+  requires(N > 32)
+T reduce(const thread_block_tile<N, P>& group, T value, Operator&& combine) {
+  return group.combine(value, [&](const T* all) {
+    T out = all[0];
+    for (unsigned rank = 1; rank < N; ++rank) out = combine(out, all[rank]);
+    return out;
+  });
+}
+
 namespace details {
+template <unsigned N, class P, class T, class Operator>
+  requires(N > 32)
+T scan(const thread_block_tile<N, P>& group, T value, Operator& combine, unsigned long long until, T start) {
+  return group.combine(value, [&](const T* all) {
+    T out = start;
+    for (unsigned rank = 0; rank < until; ++rank) out = rank ? combine(out, all[rank]) : all[0];
+    return out;
+  });
+}
 template <class Group, class T, class Operator>
 T scan(const Group& group, T value, Operator& combine, unsigned long long until, T start) {
   const emulator::Gathered<T> all(group.lane_mask(), value);

@@ -29,6 +29,7 @@ enum cudaError_t {
   cudaErrorLaunchOutOfResources = 701,
   cudaErrorLaunchTimeout = 702,
   cudaErrorAssert = 710,
+  cudaErrorIllegalInstruction = 715,
   cudaErrorMisalignedAddress = 716,
   cudaErrorLaunchFailure = 719,
   cudaErrorCooperativeLaunchTooLarge = 720,
@@ -66,6 +67,8 @@ const char* error_name(cudaError_t error);
 const char* error_string(cudaError_t error);
 cudaError_t allocate(void** address, std::size_t bytes);
 cudaError_t free_memory(void* address);
+// Returns the error of a copy whose arguments are wrong, or cudaSuccess.
+cudaError_t copy_error(const void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t set(void* address, int value, std::size_t bytes);
 cudaError_t set_device(int device);
@@ -89,7 +92,8 @@ template <class T>
 cudaError_t cudaMalloc(T** address, std::size_t bytes) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
 inline cudaError_t cudaFree(void* address) { return emulator::free_memory(address); }
 inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  return emulator::copy_in_stream(nullptr, to, from, bytes, kind);
+  const cudaError_t error = emulator::copy_in_stream(nullptr, to, from, bytes, kind);
+  return emulator::finish(nullptr), error ? error : emulator::synchronize();
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
   return emulator::copy_in_stream(stream, to, from, bytes, kind);
@@ -102,5 +106,6 @@ inline cudaError_t cudaMemset(void* address, int value, std::size_t bytes) { ret
 
 #include "emulator/functions.h"
 #include "emulator/memory_calls.h"
+#include "emulator/memory_pools.h"
 #include "emulator/properties.h"
 #include "emulator/streams.h"

@@ -351,7 +351,7 @@ EMULATOR_CACHED(double2)
 // Returns the time of a steady clock in nanoseconds.
 inline long long clock64() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 inline void __nanosleep(unsigned) { emulator::yield(); }
-[[noreturn]] inline void __trap() { __builtin_trap(); }
+[[noreturn]] inline void __trap(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { emulator::trap_at(file, line); }
 inline void __brkpt() {}
 inline void __prof_trigger(int) {}
 #define __builtin_assume(condition) static_cast<void>(0)

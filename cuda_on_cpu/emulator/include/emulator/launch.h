@@ -1,5 +1,4 @@
 // Launches. The rewritten source has a call of Configuration for kernel<<<grid, block, shared, stream>>>(arguments).
-// This header also has the launch functions of the CUDA runtime.
 #pragma once
 #include <tuple>
 #include <type_traits>
@@ -8,6 +7,9 @@
 #include "emulator/host.h"
 #include "emulator/memory.h"
 #include "emulator/scheduler.h"
+
+// The name of a kernel in a launch that a macro has: the preprocessor replaces the macro's parameters first.
+#define EMULATOR_TEXT(...) #__VA_ARGS__
 
 namespace emulator {
 
@@ -24,6 +26,8 @@ class Configuration {
     launch_.cooperative = true;
     return *this;
   }
+  // Reports that the emulator cannot run the launch.
+  [[noreturn]] void lacks(const char* what) const { lack(launch_.file, launch_.line, what); }
 
   // Launches the kernel. Its arguments are copied once, as in a CUDA launch. `call` is a lambda around the kernel's
   // expression, so that templates and overloads resolve as in the original launch.
@@ -41,12 +45,16 @@ class Configuration {
       // registers.
       std::apply([](auto call, auto... arguments) { run_row([&] { call(arguments...); }); }, *static_cast<decltype(bound)*>(all));
     };
-    if (captures(stream_)) {
-      record(stream_, [bound, launch = launch_]() mutable {
+    launch_.ticket = take_ticket(stream_);
+    if (captures(stream_) || defers(stream_)) {
+      const auto later = captures(stream_) ? &record : &defer_launch;
+      later(stream_, [bound, launch = launch_]() mutable {
         auto local = bound;  // on the stack, where the sanitizer expects the arguments of a kernel
+        if (ticket_of_graph) launch.ticket = ticket_of_graph;
         return ++launches, run_with(launch, &local);
       });
     } else {
+      finish(stream_);
       run_with(launch_, &bound);
     }
   }
@@ -60,6 +68,11 @@ class Configuration {
       if (argument && !is_device(const_cast<const void*>(static_cast<const volatile void*>(argument)))) return fail_host_pointer(kernel, position);
     }
     return true;
+  }
+
+  static cudaError_t defer_launch(cudaStream_t stream, Work work) {
+    --launches;  // it counts when it runs
+    return defer(stream, std::move(work));
   }
 
   static cudaError_t run_with(Launch& launch, void* arguments) {
@@ -78,7 +91,7 @@ cudaError_t launch_library(cudaStream_t stream, W work) {
   ++launches;
   if (synchronize()) return synchronize();
   auto now = [=]() mutable { return skips_kernels() ? cudaSuccess : (work(), synchronize()); };
-  return captures(stream) ? record(stream, now) : now();
+  return at_once_in_stream(stream, now);
 }
 // Tells the sanitizer what such work has written, if `to` is a pointer.
 template <class To>
@@ -98,15 +111,4 @@ cudaError_t launch(const char* name, void (*kernel)(P...), Configuration configu
 
 }  // namespace emulator
 
-#pragma GCC visibility push(hidden)
-// The rewritten source calls these functions. It passes the kernel's name as an additional first argument, and removes
-// a cast to void* from the kernel.
-template <class... P>
-cudaError_t emulator_cudaLaunchKernel(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  return emulator::launch(name, kernel, emulator::Configuration(grid, block, shared_bytes, stream, file, line), arguments, std::index_sequence_for<P...>());
-}
-template <class... P>
-cudaError_t emulator_cudaLaunchCooperativeKernel(const char* name, void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  return emulator::launch(name, kernel, emulator::Configuration(grid, block, shared_bytes, stream, file, line).cooperative(), arguments, std::index_sequence_for<P...>());
-}
-#pragma GCC visibility pop
+#include "emulator/launch_calls.h"

@@ -12,10 +12,12 @@ void* allocate(std::size_t bytes);
 bool release(void* address);
 
 // `adopt` makes memory of another owner device memory, until `forget` is called.
-void adopt(const void* address, std::size_t bytes);
+void adopt(const void* address, std::size_t bytes, bool pinned = false);
 void forget(const void* address);
 
 bool is_device(const void* address);
+bool is_pinned(const void* address);  // whether it is memory of the host, to which copies may be late
+void pin(const void* address);
 
 // Reports to the sanitizer that a library's work wrote to device memory.
 void written_by_library(const void* address, std::size_t bytes);

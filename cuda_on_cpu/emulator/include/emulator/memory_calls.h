@@ -20,23 +20,22 @@ cudaError_t copy_2d(void* to, std::size_t to_pitch, const void* from, std::size_
 cudaError_t set_2d(void* address, std::size_t pitch, int value, std::size_t width, std::size_t height);
 cudaError_t copy_symbol(void* symbol, std::size_t bytes, std::size_t offset, void* host, std::size_t count, bool to_symbol, cudaMemcpyKind kind);
 cudaError_t pointer_attributes(cudaPointerAttributes* out, const void* address);
+cudaError_t allocate_pinned(void** address, std::size_t bytes);
 cudaError_t memory_info(std::size_t* free, std::size_t* total);
 }  // namespace emulator
 
 #pragma GCC visibility push(hidden)
-template <class T>
-cudaError_t cudaMallocAsync(T** address, std::size_t bytes, cudaStream_t) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
 // Memory that a graph frees is kept for the graph's next launch.
 inline cudaError_t cudaFreeAsync(void* address, cudaStream_t stream) { return emulator::free_in_stream(stream, address); }
 template <class T>
 cudaError_t cudaMallocManaged(T** address, std::size_t bytes, unsigned = cudaMemAttachGlobal) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
 // Pinned memory is device memory here, because with unified addressing a kernel can read it.
 template <class T>
-cudaError_t cudaMallocHost(T** address, std::size_t bytes, unsigned = 0) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
+cudaError_t cudaMallocHost(T** address, std::size_t bytes, unsigned = 0) { return emulator::allocate_pinned(reinterpret_cast<void**>(address), bytes); }
 template <class T>
-cudaError_t cudaHostAlloc(T** address, std::size_t bytes, unsigned) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
+cudaError_t cudaHostAlloc(T** address, std::size_t bytes, unsigned) { return emulator::allocate_pinned(reinterpret_cast<void**>(address), bytes); }
 inline cudaError_t cudaFreeHost(void* address) { return emulator::free_memory(address); }
-inline cudaError_t cudaHostRegister(void* address, std::size_t bytes, unsigned) { emulator::adopt(address, bytes); return emulator::synchronize(); }
+inline cudaError_t cudaHostRegister(void* address, std::size_t bytes, unsigned) { emulator::adopt(address, bytes, true); return emulator::synchronize(); }
 inline cudaError_t cudaHostUnregister(void* address) { emulator::forget(address); return emulator::synchronize(); }
 template <class T>
 cudaError_t cudaHostGetDevicePointer(T** device, void* host, unsigned) { *device = static_cast<T*>(host); return emulator::synchronize(); }
@@ -46,7 +45,8 @@ cudaError_t cudaMallocPitch(T** address, std::size_t* pitch, std::size_t width, 
   return emulator::allocate(reinterpret_cast<void**>(address), *pitch * height);
 }
 inline cudaError_t cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width, std::size_t height, cudaMemcpyKind kind) {
-  return emulator::copy_2d_in_stream(nullptr, to, to_pitch, from, from_pitch, width, height, kind);
+  const cudaError_t error = emulator::copy_2d_in_stream(nullptr, to, to_pitch, from, from_pitch, width, height, kind);
+  return emulator::finish(nullptr), error ? error : emulator::synchronize();
 }
 inline cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
   return emulator::copy_2d_in_stream(stream, to, to_pitch, from, from_pitch, width, height, kind);
@@ -61,7 +61,7 @@ cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* from, std::size_t co
 }
 template <class T>
 cudaError_t cudaMemcpyToSymbolAsync(const T& symbol, const void* from, std::size_t count, std::size_t offset, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
-  return emulator::in_stream(stream, [=, &symbol] { return cudaMemcpyToSymbol(symbol, from, count, offset, kind); });
+  return emulator::at_once_in_stream(stream, [=, &symbol] { return cudaMemcpyToSymbol(symbol, from, count, offset, kind); });
 }
 template <class T>
 cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, std::size_t count, std::size_t offset = 0, cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
@@ -69,7 +69,7 @@ cudaError_t cudaMemcpyFromSymbol(void* to, const T& symbol, std::size_t count, s
 }
 template <class T>
 cudaError_t cudaMemcpyFromSymbolAsync(void* to, const T& symbol, std::size_t count, std::size_t offset, cudaMemcpyKind kind, cudaStream_t stream = nullptr) {
-  return emulator::in_stream(stream, [=, &symbol] { return cudaMemcpyFromSymbol(to, symbol, count, offset, kind); });
+  return emulator::at_once_in_stream(stream, [=, &symbol] { return cudaMemcpyFromSymbol(to, symbol, count, offset, kind); });
 }
 template <class T>
 cudaError_t cudaGetSymbolAddress(void** address, const T& symbol) {

@@ -1,4 +1,4 @@
-// The properties of the emulated device: a small device of compute capability 9.0.
+// The properties of the emulated device, which are those of an H200, except the free memory.
 #pragma once
 #include <cstddef>
 #include <cstring>
@@ -10,12 +10,13 @@ namespace emulator::limits {
 constexpr unsigned kThreadsPerBlock = 1024, kBlockX = 1024, kBlockY = 1024, kBlockZ = 64;
 constexpr unsigned kGridX = 0x7FFFFFFF, kGridY = 65535, kGridZ = 65535;
 constexpr int kThreadsPerMultiprocessor = 2048, kBlocksPerMultiprocessor = 32, kRegisters = 65536;
-constexpr int kMultiprocessors = 4;  // few, so that a grid with enough blocks to fill the device is small
+constexpr int kMultiprocessors = 132;
 constexpr std::size_t kSharedBytes = 48 * 1024;  // a launch with more needs cudaFuncSetAttribute
 constexpr std::size_t kSharedBytesAsked = 227 * 1024, kSharedBytesPerMultiprocessor = 228 * 1024, kSharedBytesReserved = 1024;
-constexpr std::size_t kGlobalBytes = std::size_t(8) << 30, kConstantBytes = 64 * 1024;
+constexpr std::size_t kGlobalBytes = 150'109'880'320, kConstantBytes = 64 * 1024;
+constexpr std::size_t kFreeBytes = std::size_t(8) << 30;  // of the host's memory, so that a program which takes all can run
 constexpr std::size_t kParameterBytes = 32764;  // ptxas 13.0 for sm_90: "Formal parameter space overflowed"
-constexpr int kL2Bytes = 32 << 20, kMajor = 9, kMinor = 0, kVersion = 13000;
+constexpr int kL2Bytes = 60 << 20, kMajor = 9, kMinor = 0, kVersion = 13000;
 }  // namespace emulator::limits
 
 struct cudaUUID_t {

@@ -15,6 +15,7 @@
 #include "emulator/bfloat16.h"
 #include "emulator/half.h"
 #include "emulator/kernel.h"
+#include "emulator/tiny_float.h"
 
 namespace emulator {
 
@@ -159,6 +160,14 @@ inline std::uint32_t lop3(std::uint32_t a, std::uint32_t b, std::uint32_t c, std
     if (table >> i & 1) out |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
   return out;
 }
+// cvt to and from pairs of FP8 numbers.
+template <class Format>
+std::uint16_t to_fp8_pair(float high, float low, bool relu) {
+  const auto one = [=](float value) { return Format::from(relu && value < 0 ? 0.0f : value, true); };
+  return static_cast<std::uint16_t>(one(high) << 8 | one(low));
+}
+template <class Format>
+__half2 from_fp8_pair(std::uint16_t bits) { return __floats2half2_rn(static_cast<float>(Format::to_double(bits & 0xFF)), static_cast<float>(Format::to_double(bits >> 8))); }
 inline float rounded_to_tf32(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   return (bits & 0x7F800000) == 0x7F800000 ? value : std::bit_cast<float>((bits + 0x1000) & ~0x1FFFu);
@@ -228,6 +237,26 @@ void load_matrices(Address row, R&... registers) {
   __syncwarp();
 }
 
+// stmatrix: the inverse. Each lane has two elements of one row of each matrix, or of one column.
+template <bool kTransposed, class... R>
+void store_matrices(Address row, const R&... registers) {
+  const Exchanged<const char*> rows(~0u, row.at);
+  if (rows.lanes() != ~0u) fail_in_kernel("all lanes of a warp must call stmatrix together");
+  unsigned matrix = 0;
+  const unsigned mine = lane(), outer = mine / 4, inner = mine % 4 * 2;
+  const auto next = [&](const auto& in) {
+    const auto bits = as<std::uint32_t>(in);
+    for (unsigned i = 0; i < 2; ++i) {
+      const Address to{const_cast<char*>(rows.of(8 * matrix + (kTransposed ? inner + i : outer)))};
+      if (!to.aligned(16)) return;
+      to.as<std::uint16_t>()[kTransposed ? outer : inner + i] = static_cast<std::uint16_t>(bits >> 16 * i);
+    }
+    ++matrix;
+  };
+  (next(registers), ...);
+  __syncwarp();
+}
+
 // The number types of the factors of mma.sync: how many numbers a register holds, and number `i` of a register.
 struct Half {
   static constexpr int kCount = 2;
@@ -248,6 +277,11 @@ struct Int8 {
 struct Uint8 {
   static constexpr int kCount = 4;
   static std::int32_t of(std::uint32_t bits, int i) { return static_cast<std::uint8_t>(bits >> 8 * i); }
+};
+template <class Format>
+struct Fp8 {
+  static constexpr int kCount = 4;
+  static float of(std::uint32_t bits, int i) { return static_cast<float>(Format::to_double(bits >> 8 * i & 0xFF)); }
 };
 struct Float64 {
   static constexpr int kCount = 1;

@@ -35,6 +35,8 @@ void never_reached(unsigned thread, bool barrier);  // `thread` waits forever
 void outside_mask(unsigned thread);
 // Reports an access of a kernel through a misaligned pointer, and ends the thread.
 void misaligned(const void* address, std::size_t alignment, const char* what, const void* caller);
+void trapped(const char* what, const void* caller);  // an assertion or a trap ends the running thread
+void absent_lane(unsigned lane);  // the running thread reads from a lane that does not take part in its shuffle
 bool launch_aborted();  // true after an access that would crash the process; the launch must end
 
 // Device memory: allocated, freed, adopted from another owner, given back, and written by host code.
@@ -43,6 +45,9 @@ void release(void* address);
 void adopt(const void* address, std::size_t bytes);
 void forget(const void* address);
 void written_by_host(const void* address, std::size_t bytes);
+// Whether work that the host has not waited for uses this pinned memory; and a report of an access that host code makes.
+bool awaits_host_memory(const void* address, std::size_t bytes, bool write);
+void accessed_too_early(const void* address, std::size_t bytes, bool write, const void* caller);
 
 // Reports a launch that was rejected and did not run.
 void refused(const Launch& launch, const char* error);

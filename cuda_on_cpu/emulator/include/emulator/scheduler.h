@@ -34,6 +34,7 @@ struct Launch {
   void* arguments;
   const char* file = "";  // file and line of the launch in the source
   int line = 0;
+  std::uint64_t ticket = 0;  // for the sanitizer, its place in the order of launches
   bool cooperative = false;  // all blocks run at once, so that they can wait for each other
 };
 
@@ -94,6 +95,9 @@ EMULATOR_WAIT const Meeting& meet(std::uint32_t mask, std::uint64_t value) {
   return *reinterpret_cast<const Meeting*>(emulator_wait(mask, value, &in_warp));
 }
 
+// Called for a shuffle that reads from a lane which does not take part in it.
+void reads_absent_lane(unsigned lane);
+
 // Lets the other threads of the block run. A thread that spins on memory must call it.
 EMULATOR_WAIT void yield() { emulator_wait(0, 0, &for_turn); }
 // bar.sync and bar.arrive: arrives at one of the block's numbered barriers, which opens after `threads` arrivals.
@@ -113,12 +117,17 @@ EMULATOR_WAIT std::uint32_t converged_lanes() { return static_cast<std::uint32_t
 
 // Reports an error of the running thread, which makes the launch fail.
 void fail_in_kernel(const char* what);
+// Ends the running block by an error of the running thread: `error` is a cudaError_t, and `caller` the return address of
+// the call in the kernel.
+[[noreturn]] void trap(const char* what, int error, const void* caller);
+[[noreturn]] void trap_at(const char* file, int line);  // __trap()
 // Ends the launch, because its kernel has reached what the emulator cannot run at this place of the source. The worker
 // process then reports the candidate as unsupported.
 void lack_in_kernel(const std::string& construct, const char* file, int line);
 // The same for a construct of any function: ends the kernel's block, or throws in host code. `sentence` begins with
 // "emulator_lack ", by which the sentences are found in a library.
 [[noreturn]] void lack(const char* sentence);
+[[noreturn]] void lack(const char* file, int line, const char* construct);
 #define EMULATOR_QUOTED(LINE) EMULATOR_QUOTED_(LINE)
 #define EMULATOR_QUOTED_(LINE) #LINE
 #define EMULATOR_LACK(CONSTRUCT) \

@@ -1,4 +1,4 @@
-// Streams and events. Every call completes its work before it returns, so all work is done in program order.
+// Streams and events. late_work.h says when the work of a stream is done.
 #pragma once
 #include "emulator/host.h"
 
@@ -19,6 +19,7 @@ typedef void (*cudaStreamCallback_t)(cudaStream_t stream, cudaError_t status, vo
 
 namespace emulator {
 cudaError_t create_stream(cudaStream_t* stream, unsigned flags = 0);
+bool is_created(cudaStream_t stream);   // whether the program made it and has not destroyed it
 bool is_blocking(cudaStream_t stream);  // whether the legacy stream waits for the stream, and the other way round
 cudaError_t destroy_stream(cudaStream_t stream);
 cudaError_t synchronize(cudaStream_t stream);  // also checks that the handle is a stream
@@ -47,8 +48,7 @@ inline cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function
 }
 inline cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void* data, unsigned) {
   const cudaError_t error = emulator::synchronize(stream);
-  if (!error) function(stream, error, data);
-  return error;
+  return error ? error : emulator::in_stream(stream, [=] { return function(stream, cudaSuccess, data), emulator::synchronize(); });
 }
 inline cudaError_t cudaEventCreate(cudaEvent_t* event) { return emulator::create_event(event, cudaEventDefault); }
 inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned flags) { return emulator::create_event(event, flags); }

@@ -9,19 +9,19 @@
 
 namespace emulator {
 
-// The values that the lanes pass to one warp operation. The value of an inactive lane is undefined on a GPU. Here it is
-// the value of the reading lane.
+// The values that the lanes pass to one warp operation. The value of a lane that does not take part is undefined in
+// CUDA. Here it is 0, as on an H100.
 template <class T>
 class Exchanged {
  public:
-  Exchanged(unsigned mask, T mine) : mine_(mine) {
+  Exchanged(unsigned mask, T mine) {
     static_assert(sizeof(T) <= 8, "a warp operation moves at most eight bytes");
     std::uint64_t bits = 0;
     std::memcpy(&bits, &mine, sizeof mine);
     meeting_ = &meet(mask, bits);
   }
   T of(unsigned lane) const {
-    if (!(meeting_->lanes >> lane & 1)) return mine_;
+    if (!(meeting_->lanes >> lane & 1)) return T{};
     T value;
     std::memcpy(&value, &meeting_->values[lane], sizeof value);
     return value;
@@ -29,7 +29,6 @@ class Exchanged {
   std::uint32_t lanes() const { return meeting_->lanes; }
 
  private:
-  T mine_;
   const Meeting* meeting_;
 };
 
@@ -43,10 +42,12 @@ unsigned lanes_where(std::uint32_t lanes, Holds holds) {
 }
 
 template <class T, class Source>
-T shuffle(unsigned mask, T value, Source source) {
+__attribute__((always_inline)) inline T shuffle(unsigned mask, T value, Source source) {
   const Exchanged<T> all(mask, value);
   const unsigned mine = lane(), from = source(mine);
-  return from < kWarpSize ? all.of(from) : value;
+  if (from >= kWarpSize) return value;
+  if (!(all.lanes() >> from & 1)) reads_absent_lane(from);
+  return all.of(from);
 }
 
 template <class T, class Combine>
@@ -77,7 +78,10 @@ class Gathered {
       std::memcpy(&bits, from + at, bytes);
       const Meeting& meeting = meet(mask, bits);
       lanes_ = meeting.lanes;
-      for (unsigned i = 0; i < kWarpSize; ++i) std::memcpy(values_ + i * sizeof(T) + at, &meeting.values[i], bytes);
+      for (unsigned i = 0; i < kWarpSize; ++i) {
+        const std::uint64_t value = lanes_ >> i & 1 ? meeting.values[i] : 0;
+        std::memcpy(values_ + i * sizeof(T) + at, &value, bytes);
+      }
     }
   }
   std::uint32_t lanes() const { return lanes_; }

@@ -3,8 +3,8 @@
 __global__ void sum_rows(const float* x, float* y, int columns) {
     float mine = 0;
     for (int c = threadIdx.x; c < columns; c += 32) mine += x[blockIdx.x * columns + c];
-    for (int step = 16; step > 0; step /= 2)
-        mine += __shfl_down_sync(0x0000ffff, mine, step);  // BUG
+    for (int step = 8; step > 0; step /= 2)
+        mine += __shfl_xor_sync(0x0000ffff, mine, step);  // BUG
     if (threadIdx.x == 0) y[blockIdx.x] = mine;
 }
 

@@ -1,0 +1,142 @@
+// The launch functions of the CUDA runtime. They take a kernel by its address, so the kernels whose address a source
+// takes are known by it.
+#pragma once
+#include "emulator/functions.h"
+#include "emulator/launch.h"
+
+// https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html
+enum cudaLaunchAttributeID {
+  cudaLaunchAttributeIgnore = 0,
+  cudaLaunchAttributeAccessPolicyWindow = 1,
+  cudaLaunchAttributeCooperative = 2,
+  cudaLaunchAttributeSynchronizationPolicy = 3,
+  cudaLaunchAttributeClusterDimension = 4,
+  cudaLaunchAttributeClusterSchedulingPolicyPreference = 5,
+  cudaLaunchAttributeProgrammaticStreamSerialization = 6,
+  cudaLaunchAttributeProgrammaticEvent = 7,
+  cudaLaunchAttributePriority = 8,
+  cudaLaunchAttributePreferredClusterDimension = 11,
+  cudaLaunchAttributeLaunchCompletionEvent = 12,
+  cudaLaunchAttributePreferredSharedMemoryCarveout = 14,
+};
+enum cudaAccessProperty { cudaAccessPropertyNormal = 0, cudaAccessPropertyStreaming = 1, cudaAccessPropertyPersisting = 2 };
+struct cudaAccessPolicyWindow {
+  void* base_ptr;
+  std::size_t num_bytes;
+  float hitRatio;
+  cudaAccessProperty hitProp, missProp;
+};
+enum cudaClusterSchedulingPolicy { cudaClusterSchedulingPolicyDefault, cudaClusterSchedulingPolicySpread, cudaClusterSchedulingPolicyLoadBalancing };
+union cudaLaunchAttributeValue {
+  char pad[64];
+  cudaAccessPolicyWindow accessPolicyWindow;
+  int cooperative;
+  struct {
+    unsigned x, y, z;
+  } clusterDim, preferredClusterDim;
+  cudaClusterSchedulingPolicy clusterSchedulingPolicyPreference;
+  int programmaticStreamSerializationAllowed, priority;
+  struct {
+    cudaEvent_t event;
+    int flags, triggerAtBlockStart;
+  } programmaticEvent;
+  unsigned sharedMemCarveout;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  char pad[8 - sizeof(cudaLaunchAttributeID)];
+  cudaLaunchAttributeValue val;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  std::size_t dynamicSmemBytes;
+  cudaStream_t stream;
+  cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+
+namespace emulator {
+
+// A cudaLaunchConfig_t with the place of the call.
+struct PlacedConfig {
+  const cudaLaunchConfig_t* config;
+  const char* file;
+  int line;
+  PlacedConfig(const cudaLaunchConfig_t* config, const char* file = __builtin_FILE(), int line = __builtin_LINE()) : config(config), file(file), line(line) {}
+
+  Configuration configuration() const {
+    Configuration made(config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream, file, line);
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+      const cudaLaunchAttribute& each = config->attrs[i];
+      const auto& cluster = each.val.clusterDim;
+      if (each.id == cudaLaunchAttributeCooperative && each.val.cooperative) made.cooperative();
+      if (each.id == cudaLaunchAttributeClusterDimension && (cluster.x > 1 || cluster.y > 1 || cluster.z > 1)) made.lacks("a launch of thread block clusters");
+    }
+    return made;
+  }
+};
+
+template <class... P>
+cudaError_t launch_known(const char* name, const void* kernel, const Configuration& configuration, void** arguments) {
+  return launch(name, reinterpret_cast<void (*)(P...)>(const_cast<void*>(kernel)), configuration, arguments, std::index_sequence_for<P...>());
+}
+// The rewritten source passes each kernel whose address it takes through `known`, with the kernel's name; the name of a
+// variable is empty.
+template <class... P>
+auto known(const char* name, void (*kernel)(P...)) {
+  remember(reinterpret_cast<const void*>(kernel), {name, &launch_known<P...>});
+  return kernel;
+}
+inline const void* known(const char*, const void* kernel) { return kernel; }
+
+// Launches a known kernel. The address of anything else is the error that it is on a GPU.
+inline cudaError_t launch(const void* kernel, const Configuration& configuration, void** arguments) {
+  const Known found = known_kernel(kernel);
+  return found.launch ? found.launch(found.name, kernel, configuration, arguments) : give(cudaErrorInvalidDeviceFunction);
+}
+
+}  // namespace emulator
+
+#pragma GCC visibility push(hidden)
+inline cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return emulator::launch(kernel, emulator::Configuration(grid, block, shared_bytes, stream, file, line), arguments);
+}
+inline cudaError_t cudaLaunchCooperativeKernel(const void* kernel, dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return emulator::launch(kernel, emulator::Configuration(grid, block, shared_bytes, stream, file, line).cooperative(), arguments);
+}
+inline cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* kernel, void** arguments, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return emulator::launch(kernel, emulator::PlacedConfig(config, file, line).configuration(), arguments);
+}
+// CUDA has these overloads for a kernel that is not cast to void*.
+template <class... P>
+cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return cudaLaunchKernel(reinterpret_cast<const void*>(emulator::known("", kernel)), grid, block, arguments, shared_bytes, stream, file, line);
+}
+template <class... P>
+cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(emulator::known("", kernel)), grid, block, arguments, shared_bytes, stream, file, line);
+}
+template <class... P>
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, void (*kernel)(P...), void** arguments, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return cudaLaunchKernelExC(config, reinterpret_cast<const void*>(emulator::known("", kernel)), arguments, file, line);
+}
+template <class... P, class... A>
+cudaError_t cudaLaunchKernelEx(emulator::PlacedConfig config, void (*kernel)(P...), A&&... arguments) {
+  static_assert(sizeof...(P) == sizeof...(A), "a launch with another number of arguments than the kernel has parameters");
+  std::tuple<std::remove_cv_t<P>...> values(static_cast<P>(arguments)...);
+  return std::apply([&](auto&... each) {
+    void* addresses[] = {&each..., nullptr};
+    return cudaLaunchKernelExC(config.config, kernel, addresses, config.file, config.line);
+  }, values);
+}
+inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute which, int value) {
+  return emulator::set_attribute(emulator::known_kernel(kernel).name, which, value);
+}
+template <class... P>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute which, int value) {
+  return cudaFuncSetAttribute(reinterpret_cast<const void*>(emulator::known("", kernel)), which, value);
+}
+// Programmatic dependent launch. Here a kernel begins when the one before it has ended.
+inline void cudaGridDependencySynchronize() {}
+inline void cudaTriggerProgrammaticLaunchCompletion() {}
+#pragma GCC visibility pop

@@ -1,0 +1,206 @@
+"""Refuses device code that nvcc refuses and g++ accepts: calls of host functions, exceptions, lambdas without a flag.
+
+Each rule was tried with nvcc 13.0. A rule that would need types, such as one for calls of members, is left out, so no
+code that nvcc accepts is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from cuda_on_cpu.emulator.tokens import (
+    Function,
+    Kind,
+    Token,
+    brackets_after,
+    functions,
+    in_directive,
+    next_code,
+    places_of,
+    previous_code,
+    text_at,
+    tokenize,
+)
+
+EXTENDED_LAMBDA = ("--extended-lambda", "-extended-lambda", "--expt-extended-lambda", "-expt-extended-lambda")
+_BEFORE_TYPE = (";", "{", "}", "(", "const", "constexpr")
+_SPACES = ("__device__", "__host__")
+_ON_DEVICE = ("__device__", "__global__")
+_WORDS = re.compile(r"\w+")
+# Names of std and of the C library that CUDA has no device code for. In C++20, which torch's headers need, many others
+# are constexpr, and torch's flags let kernels call constexpr functions.
+_OF_STD = frozenset(
+    _WORDS.findall(
+        "map multimap unordered_map unordered_multimap set multiset unordered_set unordered_multiset list forward_list "
+        "deque queue priority_queue stack function thread mutex lock_guard unique_lock shared_ptr make_shared "
+        "stringstream ostringstream istringstream cout cerr clog cin endl mt19937 mt19937_64 random_device "
+        "default_random_engine minstd_rand normal_distribution uniform_real_distribution uniform_int_distribution "
+        "bernoulli_distribution to_string stoi stof stod async future promise condition_variable any"
+    )
+)
+_OF_C = frozenset(
+    _WORDS.findall(
+        "rand srand exit abort puts fprintf sprintf snprintf fopen fclose fflush scanf getenv system atoi atof strcmp "
+        "strncmp strcpy memmove qsort bsearch cudaDeviceSynchronize cudaStreamSynchronize cudaEventSynchronize "
+        "cudaMemcpy cudaMallocHost cudaMallocManaged cudaHostAlloc"
+    )
+)
+_ATTRIBUTES = frozenset(
+    _WORDS.findall(
+        "__launch_bounds__ __attribute__ __align__ alignas __cluster_dims__ __maxnreg__ decltype noexcept requires"
+    )
+)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The functions of a source, and its words that declare functions of the device and of the host, such as macros."""
+
+    host_only: frozenset[str]
+    defined: frozenset[str]
+    device_words: frozenset[str]
+    host_words: frozenset[str]
+
+    def may_hide_qualifiers(self, words: Iterable[str]) -> bool:
+        """Returns whether a word before a body may be a macro with qualifiers that the source does not show."""
+        known = self.device_words | self.host_words
+        return any(len(word) > 2 and word.isupper() and word not in known for word in words)
+
+
+def refuse(tokens: list[Token], flags: Sequence[str]) -> None:
+    """Edits `tokens`, a CUDA source, in place: what nvcc refuses becomes an error of the preprocessor at its place.
+
+    `flags` are the candidate's flags for nvcc. Code that the preprocessor removes gives no error.
+    """
+    names = _names(tokens)
+    errors: dict[int, str] = {}
+    for function in functions(tokens):
+        if _is_checked(tokens, function, names):
+            errors |= _errors_in(tokens, function, names)
+    if not set(EXTENDED_LAMBDA) & set(flags):
+        errors |= dict.fromkeys(
+            _annotated_lambdas(tokens),
+            "__host__ or __device__ annotation on lambda requires --extended-lambda nvcc flag",
+        )
+    for at in sorted(errors, reverse=True):
+        tokens[at:at] = tokenize(f'_Pragma("GCC error \\"{errors[at]}\\"") ')
+
+
+def _names(tokens: Sequence[Token]) -> _Names:
+    device_words = frozenset({*_ON_DEVICE, *_macros_with(tokens, _ON_DEVICE)})
+    host_words = frozenset({"__host__", *_macros_with(tokens, ["__host__"])})
+    names = _Names(frozenset(), frozenset(), device_words, host_words)
+    host, other = set[str](), set[str]()
+    for function in functions(tokens):
+        words = set(function.head)
+        on_device = bool(words & device_words) or "constexpr" in words or "consteval" in words
+        uncertain = on_device or function.in_class or names.may_hide_qualifiers(words)
+        (other if uncertain else host).add(function_name(function.head))
+    for i in places_of(tokens, *device_words):  # a declaration, which may be before a definition without a qualifier
+        if in_directive(tokens, i):
+            continue
+        end = i
+        while end < len(tokens) and tokens[end].text not in (";", "{", "}"):
+            end += 1
+        other.add(function_name([token.text for token in tokens[i + 1 : end] if token.is_code]))
+    return replace(names, host_only=frozenset(host - other), defined=frozenset(host | other))
+
+
+def _macros_with(tokens: Sequence[Token], words: Sequence[str]) -> set[str]:
+    """Returns the names of the macros that the source defines with one of `words`."""
+    found = set()
+    for i in places_of(tokens, *words):
+        if not in_directive(tokens, i):
+            continue
+        start = i
+        while start and not (
+            text_at(tokens, start) == "define" and text_at(tokens, previous_code(tokens, start)) == "#"
+        ):
+            start -= 1
+        found.add(text_at(tokens, next_code(tokens, start + 1)))
+    return found
+
+
+def function_name(head: Sequence[str]) -> str:
+    """Returns the name of the function whose declaration begins with the words `head`, or an empty text."""
+    depth, in_attribute = 0, False
+    for word, following in pairwise(head):
+        if not depth and following == "(" and word.isidentifier():
+            if word not in _ATTRIBUTES:
+                return word
+            in_attribute = True
+        if in_attribute:
+            depth += (word == "(") - (word == ")")
+            in_attribute = depth > 0 or following == "("
+    return ""
+
+
+def _is_checked(tokens: Sequence[Token], function: Function, names: _Names) -> bool:
+    """Returns whether nvcc compiles the function for the device alone, and certainly compiles it.
+
+    In a function for both sides, a call of a host function is only a warning. A template is compiled where it is used.
+    """
+    words = set(function.head)
+    if not words & names.device_words or words & names.host_words or names.may_hide_qualifiers(words):
+        return False
+    name = function_name(function.head)
+    used = any(not function.opening <= i <= function.closing for i in places_of(tokens, name)[:-1])
+    return not function.in_class and ("template" not in words or used)
+
+
+def _errors_in(tokens: Sequence[Token], function: Function, names: _Names) -> dict[int, str]:
+    """Returns the errors in the body of a function of the device, by the index of the token with the error."""
+    space = "__global__" if "__global__" in function.head else "__device__"
+    caller = function_name(function.head)
+    found = {}
+    for i in range(function.opening + 1, function.closing):
+        token = tokens[i]
+        if token.kind is not Kind.WORD or in_directive(tokens, i):
+            continue
+        before = text_at(tokens, previous_code(tokens, i))
+        if token.text in ("throw", "try"):
+            found[i] = "device code does not support exception handling"
+        elif _is_host_name(tokens, i, before, names) and token.text not in _declared(tokens, function):
+            callee = f"std::{token.text}" if before == "::" else token.text
+            found[i] = f"calling a __host__ function('{callee}') from a {space} function('{caller}') is not allowed"
+    return found
+
+
+def _is_host_name(tokens: Sequence[Token], at: int, before: str, names: _Names) -> bool:
+    """Returns whether the word at index `at` names a function or a class without device code, and uses it."""
+    word = tokens[at].text
+    if before == "::":
+        return word in _OF_STD and text_at(tokens, previous_code(tokens, previous_code(tokens, at))) == "std"
+    called = brackets_after(tokens, at) is not None
+    if not called or before in (".", "->"):
+        return False
+    return word in names.host_only or (word in _OF_C and word not in names.defined)
+
+
+def _declared(tokens: Sequence[Token], function: Function) -> set[str]:
+    """Returns words that may be names of the function's variables: its parameters, and words behind another word."""
+    names = set(function.head)
+    for i in range(function.opening, function.closing):
+        if tokens[i].kind is not Kind.WORD:
+            continue
+        before = previous_code(tokens, i)
+        if text_at(tokens, before) in ("*", "&"):  # `auto& name`, `float* name`
+            before = previous_code(tokens, before)
+            if text_at(tokens, previous_code(tokens, before)) not in _BEFORE_TYPE:
+                continue
+        if tokens[before].kind is Kind.WORD and text_at(tokens, before) not in ("return", "else", "do"):
+            names.add(tokens[i].text)
+    return names
+
+
+def _annotated_lambdas(tokens: Sequence[Token]) -> list[int]:
+    """Returns the index of the first qualifier of each lambda that has one: `[=] __device__ (int i) {`."""
+    return [
+        i
+        for i in places_of(tokens, *_SPACES)
+        if text_at(tokens, previous_code(tokens, i)) == "]"
+        and text_at(tokens, next_code(tokens, i + 1)) in ("(", "{", *_SPACES)
+    ]
