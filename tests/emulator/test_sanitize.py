@@ -244,7 +244,10 @@ def test_a_remark_whose_time_is_up_says_that_the_sanitizer_was_stopped(fork_serv
         ("out-of-bounds write", "device", 104, "the sizes"),
         ("uninitialised read", "device", 4, "write the memory in every branch"),
         ("misaligned access", "device", 2, "a multiple of its size"),
-        ("failed launch", "device", 0, ""),
+        ("failed launch", "device", 0, "against the limits"),
+        ("absent lane", "device", 0, "name every lane"),
+        ("access before a wait", "device", 0, "cudaStreamSynchronize"),
+        ("trap", "device", 0, "the assertion fails"),
     ],
 )
 def test_what_the_sanitizer_found_gives_the_advice(kind, place, offset, fragment):

@@ -46,6 +46,13 @@ _FIXES = {
     "and the row length",
     Kind.UNINITIALISED_READ: "write the memory in every branch, with 0 where a tile reaches past the input",
     Kind.RACE: "order the two accesses, or use an atomic operation",
+    Kind.DIVERGENT_BARRIER: "let every thread of the block reach the barrier: guard the work, and do not return",
+    Kind.DIVERGENT_WARP: "let every lane of the mask reach the call, or name in the mask the lanes that do",
+    Kind.INPUT_WRITTEN: "write to a tensor of the kernel's own, such as torch::empty_like of the input",
+    Kind.FAILED_LAUNCH: "check the grid, the block and the shared memory against the limits, and the returned error",
+    Kind.TRAP: "find out why the condition of the assertion fails, or the trap is reached, in this thread",
+    Kind.ABSENT_LANE: "let a lane read only from lanes in the mask: name every lane, or shorten the exchange",
+    Kind.TOO_EARLY: "wait for the stream first: cudaStreamSynchronize, or an event that the other stream waits for",
 }
 _ENDLESS = "look for a loop that never ends here, or a barrier that some threads never reach"
 _JUST_PAST = (
