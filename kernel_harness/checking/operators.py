@@ -28,6 +28,11 @@ class Seen(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow tor
         super().__init__()
         self.any, self._names = False, names
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # torch asks this. After a yes it imports its compiler, which takes 2 s and makes a folder for temporary files.
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
