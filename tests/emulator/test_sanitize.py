@@ -147,6 +147,48 @@ def test_a_correct_kernel_is_not_reported(fork_server, tmp_path, path):
     assert ([f.sentence for f in report.findings], report.fault, len(report.cases)) == ([], "", 1)
 
 
+IN_PLACE = """
+import torch
+
+N = 512
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, y):
+        return x.add_(y)
+
+
+def get_inputs():
+    return [torch.randn(N), torch.randn(N)]
+
+
+def get_init_inputs():
+    return []
+"""
+ADDS = """
+#include <torch/extension.h>
+__global__ void add(float* x, const float* y, int n) {{
+    int i = blockIdx.x * 256 + threadIdx.x;
+    if (i < n) {change};
+}}
+torch::Tensor forward(torch::Tensor x, torch::Tensor y) {{
+    add<<<2, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.numel());
+    return x;
+}}
+"""
+
+
+@needs_binutils
+@pytest.mark.parametrize(
+    ("change", "found"), [("x[i] += y[i]", []), ("x[i] += y[i], const_cast<float*>(y)[i] = 0", ["write to an input"])]
+)
+def test_only_a_write_to_an_input_that_the_reference_leaves_alone_is_reported(fork_server, tmp_path, change, found):
+    (tmp_path / "add.py").write_text(IN_PLACE)
+    (tmp_path / "adds.cu").write_text(ADDS.format(change=change))
+    report = sanitized(fork_server, problem.load("add", tmp_path / "add.py"), candidate.read(tmp_path / "adds.cu"))
+    assert ([str(f.kind) for f in report.findings], report.fault) == (found, "")
+
+
 # -------------------------------------------------------------------------------------------------- the verb
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -404,7 +405,14 @@ class _Trial:
             described = self.subject.findings(blame)
         except Fault:  # the worker died in the call, and the fault of the call says how
             return []
-        return read(described, self.case.name, self.job.candidate.source.split("\n"))
+        found = read(described, self.case.name, self.job.candidate.source.split("\n"))
+        return [f for f in found if f.kind is not Kind.INPUT_WRITTEN or not self._may_write(f)]
+
+    def _may_write(self, finding: Finding) -> bool:
+        """Returns whether a write to an input is one that the reference makes, too. An output may lie in that input."""
+        changed = self.reference.expectation(self.case)[1].changed
+        named = re.match(r"input (\d+)", finding.buffer.name if finding.buffer else "")
+        return int(named[1]) - 1 in changed if named else bool(changed)
 
 
 def _flat(index: Sequence[int], shape: Sequence[int]) -> int:
