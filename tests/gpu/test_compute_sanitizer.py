@@ -351,6 +351,8 @@ _DEVICE_ONLY = "up to version 2025.3, the tool checks only device memory"
 _PAIRED = "sm_90 lets any two barriers of a block match, and counts exited threads; the tool reports neither"
 # The bugs that no tool finds: the tool that comes closest, and why it does not find them.
 UNSEEN = {
+    "elements/assertion_that_fails": ("memcheck", "the program's own assertion, which torch reports"),
+    "elements/copy_read_too_early": ("racecheck", "the host reads too early; the tool checks only shared memory"),
     "elements/grid_stride_of_one_block": ("racecheck", _SHARED_ONLY),
     "elements/grid_too_small": ("initcheck", _COPY),
     "elements/ignored_launch_failure": ("memcheck", _LAUNCH),
@@ -358,6 +360,7 @@ UNSEEN = {
     "elements/missing_tail": ("initcheck", _COPY),
     "elements/overlapping_blocks": ("racecheck", _SHARED_ONLY),
     "elements/stale_after_failed_launch": ("memcheck", _LAUNCH),
+    "elements/streams_without_order": ("racecheck", _SHARED_ONLY),
     "elements/too_many_threads": ("memcheck", _LAUNCH),
     "histogram/blocks_overwrite": ("racecheck", _SHARED_ONLY),
     "histogram/counts_not_cleared": ("initcheck", _DEVICE_ONLY),
@@ -368,6 +371,7 @@ UNSEEN = {
     "rows/barrier_in_ragged_loop": ("synccheck", _PAIRED),
     "rows/one_warp_too_few": ("initcheck", _DEVICE_ONLY),
     "rows/order_of_threads": ("racecheck", _ATOMICS),
+    "rows/shuffle_from_absent_lane": ("synccheck", "all lanes of the mask take part; the value is undefined"),
     "rows/tail_not_cleared": ("initcheck", _DEVICE_ONLY),
     "rows/uninitialised_shared": ("initcheck", _DEVICE_ONLY),
     "rows/wrong_shuffle_mask": ("synccheck", "the machine code of sm_90 does not contain a constant mask"),

@@ -75,7 +75,8 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     ask = BuildService._ask
 
     def noted(service: BuildService, request: Any, timeout_s: float) -> Any:
-        requests.append(request)
+        if request.device == "cpu":  # the sanitizer builds a candidate that passed, too
+            requests.append(request)
         return ask(service, request, timeout_s)
 
     monkeypatch.setattr(BuildService, "_ask", noted)
