@@ -75,9 +75,10 @@ def refuse(tokens: list[Token], flags: Sequence[str]) -> None:
 
     `flags` are the candidate's flags for nvcc. Code that the preprocessor removes gives no error.
     """
-    names = _names(tokens)
+    defined = functions(tokens)
+    names = _names(tokens, defined)
     errors: dict[int, str] = {}
-    for function in functions(tokens):
+    for function in defined:
         if _is_checked(tokens, function, names):
             errors |= _errors_in(tokens, function, names)
     if not set(EXTENDED_LAMBDA) & set(flags):
@@ -89,12 +90,12 @@ def refuse(tokens: list[Token], flags: Sequence[str]) -> None:
         tokens[at:at] = tokenize(f'_Pragma("GCC error \\"{errors[at]}\\"") ')
 
 
-def _names(tokens: Sequence[Token]) -> _Names:
+def _names(tokens: Sequence[Token], defined: Sequence[Function]) -> _Names:
     device_words = frozenset({*_ON_DEVICE, *_macros_with(tokens, _ON_DEVICE)})
     host_words = frozenset({"__host__", *_macros_with(tokens, ["__host__"])})
     names = _Names(frozenset(), frozenset(), device_words, host_words)
     host, other = set[str](), set[str]()
-    for function in functions(tokens):
+    for function in defined:
         words = set(function.head)
         on_device = bool(words & device_words) or "constexpr" in words or "consteval" in words
         uncertain = on_device or function.in_class or names.may_hide_qualifiers(words)

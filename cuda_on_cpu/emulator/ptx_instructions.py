@@ -370,21 +370,20 @@ def _async_copy(it: Instruction) -> str:
 
 
 def _ldmatrix(it: Instruction) -> str:
-    _only(it.parts[1:], {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"})
-    registers = it.operands[0]
-    if not isinstance(registers, list) or f"x{len(registers)}" not in it.parts:
-        raise KeyError("registers")
-    transposed = "true" if "trans" in it.parts else "false"
-    return f"{NAMESPACE}::load_matrices<{transposed}>({it.operands[1]}, {', '.join(registers)});"
+    return _move_matrices(it, "load_matrices", it.operands[0], it.operands[1])
 
 
 def _stmatrix(it: Instruction) -> str:
+    return _move_matrices(it, "store_matrices", it.operands[1], it.operands[0])
+
+
+def _move_matrices(it: Instruction, function: str, registers: str | list[str], row: str | list[str]) -> str:
+    """Returns C++ that moves matrices between registers and the rows in shared memory, of which `row` is a lane's."""
     _only(it.parts[1:], {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"})
-    registers = it.operands[1]
     if not isinstance(registers, list) or f"x{len(registers)}" not in it.parts:
         raise KeyError("registers")
     transposed = "true" if "trans" in it.parts else "false"
-    return f"{NAMESPACE}::store_matrices<{transposed}>({it.operands[0]}, {', '.join(registers)});"
+    return f"{NAMESPACE}::{function}<{transposed}>({row}, {', '.join(registers)});"
 
 
 # The number types of A and B, and the depths of the products that exist for them.

@@ -70,7 +70,7 @@ def prelude(reporting: bool = False, tell: Tell = silent) -> Path:
     """
 
     def build(folder: Path) -> None:
-        tell(bindings.first_build("the emulator's precompiled header"))
+        tell(bindings.first_build(f"the emulator's precompiled header{' for checked accesses' * reporting}"))
         _precompile([*flags.for_candidates(reporting=reporting), *flags.LIGHT_HEADERS], folder)
 
     key = part_key("prelude" + "-reporting" * reporting, flags.INCLUDE, bindings.INCLUDE)

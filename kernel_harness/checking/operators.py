@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
+from kernel_harness.problem.dispatch_mode import DispatchMode
 
 PRODUCTS = re.compile(
     r"(?!upsample).*(mm|mv|dot|matmul|linear|convolution|conv[123]d|attention|lstm|gru|rnn|transformer|cdist)"
@@ -21,17 +21,12 @@ COMPOSITES = re.compile(EXPONENTIALS.pattern[:-1] + "|norm|erf|var|std|mean|sqrt
 """The names of operators that a kernel may compute as several, each of which rounds its result."""
 
 
-class Seen(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow torch
+class Seen(DispatchMode):
     """A context in which `any` becomes True as soon as an operator is called whose name matches one of `names`."""
 
     def __init__(self, names: re.Pattern[str]) -> None:
         super().__init__()
         self.any, self._names = False, names
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        # torch asks this. After a yes it imports its compiler, which takes 2 s and makes a folder for temporary files.
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

@@ -13,6 +13,7 @@ import psutil
 import torch
 
 from kernel_harness.checking import operators
+from kernel_harness.checking.elementwise import all_finite
 from kernel_harness.checking.plan import derived_seed
 from kernel_harness.checking.reference_model import alone, key_of, memory_of, on_host, placed, run_model, views_of
 from kernel_harness.checking.unchanged_model import UnchangedModel
@@ -39,7 +40,8 @@ class _Facts:
 
     `output_bytes` is the size of all outputs. `first_sums` has fingerprints of the first outputs, and `views` the
     outputs that are views of parameters or buffers. `kept_outputs` has the outputs that a candidate may keep.
-    `sums_up`: the reference sums up many numbers. `is_short`: the device is short of memory.
+    `sums_up`: the reference sums up many numbers. `answers_large`: its answer to enlarged inputs is finite. `is_short`:
+    the device is short of memory.
     """
 
     output_bytes: int | None = None
@@ -47,6 +49,7 @@ class _Facts:
     views: set[int] = field(default_factory=set)
     kept_outputs: tuple[int, ...] | None = None
     sums_up: bool | None = None
+    answers_large: bool | None = None
     is_short: bool = False
 
 
@@ -165,6 +168,13 @@ class ReferenceRuns(ABC):
                 self.run(problem, placed(packed, self.device))
             self._called[key] = bool(seen.any)
         return self._called[key]
+
+    def answers_large(self, problem: Problem, large: Packed) -> bool:
+        """Returns whether the reference's answer to `large`, enlarged inputs, is finite. Runs it once for each size."""
+        facts = self._facts(problem)
+        if facts.answers_large is None:
+            facts.answers_large = all(map(all_finite, self.answered(problem, large)[1]))
+        return facts.answers_large
 
     def terms(self, problem: Problem, packed: Packed) -> int:
         """Returns an upper limit for the products of one sum of the reference; 0 if it multiplies no matrices.

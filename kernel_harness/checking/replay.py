@@ -5,7 +5,6 @@ The change replaces inputs, parameters or an operation of the reference, for one
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,12 +56,12 @@ class Replay:
         self._model = float64.widened(problem.model(device))
         self._began, self._latest, self._runs = time.thread_time(), time.monotonic() + LONGEST_WAIT_S, 0
         arguments = tensors.unflatten(packed.structure, self._inputs)
-        names = _names(self._model, arguments, self._inputs)
+        names = _names(problem, arguments, self._inputs)
         found = [Source(n, t, p.is_contiguous()) for n, t, p in zip(names, self._inputs, packed.tensors, strict=True)]
         parameters = [(n, p.detach()) for n, p in self._model.named_parameters()]
         found += [Source(f"the parameter {n}", p, p.is_contiguous(), is_parameter=True) for n, p in parameters]
         self.sources = [s for s in found if s.tensor.ndim > 0 and not s.tensor.is_complex()]
-        self.scalars = _scalars(self._model, arguments)
+        self.scalars = _scalars(problem, arguments)
 
     def outputs(
         self,
@@ -74,8 +73,8 @@ class Replay:
 
         `changed` replaces sources in this run. Its keys are indices into `sources`, and each tensor has the shape of
         its source. `formula` replaces an operation in this run, and `scalar` the argument at a position in `scalars`.
-        Raises TimeoutError if this thread has computed for
-        LONGEST_S seconds, or LONGEST_WAIT_S seconds have passed, since this Replay was made.
+        Raises TimeoutError if this thread has computed for LONGEST_S seconds, or LONGEST_WAIT_S seconds have passed,
+        since this Replay was made.
         """
         if self._spent_s() > LONGEST_S or time.monotonic() > self._latest:
             raise TimeoutError(f"the reference ran again for {LONGEST_S} s")
@@ -115,23 +114,17 @@ class Replay:
         return [output.clone() for output in outputs]
 
 
-def _names(model: Any, arguments: Any, inputs: Sequence[torch.Tensor]) -> list[str]:
+def _names(problem: Problem, arguments: Any, inputs: Sequence[torch.Tensor]) -> list[str]:
     """Returns the name of each input in messages, such as "input 1 (A)", where A is its parameter of `forward`.
 
     An input that is not itself an argument, such as a tensor in a list, has only its number.
     """
-    named = zip(positional_names(model), arguments, strict=False)
+    named = zip(problem.input_names, arguments, strict=False)
     known = {id(a): f" ({n})" for n, a in named if isinstance(a, torch.Tensor)}
     return [f"input {i}{known.get(id(tensor), '')}" for i, tensor in enumerate(inputs, 1)]
 
 
-def _scalars(model: Any, arguments: Any) -> dict[int, str]:
+def _scalars(problem: Problem, arguments: Any) -> dict[int, str]:
     """Returns the names of those positional arguments of `forward` that are a Python float, by position from 0."""
-    named = enumerate(zip(positional_names(model), arguments, strict=False))
+    named = enumerate(zip(problem.input_names, arguments, strict=False))
     return {i: name for i, (name, value) in named if isinstance(value, float)}
-
-
-def positional_names(model: Any) -> list[str]:
-    """Returns the names of the parameters of a model's `forward`, in order."""
-    parameters = inspect.signature(model.forward).parameters.values()
-    return [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]

@@ -17,9 +17,9 @@ from types import FrameType
 from typing import Any, Protocol
 
 from kernel_harness.cli import cache, compare, listing, new, profile, report, run, sanitize, suite
-from kernel_harness.cli.arguments import EXIT_CODES, INTERRUPTED, PIPE_CLOSED
+from kernel_harness.cli.arguments import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, problem_names
 from kernel_harness.core.errors import UserError
-from kernel_harness.core.paths import command, problem_folders
+from kernel_harness.core.paths import command
 
 
 class Verb(Protocol):
@@ -103,12 +103,7 @@ def _misspelt_verb(typed: Sequence[str]) -> str:
     """Returns a message if the first word resembles a verb, and is neither a verb nor a problem; else an empty text."""
     word = typed[0] if typed else ""
     close = difflib.get_close_matches(word, VERBS, n=1)
-    if (
-        word.startswith("-")
-        or not close
-        or word in VERBS
-        or any((folder / f"{word}.py").is_file() for folder in problem_folders())
-    ):
+    if word.startswith("-") or not close or word in VERBS or word in problem_names():
         return ""
     return f"no verb {word!r}, did you mean {close[0]!r}? There is no problem {word!r} either"
 

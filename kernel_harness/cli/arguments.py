@@ -80,7 +80,7 @@ def add_problem(parser: argparse.ArgumentParser, flag: str = "--problem", **more
     """
     more.setdefault("help", "the name of a problem (`list` shows all), or the path of its file")
     argument = parser.add_argument(flag, metavar="PROBLEM", **more)
-    argument.completer = _problem_names  # type: ignore[attr-defined]
+    argument.completer = problem_names  # type: ignore[attr-defined]
 
 
 def add_kernel(parser: argparse.ArgumentParser, flag: str, **more: Any) -> None:
@@ -166,7 +166,8 @@ def _stems(folder: Path, *suffixes: str) -> list[str]:
     return sorted(p.stem for p in folder.glob("*") if p.suffix in suffixes and not p.name.startswith(("_", ".")))
 
 
-def _problem_names(**_: Any) -> list[str]:
+def problem_names(**_: Any) -> list[str]:
+    """Returns the names of all problems, for the completion of arguments and to recognize a word that names one."""
     return sorted({name for folder in problem_folders() for name in _stems(folder, ".py")})
 
 
@@ -180,7 +181,7 @@ def run_names(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
 
 def _kernel_names(parsed_args: argparse.Namespace, **_: Any) -> list[str]:
     typed = getattr(parsed_args, "problem", None) or getattr(parsed_args, "named_problem", None)
-    problems = [Path(typed).stem] if typed else _problem_names()
+    problems = [Path(typed).stem] if typed else problem_names()
     return [
         name for folder in kernel_folders() for problem in problems for name in _stems(folder / problem, ".py", ".cu")
     ]

@@ -19,11 +19,11 @@ from kernel_harness.cli.arguments import (
     add_results,
     count,
     positive,
+    problem_names,
     run_names,
 )
 from kernel_harness.cli.fork_server import started_fork_server
 from kernel_harness.core.errors import UserError
-from kernel_harness.core.paths import problem_folders
 
 if TYPE_CHECKING:
     from kernel_harness.problem.candidate import Candidate
@@ -45,16 +45,17 @@ EXAMPLES = (
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `compare`."""
-    parser.add_argument(
+    a = parser.add_argument(
         "a", metavar="A",
         help="a run: `latest`, `previous`, the beginning of its id, a runs.jsonl or its folder; "
         "or a version of a kernel: a git revision or a kernel file; or a suite: its name or folder",
     )  # fmt: skip
-    parser.add_argument(
+    b = parser.add_argument(
         "b", metavar="B", nargs="?",
         help="what to compare A with: a run or a version, like A "
         "(default: the latest run if A is a run, else the kernel's file as it is now)",
     )  # fmt: skip
+    a.completer = b.completer = run_names  # type: ignore[attr-defined]
     parser.add_argument("c", metavar="C", nargs="?", help=argparse.SUPPRESS)
     add_problem(parser, help="the problem of the runs or kernels; it may also be the first word: PROBLEM A B")
     add_kernel(
@@ -75,9 +76,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds", type=count, metavar="N", help="for versions of a kernel: time exactly N rounds, without --budget"
     )
     add_results(parser)
-    for action in parser._actions:
-        if action.dest in ("a", "b"):
-            action.completer = run_names  # type: ignore[attr-defined]
 
 
 def main(parsed: argparse.Namespace) -> int:
@@ -111,8 +109,7 @@ def _take_problem(parsed: argparse.Namespace) -> None:
 
     Raises UserError for three words of which the first is no problem.
     """
-    is_problem = any((folder / f"{parsed.a}.py").is_file() for folder in problem_folders())
-    if parsed.problem is None and parsed.b is not None and is_problem:
+    if parsed.problem is None and parsed.b is not None and parsed.a in problem_names():
         parsed.problem, parsed.a, parsed.b, parsed.c = parsed.a, parsed.b, parsed.c, None
     if parsed.c is not None:
         raise UserError(f"compare takes two sides, and {parsed.c!r} is a third one; there is no problem {parsed.a!r}")

@@ -182,17 +182,17 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], parsed: argparse.
             print(f"{result.kernel}: {result.status}  {parsed.case}", file=out)
         _explain(run, finished, out, with_output=True)
         return
-    table = run.table()
+    board = run.board()
     if not parsed.json:
         chosen = [candidate.name for candidate in run.candidates]
-        rows = leaderboard.of_interest(table, chosen) if parsed.kernels or parsed.watch else table
-        print(run.title, leaderboard.render(rows, terminal=terminal(out)), sep="\n\n")
-        if more := len(table) - len(rows):
+        rows = leaderboard.of_interest(board.table, chosen) if parsed.kernels or parsed.watch else board.table
+        print(board.title, leaderboard.render(rows, terminal=terminal(out)), sep="\n\n")
+        if more := len(board.table) - len(rows):
             print(f"\n{more} more in {run.table_name}")
-        if gone := run.gone():
-            print(f"\nLeft out, because the file is gone: {', '.join(gone)}")
+        if board.gone:
+            print(f"\nLeft out, because the file is gone: {', '.join(board.gone)}")
     _explain(run, finished, out, with_output=parsed.verbose > 0)
-    path = run.save(table)  # last, because the disk may be full: the table is then already printed
+    path = run.save(board)  # last, because the disk may be full: the table is then already printed
     if not parsed.json:
         said = [line for line in (_phases(finished), _over_budget(finished), shown(path)) if line]
         print("", *said, sep="\n")

@@ -194,8 +194,7 @@ def _on_memory(trial: Trial, fork_server: ForkServer, seed: int) -> list[Remark]
     illegal = trial.fault is not None and trial.status is Status.RUNTIME_ERROR and _ILLEGAL in trial.fault.reason
     if not (illegal or trial.status in _SANITIZED) or not trial.failed_case or not trial.builds:
         return []
-    trial.tell("running the sanitizer")
     case, problem = trial.failed_case, trial.reference.problem
     within_s = _HUNG_S if trial.status is Status.TIMEOUT else sanitize.REMARK_S
-    found = sanitize.remark(fork_server, problem, trial.candidate, [case], seed, within_s=within_s)
+    found = sanitize.remark(fork_server, problem, trial.candidate, [case], seed, within_s=within_s, tell=trial.tell)
     return [found] if found else []

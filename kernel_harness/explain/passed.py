@@ -76,9 +76,9 @@ def on_memory(trial: Trial, fork_server: ForkServer, seed: int, device: str, com
         return []
     of, cases = (trial.reference.problem, trial.candidate), _telling(trial.cases)
     if device == "cpu":
-        found = sanitize.remark(fork_server, *of, cases, seed, within_s=_SANITIZED_S, orders=False)
+        found = sanitize.remark(fork_server, *of, cases, seed, within_s=_SANITIZED_S, orders=False, tell=trial.tell)
     else:
-        found = sanitize.remark_on_gpu(fork_server, device, *of, cases)
+        found = sanitize.remark_on_gpu(fork_server, device, *of, cases, trial.tell)
     if found is None:
         found = registers.remark(trial.candidate.source)
         return [replace(found, kind=RemarkKind.SANITIZER)] if found else []

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import torch
 
-from kernel_harness.checking import replay
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.elementwise import chunks, finite, measure, typical
@@ -74,7 +73,7 @@ def _on_constant_inputs(reference: Reference, cases: Sequence[Case]) -> list[str
     constant = [i for i, marks in enumerate(zip(*seen, strict=True), 1) if len(set(marks)) == 1]
     if not constant or len(constant) == len(first):
         return []
-    names = replay.positional_names(reference.at(cases[0]).model(reference.device))
+    names = reference.at(cases[0]).input_names
     named = " and ".join(f"input {i}" + (f" ({names[i - 1]})" if i <= len(names) else "") for i in constant)
     return [f"{named} had one value in all checks at this size, so a kernel that does not read it would pass."]
 

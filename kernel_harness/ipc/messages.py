@@ -8,6 +8,7 @@ the number is an empty text. A field of type Any holds JSON that is written and 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +21,8 @@ from kernel_harness.ipc.tensors import Leaf
 
 LONGEST_TEXT, LONGEST_LOG = 20_000, 1 << 20
 MOST_READ_FILES = 5000  # the headers of CUTLASS are about 600
+PLACE_SIGNALS = signal.SIGUSR1, signal.SIGUSR2
+"""At the first, a worker prints the lines of Python that it runs; at the second, the addresses of its machine code."""
 _Path = Annotated[str, AtMost(4096)]
 _Digest = Annotated[str, AtMost(64)]
 _Leaves = Annotated[tuple[Leaf, ...], AtMost(tensors.MAX_LEAVES)]
@@ -49,7 +52,7 @@ class PrepareDevice(Message):
 class SetWall(Message):
     """A request to the fork server: put a wall of the kind `kind` around workers that start later. The reply is Done.
 
-    `kind` is the value of an `sandbox.Kind`. `hidden` has the absolute paths that the wall hides from workers.
+    `kind` is the value of a `sandbox.Kind`. `hidden` has the absolute paths that the wall hides from workers.
     """
 
     kind: str

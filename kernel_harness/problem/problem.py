@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 import logging
 import math
 import sys
@@ -324,6 +325,14 @@ class Problem:
                 model = self.module.Model(*init)
             # A move to the CPU changes nothing there, and fails on fake tensors that something else still refers to.
             return model if device == "cpu" else model.to(device)
+
+    @property
+    def input_names(self) -> list[str]:
+        """Returns the names of the parameters of the model's `forward`, in order. Builds no model where it need not."""
+        of_class = getattr(self.module.Model, "forward", None)
+        parameters = inspect.signature(of_class or self.model("cpu").forward).parameters.values()
+        names = [p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+        return names[1:] if of_class else names
 
     def forward(self, model: Any, inputs: Any) -> Any:
         """Returns the outputs of `model`, the reference, without gradients.

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
+
+from kernel_harness.problem.dispatch_mode import DispatchMode
 
 if TYPE_CHECKING:
     from kernel_harness.problem.problem import Problem, Shape
@@ -312,7 +313,7 @@ class _Enough(Exception):
     """The exception that stops a model after more than MOST_OPERATORS operators: it is too costly for a CPU."""
 
 
-class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow torch
+class _Work(DispatchMode):
     """Counts torch's operators, their floating-point operations, and the bytes of their results.
 
     The bytes of a result that shares memory with an operand (a view) are not counted. `samples` is the least number of
@@ -323,10 +324,6 @@ class _Work(TorchDispatchMode):  # type: ignore[misc]  # mypy does not follow to
         super().__init__()
         self.flops = self.bytes = self.operators = 0
         self.samples: int | None = None
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # as in `checking.operators.Seen`
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None

@@ -146,7 +146,6 @@ def sanitize(run: RunContext, trials: Sequence[Trial]) -> None:
     device = run.device.name.partition("-")[0]
 
     def one(trial: Trial) -> None:
-        trial.tell("running the sanitizer")
         again = sanitize_command(run.problem, run.device, trial.candidate)
         trial.remarks += on_memory(trial, run.fork_server, run.settings.seed, device, again)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -26,6 +27,18 @@ from kernel_harness.workers.fork_server import ForkServer
 _POLL_S = 0.1
 # The build time of a kernel that was never built is estimated from the length of its source.
 _SECONDS_PER_BYTE = 1e-3
+
+
+@dataclass(frozen=True)
+class Board:
+    """A leaderboard. Kernels in `gone`, whose file is gone, have a stored result and no row in `table`.
+
+    `title` also names the file's own sizes if the harness chose others.
+    """
+
+    title: str
+    table: pd.DataFrame
+    gone: list[str]
 
 
 class StoredRun:
@@ -101,41 +114,35 @@ class StoredRun:
                 return changed
 
     @property
-    def title(self) -> str:
-        """Returns the heading of the leaderboard. It also names the file's own sizes if the harness chose others."""
-        larger = {name: size for name, size in self._own_shape.items() if size != self.shape[name]}
-        note = f"; the file's own size is {shape_text(larger)}" if larger else ""
-        return leaderboard.heading(self.problem_name, self.journal.read(), self.shape) + note
-
-    @property
     def table_name(self) -> str:
         """Returns the name of the leaderboard's CSV file."""
         return f"{leaderboard.file_stem(self.shape, self._usual_shape)}.csv"
 
-    def table(self) -> pd.DataFrame:
+    def board(self) -> Board:
         """Returns the leaderboard of all results stored at this run's size constants (`M`, ...), in any run so far.
 
-        Kernels in `gone` have no row.
+        A kernel's file is gone if its last result names a file that is not in its folder any more. In a folder that is
+        not on this machine, no file is gone.
         """
-        gone = self.gone()
-        return leaderboard.rank([r for r in self.journal.read() if r.kernel not in gone], self.shape)
-
-    def gone(self) -> list[str]:
-        """Returns the names of kernels with a result whose file is gone from its folder, sorted.
-
-        A kernel counts if its last result names a file. In a folder that is not on this machine, no file is gone.
-        """
-        last = {result.kernel: result for result in self.journal.read() if dict(result.shape) == dict(self.shape)}
+        results = self.journal.read()
+        last = {result.kernel: result for result in results if dict(result.shape) == dict(self.shape)}
         paths = {name: kernel_file(result.reproduce) for name, result in last.items()}
-        return sorted(name for name, path in paths.items() if path and path.parent.is_dir() and not path.is_file())
+        gone = sorted(name for name, path in paths.items() if path and path.parent.is_dir() and not path.is_file())
+        larger = {name: size for name, size in self._own_shape.items() if size != self.shape[name]}
+        note = f"; the file's own size is {shape_text(larger)}" if larger else ""
+        return Board(
+            leaderboard.heading(self.problem_name, results, self.shape) + note,
+            leaderboard.rank([result for result in results if result.kernel not in gone], self.shape),
+            gone,
+        )
 
-    def save(self, table: pd.DataFrame) -> Path:
-        """Writes `table` to the leaderboard's files and returns the path of the CSV file.
+    def save(self, board: Board) -> Path:
+        """Writes the leaderboard's files and returns the path of the CSV file.
 
         Raises Unwritable if a file cannot be written.
         """
         stem = leaderboard.file_stem(self.shape, self._usual_shape)
-        return leaderboard.save(self.journal.path.parent, stem, self.title, table)
+        return leaderboard.save(self.journal.path.parent, stem, board.title, board.table)
 
 
 def longest_build_first(chosen: Sequence[Candidate], results: Sequence[Result]) -> list[Candidate]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
-import signal
 
-PYTHON, NATIVE = signal.SIGUSR1, signal.SIGUSR2
-"""At PYTHON, the process prints the lines of Python that it runs; at NATIVE, the addresses of machine code."""
+from kernel_harness.ipc.messages import PLACE_SIGNALS
+
+_PYTHON, _NATIVE = PLACE_SIGNALS
 _MOST_FRAMES = 64
 _kept: list[object] = []  # the handler must live as long as the process
 
@@ -29,7 +29,7 @@ def install() -> None:
     library = ctypes.CDLL(None)
     line_buffered, size = 1, 0
     library.setvbuf(ctypes.c_void_p.in_dll(library, "stdout"), None, line_buffered, size)
-    faulthandler.register(PYTHON, file=2, all_threads=False)
+    faulthandler.register(_PYTHON, file=2, all_threads=False)
     frames = (ctypes.c_void_p * _MOST_FRAMES)()
     library.backtrace(frames, _MOST_FRAMES)  # loads the unwinder, which allocates memory
 
@@ -41,5 +41,5 @@ def install() -> None:
                 os.write(2, b"at %b+0x%x\n" % (place.file, frame - (place.base or 0)))
 
     handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(say)
-    library.signal(int(NATIVE), handler)
+    library.signal(int(_NATIVE), handler)
     _kept.append(handler)

@@ -214,7 +214,7 @@ class WorkerProcess:
 
         The signals end a process that does not handle them, which the caller would end anyway.
         """
-        for number in (signal.SIGUSR1, signal.SIGUSR2):
+        for number in messages.PLACE_SIGNALS:
             before, end = self.printed_bytes, time.monotonic() + _WHERE_S
             _signal_each(number, process_tree.pids(self.pid)[1:2])
             while self._may_print and time.monotonic() < end:

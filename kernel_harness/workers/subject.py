@@ -190,7 +190,8 @@ class Subject:
 
     def lacking(self) -> tuple[str, ...]:
         """Returns sentences on CUDA in the candidate's libraries that the emulation cannot run, if it was reached."""
-        found = (sentence for library in self.libraries for sentence in reports_in(library))
+        libraries = self.libraries if self._device.emulated else ()
+        found = (sentence for library in libraries for sentence in reports_in(library))
         return tuple(dict.fromkeys(map(self.file.translated, found)))
 
     def load(self, file: str, source: str, name: str) -> None:

@@ -439,14 +439,23 @@ void keep_lack(const std::string& sentence) {
   std::lock_guard lock(lack_mutex);
   if (reached.empty()) reached = sentence;
 }
+std::string lacking(const std::string& construct, const char* file, int line) {
+  return std::string(file) + ":" + std::to_string(line) + ": the emulation cannot run " + construct + ".";
+}
+// Ends the running block by an error of the running thread.
+[[noreturn]] void end_block(const char* what, int error) {
+  core->fail(what, error);
+  emulator_wait(0, 0, [](std::uint64_t, std::uint64_t, State) { return core->abandon(); });
+  __builtin_unreachable();
+}
 constexpr char kLacks[] = "the emulation cannot run this";
 }  // namespace
 void lack_in_kernel(const std::string& construct, const char* file, int line) {
   core->fail(kLacks, cudaErrorNotSupported);
-  keep_lack(std::string(file) + ":" + std::to_string(line) + ": the emulation cannot run " + construct + ".");
+  keep_lack(lacking(construct, file, line));
 }
 void lack(const char* file, int line, const char* construct) {
-  lack(("emulator_lack " + std::string(file) + ":" + std::to_string(line) + ": the emulation cannot run " + construct + ".").c_str());
+  lack(("emulator_lack " + lacking(construct, file, line)).c_str());
 }
 void lack(const char* sentence) {
   const std::string text = sentence + std::strlen("emulator_lack ");
@@ -455,15 +464,11 @@ void lack(const char* sentence) {
     fail(cudaErrorNotSupported, text.c_str());  // so that a program that catches the exception does not go on
     throw std::runtime_error(text);
   }
-  core->fail(text.c_str(), cudaErrorNotSupported);
-  emulator_wait(0, 0, [](std::uint64_t, std::uint64_t, State) { return core->abandon(); });
-  __builtin_unreachable();
+  end_block(text.c_str(), cudaErrorNotSupported);
 }
 void trap(const char* what, int error, const void* caller) {
   if (sanitize::on) sanitize::trapped(what, caller);
-  core->fail(what, error);
-  emulator_wait(0, 0, [](std::uint64_t, std::uint64_t, State) { return core->abandon(); });
-  __builtin_unreachable();
+  end_block(what, error);
 }
 void reads_absent_lane(unsigned lane) {
   if (sanitize::on) sanitize::absent_lane(lane);

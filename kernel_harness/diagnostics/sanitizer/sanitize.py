@@ -55,6 +55,7 @@ _FIXES = {
     Kind.ABSENT_LANE: "let a lane read only from lanes in the mask: name every lane, or shorten the exchange",
     Kind.TOO_EARLY: "wait for the stream first: cudaStreamSynchronize, or an event that the other stream waits for",
 }
+_RUNNING = "running the sanitizer"
 _ENDLESS = "look for a loop that never ends here, or a barrier that some threads never reach"
 _JUST_PAST = (
     "it is just past the end: look for an index that can equal the size, such as i <= n for i < n in a guard or a loop"
@@ -191,18 +192,21 @@ def remark(
     *,
     within_s: float = REMARK_S,
     orders: bool = True,
+    tell: Tell = lambda text: None,
 ) -> Remark | None:
     """Sanitizes a candidate in some cases on the emulated device. Returns a remark with the first finding.
 
     Returns None if there is no finding, or if the emulator with its sanitizer cannot be built. The calls are stopped
     after `within_s` seconds. If no case has ended until then, or the build takes too long, the remark says so. The time
     to build the sanitizer itself, once per machine, does not count. `seed` determines the random orders of threads, if
-    there are other `orders` than the usual one. Several threads may call this function at a time.
+    there are other `orders` than the usual one. `tell` is called with a text for the progress display before each step.
+    Several threads may call this function at a time.
     """
     try:
-        devices.named("cpu-sanitized").prepare()
+        devices.named("cpu-sanitized").prepare(tell)
     except (BuildFailed, NoCompiler):
         return None
+    tell(_RUNNING)
     report = sanitize(fork_server, Job(problem, candidate, cases, orders, within_s), seed, lambda text: None)
     if found := _first(report, candidate):
         return found
@@ -217,13 +221,14 @@ def remark(
 
 
 def remark_on_gpu(
-    fork_server: ForkServer, device: str, problem: Problem, candidate: Candidate, cases: Sequence[Case]
+    fork_server: ForkServer, device: str, problem: Problem, candidate: Candidate, cases: Sequence[Case], tell: Tell
 ) -> Remark | None:
     """Sanitizes a candidate in some cases on the GPU named `device`, such as "cuda:0". Returns the first finding.
 
-    Returns None if there is none. It takes as long as it takes. Raises EnvironmentLacking if compute-sanitizer is not
-    installed.
+    Returns None if there is none. It takes as long as it takes. `tell` is called before with a text for the progress
+    display. Raises EnvironmentLacking if compute-sanitizer is not installed.
     """
+    tell(_RUNNING)
     name = f"{device}-sanitized"
     devices.named(name).prepare()
     return _first(sanitize_on_gpu(fork_server, name, Job(problem, candidate, cases), lambda text: None), candidate)
