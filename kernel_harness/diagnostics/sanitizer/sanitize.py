@@ -380,9 +380,12 @@ class _Trial:
         packed = self.reference.inputs(self.case)
         try:
             first = self._call(packed, FORWARD, checks=True)
-        finally:
-            found = self._findings(None)
-            report.add(found)
+        except (Fault, Refused):
+            with suppress(Fault):  # the worker may have died in the call, and the fault of the call says how
+                report.add(self._findings(None))
+            raise
+        found = self._findings(None)
+        report.add(found)
         report.cases.append(self.case.name)
         if self.job.orders and not any(f.kind in _DAMAGE for f in found):
             report.add(self._in_other_orders(packed, first, seed))
@@ -406,10 +409,7 @@ class _Trial:
         return self.subject.call(packed)
 
     def _findings(self, blame: tuple[int, int] | None) -> list[Finding]:
-        try:
-            described = self.subject.findings(blame)
-        except Fault:  # the worker died in the call, and the fault of the call says how
-            return []
+        described = self.subject.findings(blame)
         found = read(described, self.case.name, self.job.candidate.source.split("\n"))
         return [f for f in found if f.kind is not Kind.INPUT_WRITTEN or not self._may_write(f)]
 
