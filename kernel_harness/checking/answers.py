@@ -25,8 +25,8 @@ def compare(answer: Answer, structure: Any, expectation: Expectation) -> Check:
 
     `structure` is the nesting of the right answer's lists, tuples and dictionaries, with its values that are not
     tensors. The structures are compared first, then the tensors and those inputs that the reference changes, and then
-    the other inputs (`forbidden_write`). If the shapes are right, and the outputs were not copied because they are too
-    large (`Answer.outputs`), the status is UNSUPPORTED.
+    the other inputs (`forbidden_write`). If the shapes are right, and the outputs were not copied (`Answer.outputs`),
+    the status is UNSUPPORTED.
     """
     if tensors.skeleton(answer.structure) != tensors.skeleton(structure):
         got = tensors.outline(answer.structure)[:_LONGEST_OUTLINE]
@@ -36,7 +36,10 @@ def compare(answer: Answer, structure: Any, expectation: Expectation) -> Check:
     if [output.shape for output in outputs] != [expected.shape for expected in expectation.expected]:
         return verify(outputs, expectation)  # outputs of any size may not fit into the device's memory
     if any(output.is_meta for output in answer.outputs):
-        detail = "The outputs are far larger than in another call of the reference at this size, and were not compared."
+        detail = (
+            "The outputs are far larger than in another call of the reference at this size, or have more dimensions "
+            "than torch can work with on a GPU, and were not compared."
+        )
         return Check(expectation.case, Status.UNSUPPORTED, detail=detail)
     pairs = zip(outputs, expectation.expected, strict=True)
     check = verify([output.to(expected.device) for output, expected in pairs], expectation)

@@ -22,6 +22,7 @@ from kernel_harness.workers.placed_outputs import PlacedOutput, PlacedOutputs
 # Outputs are copied only if they take at most _MOST_OUTPUT times the memory of right outputs, and _LITTLE_OUTPUT_BYTES
 # more. Larger ones have another shape or dtype, which the verdict needs alone.
 _MOST_OUTPUT, _LITTLE_OUTPUT_BYTES = 4, 1 << 26
+_MOST_DIMENSIONS = 25  # that torch can work with on a GPU
 _ALIGNMENT = 256
 _MOST_PIECES = 1 << 14  # of a region; torch's pieces have 20 MB
 
@@ -72,13 +73,14 @@ class OutputReader:
         """Copies the outputs that `reply` describes, for `take`. The call is done.
 
         `landing` is flat memory for the copy. For memory of the host it already holds the first bytes of the memory for
-        outputs. Outputs that are far larger than right ones, or too large for the device, are not copied: they become
-        tensors on torch's "meta" device, which have a shape and no values. Raises Fault if `reply` is malformed, and
-        torch.OutOfMemoryError if the device has too little memory for right outputs.
+        outputs. Outputs that are far larger than right ones, or too large for the device, are not copied, nor are those
+        of more than 25 dimensions on a GPU: they become tensors on torch's "meta" device, which have a shape and no
+        values. Raises Fault if `reply` is malformed, and torch.OutOfMemoryError if the device has too little memory for
+        right outputs.
         """
         with self._readable():
             copies = None
-            if not self._are_far_larger(reply):
+            if not self._have_no_copy(reply):
                 try:
                     copies = self._copies(reply, packed, landing)
                 except torch.OutOfMemoryError:
@@ -95,7 +97,7 @@ class OutputReader:
         before, self._named = self._named, reply
         with self._readable():
             copied = self._needed(reply)
-            if self._are_far_larger(reply) or not self._exchange.holds(Purpose.OUTPUTS, copied):
+            if self._have_no_copy(reply) or not self._exchange.holds(Purpose.OUTPUTS, copied):
                 return None
             if not landing.is_cuda or landing.numel() < self.landing_bytes:
                 return None
@@ -116,7 +118,10 @@ class OutputReader:
             self._expected = self.place(reply, packed, landing)
         return self._expected
 
-    def _are_far_larger(self, reply: Called) -> bool:
+    def _have_no_copy(self, reply: Called) -> bool:
+        """Returns whether outputs are far larger than right ones, or have too many dimensions to be copied on a GPU."""
+        if self._exchange.turn is not None and any(len(leaf.shape) > _MOST_DIMENSIONS for leaf in reply.leaves):
+            return True
         return self.right_bytes is not None and (
             _bytes_of(reply) > _MOST_OUTPUT * self.right_bytes + _LITTLE_OUTPUT_BYTES
         )

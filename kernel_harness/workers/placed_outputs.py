@@ -49,7 +49,8 @@ class PlacedOutput:
 
     def put(self, values: torch.Tensor) -> None:
         """Writes to the copy what `values` has returned."""
-        input_memory.as_integers(self.copy).put_(self._places_in_integers, values)
+        device = self.copy.device  # the host's memory where the GPU has too little
+        input_memory.as_integers(self.copy).put_(self._places_in_integers.to(device), values.to(device))
 
     @property
     def _places_in_integers(self) -> torch.Tensor:
