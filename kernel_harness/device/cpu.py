@@ -142,6 +142,9 @@ class Emulated:
         """Returns whether `size` bytes of the host's memory are free."""
         return psutil.virtual_memory().available >= size
 
+    def make_room(self) -> None:
+        """Does nothing: memory of the host is there when it is used."""
+
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes the call and waits for its kernels. Returns the call's result, and a Clocked without a time.
 

@@ -62,6 +62,7 @@ class Cuda:
         self.name_in_workers = "cuda"
         self.torch_device = name if ":" in name else "cuda:0"
         self._flush: torch.Tensor | None = None
+        self._peak_bytes = 0  # of the timed calls so far
 
     @property
     def label(self) -> str:
@@ -238,6 +239,10 @@ class Cuda:
         """
         return device_memory.map_device_memory(descriptors, sizes, self.torch_device)
 
+    def make_room(self) -> None:
+        """Has torch keep the memory that the largest timed call so far needed, as far as the device has it."""
+        device_memory.make_room(self._peak_bytes, self.torch_device)
+
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes the call between two CUDA events. Returns the call's result, and its time and memory.
 
@@ -265,6 +270,7 @@ class Cuda:
             hold.end()
         self.synchronize()
         peak_bytes = device_memory.allocated_bytes(self.torch_device, peak=True) - before
+        self._peak_bytes = max(self._peak_bytes, peak_bytes)
         return result, Clocked(start.elapsed_time(stop), exposed, peak_bytes)
 
     def steady(self, call: Callable[[], Any]) -> Steady | None:

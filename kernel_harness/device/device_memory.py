@@ -10,6 +10,7 @@ import contextlib
 import os
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -88,6 +89,13 @@ def usable_bytes(torch_device: str) -> int:
 def unused_bytes(torch_device: str) -> int:
     """Returns how many bytes of the device torch keeps in this process for later and does not use."""
     return _counted(torch_device, "reserved_bytes") - _counted(torch_device, "allocated_bytes")
+
+
+def make_room(size: int, torch_device: str) -> None:
+    """Has torch keep `size` bytes of the device for tensors to come, if it keeps fewer and the device has them."""
+    if size > unused_bytes(torch_device):
+        with suppress(torch.OutOfMemoryError):
+            torch.empty(size, dtype=torch.uint8, device=torch_device)
 
 
 def allocated_bytes(torch_device: str, *, peak: bool = False) -> int:

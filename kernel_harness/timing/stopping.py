@@ -16,6 +16,9 @@ LEAST_WARMUP, MOST_WARMUP = 2, 24  # warm-up rounds
 _FLAT = 0.02
 _WARMUP_SHARE = 0.25  # warm-up takes at most this share of the budget
 LEAST_ROUNDS, _LEAST_EMULATED_ROUNDS = 8, 2
+# Fewer rounds that count than LEAST_ROUNDS give no interval. Where most rounds are rejected, timing ends all the same
+# after _MOST_REJECTED times as many.
+_MOST_REJECTED = 3
 # The times of two processes with the same kernel differ by the device's resolution, however long they are timed. If
 # that difference is more than _RESOLUTION_SHARE of the wanted precision, each worker process is replaced after
 # ROUNDS_OF_A_PROCESS rounds, and timing waits for at most MOST_PROCESSES processes.
@@ -29,7 +32,7 @@ class Stop:
 
     Timing ends at a look (a number of rounds in LOOKS) if the speedup of each candidate over `baseline` has a half
     width below `half_width` (relative), or if it is the last look. It also ends after `budget_s` seconds and
-    `least_rounds` rounds. If `rounds` is not None, timing instead ends after exactly that number of rounds.
+    `least_rounds` rounds that count. If `rounds` is not None, timing instead ends after exactly that number of rounds.
     """
 
     budget_s: float
@@ -79,7 +82,8 @@ def done(measured: Measurements, stop: Stop, elapsed_s: float) -> bool:
     if stop.rounds is not None:
         return count >= stop.rounds
     if elapsed_s >= stop.budget_s and count >= stop.least_rounds:
-        return True
+        counted = sum(r.rejected is None for r in measured.accepted)
+        return counted >= stop.least_rounds or count >= _MOST_REJECTED * stop.least_rounds
     waiting = {name for name in measured.running if not measured.arms[name].settled} - {_baseline(measured, stop)}
     return count in LOOKS and waiting <= settled(measured, stop)
 

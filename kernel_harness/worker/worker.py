@@ -256,10 +256,13 @@ class Worker:
     def prepare(self, request: messages.Prepare, descriptors: list[int]) -> Done:
         """Stores `request` for the next call, drops the last call, and seeds torch's generator with `request.seed`.
 
-        The judge seeds the generator for the reference's call with the same seed.
+        The judge seeds the generator for the reference's call with the same seed. A timed call finds the memory that an
+        earlier one needed.
         """
         self._stage, self._last, self._prepared = Stage.CALL, None, request
         self._outputs.drop()
+        if request.timed:
+            self._device.make_room()
         torch.manual_seed(request.seed)
         return Done()
 

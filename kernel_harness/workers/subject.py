@@ -43,6 +43,8 @@ from kernel_harness.workers.process import Limits, Meanwhile, WorkerFactory, Wor
 _MAX_SOURCE_CHARACTERS = 1 << 20
 _MAX_BUILDS, _MAX_BUILT_BYTES = 64, 1 << 30
 _KEPT_SHARE = 64  # the libraries of one process may keep 1 / _KEPT_SHARE of the build cache's limit from eviction
+# The worker of a call on larger inputs makes ready before the hold: getting gigabytes of a GPU can take seconds.
+_LARGE_BYTES = 1 << 28
 _LEAST_WAIT_S = 0.1  # for a reply, also at the end of a request's time
 _REFUSABLE = (messages.Call, messages.ListKernels, messages.Repeat, messages.Replay)
 # A call that would end in time on a GPU may be too long here, so it is no TIMEOUT.
@@ -291,6 +293,10 @@ class Subject:
     def _gated_answer(self, packed: Packed, prepare: messages.Prepare, timed: Timed, limit_s: float) -> Answer:
         """Makes the call that `prepare` describes, which begins at the gate, and returns its answer."""
         self.outputs.reserve()
+        request = messages.Call(prepare)
+        if packed.size > _LARGE_BYTES:
+            self._ask(prepare, Done)
+            request = messages.Call()
         self.worker.look_for_escape()
         size, turn = self.outputs.landing_bytes, self._exchange.turn
         gated: GatedCall = (
@@ -301,7 +307,7 @@ class Subject:
         try:
             if isinstance(gated, DeviceCall) and timed.on_host:
                 gated.expected = self.outputs.expect(packed, gated.copy)
-            reply = self._ask(messages.Call(prepare), messages.Called, timeout_s=limit_s, meanwhile=gated)
+            reply = self._ask(request, messages.Called, timeout_s=limit_s, meanwhile=gated)
             time = reply.time
             if isinstance(gated, DeviceCall):
                 gated.named(self.outputs.place(reply, packed, gated.copy))

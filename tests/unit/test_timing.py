@@ -108,6 +108,19 @@ def test_a_candidate_that_is_known_precisely_is_settled_and_the_others_go_on() -
     assert not stopping.done(after(31, settled=True), stop, 1.0)
 
 
+@pytest.mark.parametrize(("rejected", "rounds"), [(0, 8), (1, 9), (15, 23), (16, 24), (24, 24)])
+def test_the_budget_ends_timing_only_when_enough_rounds_count(rejected: int, rounds: int) -> None:
+    arms = ("a", BASELINE, SENTINEL)
+    known = {name: ArmMeasurements(name, trusted=name != "a") for name in arms}
+    all_rounds = [Round(dict.fromkeys(arms, 1.0), arms, "a gap" if i < rejected else None) for i in range(24)]
+    ends = [
+        count
+        for count in range(1, 25)
+        if stopping.done(Measurements(known, rounds=tuple(all_rounds[:count])), Stop(1.0, 1e-9), 2.0)
+    ]
+    assert ends[0] == rounds
+
+
 @pytest.mark.parametrize(
     ("rounds", "spent", "over"), [(0, 9.0, False), (1, 0.2, False), (1, 0.25, True), (2, 0.0, True)]
 )
