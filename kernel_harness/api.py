@@ -177,7 +177,6 @@ class Evaluator:
                 if self._fork_server is None:
                     self._fork_server = self._open.enter_context(ForkServer())
                 session = Session(self._problem, self._device, self._settings, SilentObserver(), self._fork_server)
-                session.companions.kept = True
                 self._session = self._open.enter_context(session)
             except BaseException:
                 self.close()

@@ -48,35 +48,29 @@ class _Companion(ModelProcess):
 
 
 class Companions:
-    """The worker processes of the baselines and the sentinel.
+    """The worker processes of the baselines and the sentinel, which are kept between cohorts and runs."""
 
-    If `kept` is True, the processes are kept after a cohort and used again in the next cohort. If `kept` is False, they
-    are ended after each cohort.
-    """
-
-    def __init__(self, *, kept: bool = False) -> None:
-        self.kept = kept
+    def __init__(self) -> None:
         self._idle: dict[str, _Companion] = {}
         self._starting: dict[str, Future[_Companion]] = {}  # ahead of their first cohort
 
     def start_ahead(self, run: RunContext) -> None:
         """Begins to start the missing processes of the next cohort in other threads. Does not wait for them.
 
-        Does nothing if `kept` is False. `running` tries again to start a process that cannot be started ahead, for
-        example for lack of memory beside a candidate that is checked.
+        `running` tries again to start a process that cannot be started ahead, for example for lack of memory beside a
+        candidate that is checked.
         """
-        if self.kept:
-            have = self._idle.keys() | self._starting.keys()
-            self._starting |= _begun(run, {name: model for name, model in _models(run).items() if name not in have})
+        have = self._idle.keys() | self._starting.keys()
+        self._starting |= _begun(run, {name: model for name, model in _models(run).items() if name not in have})
 
     @contextmanager
     def running(self, run: RunContext) -> Iterator[list[Arm]]:
         """Returns a context whose value is the list of the arms of the baselines and of the sentinel, for one cohort.
 
         At the beginning of the context, kept worker processes are woken up, and missing ones are started. At its end, a
-        process is kept if `kept` is True, its arm has no fault and it has served fewer than COHORTS_OF_A_PROCESS
-        cohorts. Otherwise, and after an exception in the context, the process is ended. Raises CompanionMissing if a
-        process cannot be started.
+        process is kept if its arm has no fault and it has served fewer than COHORTS_OF_A_PROCESS cohorts. Otherwise,
+        and after an exception in the context, the process is ended. Raises CompanionMissing if a process cannot be
+        started.
         """
         found: dict[str, _Companion] = {}
         models = _models(run)
@@ -89,7 +83,7 @@ class Companions:
             yield arms
             for arm, companion in zip(arms, found.values(), strict=True):
                 companion.cohorts += 1
-                if self.kept and arm.fault is None and companion.cohorts < COHORTS_OF_A_PROCESS:
+                if arm.fault is None and companion.cohorts < COHORTS_OF_A_PROCESS:
                     self._idle[arm.name] = companion
         finally:
             for companion in found.values():

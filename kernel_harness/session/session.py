@@ -43,11 +43,9 @@ class Session:
     """What the runs of one problem on one device share: the fork server, the reference, the cases, the baselines.
 
     A Session is a context manager. At the end of the context it ends every process that it started. Worker processes
-    cannot read the paths in `hidden`. If `companions.kept` is set to True, the worker processes of the baselines and
-    the sentinel are kept between cohorts and runs. Several Sessions can use one `fork_server`, one after the other or
-    with builds of the one during checks of the other; they must then be given the same paths in `hidden`, and their
-    caller closes the fork server. `others` must then return these Sessions. Without `fork_server`, a Session has its
-    own.
+    cannot read the paths in `hidden`. Several Sessions can use one `fork_server`, one after the other or with builds of
+    the one during checks of the other; they must then be given the same paths in `hidden`, and their caller closes the
+    fork server. `others` must then return these Sessions. Without `fork_server`, a Session has its own.
     Creating a Session raises UserError for a problem that cannot be used or a case that does not exist. Entering the
     context raises EnvironmentLacking if this machine lacks something for the device, such as a compiler.
     """

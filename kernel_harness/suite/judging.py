@@ -203,7 +203,6 @@ class DeviceJudge:
             if path not in self._hidden:  # also from the candidates of other problems
                 self._hidden.append(path)
             session = Session(problem, self.device, self._settings, SilentObserver(), self._fork_server, self._hidden)
-            session.companions.kept = True
             session.others = self._sessions.values
             self._sessions[name] = session.__enter__()
         self._sessions[name].build_ahead(task.candidate)

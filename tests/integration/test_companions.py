@@ -33,7 +33,6 @@ def session(tmp_path: Path) -> Iterator[Session]:
     write(tmp_path, {"p.py": PROBLEM.format(factor=2)})
     problem = problems.load("p", tmp_path / "p.py").on(emulated=True)
     with Session(problem, Emulated(), Settings(rounds=1, jobs=1), SilentObserver()) as made:
-        made.companions.kept = True
         yield made
 
 
@@ -73,16 +72,6 @@ def test_a_baseline_that_cannot_start_beside_the_checks_is_started_again(
     result = session.judge_one(RIGHT)[0]
 
     assert result.status is Status.PASSED and result.timing and next(count) == 2
-
-
-def test_no_baseline_starts_before_its_cohort_if_none_is_kept(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session.companions.kept = False
-    monkeypatch.setattr(ModelProcess, "restart", lambda *_: pytest.fail("a baseline was started"))
-    wrong = Candidate("c", Path("c.py"), CANDIDATE.format(number=0, factor=7))
-
-    assert session.judge_one(wrong)[0].status is Status.WRONG_VALUES
 
 
 def test_the_end_of_a_session_frees_inputs_and_answers_at_once(session: Session) -> None:

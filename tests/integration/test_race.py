@@ -279,6 +279,7 @@ def test_if_torch_cannot_be_started_the_checks_stand(session: Session, monkeypat
         restart(model, *first)
 
     monkeypatch.setattr(ModelProcess, "restart", failing)
+    session.companions.close()
     found = judged(session, "only")
 
     assert found["only"].status is Status.PASSED and found["only"].checks and found["only"].timing is None
