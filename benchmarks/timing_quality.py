@@ -117,7 +117,11 @@ class Bench:
         self._until = time.monotonic() + seconds
         self.sets = sets or (1 if self.device.emulated else 10)
         self.runs = runs or (40 if self.device.emulated else 1)
-        self.environment = {**self.device.environment(), **environment(), "resolution_ms": self.device.resolution_ms}
+        self.environment = {
+            **self.device.environment(),
+            **environment(),
+            "resolution_ms": self.device.policy.resolution_ms,
+        }
         self.samples: dict[str, Any] = {}
 
     @contextmanager
@@ -211,7 +215,7 @@ class Stand:
         for arm in self._bench.beside:
             arm.processes = 1  # counts the processes of this run only
         cohort = Cohort([*arms, *self._bench.beside], device)
-        stop = Stop(BUDGET_S, device.half_width, rounds)
+        stop = Stop(BUDGET_S, device.policy.half_width, rounds)
         if device.emulated:  # under emulation only the ratios to the first kernel matter
             stop = Stop(BUDGET_S, CPU_HALF_WIDTH, rounds, arms[0].name)
         time_rounds(cohort, self._bench.session.reference, stop, lambda text: None)

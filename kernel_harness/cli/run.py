@@ -239,7 +239,7 @@ def _timing_s(finished: Sequence[Result]) -> float:
 
 def _over_budget(finished: Sequence[Result]) -> str:
     """Returns a line that says why timing took longer than `--budget` allows; empty if it did not."""
-    from kernel_harness.timing.stopping import least_rounds
+    from kernel_harness.device import policy
 
     timed = next((result for result in finished if "timing" in result.phases_s), None)
     if timed is None or timed.settings.budget_s is None or timed.settings.rounds is not None:
@@ -248,5 +248,5 @@ def _over_budget(finished: Sequence[Result]) -> str:
         return ""
     return (
         f"Timing took longer than --budget {timed.settings.budget_s:g}: the budget does not limit the first "
-        f"{least_rounds(emulated=timed.emulated)} rounds, warm-up and the start of processes."
+        f"{policy.of(emulated=timed.emulated).least_rounds} rounds, warm-up and the start of processes."
     )

@@ -19,6 +19,7 @@ from cuda_on_cpu.emulator.keys import extension_key
 from kernel_harness.compile import strict
 from kernel_harness.device.hold import Hold
 from kernel_harness.device.peaks import Peaks
+from kernel_harness.device.policy import EMULATED
 from kernel_harness.device.protocol import Clocked, Placed, Steady
 from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared
@@ -33,10 +34,7 @@ class Emulated:
     shares = "host memory"
     torch_device = "cuda"
     emulated = True
-    # Emulated times do not predict the times of a GPU, so a rough measurement is enough.
-    budget_s = 2.0
-    half_width = 0.05
-    resolution_ms = 0.0
+    policy = EMULATED
 
     @property
     def name_in_workers(self) -> str:

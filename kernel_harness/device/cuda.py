@@ -29,6 +29,7 @@ from kernel_harness.device import ceilings, device_memory, nvml, one_gpu
 from kernel_harness.device.exports import Exports
 from kernel_harness.device.hold import AtGate, Hold, Sleep
 from kernel_harness.device.peaks import Peaks, of
+from kernel_harness.device.policy import ON_GPU
 from kernel_harness.device.protocol import Clocked, Placed, SharedMemory, Steady
 from kernel_harness.device.turn import Turn
 from kernel_harness.ipc import input_memory
@@ -51,11 +52,7 @@ class Cuda:
     """A CUDA device, which `--device cuda` or `--device cuda:N` selects."""
 
     emulated = False
-    budget_s = 60.0
-    half_width = 0.005
-    # On an H200, the times of one kernel in two processes differed by 0.1 to 0.2 us, for kernels of 5, 20 and 200 us.
-    # The samples are in benchmarks/measured.
-    resolution_ms = 2e-4
+    policy = ON_GPU
 
     def __init__(self, name: str) -> None:
         self.name = name

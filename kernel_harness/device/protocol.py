@@ -16,6 +16,7 @@ from cuda_on_cpu.core.tell import Tell, silent
 from kernel_harness.device.exports import Exports
 from kernel_harness.device.hold import Hold
 from kernel_harness.device.peaks import Peaks
+from kernel_harness.device.policy import Policy
 from kernel_harness.device.turn import Turn
 from kernel_harness.ipc.gate import Gate
 from kernel_harness.ipc.tensors import Leaf
@@ -89,9 +90,7 @@ class JudgeDevice(Protocol):
     name_in_workers: str  # the name by which workers open this device: a GPU is the first one there
     torch_device: str  # the device's name in torch, for `Tensor.to`
     emulated: bool  # whether the times are those of an emulation, which predict nothing
-    budget_s: float  # default time to spend on timing, in seconds
-    half_width: float  # timing may stop at this relative half width of a speedup's confidence interval
-    resolution_ms: float  # the times of one kernel in two processes differ by this, after any number of samples
+    policy: Policy
 
     @property
     def label(self) -> str:

@@ -15,9 +15,6 @@ from kernel_harness.session.reproduce import sanitize_command
 from kernel_harness.session.run import RunContext
 from kernel_harness.trial.trial import Trial
 
-# The memory of one build, by whether the device is emulated: nvcc with torch's headers takes 3 GB, a build for the
-# emulator takes less than 1 GB.
-_BUILD_BYTES = {True: 1 << 30, False: 3 << 30}
 _TICK_S = 0.05
 # A candidate that failed beside other processes may have lacked the device's memory because of them if they hold more
 # than this share of it. What it held itself does not count.
@@ -149,7 +146,7 @@ def sanitize(run: RunContext, trials: Sequence[Trial]) -> None:
         again = sanitize_command(run.problem, run.device, trial.candidate)
         trial.remarks += on_memory(trial, run.fork_server, run.settings.seed, device, again)
 
-    with ThreadPoolExecutor(_jobs(run) if run.device.emulated else 1) as pool:
+    with ThreadPoolExecutor(_jobs(run) if run.device.policy.checked_side_by_side else 1) as pool:
         try:
             list(pool.map(one, trials))
         except BaseException:
@@ -160,5 +157,5 @@ def sanitize(run: RunContext, trials: Sequence[Trial]) -> None:
 def _jobs(run: RunContext) -> int:
     if run.settings.jobs:
         return run.settings.jobs
-    by_memory = int(psutil.virtual_memory().available // _BUILD_BYTES[run.device.emulated])
+    by_memory = int(psutil.virtual_memory().available // run.device.policy.build_bytes)
     return max(1, min(len(os.sched_getaffinity(0)), by_memory))

@@ -23,7 +23,7 @@ from kernel_harness.timing.interference import convict
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.rounds import Arm, Cohort, time_rounds
 from kernel_harness.timing.statistics import summarize
-from kernel_harness.timing.stopping import Stop, least_rounds
+from kernel_harness.timing.stopping import Stop
 from kernel_harness.trial.trial import State, Trial
 from kernel_harness.workers.faults import Fault, Refused
 
@@ -194,8 +194,7 @@ def _stop(run: RunContext, groups: int) -> Stop:
 
     If the settings have no budget, the budget is the device's default, and QUICK_SHARE of it in a quick run.
     """
-    settings = run.settings
-    default = run.device.budget_s * (QUICK_SHARE if settings.quick else 1)
+    settings, policy = run.settings, run.device.policy
+    default = policy.budget_s * (QUICK_SHARE if settings.quick else 1)
     budget_s = (settings.budget_s or default) / groups
-    least = least_rounds(emulated=run.device.emulated)
-    return Stop(budget_s, run.device.half_width, settings.rounds, settings.baseline, least)
+    return Stop(budget_s, policy.half_width, settings.rounds, settings.baseline, policy.least_rounds)

@@ -117,7 +117,7 @@ class Companions:
 
 
 def _models(run: RunContext) -> Mapping[str, ModelSource]:
-    compiled = run.settings.compiled and not run.device.emulated
+    compiled = run.settings.compiled and run.device.policy.compiles_baseline
     return baselines.companions(run.problem, run.settings.baseline, compiled=compiled)
 
 

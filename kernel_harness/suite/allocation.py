@@ -10,7 +10,7 @@ import psutil
 import torch
 
 from kernel_harness.core.errors import UserError
-from kernel_harness.device import selection
+from kernel_harness.device import policy, selection
 from kernel_harness.session.settings import QUICK_SHARE
 
 # The parallel builds of each device worker without a GPU: while one takes long, candidates without CUDA are judged.
@@ -18,9 +18,6 @@ _CPU_BUILDS = 2
 _CLUSTER_BUILDS = 4
 # What a device worker without a GPU takes at most in usual problems, with its fork server, workers and builds.
 _CPU_BYTES = 2 << 30
-# The seconds of timing for one candidate, by whether the device is emulated. Timing ends earlier if the speedup is
-# known precisely enough.
-_BUDGET_S = {True: 0.3, False: 10.0}
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Allocation:
 
     def budget_s(self, wanted: float | None, *, quick: bool) -> float:
         """Returns the seconds for timing one candidate: `wanted`; for None, a default by the device and `quick`."""
-        return wanted or _BUDGET_S[self.emulated] * (QUICK_SHARE if quick else 1)
+        return wanted or policy.of(emulated=self.emulated).suite_budget_s * (QUICK_SHARE if quick else 1)
 
 
 def of_this_machine(device: str = "auto", gpus: Sequence[int] | None = None, jobs: int | None = None) -> Allocation:

@@ -28,8 +28,6 @@ TURNS_SHARE = 0.005
 # Measured on an H200, the brackets of calls in which the host takes part were 25 us longer, even compared with such
 # calls of torch. In a few rounds a single disturbance can make a difference of a tenth of a millisecond.
 HOST_MS, FEW_ROUNDS_MS = 0.05, 0.1
-# Events around an empty kernel measure 2 to 3 us. A shorter time in a worker's report is treated as missing.
-LEAST_MS = 5e-4
 # Enqueuing a deep network takes torch tens of milliseconds. Calls that allocate an output of 6 GB sometimes took longer
 # than 0.128 s on an H200. Nothing is kept waiting for the worker meanwhile but its own stream.
 MOST_HOLD_S, LEAST_HOLD_S = 1.0, 0.002

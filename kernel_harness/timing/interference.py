@@ -28,7 +28,7 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.ipc.packed import pack
 from kernel_harness.timing.inputs import DrawnInputs, draw
-from kernel_harness.timing.rounds import WARM_EVERY, Arm, Cohort, asking
+from kernel_harness.timing.rounds import Arm, Cohort, asking
 from kernel_harness.timing.statistics import Round
 from kernel_harness.workers.faults import Fault, Refused
 
@@ -94,9 +94,9 @@ def convict(cohort: Cohort, reference: Reference, tell: Tell) -> bool:
     Ends the worker processes in which the candidates were timed. Each suspect is then tried in new worker processes.
     Each new process is called as often as a timed process was, or for _CALLING_S seconds if that is less. `tell` gets a
     text when a trial begins.
-    Returns whether a candidate was convicted; False on the emulated device, where nothing is done.
+    Returns whether a candidate was convicted. Nothing is done on a device that does not work behind the host.
     """
-    if cohort.device.emulated:
+    if not cohort.device.policy.works_behind:
         return False
     convicted = False
     bench = _Bench(cohort, reference)
@@ -223,14 +223,14 @@ class _Bench:
     def call_timed(self, arm: Arm, drawn: DrawnInputs) -> None:
         """Calls an arm on the inputs `drawn`, as a timed round does. Does nothing if the arm has failed.
 
-        With probability 1 / WARM_EVERY the call is repeated at once on a warm cache, as in some timed rounds.
+        Some calls are repeated at once on a warm cache, as in timed rounds (`Policy.warm_every`).
 
         `convict` passes the same inputs in all calls of an arm, because drawing large inputs takes long. In contrast,
         `fresh_reading` draws new inputs for each call, as a timed round does. Otherwise a cheating candidate could
         recognise the trial and leave no work running in it.
         """
         if arm.fault is None:
-            self._call(arm, drawn, warm=random.random() < 1 / WARM_EVERY)
+            self._call(arm, drawn, warm=random.random() < 1 / (self.cohort.device.policy.warm_every or math.inf))
 
     def _call(self, arm: Arm, drawn: DrawnInputs, *, warm: bool = False) -> float:
         with asking(arm):

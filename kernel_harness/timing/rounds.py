@@ -31,7 +31,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.device import Device, Steady
 from kernel_harness.ipc.input_memory import Written
 from kernel_harness.problem.problem import OWN
-from kernel_harness.timing import clock, stopping
+from kernel_harness.timing import stopping
 from kernel_harness.timing.clock import Patience
 from kernel_harness.timing.inputs import DrawnInputs, distributions, draw
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
@@ -42,29 +42,10 @@ from kernel_harness.workers.gated_call import Timed
 from kernel_harness.workers.model_process import ModelProcess
 from kernel_harness.workers.subject import Answer, Subject
 
-# One timed round in WARM_EVERY also times every arm on a warm cache. These times are only displayed. Each costs one
-# more call.
-WARM_EVERY = 4
-# The launch is a large part of a call that is shorter than this. The call replayed as a CUDA graph shows the time
-# without the launch.
-_SHORT_MS = 0.02
-# An arm whose calls are shorter than _FEW_CALLS_MS is called _MANY_CALLS times in a round, on different inputs. The
-# judge's clock scatters by microseconds from call to call, so the medians of its times are then known better. The sets
-# of inputs of a round take at most _MANY_CALLS_BYTES.
-_FEW_CALLS_MS, _MANY_CALLS, _MANY_CALLS_BYTES = 0.2, 4, 1 << 28
-# An audit compares the output of a timed call with the right answer. Of the calls of an arm in a round at most one is
-# audited. It is so in each of the first AUDITED_ROUNDS rounds. In later rounds every arm is audited while audits take
-# at most AUDIT_TIME_SHARE of the time of the calls; otherwise each is audited with probability AUDIT_SHARE. No process
-# of a candidate can know which call it will be. A candidate must cheat in half of the calls to change a median. After
-# the first 32 rounds that is so many calls that at least one of them is almost certainly audited.
-AUDITED_ROUNDS = 32
-AUDIT_TIME_SHARE = 0.3
-AUDIT_SHARE = 0.1
-# On the emulated device the first AUDITED_S seconds of audits are of all calls. After that, each call is audited with
-# probability EMULATED_AUDIT_SHARE. Times mean little there, and the float64 answer of a large network takes longer than
-# the calls.
-AUDITED_S = 2.0
-EMULATED_AUDIT_SHARE = 0.25
+# An arm with short calls is called _MANY_CALLS times in a round, on different inputs. The judge's clock scatters by
+# microseconds from call to call, so the medians of its times are then known better. The sets of inputs of a round take
+# at most _MANY_CALLS_BYTES.
+_MANY_CALLS, _MANY_CALLS_BYTES = 4, 1 << 28
 # Outputs of more than _LARGE_BYTES are audited at once, so that one answer at a time is in memory. Others are audited
 # after all calls of a round: work that a candidate leaves running would end during an audit, and slow down no call.
 # Inputs of more than _LARGE_BYTES are drawn once in a round.
@@ -182,7 +163,12 @@ class Cohort:
             for arm in self.arms
         }  # fmt: skip
         return Measurements(
-            arms, tuple(self.warmup), tuple(self.rounds), tuple(self.states), self.audits, self.device.resolution_ms
+            arms,
+            tuple(self.warmup),
+            tuple(self.rounds),
+            tuple(self.states),
+            self.audits,
+            self.device.policy.resolution_ms,
         )
 
 
@@ -201,9 +187,8 @@ def time_rounds(cohort: Cohort, reference: Reference, stop: Stop, tell: Tell) ->
         arm.subject.worker.pause()
     drawn_from = distributions(reference.other_distributions(), rng)
     began = cohort.clock_s()
-    while not stopping.warmed_up(
-        cohort.measured(), (cohort.clock_s() - began) / stop.budget_s, emulated=cohort.device.emulated
-    ):
+    policy = cohort.device.policy
+    while not stopping.warmed_up(cohort.measured(), (cohort.clock_s() - began) / stop.budget_s, policy):
         tell(f"warming up, round {len(cohort.warmup) + 1}")
         cohort.warmup.append(_round(cohort, reference, rng))
     began = cohort.clock_s()
@@ -216,7 +201,7 @@ def time_rounds(cohort: Cohort, reference: Reference, stop: Stop, tell: Tell) ->
             _replace_processes(cohort, reference)
             cohort.warmup.append(_round(cohort, reference, rng))
         tell(f"timing round {len(cohort.rounds) + 1}")
-        warm = not cohort.device.emulated and len(cohort.rounds) % WARM_EVERY == 0
+        warm = policy.warm_every is not None and len(cohort.rounds) % policy.warm_every == 0
         cohort.rounds.append(_round(cohort, reference, rng, warm=warm, distribution=next(drawn_from)))
         cohort.states.append(cohort.device.state())
     _replay_short_calls(cohort, reference)
@@ -290,21 +275,22 @@ def _round(
 
 
 def _has_short_calls(cohort: Cohort, arm: Arm) -> bool:
-    """Returns whether the arm's time in the last round was below _FEW_CALLS_MS.
+    """Returns whether the arm's time in the last round was below that of the device's policy.
 
     Returns False for an arm whose worker awaits the inputs on the host, and for a model that is built anew for each
     call: its first call could take a minute.
     """
     before = cohort.rounds or cohort.warmup
     ms = before[-1].samples_ms.get(arm.name) if before else None
-    return ms is not None and ms < _FEW_CALLS_MS and not arm.begins_on_host and not arm.subject.renews_model
+    is_short = ms is not None and ms < cohort.device.policy.many_calls_below_ms
+    return is_short and not arm.begins_on_host and not arm.subject.renews_model
 
 
 def _further_inputs(
     cohort: Cohort, running: Mapping[str, Arm], reference: Reference, drawn: DrawnInputs
 ) -> list[DrawnInputs]:
-    """Returns the inputs of the further calls of arms with short calls: none if no arm has any, or under emulation."""
-    if cohort.device.emulated or not any(_has_short_calls(cohort, arm) for arm in running.values()):
+    """Returns the inputs of the further calls of arms with short calls: none if no arm has any."""
+    if not any(_has_short_calls(cohort, arm) for arm in running.values()):
         return []
     count = min(_MANY_CALLS, _MANY_CALLS_BYTES // max(1, drawn.packed.size))
     return [draw(reference, distribution=drawn.distribution) for _ in range(count - 1)]
@@ -366,14 +352,13 @@ def _as_round(calls: Mapping[str, Sequence[Answer]], cohort: Cohort) -> Round:
     A call is exposed if it was not yet enqueued when the hold ended: its time may contain the launch gap. Exposed calls
     do not count, unless more than half of the calls of an arm were exposed. Then they count, and the round is rejected,
     but not for an arm that is always exposed (`Patience.waits`). The time of a call is the one by the device's clock.
-    The judge's time is used on the emulated device, and for a call whose device time is missing or too short to be
-    real.
+    The judge's time is used for a call whose device time is missing or too short to be real.
     """
     exposed = {n: 2 * sum(answer.exposed for answer in made) > len(made) for n, made in calls.items()}
     counted = {n: [a for a in made if exposed[n] or not a.exposed] for n, made in calls.items()}
     reported = {n: median([a.clocked.device_ms or 0.0 for a in made]) for n, made in counted.items()}
     brackets = {n: median([a.timed.bracket_ms for a in made]) for n, made in counted.items()}
-    clocked = {n for n, ms in reported.items() if ms >= clock.LEAST_MS and not cohort.device.emulated}
+    clocked = {n for n, ms in reported.items() if ms >= cohort.device.policy.least_device_ms}
     leaking = [arm.name for arm in cohort.arms if arm.name in calls and arm.patience.update(exposed[arm.name])]
     rejected = f"the launch gap of {', '.join(sorted(leaking))} was not hidden" if leaking else None
     return Round(
@@ -397,16 +382,14 @@ def _audit(
 
     What the calls of an arm in this round wrote to inputs or beside them is compared, too (`compare`).
     If the wrong output may come from kernels that run too early (`_may_run_early`), `Arm.unordered` is set instead.
-    `right` computes the right answer: the nesting of its outputs, and the Expectation of its tensors. An audit is one
-    comparison with it. At first, and while audits have taken only a small share of the time, all outputs are compared;
-    otherwise a random share. None is compared if the answer does not decide (`Reference.decides`).
+    `right` computes the right answer: the nesting of its outputs, and the Expectation of its tensors. The device's
+    policy says which outputs are compared. None is compared if the answer does not decide (`Reference.decides`).
     """
-    emulated = cohort.device.emulated
-    first = cohort.audits_s < AUDITED_S if emulated else len(cohort.rounds) < AUDITED_ROUNDS
-    every = first or cohort.audits_s <= AUDIT_TIME_SHARE * cohort.calls_s
-    share = 1 if every else EMULATED_AUDIT_SHARE if emulated else AUDIT_SHARE
+    audits = cohort.device.policy.audits
+    first = len(cohort.rounds) < audits.rounds or cohort.audits_s < audits.seconds
+    every = first or cohort.audits_s <= audits.time_share * cohort.calls_s
     began = time.monotonic()
-    chosen = [n for n in answers if not running[n].trusted and rng.random() < share]
+    chosen = [n for n in answers if not running[n].trusted and (every or rng.random() < audits.share)]
     if not chosen:
         return
     structure, expectation = right()
@@ -427,9 +410,9 @@ def _may_run_early(cohort: Cohort, arm: Arm) -> bool:
 
     Kernels on a stream that does not wait for the stream of the inputs are not held back. Such a candidate is right if
     its inputs are there before the call, so its worker then waits for them on the host. The judge looks for such
-    candidates on a GPU and during warm-up only.
+    candidates during warm-up only.
     """
-    return not cohort.device.emulated and not cohort.rounds and not arm.unordered
+    return cohort.device.policy.works_behind and not cohort.rounds and not arm.unordered
 
 
 @phase("new processes")
@@ -462,18 +445,17 @@ def _replace_processes(cohort: Cohort, reference: Reference) -> None:
 
 
 def _replay_short_calls(cohort: Cohort, reference: Reference) -> None:
-    """Replays the calls of arms with a median time below _SHORT_MS as CUDA graphs. Stores the result in `Arm.steady`.
+    """Replays the calls of arms with short median times as CUDA graphs. Stores the results in `Arm.steady`.
 
-    The times are only displayed, so a call that cannot be replayed is not a fault of the arm. Does nothing on the
-    emulated device.
+    The times are only displayed, so a call that cannot be replayed is not a fault of the arm.
     """
-    if cohort.device.emulated:
-        return
 
     def typical_ms(arm: Arm) -> float:
         return median([r.samples_ms[arm.name] for r in cohort.rounds if arm.name in r.samples_ms] or [1.0])
 
-    short = [arm for arm in cohort.arms if arm.fault is None and typical_ms(arm) < _SHORT_MS]
+    short = [
+        arm for arm in cohort.arms if arm.fault is None and typical_ms(arm) < cohort.device.policy.replayed_below_ms
+    ]
     if not short:
         return
     drawn = draw(reference)

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from statistics import median
 
 from kernel_harness.core.arms import BASELINE, SENTINEL
+from kernel_harness.device.policy import ON_GPU, Policy
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.statistics import LOOKS, decided
 
-LEAST_WARMUP, MOST_WARMUP = 2, 24  # warm-up rounds
 # The device is warm if the last three sentinel times differ by less than this share. A GPU that was idle gets faster
 # for about a second.
 _FLAT = 0.02
 _WARMUP_SHARE = 0.25  # warm-up takes at most this share of the budget
-LEAST_ROUNDS, _LEAST_EMULATED_ROUNDS = 8, 2
-# Fewer rounds that count than LEAST_ROUNDS give no interval. Where most rounds are rejected, timing ends all the same
-# after _MOST_REJECTED times as many.
+# Too few rounds that count give no interval. Where most rounds are rejected, timing ends all the same after
+# _MOST_REJECTED times the least number of rounds.
 _MOST_REJECTED = 3
 # The times of two processes with the same kernel differ by the device's resolution, however long they are timed. If
 # that difference is more than _RESOLUTION_SHARE of the wanted precision, each worker process is replaced after
@@ -39,32 +38,23 @@ class Stop:
     half_width: float
     rounds: int | None = None
     baseline: str = BASELINE
-    least_rounds: int = LEAST_ROUNDS
+    least_rounds: int = ON_GPU.least_rounds
 
 
-def least_rounds(*, emulated: bool) -> int:
-    """Returns the least number of rounds, whatever the budget is. Emulated times have no rank and need no interval."""
-    return _LEAST_EMULATED_ROUNDS if emulated else LEAST_ROUNDS
-
-
-def warmed_up(measured: Measurements, spent: float, *, emulated: bool) -> bool:
+def warmed_up(measured: Measurements, spent: float, policy: Policy) -> bool:
     """Returns whether warm-up is over. `spent` is the share of the time budget that warm-up has used.
 
-    On a GPU, warm-up takes at least LEAST_WARMUP and at most MOST_WARMUP rounds. In between, it ends if `spent` is at
-    least _WARMUP_SHARE. It also ends if the sentinel's times in the last three rounds differ by less than _FLAT and
-    none of these rounds was rejected. A warm-up round is rejected if the hold was too short for one of its calls.
-
-    On the emulated device, warm-up ends after LEAST_WARMUP rounds, or after one round if `spent` is then at least
-    _WARMUP_SHARE. On any device, it ends if no candidate runs any more.
+    Warm-up takes at least `policy.least_warmup` and at most `policy.most_warmup` rounds. In between, it ends if `spent`
+    is at least _WARMUP_SHARE. It also ends if the sentinel's times in the last three rounds differ by less than _FLAT
+    and none of these rounds was rejected. A warm-up round is rejected if the hold was too short for one of its calls.
+    It also ends if no candidate runs any more.
     """
     count = len(measured.warmup)
     if not measured.running:
         return True
-    if emulated:
-        return count >= LEAST_WARMUP or (count > 0 and spent >= _WARMUP_SHARE)
-    if count < LEAST_WARMUP:
+    if count < policy.least_warmup:
         return False
-    if count >= MOST_WARMUP or spent >= _WARMUP_SHARE:
+    if count >= policy.most_warmup or spent >= _WARMUP_SHARE:
         return True
     last = measured.warmup[-3:]
     times = [r.samples_ms[SENTINEL] for r in last if SENTINEL in r.samples_ms]

@@ -29,6 +29,7 @@ from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.peaks import Peaks
+from kernel_harness.device.policy import ON_GPU
 from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.messages import Purpose
 from kernel_harness.problem.candidate import Candidate
@@ -36,7 +37,7 @@ from kernel_harness.sandbox import Kind, best
 from kernel_harness.timing import baselines, inputs, rounds
 from kernel_harness.timing.rounds import Arm, Cohort
 from kernel_harness.timing.statistics import Round
-from kernel_harness.timing.stopping import LEAST_ROUNDS, Stop
+from kernel_harness.timing.stopping import Stop
 from kernel_harness.trial.trial import Trial
 from kernel_harness.workers import fork_server_process, process
 from kernel_harness.workers.exchange import Exchange
@@ -286,7 +287,7 @@ def test_a_vfork_child_takes_no_rounds_from_the_others(walled: ForkServer) -> No
     with cohort_of(walled, {"waits_in_vfork": cheat, "honest": RIGHT}) as cohort:
         time_to_the_budget(cohort, 4)
 
-    assert len(cohort.rounds) > LEAST_ROUNDS
+    assert len(cohort.rounds) > ON_GPU.least_rounds
     assert [arm.fault for arm in cohort.arms] == [None] * 3
 
 
@@ -310,7 +311,7 @@ def test_a_candidate_with_slow_pauses_fails_and_takes_no_time_from_the_others(
     assert faults[BASELINE] is faults["honest"] is None
     # The first round began before its pauses were slow. The arm failed in the last one, which then does not count.
     assert sum("slow" in r.samples_ms for r in cohort.rounds) == rounds.SLOW_PAUSES
-    assert len(cohort.rounds) > LEAST_ROUNDS
+    assert len(cohort.rounds) > ON_GPU.least_rounds
 
 
 def test_an_answer_sent_before_its_question_counts_only_if_numbers_are_not_compared(

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 # Runs in a process of its own, since torch keeps the emulated CUDA device from then on.
 SCRIPT = """
 import json, os, sys, time
+from dataclasses import replace
 from pathlib import Path
 sys.path.insert(0, str(Path()))
 from cuda_on_cpu.compile import cache
@@ -32,19 +33,19 @@ from kernel_harness.session.session import Session
 from kernel_harness.results.record import to_line
 from kernel_harness.session.settings import Settings
 from kernel_harness.core.status import Status
-from kernel_harness.timing import rounds, stopping
+from kernel_harness.timing import rounds
 
 # The emulated device's libraries have the same keys, so each is built for both of them once.
 get_or_build = cache.get_or_build
 cache.get_or_build = lambda kind, *rest: get_or_build(kind.replace("tests.support.rehearsal", "cpu"), *rest)
 # While a call runs, the judge waits without sleeping, which on a GPU makes its clock exact. Here it would take a core.
 os.sched_yield = lambda: time.sleep(1e-4)
-stopping.MOST_WARMUP = 4  # times that mean nothing never become steady
+Rehearsal.policy = replace(Rehearsal.policy, most_warmup=4)  # times that mean nothing never become steady
 torch_starts_again = sys.argv[1] != "torch does not"
 if sys.argv[1] == "short of memory":
     reference_runs._AMPLE = 1 << 40
 if sys.argv[1] == "short calls":
-    rounds._FEW_CALLS_MS = 1e9
+    Rehearsal.policy = replace(Rehearsal.policy, many_calls_below_ms=1e9)
 calls, counts = rounds._calls, []
 
 def counted(cohort, arm, reference, sets, kept, *, warm):
@@ -57,7 +58,8 @@ def counted(cohort, arm, reference, sets, kept, *, warm):
 
 rounds._calls = counted
 if not sys.argv[3:]:
-    Rehearsal.resolution_ms = 1.0  # two processes of a kernel may differ by so much that each is replaced
+    # Two processes of a kernel may differ by so much that each is replaced.
+    Rehearsal.policy = replace(Rehearsal.policy, resolution_ms=1.0)
 restart = ModelProcess.restart
 
 def another_process(model, *first):

@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
+from kernel_harness.device.policy import EMULATED, Audits
 from kernel_harness.ipc.input_memory import write
 from kernel_harness.ipc.messages import Purpose, Share
 from kernel_harness.ipc.packed import pack
@@ -64,7 +66,7 @@ def session() -> Iterator[Session]:
 @pytest.fixture
 def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes of a kernel differ by a second on this device."""
-    monkeypatch.setattr(Emulated, "resolution_ms", 1e3)
+    monkeypatch.setattr(Emulated, "policy", replace(EMULATED, resolution_ms=1e3))
 
 
 def judged(session: Session, *names: str) -> dict[str, Result]:
@@ -116,8 +118,8 @@ def test_a_candidate_that_does_not_start_again_fails_and_the_others_go_on(
 
 def test_audits_that_take_long_are_of_fewer_calls(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     every = judged(session, "only")["only"]
-    for limit in ("AUDITED_S", "AUDIT_TIME_SHARE", "EMULATED_AUDIT_SHARE"):
-        monkeypatch.setattr(rounds, limit, 1e-6)
+    few = Audits(rounds=0, seconds=1e-6, time_share=1e-6, share=1e-6)
+    monkeypatch.setattr(Emulated, "policy", replace(session.device.policy, audits=few))
     some = judged(session, "only")["only"]
 
     assert every.timing and every.measurement.audits >= every.timing.rounds

@@ -17,6 +17,7 @@ from support.product import PROBLEM
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
+from kernel_harness.device.policy import EMULATED
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts, Terms, timed
 from kernel_harness.timing import stopping
@@ -127,7 +128,7 @@ def test_the_budget_ends_timing_only_when_enough_rounds_count(rejected: int, rou
 def test_an_emulated_warm_up_has_two_rounds_or_one_that_is_long(rounds: int, spent: float, over: bool) -> None:
     known = {name: ArmMeasurements(name, trusted=name != "a") for name in ("a", BASELINE)}
     warmup = tuple(Round(dict.fromkeys(known, 1.0), tuple(known)) for _ in range(rounds))
-    assert warmed_up(Measurements(known, warmup=warmup), spent, emulated=True) is over
+    assert warmed_up(Measurements(known, warmup=warmup), spent, EMULATED) is over
 
 
 def test_a_candidate_that_is_the_baseline_is_never_settled() -> None:
