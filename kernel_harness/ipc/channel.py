@@ -16,14 +16,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from kernel_harness.core.codec import Malformed
+
 # Large enough for a message with a candidate's file and the sources that the file builds, both escaped as JSON.
 MAX_MESSAGE_BYTES = 8 << 20
 MAX_DESCRIPTORS = 128  # Linux allows 253
 _LENGTH = struct.Struct("<I")
-
-
-class Malformed(Exception):
-    """The error raised if the other process sent data that is no valid message, or a message that is not expected."""
 
 
 class Closed(Exception):

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Generic, TypeVar
 
+from kernel_harness.core.codec import Malformed
 from kernel_harness.ipc import tensors
-from kernel_harness.ipc.channel import Channel, Malformed
+from kernel_harness.ipc.channel import Channel
 from kernel_harness.ipc.schema import AtMost, Cut, JsonAtMost, Message, Plausible
 from kernel_harness.ipc.tensors import Leaf
 

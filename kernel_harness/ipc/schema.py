@@ -6,23 +6,12 @@ and limit is checked, because a candidate may have sent the JSON.
 
 from __future__ import annotations
 
-import functools
 import json
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from enum import StrEnum
-from types import NoneType, UnionType
-from typing import Annotated, Any, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, Self
 
-from kernel_harness.ipc.channel import Malformed
-from kernel_harness.ipc.tensors import Unreadable
-
-Reader = Callable[[Any], Any]
-"""A function that checks one JSON value and returns the value of a field.
-
-It raises Malformed, or tensors.Unreadable in the description of a tensor, if the JSON value is not valid.
-"""
+from kernel_harness.core import codec
+from kernel_harness.core.codec import Malformed, Reader
 
 
 @dataclass(frozen=True)
@@ -111,77 +100,13 @@ class Message:
 
         Raises Malformed if a field is missing, does not belong to this message, has another type or exceeds its limit.
         """
-        readers = _readers(cls)  # type: ignore[arg-type]
-        if not isinstance(data, dict) or data.keys() != readers.keys():
-            raise Malformed(f"{cls.__name__}: missing or extra fields")
-        values, name = {}, ""
         try:
-            for name, read in readers.items():
-                values[name] = read(data[name])
-            name = "fields"
-            return cls(**values)
-        except (Malformed, Unreadable, RecursionError) as error:
-            raise Malformed(f"{cls.__name__}.{name}: {error}") from None
+            return codec.reader(cls, strict=True)(data)  # type: ignore[arg-type, no-any-return]
+        except RecursionError as error:
+            raise Malformed(f"{cls.__name__}: {error}") from None
 
 
 def _plain(value: Any) -> Any:
     if hasattr(value, "to_json"):
         return value.to_json()
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
-
-
-@functools.cache
-def _readers(kind: type[Message]) -> dict[str, Reader]:
-    """Returns, by name, a function for each field of the message class `kind` that checks and parses the field's JSON.
-
-    The result is cached, because the judge parses messages while it times a call.
-    """
-    hints = get_type_hints(kind, include_extras=True)
-    return {field.name: _reader(hints[field.name]) for field in fields(kind)}
-
-
-def _reader(hint: Any) -> Reader:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return arguments[1].around(_reader(arguments[0]))  # type: ignore[no-any-return]
-    if origin in (UnionType, Union):
-        return _optional(_reader(next(argument for argument in arguments if argument is not NoneType)))
-    if origin is tuple:
-        return functools.partial(_tuple, _reader(arguments[0]))
-    if origin is dict:
-        return _texts
-    if hint is Any:
-        return lambda value: value
-    if hint in (bool, int, float, str):
-        return functools.partial(_exactly, hint)
-    if issubclass(hint, StrEnum):
-        return functools.partial(_member, hint)
-    return hint.from_json  # type: ignore[no-any-return]
-
-
-def _optional(read: Reader) -> Reader:
-    return lambda value: None if value is None else read(value)
-
-
-def _exactly(kind: type[Any], value: Any) -> Any:
-    """Returns `value`. Raises Malformed if its type is not exactly `kind` (a bool is no int) or if it is not finite."""
-    if type(value) is not kind:
-        raise Malformed(f"expected {kind.__name__}, got {type(value).__name__}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise Malformed(f"{value} is not finite")
-    return value
-
-
-def _tuple(read: Reader, value: Any) -> tuple[Any, ...]:
-    return tuple(map(read, _exactly(list, value)))
-
-
-def _texts(value: Any) -> dict[str, str]:
-    return {_exactly(str, key): _exactly(str, item) for key, item in _exactly(dict, value).items()}
-
-
-def _member(kind: type[StrEnum], value: Any) -> StrEnum:
-    try:
-        return kind(_exactly(str, value))
-    except ValueError:
-        raise Malformed(f"not a {kind.__name__}") from None

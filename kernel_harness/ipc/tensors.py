@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from kernel_harness.core.codec import Malformed
 from kernel_harness.core.strides import is_dense, reach, storage_of
 
 # The length of a canary: known bytes before and after each tensor of a buffer. CUDA's allocator also aligns tensors to
@@ -36,7 +37,7 @@ _PIECE_BYTES, _MOST_PIECES = 1 << 14, 64
 _MULTIPLIER = 0x5851F42D4C957F2D  # of Knuth's MMIX generator (The Art of Computer Programming, vol. 2, 3.3.4)
 
 
-class Unreadable(Exception):
+class Unreadable(Malformed):
     """The error raised if a received description of a value or tensor is malformed, or if a value cannot be sent."""
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kernel_harness.core.atomic_file import replace_text
-from kernel_harness.results.codec import Undecodable, decoder
+from kernel_harness.core.codec import reader
 from kernel_harness.results.journal import writing
 
 _ENDING = ".lines.json"
@@ -60,8 +60,8 @@ def stored(folder: Path) -> dict[str, StoredProfile]:
     found = {}
     for path in sorted(folder.glob(f"*{_ENDING}")):
         try:
-            one: StoredProfile = decoder(StoredProfile)(json.loads(path.read_text()))
-        except (OSError, ValueError, Undecodable):
+            one: StoredProfile = reader(StoredProfile)(json.loads(path.read_text()))
+        except (OSError, ValueError):
             continue
         found[one.kernel] = one
     return found

@@ -17,12 +17,12 @@ from statistics import median
 from typing import Any, ClassVar
 
 from kernel_harness.checking.verify import Check
+from kernel_harness.core import codec
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.precision import Precision, Tolerance
 from kernel_harness.core.remark import Remark, RemarkKind, sentences
 from kernel_harness.core.status import Status
 from kernel_harness.problem.problem import OWN
-from kernel_harness.results import codec
 from kernel_harness.timing.statistics import Interval, Timing
 
 # A line of runs.jsonl holds at most _KEPT_LOG characters of a log. The whole log is in a separate file.
@@ -344,8 +344,8 @@ def parsed(
     if version != schema_version:
         raise NotARecord(f"not of schema version {schema_version}")
     try:
-        return codec.decoder(kind)(fields)
-    except codec.Undecodable as error:
+        return codec.reader(kind)(fields)
+    except codec.Malformed as error:
         raise NotARecord(str(error)) from None
 
 

@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from kernel_harness.core import folder_removal, process_tree
+from kernel_harness.core import codec, folder_removal, process_tree
 from kernel_harness.core.paths import python_path
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.results import codec
 
 if TYPE_CHECKING:  # these import torch, and the process of a device worker starts its fork server first
     from kernel_harness.session.settings import Settings
@@ -187,7 +186,7 @@ class Worker(ABC):
         except (EOFError, OSError):
             return None
         self.heard_at = time.monotonic()
-        message: Message = codec.decoder(_KINDS[fields.pop("kind")])(fields)
+        message: Message = codec.reader(_KINDS[fields.pop("kind")])(fields)
         return message
 
     @abstractmethod

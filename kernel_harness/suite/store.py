@@ -16,10 +16,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from kernel_harness.core import codec
 from kernel_harness.core.atomic_file import replace_text
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.status import Status
-from kernel_harness.results import codec, record, roofline
+from kernel_harness.results import record, roofline
 from kernel_harness.results.journal import Journal, append_line, writing
 from kernel_harness.results.record import Result
 from kernel_harness.suite.device_worker import Task, Verdict
@@ -150,10 +151,10 @@ class SuiteStore:
     def facts(self) -> Facts | None:
         """Returns the facts in suite.json, or None if there is no such file. Raises UserError if it is damaged."""
         try:
-            found: Facts = codec.decoder(Facts)(json.loads(self._facts_path.read_text()))
+            found: Facts = codec.reader(Facts)(json.loads(self._facts_path.read_text()))
         except FileNotFoundError:
             return None
-        except ValueError as error:  # codec.Undecodable is one, too
+        except ValueError as error:  # codec.Malformed is one, too
             raise UserError(f"{self._facts_path} cannot be read: {error}") from None
         return found
 

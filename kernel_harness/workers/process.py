@@ -23,6 +23,7 @@ from typing import Protocol, TypeVar
 import psutil
 
 from kernel_harness.core import folder_removal, process_tree
+from kernel_harness.core.codec import Malformed
 from kernel_harness.ipc import channel, messages
 from kernel_harness.ipc.channel import Channel
 from kernel_harness.ipc.messages import BuildWanted, Failure, Received
@@ -204,7 +205,7 @@ class WorkerProcess:
         except TimeoutError:
             self._ask_where()
             raise self._dead(WorkerTimedOut, f"No answer within {timeout_s:g} s.") from None
-        except channel.Malformed as error:
+        except Malformed as error:
             raise self._dead(WorkerMisbehaved, f"The process sent a malformed message: {error}.") from None
         except channel.Closed:
             raise self._dead(WorkerCrashed, self._how_it_ended()) from None

@@ -21,11 +21,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.product import PROBLEM
 
+from kernel_harness.core.codec import Malformed
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc import channel, messages, schema
-from kernel_harness.ipc.channel import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, Malformed
+from kernel_harness.ipc.channel import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES
 from kernel_harness.ipc.messages import Done, Failure, Library, Ping, Received, Stage
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.workers import exchange

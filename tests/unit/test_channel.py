@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel_harness.core.codec import Malformed
 from kernel_harness.ipc.channel import (
     MAX_DESCRIPTORS,
     MAX_MESSAGE_BYTES,
     Channel,
     Closed,
-    Malformed,
     pair,
 )
 from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared

@@ -14,6 +14,7 @@ from support.product import PROBLEM
 from kernel_harness.checking.answers import compare
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.checking.compared import Expectation
+from kernel_harness.core.codec import Malformed
 from kernel_harness.core.precision import Tolerance
 from kernel_harness.core.status import Status
 from kernel_harness.device import Clocked
@@ -24,7 +25,6 @@ from kernel_harness.explain.launches import (
     share_of_output,
     share_of_time,
 )
-from kernel_harness.ipc.channel import Malformed
 from kernel_harness.ipc.messages import KernelTimes
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.trial.trial import Trial

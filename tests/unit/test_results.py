@@ -203,12 +203,12 @@ def test_a_line_keeps_the_beginning_of_a_long_log():
         ({"unknown": 1}, "missing or unknown fields: unknown"),
         ({"shape": {"M": "4"}}, "shape: not of type int"),
         ({"checks": [{"case": "a"}]}, "checks: Check has missing or unknown fields: status"),
-        ({"measurement": {"orders": [[1]]}}, "measurement: orders: not of type str"),
+        ({"measurement": {"orders": [[1]]}}, "measurement: Measurement.orders: not of type str"),
         ({"status": "CRASHED"}, "CRASHED and cannot have a time"),
-        ({"phases_s": [1.0]}, "phases_s: not an object"),
+        ({"phases_s": [1.0]}, "phases_s: not of type dict"),
         ({"first_call_ms": "fast"}, "first_call_ms: not a number"),
-        ({"timing": [1.0]}, "timing: not an object"),
-        ({"builds": {}}, "builds: not a list"),
+        ({"timing": [1.0]}, "timing: not of type dict"),
+        ({"builds": {}}, "builds: not of type list"),
     ],
 )
 def test_a_line_of_another_schema_is_refused_with_the_reason(change, reason):

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_harness.ipc.channel import Malformed
+from kernel_harness.core.codec import Malformed
 from kernel_harness.ipc.input_memory import damaged, surround, write
 from kernel_harness.ipc.messages import InputLayout
 from kernel_harness.ipc.tensors import (
