@@ -151,6 +151,22 @@ class _Once(argparse.Action):
         setattr(parsed, self.dest, value)
 
 
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Declares the arguments `--junit` and `--markdown` on `parser`: the files that are to be written."""
+    parser.add_argument("--junit", type=_file, metavar="FILE", help="write JUnit XML, a test case for each kernel")
+    parser.add_argument(
+        "--markdown", type=_file, metavar="FILE", help="write the table and the failures' first lines as Markdown"
+    )
+
+
+def _file(text: str) -> Path:
+    """Returns `text` as the path of a file. Raises ArgumentTypeError if no file can be made there."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} cannot be written: name a file in a folder that exists")
+    return path
+
+
 def settings(parsed: argparse.Namespace, **more: Any) -> Settings:
     """Returns the settings of a run: the parsed arguments that have the name of a setting, and those in `more`.
 

@@ -14,6 +14,7 @@ from kernel_harness.cli.arguments import (
     REGRESSED,
     SOME_FAILED,
     add_device,
+    add_files,
     add_kernel,
     add_problem,
     add_results,
@@ -26,8 +27,9 @@ from kernel_harness.cli.fork_server import started_fork_server
 from kernel_harness.core.errors import UserError
 
 if TYPE_CHECKING:
+    from kernel_harness.cli.ci import TestCase
     from kernel_harness.problem.candidate import Candidate
-    from kernel_harness.results.comparison import Outcome
+    from kernel_harness.results.comparison import Outcome, Row
     from kernel_harness.results.record import Result
     from kernel_harness.suite.comparison import StoredSuite
 
@@ -63,6 +65,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="compare this kernel only; may be given several times",
     )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="compare runs even if their devices or shapes differ")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    add_files(parser)
     parser.add_argument(
         "--fail-over", type=_percent, default=0.0, metavar="3%",
         help="exit with code 3 only if a kernel broke or is slower in B by more than this (default: 0%%)",
@@ -86,6 +90,7 @@ def main(parsed: argparse.Namespace) -> int:
     then returns 1 if a kernel fails on both sides, and 0 if none does.
     Raises UserError if the two sides cannot be compared.
     """
+    from kernel_harness.cli import ci
     from kernel_harness.results import comparison
     from kernel_harness.suite.comparison import both_suites
 
@@ -93,10 +98,9 @@ def main(parsed: argparse.Namespace) -> int:
     if suites := both_suites(parsed.a, parsed.b, parsed.results):
         return _compare_suites(*suites, parsed)
     outcome = _outcome(parsed)
-    if outcome is None:
-        return OK
-    print(comparison.render(outcome))
+    print(comparison.to_json(outcome, parsed.fail_over) if parsed.json else comparison.render(outcome))
     worse = outcome.regressions(parsed.fail_over)
+    ci.write(parsed, [_test_case(row, outcome, worse) for row in outcome.rows], comparison.to_markdown(outcome))
     if worse:
         limit = f" by more than {parsed.fail_over:g}%" if parsed.fail_over else ""
         print(f"slower{limit} or broken: {', '.join(row.kernel for row in worse)}", file=sys.stderr)
@@ -115,9 +119,28 @@ def _take_problem(parsed: argparse.Namespace) -> None:
         raise UserError(f"compare takes two sides, and {parsed.c!r} is a third one; there is no problem {parsed.a!r}")
 
 
+def _test_case(row: Row, outcome: Outcome, worse: Sequence[Row]) -> TestCase:
+    from kernel_harness.cli.ci import TestCase
+    from kernel_harness.problem.problem import shape_text
+    from kernel_harness.results.comparison import Change
+
+    name = ", ".join(filter(None, [outcome.b.problem, shape_text(dict(row.shape))])) or "compare"
+    if row not in worse and row.change is not Change.FAILED:
+        return TestCase(name, row.kernel, outcome.after(row))
+    ratio = f"A / B is {row.ratio.estimate:#.4g}x" if row.ratio else ""
+    message = ", ".join(
+        filter(None, [f"{row.change.value} in B" if row in worse else row.change.value, row.note, ratio])
+    )
+    return TestCase(name, row.kernel, outcome.after(row), row.change.value, message)
+
+
 def _compare_suites(a: StoredSuite, b: StoredSuite, parsed: argparse.Namespace) -> int:
     from kernel_harness.suite import comparison
 
+    if parsed.json or parsed.junit or parsed.markdown:
+        raise UserError(
+            "--json, --junit and --markdown are for runs and versions of a kernel; leave them out for suites"
+        )
     outcome = comparison.compare(a, b, force=parsed.force)
     print(comparison.render(outcome))
     worse = outcome.regressions(parsed.fail_over)
@@ -136,8 +159,8 @@ def _percent(text: str) -> float:
     return value
 
 
-def _outcome(parsed: argparse.Namespace) -> Outcome | None:
-    """Compares the two sides that `parsed.a` and `parsed.b` name, and returns the outcome; None if they are the same.
+def _outcome(parsed: argparse.Namespace) -> Outcome:
+    """Compares the two sides that `parsed.a` and `parsed.b` name, and returns the outcome.
 
     If both name stored results, these results are compared. If neither names stored results, both must be versions of
     a kernel, which are measured now. Raises UserError if only one of the two names stored results.
@@ -158,11 +181,11 @@ def _outcome(parsed: argparse.Namespace) -> Outcome | None:
     )
 
 
-def _measured(words: Sequence[str], parsed: argparse.Namespace) -> Outcome | None:
+def _measured(words: Sequence[str], parsed: argparse.Namespace) -> Outcome:
     """Builds and checks both versions of a kernel, times them in the same rounds, and returns the comparison.
 
-    `words` names the two versions, each by a git revision, a kernel or its file. No results are stored. Prints a
-    sentence and returns None if both have the same source.
+    `words` names the two versions, each by a git revision, a kernel or its file. No results are stored. If both have
+    the same source, nothing is measured.
     """
     from kernel_harness.problem.version import version
     from kernel_harness.results import comparison
@@ -173,15 +196,20 @@ def _measured(words: Sequence[str], parsed: argparse.Namespace) -> Outcome | Non
             "kernel, add --problem (and --kernel)"
         )
     versions = [version(word, parsed.kernels, parsed.problem, Path.cwd()) for word in words]
+    # Kernels of the two sides are matched by name, so both versions must have the same name.
+    name = " -> ".join(dict.fromkeys(v.path.stem for v in versions))
     if versions[0].source == versions[1].source:
-        print(f"{versions[0].name} and {versions[1].name} have the same source: nothing has changed")
-        return None
+        same = comparison.Row(
+            name, (), comparison.Change.SAME, None, None, None, "both have the same source: nothing has changed"
+        )
+        a, b = (comparison.side(v.name, []) for v in versions)
+        return comparison.Outcome(a, b, (same,))
     results = _judged(versions, parsed.problem, parsed)
     _print_failures(results)
     measured = {result.kernel: result for result in results}
-    # Kernels of the two sides are matched by name, so both versions must have the same name.
-    name = " -> ".join(dict.fromkeys(v.path.stem for v in versions))
-    a, b = (comparison.side(v.name, [replace(measured[v.name], kernel=name)]) for v in versions)
+    a, b = (
+        comparison.side(v.name, [replace(measured[v.name], kernel=name)], Path(parsed.problem).stem) for v in versions
+    )
     return comparison.compare(a, b, interleaved=True)
 
 

@@ -15,6 +15,7 @@ from kernel_harness.cli.arguments import (
     OK,
     SOME_FAILED,
     add_device,
+    add_files,
     add_judging,
     add_kernel,
     add_problem,
@@ -77,6 +78,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "2 under emulation (default: 60 on a GPU, 2 under emulation)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object per result instead of the table")
+    add_files(parser)
     parser.add_argument(
         "--watch", action="store_true", help="keep running, and judge a kernel again when its file is saved"
     )
@@ -152,6 +154,7 @@ def _judge(run: StoredRun, chosen: Sequence[Candidate], progress: Progress, pars
     finally:
         if progress.finished or run.stored:
             _print_outcome(run, progress.finished, parsed)
+            _write_files(run, progress.finished, parsed)
             if parsed.watch:
                 print(f"{time.perf_counter() - start:.1f} s; watching, Ctrl-C ends", flush=True)
     return list(progress.finished)
@@ -196,6 +199,21 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], parsed: argparse.
     if not parsed.json:
         said = [line for line in (_phases(finished), _over_budget(finished), shown(path)) if line]
         print("", *said, sep="\n")
+
+
+def _write_files(run: StoredRun, finished: Sequence[Result], parsed: argparse.Namespace) -> None:
+    """Writes the files that `--junit` and `--markdown` name. They have the results of this run alone."""
+    from kernel_harness.cli import ci
+    from kernel_harness.problem import lookup
+    from kernel_harness.results import leaderboard
+
+    asked_for = lookup.asked_for(parsed.kernels, run.candidates)
+    title = leaderboard.heading(run.problem_name, finished, run.shape)
+    kernels = [result for result in finished if not result.is_baseline]
+    reasons = [(r.kernel, str(r.status), r.reason.partition("\n")[0]) for r in kernels if not r.passed]
+    table = leaderboard.render(leaderboard.rank(finished, run.shape), "github")
+    cases = [ci.of_result(title, result, failed=_is_failure(result, asked_for)) for result in kernels]
+    ci.write(parsed, cases, leaderboard.document(title, table, reasons))
 
 
 def _explain(run: StoredRun, finished: Sequence[Result], out: TextIO, *, with_output: bool) -> None:

@@ -5,14 +5,15 @@ Each kernel with results on both sides gets a verdict on side B: `faster` means 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from tabulate import tabulate
 
 from kernel_harness.core.errors import UserError
-from kernel_harness.results.leaderboard import EMULATED_NOTE, latest
+from kernel_harness.results.leaderboard import EMULATED_NOTE, document, latest, markdown
 from kernel_harness.results.record import Result
 from kernel_harness.timing import statistics
 from kernel_harness.timing.statistics import Interval
@@ -104,6 +105,10 @@ class Outcome:
     rows: tuple[Row, ...]
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
+
+    def after(self, row: Row) -> Result | None:
+        """Returns the result on side B of a row; None if the sides have the same source and nothing was measured."""
+        return self.b.results.get((row.kernel, row.shape))
 
     def regressions(self, percent: float) -> list[Row]:
         """Returns the rows of kernels that broke, and of kernels that are slower on side B by more than `percent`.
@@ -246,14 +251,48 @@ def _ratio_of_runs(kernel: str, a: Result, b: Result) -> Interval | str:
     return statistics.through_baseline(b.timing.speedup, a.timing.speedup)
 
 
+def to_json(outcome: Outcome, percent: float) -> str:
+    """Returns the comparison as one JSON object: the sides' labels and devices, the rows, and what one side lacks.
+
+    A row has the fields of `Row`, and `regression`: whether the kernel broke, or is slower by more than `percent`.
+    """
+    worse = outcome.regressions(percent)
+    sides = {name: {"label": s.label, "devices": sorted(s.devices)} for name, s in (("a", outcome.a), ("b", outcome.b))}
+    rows = [{**asdict(row), "shape": dict(row.shape), "regression": row in worse} for row in outcome.rows]
+    return json.dumps({**sides, "rows": rows, "only_a": outcome.only_a, "only_b": outcome.only_b})
+
+
+def to_markdown(outcome: Outcome) -> str:
+    """Returns the comparison as a Markdown document, with the first line of the reason of each failure in B."""
+    after = [(row, outcome.after(row)) for row in outcome.rows]
+    reasons = [(_named(row), str(r.status), r.reason.partition("\n")[0]) for row, r in after if r and not r.passed]
+    texts = [_heading(outcome), _table(outcome, "github"), *_remarks(outcome)]
+    title = f"{outcome.b.label} (B) against {outcome.a.label} (A)"
+    return document(title, "\n\n".join(filter(None, texts)), reasons)
+
+
 def render(outcome: Outcome) -> str:
     """Returns the comparison as text: the devices, the labels of the sides, a table of the kernels, and remarks."""
-    a, b = outcome.a, outcome.b
+    sides = [f"A: {outcome.a.label}", f"B: {outcome.b.label}"]
+    return "\n".join([*filter(None, [_heading(outcome)]), *sides, "", _table(outcome, "simple"), *_remarks(outcome)])
+
+
+def _heading(outcome: Outcome) -> str:
+    shapes = {row.shape for row in outcome.rows}
+    devices = sorted(outcome.a.devices | outcome.b.devices)
+    return ", ".join([*(_text(shape) for shape in shapes if shape and len(shapes) == 1), *devices])
+
+
+def _named(row: Row) -> str:
+    return f"{row.kernel} at {_text(row.shape)}" if row.shape else row.kernel
+
+
+def _table(outcome: Outcome, style: str) -> str:
     shapes = {row.shape for row in outcome.rows}
     headers = ["kernel", "A (ms)", "B (ms)", "B is", "A / B", "95% interval", ""]
     rows = [
         [
-            row.kernel if len(shapes) == 1 else f"{row.kernel} at {_text(row.shape)}",
+            row.kernel if len(shapes) == 1 else _named(row),
             _number(row.before_ms), _number(row.after_ms), row.change.value, *_interval(row.ratio), row.note,
         ]
         for row in outcome.rows
@@ -261,14 +300,9 @@ def render(outcome: Outcome) -> str:
     align = ["left", "right", "right", "left", "right", "left", "left"]
     if not any(row.note for row in outcome.rows):
         headers, align, rows = headers[:-1], align[:-1], [row[:-1] for row in rows]
-    lines = [
-        ", ".join([*(_text(shape) for shape in shapes if shape and len(shapes) == 1), *sorted(a.devices | b.devices)]),
-        f"A: {a.label}",
-        f"B: {b.label}",
-        "",
-        tabulate(rows, headers, tablefmt="simple", colalign=align, disable_numparse=True),
-    ]
-    return "\n".join([*lines, *_remarks(outcome)])
+    if style == "github":
+        rows = [list(map(markdown, row)) for row in rows]
+    return str(tabulate(rows, headers, tablefmt=style, colalign=align, disable_numparse=True))
 
 
 def _remarks(outcome: Outcome) -> list[str]:

@@ -25,15 +25,18 @@ class Unwritable(EnvironmentLacking):
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Returns a context for code that writes `path` or leaves it unchanged. An OSError in it becomes Unwritable."""
+def writing(path: Path, other: str = "folder with --results") -> Iterator[None]:
+    """Returns a context for code that writes `path` or leaves it unchanged. An OSError in it becomes Unwritable.
+
+    `other` says what the user can name instead, and with which option.
+    """
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise Unwritable(
             f"{path} cannot be written: {error.strerror or error}. What it contained is unchanged. "
-            f"{'Free some space, or name' if full else 'Name'} another folder with --results."
+            f"{'Free some space, or name' if full else 'Name'} another {other}."
         ) from None
 
 

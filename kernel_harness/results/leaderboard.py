@@ -339,6 +339,15 @@ def file_stem(shape: Mapping[str, int], default: Mapping[str, int]) -> str:
     return "leaderboard-" + "-".join(f"{name}{value}" for name, value in shape.items())
 
 
+def document(title: str, table: str, reasons: Sequence[tuple[str, str, str]]) -> str:
+    """Returns a Markdown document: the heading `title`, the text `table`, and a list of the `reasons`.
+
+    `reasons` has (kernel, status, reason), which are written as plain text.
+    """
+    lines = ["- **{}**: {}. {}".format(*map(markdown, row)) for row in reasons]
+    return "\n".join([f"# {markdown(title)}", "", table, *(["", *lines] if lines else []), ""])
+
+
 def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
     """Writes the leaderboard `table` to `<stem>.csv` and to `<stem>.md` in `folder`. Returns the path of the CSV file.
 
@@ -347,11 +356,8 @@ def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
 
     Each file is replaced atomically. Raises Unwritable if a file cannot be written; that file is then unchanged.
     """
-    text = f"# {markdown(title)}\n\n{render(table, 'github')}\n"
-    failed = table[table["reason"].notna()]
-    if len(failed):
-        cells = (map(markdown, row) for row in failed[["kernel", "status", "reason"]].itertuples(index=False))
-        text += "\n" + "\n".join(f"- **{kernel}**: {status}. {reason}" for kernel, status, reason in cells) + "\n"
+    reasons = table[table["reason"].notna()][["kernel", "status", "reason"]].itertuples(index=False)
+    text = document(title, render(table, "github"), list(reasons))
     for name, content in ((f"{stem}.md", text), (f"{stem}.csv", csv(table))):
         with writing(folder / name):
             replace_text(folder / name, content)

@@ -161,3 +161,12 @@ def test_one_suite_alone_is_not_compared(typed: Callable[..., Finished], tmp_pat
 
     assert ended.code == 2
     assert "'mine' names a suite; name a second suite to compare it with" in ended.stderr
+
+
+@pytest.mark.parametrize("option", ["--json", "--junit=j.xml", "--markdown=m.md"])
+def test_suites_are_compared_in_text_alone(option: str, typed: Callable[..., Finished], tmp_path: Path) -> None:
+    for name in ("mine", "yours"):
+        store(tmp_path, name, [entry("p", "x", 2.0)])
+    ended = typed("compare", "mine", "yours", "--results", tmp_path, option)
+
+    assert ended.code == 2 and "are for runs and versions of a kernel; leave them out" in ended.stderr
