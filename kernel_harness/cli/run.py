@@ -189,7 +189,7 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], parsed: argparse.
     if not parsed.json:
         chosen = [candidate.name for candidate in run.candidates]
         rows = leaderboard.of_interest(board.table, chosen) if parsed.kernels or parsed.watch else board.table
-        print(board.title, leaderboard.render(rows, terminal=terminal(out)), sep="\n\n")
+        print(board.title, leaderboard.render(rows, terminal=terminal(out), memory=parsed.verbose > 0), sep="\n\n")
         if more := len(board.table) - len(rows):
             print(f"\n{more} more in {run.table_name}")
         if board.gone:

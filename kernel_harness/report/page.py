@@ -198,7 +198,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
     """Returns figures of a kernel's result that do not affect its rank, as (name of the figure, value with unit)."""
     bound, _ = roofline.nearest_roof(result, "peak")
     measured = result.measurement or Measurement()
-    peak_mib = measured.peak_bytes / 2**20 if measured.peak_bytes is not None else None
+    memory = None if measured.peak_bytes is None else leaderboard.memory_text(measured.peak_bytes)
     figures = (
         ("bound by", bound, "{}"),
         ("of the measured ceiling", roofline.nearest_roof(result, "ceiling")[1], "{:.3g}%"),
@@ -207,7 +207,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
         ("with a warm cache", measured.warm_ms, "{:.4g} ms"),
         ("in a graph", measured.graph_interval_ms, "{:.4g} ms"),
         ("first call", result.first_call_ms, "{:.4g} ms"),
-        ("peak memory", peak_mib, "{:.4g} MiB"),
+        ("peak memory", memory, "{}"),
         ("relative error", result.relative_error, "{:.2g}"),
     )
     return [(name, form.format(value)) for name, value, form in figures if value is not None]

@@ -24,7 +24,7 @@ COLUMNS = (
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes",
     "build_s", "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor", "verified_to",
-    "share_of_bound",
+    "share_of_bound", "peak_bytes",
 )  # fmt: skip
 EMULATED_NOTE = "Times are the emulation's own: they do not predict a GPU."
 NO_INTERVAL_NOTE = "A time without an interval is of too few rounds for one. A larger --budget allows more rounds."
@@ -34,6 +34,8 @@ ABOVE_PEAK_NOTE = (
     "Above 100%, a kernel computes in another format, mostly in tensor cores, or does fewer operations than stated."
 )
 EMULATED = "cpu-emulated"
+# A kernel is named below the table if a call needs so many times the memory of torch's, or torch's so many times its.
+_MUCH_MEMORY = 2
 # The most columns of characters of a table on a screen, and what is left out of a wider one, in this order.
 _WIDEST = 100
 _LEFT_OUT = ("of the bound", "TFLOPS", "shapes", "% of peak", "max abs error", "from an earlier run", "95% interval")
@@ -57,8 +59,7 @@ def rank(results: Sequence[Result], shape: Mapping[str, int]) -> pd.DataFrame:
     chosen = sorted(latest(results, shape).values(), key=_order)
     places = _places(chosen)
     table = pd.DataFrame([{"rank": places.get(r.kernel), **_row(r)} for r in chosen], columns=list(COLUMNS))
-    table["rank"] = table["rank"].astype("Int64")
-    return table
+    return table.astype({"rank": "Int64", "peak_bytes": "Int64"})
 
 
 def latest(results: Sequence[Result], shape: Mapping[str, int]) -> dict[str, Result]:
@@ -147,6 +148,7 @@ def _row(result: Result) -> dict[str, Any]:
         "processor": result.environment.get("processor"),
         "verified_to": _verified_to(result),
         "share_of_bound": roofline.share_of_bound(result),
+        "peak_bytes": result.measurement.peak_bytes if result.measurement else None,
     }
 
 
@@ -205,11 +207,12 @@ def markdown(text: str) -> str:
     return _MARKED.sub(r"\\\g<0>", " ".join(text.split()))
 
 
-def _shown(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+def _shown(table: pd.DataFrame, *, memory: bool) -> tuple[list[str], list[list[str]]]:
     """Returns (headings, rows) of the leaderboard `table` as text for people to read.
 
-    The text has fewer columns than the CSV file, and no column that is empty in every row. If any result is from the
-    emulated device, the heading of the times says that they are the emulation's.
+    The text has fewer columns than the CSV file, and no column that is empty in every row. `memory` says whether the
+    peak memory of a call is shown. If any result is from the emulated device, the heading of the times says that they
+    are the emulation's.
     """
     named: dict[str, list[str]] = {
         "rank": ["" if pd.isna(v) else str(v) for v in table["rank"]],
@@ -226,8 +229,11 @@ def _shown(table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
         "of the bound": [_number(v, "{:.1%}") for v in table["share_of_bound"]],
         "max abs error": [_number(v, "{:.2g}") for v in table["max_abs_error"]],
         "shapes": [v if isinstance(v, str) else "" for v in table["shapes"]],
+        "memory": ["" if pd.isna(v) else memory_text(v) for v in table["peak_bytes"]],
         "from an earlier run": earlier(table),
     }
+    if not memory:
+        del named["memory"]
     kept = {name: cells for name, cells in named.items() if name in ("kernel", "status") or any(cells)}
     return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
 
@@ -277,19 +283,26 @@ def of_interest(table: pd.DataFrame, kernels: Collection[str]) -> pd.DataFrame:
     return table[table["kernel"].isin(wanted)]
 
 
-def render(table: pd.DataFrame, style: str = "simple", terminal: Terminal | None = None) -> str:
+def render(
+    table: pd.DataFrame, style: str = "simple", terminal: Terminal | None = None, *, memory: bool = False
+) -> str:
     """Returns the leaderboard `table` as text in `style`, the name of a table format of the package `tabulate`.
+
+    If `memory` is true, the table has a column for the peak memory of a call.
 
     On a `terminal`, the statuses have colours, and columns are left out, the least important first, until the lines fit
     into its width and into _WIDEST columns.
 
     Where they apply, notes below the table say that times of the emulated device do not predict a GPU, why a time has
-    no interval, why kernels share a rank, and how far the judge's clock verifies the times.
+    no interval, why kernels share a rank, which kernels need much more or less memory than torch, and how far the
+    judge's clock verifies the times.
     """
-    headers, rows = _shown(table)
+    headers, rows = _shown(table, memory=memory)
     if style == "github":
         rows = [list(map(markdown, row)) for row in rows]
-    right = {"rank", TIME, EMULATED_TIME, "speedup", "TFLOPS", "% of peak", "of the bound", "max abs error"}
+    right = {
+        "rank", TIME, EMULATED_TIME, "speedup", "TFLOPS", "% of peak", "of the bound", "max abs error", "memory",
+    }  # fmt: skip
 
     if terminal is not None:
         headers, rows = _fitting(headers, rows, min(_WIDEST, terminal.width or _WIDEST))
@@ -305,9 +318,26 @@ def render(table: pd.DataFrame, style: str = "simple", terminal: Terminal | None
         text += f"\n\n{SHARED_NOTE}"
     if (table["percent_of_peak"] > 100).any():
         text += f"\n\n{ABOVE_PEAK_NOTE}"
+    text += _memory_note(table)
     if (verified := table["verified_to"].dropna()).size:
         text += f"\n\nThe judge's own clock verifies these times to {verified.max():.1%} or better."
     return text
+
+
+def _memory_note(table: pd.DataFrame) -> str:
+    """Returns a note that names the kernels of which a call needs much more or less memory than one of torch."""
+    needed = table.set_index("kernel")["peak_bytes"].dropna()
+    of_torch = int(needed.get(BASELINE, 0))
+    if not of_torch:
+        return ""
+    apart = needed[(needed >= _MUCH_MEMORY * of_torch) | (_MUCH_MEMORY * needed <= of_torch)]
+    texts = [f"{kernel} {memory_text(count)} ({count / of_torch:.3g}x)" for kernel, count in apart.items()]
+    return f"\n\nPeak memory of a call: {BASELINE} {memory_text(of_torch)}, {', '.join(texts)}." if texts else ""
+
+
+def memory_text(count: int) -> str:
+    """Returns a number of bytes as text in MB or GB, such as `33.6 MB`."""
+    return f"{count / 1e9:.3g} GB" if count >= 999.5e6 else f"{count / 1e6:.3g} MB"
 
 
 def _fitting(headers: list[str], rows: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:

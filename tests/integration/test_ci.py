@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shlex
@@ -112,6 +113,13 @@ def test_a_run_writes_its_table_and_the_failures_first_lines(folder: Path, ran: 
     assert any(re.match(r"\| good +\| PASSED +\|", line) for line in lines)
     (typo,) = (line for line in lines if line.startswith("- **typo**: BUILD_ERROR. "))
     assert "typo.cu:6: error: expected" in typo
+
+
+@pytest.mark.slow
+def test_without_a_gpu_no_memory_is_told(folder: Path, ran: Finished) -> None:
+    with (folder / "results" / "p" / "cpu-emulated" / "leaderboard.csv").open() as file:
+        assert {row["peak_bytes"] for row in csv.DictReader(file)} == {""}
+    assert "memory of a call" not in ran.stdout
 
 
 @pytest.mark.slow

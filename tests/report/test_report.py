@@ -19,10 +19,12 @@ from support.command import ROOT
 from support.pages import EMULATION, GPU, H200, HOSTILE, SHAPE, as_rounds, board, check, keep, result, timed, wrong
 
 from kernel_harness import cli, report
+from kernel_harness.core.paths import MEASURED
 from kernel_harness.core.status import Status
 from kernel_harness.problem import candidate, lookup
 from kernel_harness.report import highlight, page, pictures
 from kernel_harness.report.page import Page
+from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Result
 from kernel_harness.timing.statistics import summarize
 
@@ -68,6 +70,11 @@ def test_a_timed_kernel_tells_its_share_of_the_bound():
     share = 2.0 / result.timing.time_ms
     assert ("of the bound", f"{share:.1%}") in page.facts(result)
     assert f"{share:.1%}" in seen(made([result]))
+
+
+def test_a_kernel_s_peak_memory_is_among_its_figures():
+    results = {r.kernel: r for r in Journal(MEASURED / "matmul_tt" / "nvidia-h200").read()}
+    assert ("peak memory", "361 MB") in page.facts(results["tiled_pretransposed"])
 
 
 def test_a_gpu_s_page_has_every_picture():

@@ -34,7 +34,7 @@ COLUMNS = [
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes", "build_s",
     "source_sha256", "device", "measured_at", "reason", "isolation", "run", "processor", "verified_to",
-    "share_of_bound",
+    "share_of_bound", "peak_bytes",
 ]  # fmt: skip
 NUMBERS = {
     "flops": 2e9,
@@ -203,6 +203,7 @@ def test_a_timed_row_has_every_measured_figure():
         "builds": (Build("a", 1.5, False), Build("b", 2.0, False)), "isolation": "process", "run": "20250101-00-ab",
         "environment": {**GPU, "processor": "a CPU"},
     }  # fmt: skip
+    more["measurement"] = Measurement(peak_bytes=159383552)
     (row,) = rows([record("a", 2.0, checks=checks, numbers={**NUMBERS, "least_ms": 0.5}, **more)])
     assert row == {
         "rank": "1", "kernel": "a", "status": "PASSED", "precision": "", "time_ms": "2", "time_ms_low": "1.8",
@@ -211,7 +212,7 @@ def test_a_timed_row_has_every_measured_figure():
         "shapes": "2 checked", "build_s": "3.5", "source_sha256": "ab" * 32, "device": "NVIDIA H200",
         "measured_at": "2025-01-01T00:00:00+00:00", "reason": "", "isolation": "process",
         "run": "20250101-00-ab", "processor": "a CPU", "verified_to": "",
-        "share_of_bound": "0.25",
+        "share_of_bound": "0.25", "peak_bytes": "159383552",
     }  # fmt: skip
 
 
@@ -220,6 +221,7 @@ def test_an_emulated_row_has_no_speedup_or_rate():
     (row,) = rows([record("a", 2.0, numbers=numbers, environment=EMULATION, emulated=True)])
     assert row["device"] == "cpu-emulated" and row["time_ms"] == "2"
     empty = ["speedup", "speedup_low", "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "share_of_bound"]
+    empty += ["peak_bytes"]
     assert [row[name] for name in empty] == [""] * len(empty)
 
 
@@ -413,6 +415,32 @@ def test_a_note_says_how_far_the_judge_s_clock_verifies_the_times():
     shown = leaderboard.render(leaderboard.rank(made, SHAPE))
     assert "The judge's own clock verifies these times to 2.5% or better." in shown
     assert "verifies" not in leaderboard.render(leaderboard.rank(made[1:2], SHAPE))
+
+
+def of_memory(**peak_bytes: int | None) -> pd.DataFrame:
+    names = {name.replace("_", "."): count for name, count in peak_bytes.items()}
+    return leaderboard.rank([record(n, 2.0, measurement=Measurement(peak_bytes=b)) for n, b in names.items()], SHAPE)
+
+
+def test_a_note_names_kernels_that_need_twice_the_memory_of_torch_or_half() -> None:
+    table = of_memory(
+        torch=int(33.6e6), same=int(34e6), much=int(1.2e9), twice=int(67.2e6), half=int(16.8e6), none=None
+    )
+    note = "Peak memory of a call: torch 33.6 MB, half 16.8 MB (0.5x), much 1.2 GB (35.7x), twice 67.2 MB (2x)."
+    assert note in leaderboard.render(table)
+    assert "Peak memory" not in leaderboard.render(of_memory(torch=int(33.6e6), a=int(67e6), b=int(17e6)))
+    assert "Peak memory" not in leaderboard.render(of_memory(a=1, b=100)) + leaderboard.render(of_memory(torch=0, b=9))
+
+
+def test_the_table_has_the_memory_of_a_call_if_that_is_asked_for() -> None:
+    table = of_memory(torch=int(33.6e6), mine=None)
+    assert "33.6 MB" in leaderboard.render(table, memory=True) and "memory" not in leaderboard.render(table)
+    assert "memory" not in leaderboard.render(of_memory(torch=None), memory=True)
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 MB"), (999_499_999, "999 MB"), (999_500_000, "1 GB")])
+def test_memory_is_told_in_mb_or_gb(count: int, text: str) -> None:
+    assert leaderboard.memory_text(count) == text
 
 
 def test_a_run_of_few_kernels_shows_these_torch_and_the_best() -> None:
