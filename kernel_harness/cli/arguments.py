@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,31 +33,65 @@ EXIT_CODES = {
 """The meaning of each exit code. The help and the documentation have these words."""
 
 
-# One size constant with its value: M=64, shape[0]=8 or shape=(8,64).
-_SIZE = re.compile(r"\s*(\w+(?:\[\d+\])?)\s*=\s*(-?\d+|[(\[]\s*-?\d+(?:\s*,\s*-?\d+)*\s*,?\s*[)\]])\s*(?:,|$)")
+# One size constant with its value: M=64, shape[0]=8, shape=(8,64), or a range: M=256..8192:x2, M=256..1024:+256.
+_SIZE = re.compile(
+    r"\s*(\w+(?:\[\d+\])?)\s*=\s*"
+    r"(-?\d+(?:\.\.-?\d+:[x+]\d+)?|[(\[]\s*-?\d+(?:\s*,\s*-?\d+)*\s*,?\s*[)\]])\s*(?:,|$)"
+)
+_MOST_SHAPES = 100
+
+Shape = dict[str, int | tuple[int, ...]]
 
 
-def shape(text: str) -> dict[str, int | tuple[int, ...]] | None:
-    """Returns the size constants in `text`, which is written like `M=64,shape=(8,64)`, as a dict.
+def shape(text: str) -> Shape | None:
+    """Returns the one shape that `text` names (`shapes`). Raises ArgumentTypeError if it names several."""
+    one, *more = shapes(text)
+    if more:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} names {len(more) + 1} shapes, and only the verb `run` takes several"
+        )
+    return one
 
-    For the text `full`, returns None, which stands for the size in the problem file. For an empty text, returns an
-    empty dict, which stands for the usual size. Raises ArgumentTypeError for text of another form, or with a name
-    twice.
+
+def shapes(text: str) -> list[Shape | None]:
+    """Returns the shapes in `text`, which is written like `M=64,shape=(8,64)`: values of size constants by name.
+
+    A value may be a range: `256..8192:x2` stands for 256, 512, 1024 and so on, `256..1024:+256` for 256, 512, 768 and
+    1024. With several ranges, each value of the one occurs with each value of the others. For the text `full`, the
+    shape is None, which stands for the size in the problem file. For an empty text, it is an empty dict, which stands
+    for the usual size. Raises ArgumentTypeError for text of another form, with a name twice, or with too many shapes.
     """
     if text.strip() == "full":
-        return None
-    found: dict[str, int | tuple[int, ...]] = {}
+        return [None]
+    found: dict[str, Sequence[int | tuple[int, ...]]] = {}
     at = 0
     while text[at:].strip():
         one = _SIZE.match(text, at)
         if one is None or one[1] in found:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is not of the form M=64,K=128,N=96 or shape=(8,64), with each name once"
+                f"{text!r} is not of the form M=64,K=128,N=96 or shape=(8,64), with each name once; a range is written "
+                "M=256..8192:x2 or M=256..1024:+256"
             )
-        numbers = tuple(map(int, re.findall(r"-?\d+", one[2])))
-        found[one[1]] = numbers if one[2][0] in "([" else numbers[0]
+        found[one[1]] = _values(one[2])
         at = one.end()
-    return found
+    if (number := math.prod(map(len, found.values()))) > _MOST_SHAPES:
+        raise argparse.ArgumentTypeError(f"{text!r} names {number} shapes; name at most {_MOST_SHAPES}")
+    return [dict(zip(found, values, strict=True)) for values in itertools.product(*found.values())]
+
+
+def _values(text: str) -> Sequence[int | tuple[int, ...]]:
+    """Returns the values that a size constant is to have: those of a range, or the one number or tuple in `text`."""
+    numbers = tuple(map(int, re.findall(r"-?\d+", text)))
+    if ".." not in text:
+        return [numbers if text[0] in "([" else numbers[0]]
+    first, last, step = numbers
+    if first > last or step < 1 or (":x" in text and (first < 1 or step < 2)):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is an empty or endless range: it goes up, by +1 or more, or from 1 or more by x2 or more"
+        )
+    if ":+" in text:
+        return range(first, last + 1, step)
+    return [value for power in range(last.bit_length()) if (value := first * step**power) <= last]
 
 
 def positive(text: str) -> float:
@@ -126,16 +163,22 @@ def add_judging(parser: argparse.ArgumentParser, baseline: str, budget: str) -> 
     add_results(parser)
 
 
-def add_device(parser: argparse.ArgumentParser) -> None:
-    """Declares two arguments on `parser`: `--device`, and `--shape` for the size constants (`M`, `N`, ...)."""
+def add_device(parser: argparse.ArgumentParser, *, sweep: bool = False) -> None:
+    """Declares two arguments on `parser`: `--device`, and `--shape` for the size constants (`M`, `N`, ...).
+
+    With `sweep`, `--shape` may name several shapes, and the parsed value `shapes` is their list, empty by default.
+    """
     parser.add_argument(
         "--device", default="auto", metavar="D",
         help="cuda or cuda:N for a GPU; cpu to emulate CUDA; auto for a GPU if there is one, else cpu (default: auto)",
     )  # fmt: skip
+    several: dict[str, Any] = {"type": shapes, "default": [], "action": "extend", "dest": "shapes"}
+    one: dict[str, Any] = {"type": shape, "default": {}, "action": _Once}
     parser.add_argument(
-        "--shape", type=shape, default={}, action=_Once, metavar="M=64,...",
+        "--shape", metavar="M=64,...", **(several if sweep else one),
         help="use these values for the size constants of the problem, such as M=512,K=64,N=96 or shape=(8,64); full: "
-        "the size in the problem's file, also under emulation",
+        "the size in the problem's file, also under emulation"
+        + ("; M=256..8192:x2 or M=256..1024:+256: several shapes; may be given several times" if sweep else ""),
     )  # fmt: skip
 
 

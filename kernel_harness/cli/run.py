@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import Sequence, Set
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
 from kernel_harness.cli.arguments import (
@@ -44,6 +45,7 @@ EXAMPLES = (
     ("--problem matmul_tt --kernel ~/mine.cu", "judge a kernel file in another folder"),
     ("--problem matmul_tt --kernel mine --watch", "judge a kernel again each time its file is saved"),
     ("--problem matmul_tt --shape M=512,K=64,N=96", "judge at another size"),
+    ("matmul_tt tiled --shape M=256..8192:x2", "judge at several sizes"),
 )
 
 
@@ -57,7 +59,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="judge the kernel of this name or file, or those that match a glob; may be given several times "
         "(default: all)",
     )  # fmt: skip
-    add_device(parser)
+    add_device(parser, sweep=True)
     parser.add_argument(
         "--rounds", type=count, metavar="N",
         help="time exactly N rounds instead of using --budget; a round calls each kernel once",
@@ -95,11 +97,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(parsed: argparse.Namespace) -> int:
     """Judges the kernels, then prints the leaderboard, the failures and the path of the leaderboard's CSV file.
 
-    Returns 0 if every kernel passed, else 1. A baseline that failed does not count, nor does a kernel for which this
-    machine lacks something, unless it was asked for by name. Raises UserError for mistakes of
-    the user, and KeyboardInterrupt for Ctrl-C.
+    With several shapes, one table of them all comes last. Returns 0 if every kernel passed, else 1. A baseline that
+    failed does not count, nor does a kernel for which this machine lacks something, unless it was asked for by name.
+    Raises UserError for mistakes of the user, and KeyboardInterrupt for Ctrl-C.
     """
     _take_names(parsed)
+    if len(parsed.shapes) > 1 and (parsed.watch or parsed.case is not None):
+        option = "--watch" if parsed.watch else "--case"
+        raise UserError(f"{option} takes one shape, and --shape names {len(parsed.shapes)}")
     with started_fork_server() as fork_server, growth_told():
         from kernel_harness.cli.progress import Progress
         from kernel_harness.problem import lookup
@@ -108,14 +113,12 @@ def main(parsed: argparse.Namespace) -> int:
         # torch.compile takes seconds to start. Chosen kernels are compared with it only if --baseline names it.
         wanted = settings(parsed, compiled=not (parsed.kernels or parsed.quick))
         progress = Progress(as_json=parsed.json)
-        run = StoredRun(parsed.problem, parsed.kernels, wanted, progress, fork_server)
-        with ExitStack() as ended_last:
-            with progress:
-                ended_last.enter_context(run)
-            results = _judge(run, run.candidates, progress, parsed)
-            while parsed.watch:
-                results = _judge(run, run.wait_for_change(), progress, parsed)
-        asked_for = lookup.asked_for(parsed.kernels, run.candidates)
+        at_shapes = [
+            StoredRun(parsed.problem, parsed.kernels, replace(wanted, shape=shape), progress, fork_server)
+            for shape in parsed.shapes or [{}]
+        ]
+        results = _judge_all(list({tuple(run.shape.items()): run for run in at_shapes}.values()), progress, parsed)
+        asked_for = lookup.asked_for(parsed.kernels, at_shapes[0].candidates)
     return SOME_FAILED if any(_is_failure(result, asked_for) for result in results) else OK
 
 
@@ -137,24 +140,79 @@ def _take_names(parsed: argparse.Namespace) -> None:
     parsed.kernels = [*named, *parsed.kernels]
 
 
-def _judge(run: StoredRun, chosen: Sequence[Candidate], progress: Progress, parsed: argparse.Namespace) -> list[Result]:
+def _judge_all(runs: Sequence[StoredRun], progress: Progress, parsed: argparse.Namespace) -> list[Result]:
+    """Judges the kernels at the shape of each of `runs`, prints the outcome and returns the results.
+
+    With `--watch`, kernels are judged again until the user interrupts the run. Raises KeyboardInterrupt as `_judge`
+    does.
+    """
+    from kernel_harness.problem.problem import shape_text
+    from kernel_harness.results.record import new_run_id
+
+    sweep = _Sweep(new_run_id()) if len(runs) > 1 else None
+    try:
+        for run in runs:
+            with ExitStack() as ended_last:
+                if sweep:
+                    print(f"{shape_text(run.shape)}:", file=sys.stderr, flush=True)
+                with progress:
+                    ended_last.enter_context(run)
+                results = _judge(run, run.candidates, progress, parsed, sweep)
+                while parsed.watch:
+                    results = _judge(run, run.wait_for_change(), progress, parsed, None)
+    finally:
+        if sweep and sweep.results and not parsed.json:
+            _print_sweep(sweep, runs[0].problem_name, parsed)
+    return sweep.results if sweep else results
+
+
+@dataclass
+class _Sweep:
+    """What a run has judged so far that judges kernels at several shapes.
+
+    `run` is its id. `results` are those at all shapes so far, and `paths` the files of the leaderboards.
+    """
+
+    run: str
+    results: list[Result] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+
+    def is_told(self, result: Result) -> bool:
+        """Returns whether a result of the same kernel with the same status has been explained at an earlier shape."""
+        return any((r.kernel, r.status) == (result.kernel, result.status) for r in self.results)
+
+
+def _print_sweep(sweep: _Sweep, problem: str, parsed: argparse.Namespace) -> None:
+    """Prints one table of the results at all shapes, the time of each phase, and the paths of the CSV files."""
+    from kernel_harness.results import leaderboard
+
+    fixed, table = leaderboard.sweep(sweep.results)
+    title = leaderboard.heading(problem, [replace(r, shape=fixed) for r in sweep.results], fixed)
+    print(f"\n{title}", leaderboard.render(table, terminal=terminal(sys.stdout), memory=parsed.verbose > 0), sep="\n\n")
+    print("", *filter(None, [_phases(sweep.results)]), *sweep.paths, sep="\n")
+
+
+def _judge(
+    run: StoredRun, chosen: Sequence[Candidate], progress: Progress, parsed: argparse.Namespace, sweep: _Sweep | None
+) -> list[Result]:  # fmt: skip
     """Judges the kernels in `chosen`, prints the outcome and returns the results.
 
-    If the user interrupts the run, the results that are final by then are still printed. The function then raises
-    KeyboardInterrupt with a sentence on how many kernels were judged.
+    In a `sweep`, the results are added to it, and it is printed later. If the user interrupts the run, the results that
+    are final by then are still printed. The function then raises KeyboardInterrupt with a sentence on how many kernels
+    were judged.
     """
     progress.finished.clear()
     start = time.perf_counter()
     try:
         with progress:
-            run.judge(chosen)
+            run.judge(chosen, sweep.run if sweep else "")
     except KeyboardInterrupt:
         final = {result.kernel for result in progress.finished}
         raise KeyboardInterrupt(_judged_so_far([candidate.name for candidate in chosen], final, run.stored)) from None
     finally:
         if progress.finished or run.stored:
-            _print_outcome(run, progress.finished, parsed)
-            _write_files(run, progress.finished, parsed)
+            _print_outcome(run, progress.finished, parsed, sweep)
+            _write_files(run, sweep.results if sweep else progress.finished, parsed)
             if parsed.watch:
                 print(f"{time.perf_counter() - start:.1f} s; watching, Ctrl-C ends", flush=True)
     return list(progress.finished)
@@ -170,12 +228,15 @@ def _judged_so_far(kernels: Sequence[str], final: Set[str], stored: Set[str]) ->
     return f"{judged} of {len(kernels)} judged{also}.{' The results so far are stored.' if stored else ''}"
 
 
-def _print_outcome(run: StoredRun, finished: Sequence[Result], parsed: argparse.Namespace) -> None:
+def _print_outcome(
+    run: StoredRun, finished: Sequence[Result], parsed: argparse.Namespace, sweep: _Sweep | None
+) -> None:
     """Writes the leaderboard's files. Prints the leaderboard, the time of each phase and the CSV file's path to stdout.
 
     The remarks on kernels that passed and the failures follow the leaderboard. With `--json` only the remarks and
     failures are printed, to stderr. With `--case` each kernel's status replaces the leaderboard, and no file of a
-    leaderboard is written.
+    leaderboard is written. In a `sweep`, to which the results are added, only remarks and failures are printed that
+    were not printed at an earlier shape.
     """
     from kernel_harness.results import leaderboard
 
@@ -186,7 +247,7 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], parsed: argparse.
         _explain(run, finished, out, with_output=True)
         return
     board = run.board()
-    if not parsed.json:
+    if not parsed.json and sweep is None:
         chosen = [candidate.name for candidate in run.candidates]
         rows = leaderboard.of_interest(board.table, chosen) if parsed.kernels or parsed.watch else board.table
         print(board.title, leaderboard.render(rows, terminal=terminal(out), memory=parsed.verbose > 0), sep="\n\n")
@@ -194,26 +255,35 @@ def _print_outcome(run: StoredRun, finished: Sequence[Result], parsed: argparse.
             print(f"\n{more} more in {run.table_name}")
         if board.gone:
             print(f"\nLeft out, because the file is gone: {', '.join(board.gone)}")
-    _explain(run, finished, out, with_output=parsed.verbose > 0)
+    new = [result for result in finished if sweep is None or not sweep.is_told(result)]
+    _explain(run, new, out, with_output=parsed.verbose > 0)
+    if sweep is not None:
+        sweep.results += finished
     path = run.save(board)  # last, because the disk may be full: the table is then already printed
-    if not parsed.json:
+    if sweep is not None:
+        sweep.paths.append(shown(path))
+    elif not parsed.json:
         said = [line for line in (_phases(finished), _over_budget(finished), shown(path)) if line]
         print("", *said, sep="\n")
 
 
 def _write_files(run: StoredRun, finished: Sequence[Result], parsed: argparse.Namespace) -> None:
-    """Writes the files that `--junit` and `--markdown` name. They have the results of this run alone."""
+    """Writes the files that `--junit` and `--markdown` name. They have the results of this run alone, at each shape."""
     from kernel_harness.cli import ci
     from kernel_harness.problem import lookup
     from kernel_harness.results import leaderboard
 
     asked_for = lookup.asked_for(parsed.kernels, run.candidates)
-    title = leaderboard.heading(run.problem_name, finished, run.shape)
-    kernels = [result for result in finished if not result.is_baseline]
-    reasons = [(r.kernel, str(r.status), r.reason.partition("\n")[0]) for r in kernels if not r.passed]
-    table = leaderboard.render(leaderboard.rank(finished, run.shape), "github")
-    cases = [ci.of_result(title, result, failed=_is_failure(result, asked_for)) for result in kernels]
-    ci.write(parsed, cases, leaderboard.document(title, table, reasons))
+    cases, documents = [], []
+    for _, group in groupby(finished, key=lambda result: tuple(result.shape.items())):
+        results = list(group)
+        title = leaderboard.heading(run.problem_name, results, results[0].shape)
+        kernels = [result for result in results if not result.is_baseline]
+        reasons = [(r.kernel, str(r.status), r.reason.partition("\n")[0]) for r in kernels if not r.passed]
+        table = leaderboard.render(leaderboard.rank(results, results[0].shape), "github")
+        cases += [ci.of_result(title, result, failed=_is_failure(result, asked_for)) for result in kernels]
+        documents.append(leaderboard.document(title, table, reasons))
+    ci.write(parsed, cases, "\n".join(documents))
 
 
 def _explain(run: StoredRun, finished: Sequence[Result], out: TextIO, *, with_output: bool) -> None:

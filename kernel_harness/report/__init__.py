@@ -101,7 +101,7 @@ def write(problem: Problem, folder: Path, root: Path) -> list[Path]:
     written = []
     for stem, shape in sorted(stems.items()):
         others = [(shape_text(s), f"{name}.html") for name, s in sorted(stems.items()) if name != stem]
-        html = render(Page(results, shape), problem, folder.name, sources, others, profiles)
+        html = render(Page(results, shape), problem, folder.name, sources, others, profiles, results)
         with writing(folder / f"{stem}.html"):
             replace_text(folder / f"{stem}.html", html)
         written.append(folder / f"{stem}.html")
@@ -110,13 +110,14 @@ def write(problem: Problem, folder: Path, root: Path) -> list[Path]:
 
 def render(
     one: Page, problem: Problem, device: str, sources: Mapping[str, Candidate], others: Sequence[tuple[str, str]],
-    profiles: Mapping[str, StoredProfile] = MappingProxyType({}),
+    profiles: Mapping[str, StoredProfile] = MappingProxyType({}), everything: Sequence[Result] = (),
 ) -> str:  # fmt: skip
     """Returns the page `one` as HTML text, with a security policy that forbids a browser to load other files for it.
 
     `device` is the name of the folder with the device's results. `sources` has the kernel files by kernel name, as
-    these files are now. `others` has a link text and a file name for each page of another shape. `profiles`
-    has stored profiles by kernel name. Raises EnvironmentLacking if matplotlib is not installed.
+    these files are now. `others` has a link text and a file name for each page of another shape. `profiles` has stored
+    profiles by kernel name, and `everything` the results at all shapes. Raises EnvironmentLacking if matplotlib is not
+    installed.
     """
     from kernel_harness.report import pictures
 
@@ -132,7 +133,7 @@ def render(
         pictures={
             "speed": pictures.speed(one), "roofline": pictures.roofline(one),
             "samples": pictures.samples(one), "phases": pictures.phases(one),
-            "history": pictures.history(one),
+            "history": pictures.history(one), "sizes": pictures.sizes(one, everything),
         },
         failures=page.failures(one), failed_checks=page.failed_checks, advice=failure_text.advice,
         above_peak=leaderboard.ABOVE_PEAK_NOTE if any((row["percent_of_peak"] or 0) > 100 for row in rows) else "",

@@ -226,48 +226,48 @@ def _bandwidth(axes: Axes, roof: Roof, left: float) -> None:
 
 @dataclass(frozen=True)
 class Series:
-    """The time or speedup of one kernel in several runs, a line in the chart `history`.
+    """The time or speedup of one kernel in several runs or at several shapes, a line in a chart.
 
-    `values` has (index of the run, time or speedup with its interval, whether the source is new in that run).
+    `values` has (index of the run or shape, value with its interval, whether the source is new in that run).
     """
 
     name: str
     values: Sequence[tuple[int, Interval, bool]]
 
 
-def history(series: Sequence[Series], runs: Sequence[str], unit: str, label: str, width: int) -> str:
-    """Returns a chart as an SVG element: for each kernel, a line over the runs. A ring marks a run with a new source.
+def lines(series: Sequence[Series], places: Sequence[str], unit: str, labels: tuple[str, str], width: int) -> str:
+    """Returns a chart as an SVG element: for each kernel, a line over runs or shapes. A ring marks a new source.
 
-    `series` has the lines, at most SERIES. `runs` has the labels of the runs. `unit` is a value's unit, `label`
-    is the label of the vertical axis, and `width` is in pixels.
+    `series` has the lines, at most SERIES. `places` has the labels of the runs or shapes. `unit` is a value's unit,
+    `labels` are those of the horizontal and the vertical axis, and `width` is in pixels.
     """
     gutter = min(24, max(len(s.name) for s in series)) * LETTER + 16 if width == WIDE else 104
     sheet = Sheet(width, 60 + max(240, 18 * len(series)), (56, gutter, 14, 40))
     axes = sheet.axes
     # The lines are shifted sideways against each other, so that their intervals do not overlap.
-    step_aside = 5 * (len(runs) - 0.4) / axes.get_window_extent().width
+    step_aside = 5 * (len(places) - 0.4) / axes.get_window_extent().width
     for i, one in enumerate(series):
         shift = (i - (len(series) - 1) / 2) * step_aside
         xs, values = [v[0] + shift for v in one.values], [v[1] for v in one.values]
         hue = colour(f"series-{i % SERIES}")
         axes.plot(xs, [v.estimate for v in values], color=hue, linewidth=1.8)
-        for x, (run, value, new) in zip(xs, one.values, strict=True):
+        for x, (at, value, new) in zip(xs, one.values, strict=True):
             if value.low is not None and value.high is not None:
                 axes.plot([x, x], [value.low, value.high], color=hue, linewidth=3, alpha=0.25)
             face = "none" if new else hue
-            tip = f"{one.name}, {runs[run]}: {value.estimate:.4g}{unit}{', new source' if new else ''}"
+            tip = f"{one.name}, {places[at]}: {value.estimate:.4g}{unit}{', new source' if new else ''}"
             axes.plot(x, value.estimate, "o", ms=7 if new else 5, mfc=face, mec=hue, mew=1.6, gid=tip)
     axes.set_yscale("log")
-    axes.set_xlim(-0.3, len(runs) - 0.7)
+    axes.set_xlim(-0.3, len(places) - 0.7)
     _log_ticks(axes.yaxis, "{:g}" + unit)
-    step = -(-len(runs) // (8 if width == WIDE else 3))
-    axes.set_xticks(range(0, len(runs), step), [runs[i] for i in range(0, len(runs), step)])
+    step = -(-len(places) // (8 if width == WIDE else 3))
+    axes.set_xticks(range(0, len(places), step), [places[i] for i in range(0, len(places), step)])
     most = 24 if width == WIDE else 14
     ends = [(x, v.estimate) for x, v, _ in (s.values[-1] for s in series)]
     hues = [colour(f"series-{i % SERIES}") for i in range(len(series))]
     _labels(axes, ends, [short(s.name, most) for s in series], hues)
-    sheet.label("", label)
-    return sheet.svg("history")
+    sheet.label(*labels)
+    return sheet.svg("-".join(labels))
 
 
 def _tip(bar: Bar) -> str:

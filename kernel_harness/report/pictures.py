@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kernel_harness.core.precision import Precision
 from kernel_harness.report import charts
 from kernel_harness.report.page import Page, rows
 from kernel_harness.report.sheet import NARROW, WIDE
+from kernel_harness.results import leaderboard
 from kernel_harness.results import roofline as peaks
 from kernel_harness.results.leaderboard import ratio
 from kernel_harness.results.record import Result
@@ -161,8 +164,7 @@ def history(page: Page) -> Picture | None:
     newest timed result count, because times with different processors are not comparable. Returns None if these results
     come from fewer than two runs, or if they have no value to show.
     """
-    timed = [r for r in page.results if r.timing]
-    timed = [r for r in timed if r.environment.get("processor") == timed[-1].environment.get("processor")]
+    timed = _of_one_machine(page.results)
     names = list(dict.fromkeys(r.run for r in timed))
     if len(names) < 2:
         return None
@@ -173,7 +175,66 @@ def history(page: Page) -> Picture | None:
     dates = {r.run: r.measured_at[5:16].replace("T", " ") for r in timed}
     words = f"The {label} of each kernel in each run."
     ticks = [dates[name] for name in names]
-    return _drawn(lambda width: charts.history(series, ticks, unit, label, width), words) if series else None
+    return _drawn(lambda width: charts.lines(series, ticks, unit, ("", label), width), words) if series else None
+
+
+def _of_one_machine(results: Sequence[Result]) -> list[Result]:
+    """Returns the timed results with the processor (CPU) model of the newest one, with which they are comparable."""
+    timed = [r for r in results if r.timing]
+    return [r for r in timed if r.environment.get("processor") == timed[-1].environment.get("processor")]
+
+
+def sizes(page: Page, results: Sequence[Result]) -> list[tuple[str, Picture]]:
+    """Builds the charts of the time, the speedup and the throughput of kernels at each shape, as far as known.
+
+    Returns each with its title. `results` are those at all shapes. The charts show the first `charts.SERIES` timed
+    kernels of the page. There are no charts if the kernels were timed at fewer than two shapes.
+    """
+    timed = _of_one_machine(results)
+    shapes = list({tuple(r.shape.items()): dict(r.shape) for r in timed}.values())
+    shapes.sort(key=lambda shape: (math.prod(shape.values()), *shape.values()))
+    names = [name for name in page.shape if len({shape.get(name) for shape in shapes}) > 1]
+    ticks = ["×".join(str(shape.get(name)) for name in names) for shape in shapes]
+    latest = [leaderboard.latest(timed, shape) for shape in shapes]
+    kernels = [r.kernel for r in page.latest.values() if r.timing][: charts.SERIES]
+    kernels.sort(key=lambda kernel: kernel == page.baseline)  # which has no speedup, so the others keep their colours
+    found = []
+    for title, label, unit, value in _quantities(page):
+        points = {k: [(i, v, False) for i, at in enumerate(latest) if k in at and (v := value(at[k]))] for k in kernels}
+        series = [charts.Series(kernel, values) for kernel, values in points.items() if values]
+        if len(shapes) > 1 and series:
+            draw = partial(charts.lines, series, ticks, unit, ("×".join(names), label))
+            found.append((f"{title} at each shape", _drawn(draw, f"The {label} of each kernel at each shape.")))
+    return found
+
+
+def _quantities(page: Page) -> list[tuple[str, str, str, Callable[[Result], Interval | None]]]:
+    """Returns what is drawn over the shapes, each as (title, label, unit, function that returns a result's value)."""
+    if page.emulated:
+        return [("Time", "emulated ms per call", " ms", _time)]
+    rate = peaks.tflops if any(map(peaks.tflops, page.latest.values())) else peaks.gbytes_per_s
+    return [
+        ("Time", "ms per call", " ms", _time),
+        ("Speedup", f"speedup over {page.baseline}", "×", _speedup),
+        ("Throughput", "TFLOPS" if rate is peaks.tflops else "GB/s", "", partial(_throughput, rate)),
+    ]
+
+
+def _time(result: Result) -> Interval | None:
+    return result.timing.time if result.timing else None
+
+
+def _speedup(result: Result) -> Interval | None:
+    return result.timing.speedup if result.timing and result.kernel != result.settings.baseline else None
+
+
+def _throughput(rate: Callable[[Result], float | None], result: Result) -> Interval | None:
+    """Returns the rate with its interval, which follows from that of the time."""
+    value, time = rate(result), _time(result)
+    if not value or not time:
+        return None
+    work = value * time.estimate
+    return Interval(time.high and work / time.high, value, time.low and work / time.low)
 
 
 def _points(

@@ -330,12 +330,15 @@ def _baselines(outcome: Outcome) -> list[str]:
     the baseline's own times show it.
     """
     a, b = outcome.a.results, outcome.b.results
-    return [
-        f"{a[key].kernel} took {_number(_ms(a[key]))} ms in A and {_number(_ms(b[key]))} ms in B. "
-        "The column A / B compares speedups over this baseline, so a change that slows all kernels alike cancels."
-        for key in a
-        if key in b and a[key].is_baseline
+    found = [key for key in a if key in b and a[key].is_baseline]
+    several = len({shape for _, shape in found}) > 1
+    texts = [
+        f"{kernel}{f' at {_text(shape)}' if several else ''} took {_number(_ms(a[kernel, shape]))} ms in A and "
+        f"{_number(_ms(b[kernel, shape]))} ms in B."
+        for kernel, shape in found
     ]
+    cancels = "The column A / B compares speedups over the baseline, so a change that slows all kernels alike cancels."
+    return [*texts[:-1], f"{texts[-1]} {cancels}"] if texts else []
 
 
 def _ms(result: Result) -> float | None:

@@ -62,6 +62,21 @@ def rank(results: Sequence[Result], shape: Mapping[str, int]) -> pd.DataFrame:
     return table.astype({"rank": "Int64", "peak_bytes": "Int64"})
 
 
+def sweep(results: Sequence[Result]) -> tuple[dict[str, int], pd.DataFrame]:
+    """Returns the size constants that are the same in all `results`, and one table of the leaderboards at all shapes.
+
+    The table has the column `timed at` before those of COLUMNS: the values of the other size constants. The shapes are
+    in the order in which they occur first in `results`.
+    """
+    shapes = list({tuple(result.shape.items()): dict(result.shape) for result in results}.values())
+    fixed = {name: value for name, value in shapes[0].items() if all(shape.get(name) == value for shape in shapes)}
+    own = [shape_text({name: value for name, value in shape.items() if name not in fixed}) for shape in shapes]
+    tables = [rank(results, shape) for shape in shapes]
+    for table, text in zip(tables, own, strict=True):
+        table.insert(0, "timed at", text)
+    return fixed, pd.concat(tables, ignore_index=True)
+
+
 def latest(results: Sequence[Result], shape: Mapping[str, int]) -> dict[str, Result]:
     """Returns, by kernel name, the one result at a shape that counts for each kernel.
 
@@ -215,6 +230,7 @@ def _shown(table: pd.DataFrame, *, memory: bool) -> tuple[list[str], list[list[s
     are the emulation's.
     """
     named: dict[str, list[str]] = {
+        **({"timed at": list(table["timed at"])} if "timed at" in table else {}),
         "rank": ["" if pd.isna(v) else str(v) for v in table["rank"]],
         "kernel": list(table["kernel"]),
         "status": list(table["status"]),
@@ -314,11 +330,12 @@ def render(
         text += f"\n\n{EMULATED_NOTE}"
     if (table["time_ms"].notna() & table["time_ms_low"].isna()).any():
         text += f"\n\n{NO_INTERVAL_NOTE}"
-    if table["rank"].dropna().duplicated().any():
+    if table[table["rank"].notna()].duplicated([name for name in ("timed at", "rank") if name in table]).any():
         text += f"\n\n{SHARED_NOTE}"
     if (table["percent_of_peak"] > 100).any():
         text += f"\n\n{ABOVE_PEAK_NOTE}"
-    text += _memory_note(table)
+    if "timed at" not in table:
+        text += _memory_note(table)
     if (verified := table["verified_to"].dropna()).size:
         text += f"\n\nThe judge's own clock verifies these times to {verified.max():.1%} or better."
     return text

@@ -9,6 +9,7 @@ import html
 import json
 import math
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -66,8 +67,8 @@ class RunSettings:
     checked and less time was spent on timing. `allowed_precision` is the coarsest number format in which the user
     allowed kernels to compute, or None for that of the outputs. `tolerance` is how far float32 outputs may differ from
     the right values. `limits` has the limits of a worker process by name, in the units that the names say. `cases` has
-    the names of all cases that the run planned. `kernels` is the number of kernels that the run was to judge; 0 if
-    unknown.
+    the names of all cases that the run planned. `kernels` is the number of kernels that the run was to judge at each
+    shape; 0 if unknown.
     """
 
     seed: int = 0
@@ -300,11 +301,13 @@ def without_emulated_speedup(result: Result) -> Result:
 def interrupted(run: Sequence[Result]) -> bool:
     """Returns whether a run was interrupted. `run` has all stored results of the run, from old to new.
 
-    A run was interrupted if the last result of a kernel is an interim result, or if the results of kernels are missing.
+    A run was interrupted if the last result of a kernel at a shape is an interim result, or if at one of its shapes the
+    results of kernels are missing.
     """
-    last = {result.kernel: result for result in run if not result.is_baseline}
+    last = {(result.kernel, tuple(result.shape.items())): result for result in run if not result.is_baseline}
     planned = max((result.settings.kernels for result in run), default=0)
-    return len(last) < planned or any(result.interim for result in last.values())
+    fewest = min(Counter(shape for _, shape in last).values(), default=0)
+    return fewest < planned or any(result.interim for result in last.values())
 
 
 def to_line(result: Result) -> str:

@@ -138,14 +138,15 @@ class Session:
         results = self.judge([candidate], lambda result: None)
         return sorted(results, key=lambda result: result.is_baseline)
 
-    def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None]) -> list[Result]:
+    def judge(self, candidates: Sequence[Candidate], keep: Callable[[Result], None], run: str = "") -> list[Result]:
         """Builds, checks and times the candidates, and returns their final results and those of the baselines.
 
         `keep` is called with each result as soon as the result is final. It is also called with an interim result of
         each candidate that has passed its checks and waits to be timed. A candidate that failed while the judge found
         the device short of memory is judged a second time, alone and without what this session and the `others` hold:
-        baselines, candidates that were built ahead, cached answers. Its first result is dropped. Raises
-        EnvironmentLacking if the device has too little memory to compute the right answer.
+        baselines, candidates that were built ahead, cached answers. Its first result is dropped. `run` is the id of the
+        run, if it goes on in several sessions. Raises EnvironmentLacking if the device has too little memory to compute
+        the right answer.
         """
 
         def finish(result: Result) -> None:
@@ -156,21 +157,26 @@ class Session:
             if not _to_be_judged_again(result):
                 finish(result)
 
-        results = self._judge(candidates, keep, finish_unless_lacking)
+        run = run or record.new_run_id()
+        results = self._judge(run, candidates, keep, finish_unless_lacking)
         lacking = {result.kernel for result in results if _to_be_judged_again(result)}
         for candidate in candidates:
             if candidate.name in lacking:
                 for each in (self, *self.others()):
                     each.free_memory(builds=True)
                 results = [result for result in results if result.kernel != candidate.name]
-                results += self._judge([candidate], keep, finish)
+                results += self._judge(run, [candidate], keep, finish)
         return results
 
     def _judge(
-        self, candidates: Sequence[Candidate], keep: Callable[[Result], None], finish: Callable[[Result], None]
-    ) -> list[Result]:
-        """Judges the candidates once. `keep` gets the interim results, and `finish` those that are also returned."""
-        run = replace(self.context, facts=replace(self.context.facts, run=record.new_run_id(), kernels=len(candidates)))
+        self, name: str, candidates: Sequence[Candidate], keep: Callable[[Result], None],
+        finish: Callable[[Result], None],
+    ) -> list[Result]:  # fmt: skip
+        """Judges the candidates once, in the run of this id (`name`).
+
+        `keep` gets the interim results, and `finish` those that are also returned.
+        """
+        run = replace(self.context, facts=replace(self.context.facts, run=name, kernels=len(candidates)))
         events, turn, waiting = _Events(run.facts, keep, finish), _DeviceTurn(run), dict[str, Trial]()
         series = Series(-(-len(candidates) // COHORT) if len(candidates) > MOST_AT_ONCE else 0, events.settle)
 

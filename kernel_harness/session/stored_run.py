@@ -79,16 +79,16 @@ class StoredRun:
     ) -> None:
         self._session.__exit__(kind, error, trace)
 
-    def judge(self, chosen: Sequence[Candidate]) -> None:
+    def judge(self, chosen: Sequence[Candidate], run: str = "") -> None:
         """Builds, checks and times the candidates in `chosen`, and writes their results to the journal.
 
         Sets `stored` to the names of the kernels and baselines of which a result was written, interim results included.
         If the settings limit the run to one case, no result is written, because the result shows nothing about the
-        other cases.
+        other cases. `run` is the id of the run if it has several shapes; each of them has its own StoredRun.
         Raises EnvironmentLacking if the device has too little memory to compute the right answer.
         """
         self.stored = set()
-        self._session.judge(longest_build_first(chosen, self.journal.read()), self._store)
+        self._session.judge(longest_build_first(chosen, self.journal.read()), self._store, run)
 
     def _store(self, result: Result) -> None:
         if self._settings.case is None:

@@ -24,7 +24,14 @@ GOOD = BAD / "good.py"
         (["matmul_tt", "tild"], "did you mean 'tiled'?"),
         (["--problem", "matmul_tt", "--precision", "fp16"], "did you mean 'float16'?"),
         (["--problem", "matmul_tt", "--precision", "bflot16"], "did you mean 'bfloat16'?"),
-        (["--problem", "matmul_tt", "--shape", "M=3", "--shape", "M=4"], "--shape is given twice"),
+        (["--problem", "matmul_tt", "--shape", "M=3", "--shape", "M=4", "--watch"], "--watch takes one shape"),
+        (
+            ["--problem", "matmul_tt", "--shape", "M=2..8:x2", "--case", "own"],
+            "--case takes one shape, and --shape names 3",
+        ),
+        (["--problem", "matmul_tt", "--shape", "M=8..2:x2"], "'8..2:x2' is an empty or endless range"),
+        (["--problem", "matmul_tt", "--shape", "M=1..200:+1"], "names 200 shapes; name at most 100"),
+        (["--problem", "matmul_tt", "--shape", "M=2..8"], "a range is written M=256..8192:x2"),
         (["--problem", "matmul_tt", "--case", "M=48,K=256,N=64:norml"], "did you mean 'M=48,K=256,N=64:normal'?"),
         (["--problem", "matmul_tt", "--device", "cdua"], "there are auto, cpu, cuda and cuda:N"),
         (["--problem", "matmul_tt", "--device", "cuda:99"], "--device cpu emulates one"),
@@ -45,6 +52,15 @@ def test_what_does_not_exist_is_a_usage_error_with_a_suggestion(
     assert finished.code == 2, finished.stderr
     assert suggestion in finished.stderr
     assert "preparing" not in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("shapes", "complaint"),
+    [(["M=3", "--shape", "M=4"], "--shape is given twice"), (["M=2..8:x2"], "names 3 shapes, and only the verb `run`")],
+)
+def test_other_verbs_take_one_shape(shapes: list[str], complaint: str, typed: Callable[..., Finished]) -> None:
+    told = typed("sanitize", "matmul_tt", "naive", "--shape", *shapes)
+    assert told.code == 2 and complaint in told.stderr
 
 
 @pytest.mark.parametrize("verb", ["sanitize", "profile"])

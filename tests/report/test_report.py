@@ -11,6 +11,7 @@ import random
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ from kernel_harness.problem import candidate, lookup
 from kernel_harness.report import highlight, page, pictures
 from kernel_harness.report.page import Page
 from kernel_harness.results.journal import Journal
-from kernel_harness.results.record import Result
+from kernel_harness.results.record import Kind, Result
 from kernel_harness.timing.statistics import summarize
 
 PROBLEM = lookup.problem("matmul_tt", ROOT)
@@ -231,6 +232,40 @@ def test_charts_show_the_first_24_kernels_and_the_table_shows_all():
     charts = "".join(re.findall(r"<svg.*?</svg>", text, re.S))
     assert all(f">k{i}<" in table for i in (0, 59))
     assert ">k0<" in charts and ">k59<" not in charts and "first 24 kernels" in seen(text)
+
+
+# ------------------------------------------------------------------------------------------------ sizes
+
+
+def at_sizes(*sizes: int, **more: Any) -> list[Result]:
+    found = []
+    for size in sizes:
+        given = {"shape": {**SHAPE, "M": size}, "numbers": {**H200, "flops": 1e6 * size}, **more}
+        found += [timed("mine", size / 256, **given), timed("torch", 3.0, kind=Kind.BASELINE, **given)]
+    return found
+
+
+def test_time_speedup_and_throughput_are_drawn_over_the_shapes():
+    results = at_sizes(512, 2048, 256, 1024)
+    (time, speedup, throughput) = pictures.sizes(Page(results, SHAPE), results)
+    assert [title.split()[0] for title, _ in (time, speedup, throughput)] == ["Time", "Speedup", "Throughput"]
+    texts = re.findall(r">([^<>]+)</text>", time[1].wide)
+    assert texts[:5] == ["256", "512", "1024", "2048", "M"]
+    (mine,) = (r for r in results if r.kernel == "mine" and r.shape["M"] == 256)
+    assert mine.timing and f"mine, 256: {mine.timing.time_ms:.4g} ms" in time[1].wide
+    assert f"mine, 256: {1e6 * 256 / mine.timing.time_ms / 1e9:.4g}<" in throughput[1].wide
+    assert "torch, 256" in time[1].wide and "torch, 256" not in speedup[1].wide
+    assert "Speedup at each shape" in report.render(Page(results, SHAPE), PROBLEM, "gpu", {}, [], everything=results)
+
+
+def test_an_emulation_s_shapes_have_times_alone():
+    results = at_sizes(256, 512, environment=EMULATION, emulated=True)
+    assert [title for title, _ in pictures.sizes(Page(results, results[0].shape), results)] == ["Time at each shape"]
+
+
+def test_one_shape_or_another_machine_is_nothing_to_draw_over():
+    one, other = at_sizes(256, environment={**GPU, "processor": "x"}), at_sizes(2048)
+    assert pictures.sizes(Page(other, SHAPE), [*one, *other]) == pictures.sizes(Page([], SHAPE), []) == []
 
 
 # --------------------------------------------------------------------------------------------- history

@@ -543,6 +543,22 @@ def test_the_command_takes_numbers_and_tuples(text, expected):
     assert arguments.shape(text) == expected
 
 
+@pytest.mark.parametrize(("text", "expected"), [
+    ("M=256..2048:x2,K=3", [{"M": m, "K": 3} for m in (256, 512, 1024, 2048)]), ("M=3..20:x3", [{"M": 3}, {"M": 9}]),
+    ("M=256..1000:+256", [{"M": 256}, {"M": 512}, {"M": 768}]), ("M=-2..2:+2", [{"M": -2}, {"M": 0}, {"M": 2}]),
+    ("M=1..2:+1,K=4..8:x2", [{"M": 1, "K": 4}, {"M": 1, "K": 8}, {"M": 2, "K": 4}, {"M": 2, "K": 8}]),
+    ("s=(8, 64),M=5..5:x2", [{"s": (8, 64), "M": 5}]), ("full", [None]), ("", [{}]),
+])  # fmt: skip
+def test_a_range_stands_for_several_shapes(text, expected):
+    assert arguments.shapes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["M=2..1:+1", "M=1..2:+0", "M=1..8:x1", "M=0..8:x2", "M=1..9:x0"])
+def test_a_range_that_never_ends_is_refused(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="empty or endless"):
+        arguments.shapes(text)
+
+
 @pytest.mark.parametrize("text", ["M", "M=", "M=x", "M=6.5", "=3", "M=(3", "M=()", "M=1 K=2", "M=1,,K=2", "M=1,M=2"])
 def test_the_command_refuses_any_other_text(text):
     with pytest.raises(argparse.ArgumentTypeError, match="is not of the form"):
