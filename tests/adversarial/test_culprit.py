@@ -20,6 +20,7 @@ from kernel_harness.core import process_tree
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
+from kernel_harness.device.policy import EMULATED
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.results.record import Result
@@ -165,7 +166,7 @@ class ModelNew(torch.nn.Module):
 class NotReachedByAStop(Emulated):
     """The judge takes it for a device whose work goes on while its process is stopped, as on a GPU."""
 
-    emulated = False
+    policy = replace(EMULATED, works_behind=True)
 
 
 @pytest.fixture(scope="module")
