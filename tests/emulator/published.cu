@@ -267,3 +267,126 @@ double pinned_copy(bool own_stream, bool waits) {
     cudaFreeHost(host), cudaFree(cell);
     return out;
 }
+
+__global__ void scale_and_add(float* x, float by, float more) { x[threadIdx.x] = x[threadIdx.x] * by + more; }
+static void count_call(void* data) { ++*static_cast<int*>(data); }
+
+// A graph of nodes: x = 1, x = x * 2 + 3 in a kernel, a count on the host, and x = x * 10 in a child graph. `ordered` is
+// whether the child depends on the kernel. The child is added first, so that its place in the list does not help.
+std::vector<double> built_graph(torch::Tensor x, bool ordered) {
+    float *p = x.data_ptr<float>(), by = 2, more = 3, none = 0, ten = 10;
+    void *first[] = {&p, &by, &more}, *last[] = {&p, &ten, &none};
+    cudaGraph_t graph, child, copy;
+    cudaGraphNode_t set, kernel, host, inner, nested, empty, nodes[8];
+    cudaGraphCreate(&graph, 0), cudaGraphCreate(&child, 0);
+    cudaKernelNodeParams params{};
+    params.func = (void*)scale_and_add, params.gridDim = dim3(1), params.blockDim = dim3(4), params.kernelParams = last;
+    cudaGraphAddKernelNode(&inner, child, nullptr, 0, &params);
+    cudaGraphAddChildGraphNode(&nested, graph, nullptr, 0, child);
+    const float one = 1;
+    cudaMemsetParams filled{};
+    filled.dst = p, filled.elementSize = 4, filled.width = 4, filled.height = 1;
+    std::memcpy(&filled.value, &one, 4);
+    cudaGraphAddMemsetNode(&set, graph, nullptr, 0, &filled);
+    params.kernelParams = first;
+    cudaGraphAddKernelNode(&kernel, graph, &set, 1, &params);
+    by = more = 0;  // a node has copies of the arguments
+    int calls = 0;
+    cudaHostNodeParams function{count_call, &calls};
+    cudaGraphAddHostNode(&host, graph, &kernel, 1, &function);
+    cudaGraphAddEmptyNode(&empty, graph, &host, 1);
+    if (ordered) cudaGraphAddDependencies(graph, &kernel, &nested, nullptr, 1);
+
+    std::vector<double> out;
+    cudaGraphExec_t exec;
+    out.push_back(cudaGraphInstantiate(&exec, graph, 0));
+    const auto launched = [&] {
+        cudaGraphLaunch(exec, nullptr);
+        float value;
+        cudaMemcpy(&value, p, 4, cudaMemcpyDeviceToHost);
+        return value;
+    };
+    out.push_back(launched());
+    by = 1, more = 1;
+    out.push_back(cudaGraphExecKernelNodeSetParams(exec, kernel, &params));
+    out.push_back(launched());
+    cudaGraphClone(&copy, graph);
+    cudaGraphExecUpdateResultInfo info;
+    out.push_back(cudaGraphExecUpdate(exec, copy, &info));  // the first arguments again
+    out.push_back(launched());
+    size_t count = 8, roots = 0;
+    cudaGraphGetNodes(graph, nodes, &count);
+    cudaGraphGetRootNodes(graph, nullptr, &roots);
+    cudaGraphNodeType type;
+    cudaGraphNodeGetType(nodes[1], &type);
+    out.insert(out.end(), {double(count), double(roots), double(type), double(calls)});
+    cudaGraphDestroyNode(empty);
+    out.push_back(cudaGraphExecUpdate(exec, graph, &info));
+    out.push_back(info.result);
+    cudaGetLastError();
+    cudaGraphAddDependencies(graph, &host, &set, nullptr, 1);  // a cycle
+    cudaGraphExec_t never;
+    out.push_back(cudaGraphInstantiate(&never, graph, 0));
+    cudaGetLastError();
+    cudaGraphExecDestroy(exec), cudaGraphDestroy(graph), cudaGraphDestroy(child), cudaGraphDestroy(copy);
+    return out;
+}
+
+// A captured graph that is captured again with another argument, as programs do whose arguments change.
+std::vector<double> updated_graph(torch::Tensor x) {
+    float* p = x.data_ptr<float>();
+    cudaStream_t stream;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaGraphExec_t exec = nullptr;
+    std::vector<double> out;
+    for (const int launches : {1, 1, 2}) {
+        cudaGraph_t graph;
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+        for (int i = 0; i < launches; ++i) scale_and_add<<<1, 4, 0, stream>>>(p, 1.f, out.empty() ? 1.f : 10.f);
+        cudaStreamEndCapture(stream, &graph);
+        cudaGraphExecUpdateResultInfo info;
+        if (exec) out.push_back(cudaGraphExecUpdate(exec, graph, &info));
+        else out.push_back(cudaGraphInstantiate(&exec, graph));
+        if (out.back() == 0) cudaGraphLaunch(exec, stream);
+        cudaGraphDestroy(graph);
+    }
+    cudaGetLastError();
+    cudaStreamSynchronize(stream);
+    cudaGraphExecDestroy(exec), cudaStreamDestroy(stream);
+    return out;
+}
+
+// Hints for managed memory, as in CUDA 13.
+int64_t hinted(torch::Tensor out) {
+    float* x;
+    cudaMallocManaged(&x, 16);
+    for (int i = 0; i < 4; ++i) x[i] = 1;
+    const cudaMemLocation device{cudaMemLocationTypeDevice, 0}, host{cudaMemLocationTypeHost, 0};
+    int64_t errors = cudaMemAdvise(x, 16, cudaMemAdviseSetPreferredLocation, device);
+    errors += cudaMemPrefetchAsync(x, 16, device, 0, nullptr);
+    scale_and_add<<<1, 4>>>(x, 2, 1);
+    errors += cudaMemPrefetchAsync(x, 16, host, 0);
+    cudaDeviceSynchronize();
+    out.fill_(x[3]);
+    return errors + cudaFree(x);
+}
+
+std::vector<double> cublas_vectors() {
+    const float x[] = {1, -2, 0, -4, 3}, y[] = {5, 0, 0, 0, 1};
+    float *dx, *dy, back[5] = {}, two = 2, dot = 0, norm = 0, sum = 0;
+    cudaMalloc(&dx, sizeof x), cudaMalloc(&dy, sizeof y);
+    cublasHandle_t handle;
+    cublasCreate(&handle);
+    cublasSetVector(5, sizeof(float), x, 1, dx, 1), cublasSetMatrix(5, 1, sizeof(float), y, 5, dy, 5);
+    int largest = 0, smallest = 0;
+    cublasSdot(handle, 5, dx, 1, dy, 1, &dot);
+    cublasSnrm2(handle, 5, dx, 1, &norm);
+    cublasSasum(handle, 3, dx, 2, &sum);
+    cublasIsamax(handle, 5, dx, 1, &largest), cublasIsamin(handle, 5, dx, 1, &smallest);
+    cublasSaxpy(handle, 2, &two, dx, 2, dy, -3);
+    cublasSscal(handle, 5, &two, dy, 1);
+    cublasGetVector(5, sizeof(float), dy, 1, back, 1);
+    const double wrong = cublasSdot(handle, 5, x, 1, dy, 1, &dot);
+    cublasDestroy(handle);
+    return {dot, norm * norm, sum, double(largest), double(smallest), back[0], back[3], wrong};
+}

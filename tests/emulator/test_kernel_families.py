@@ -95,7 +95,7 @@ UNSUPPORTED = {
     "the capture of a stream of torch": "#include <ATen/cuda/CUDAContext.h>\n#include <c10/cuda/CUDAGuard.h>\n"
     "void f(c10::cuda::CUDAStream s) { const c10::cuda::CUDAStreamGuard guard(s); "
     "cudaStreamBeginCapture(s.stream(), cudaStreamCaptureModeGlobal); }",
-    "cudaGraphAddKernelNode": "void f(cudaGraph_t g) { cudaGraphAddKernelNode(0, g, 0, 0, 0); }",
+    "cudaGraphAddMemAllocNode": "void f(cudaGraph_t g) { cudaGraphAddMemAllocNode(0, g, 0, 0, 0); }",
 }
 
 

@@ -92,8 +92,8 @@ def failure(cuda: str, kind: type[Exception] = ExtensionNotBuilt) -> str:
 
 # Each line of a source that the emulation lacks something for, and the name of that in the message.
 CALLS = {
-    "cudaGraph_t graph; cudaGraphCreate(&graph, 0);": "cudaGraphCreate",
-    "cudaMemAdvise(nullptr, 0, 0, 0);": "cudaMemAdvise",
+    "cudaGraph_t graph; cudaGraphDebugDotPrint(graph, 0, 0);": "cudaGraphDebugDotPrint",
+    "cudaMemRangeGetAttribute(nullptr, 0, 0, 0);": "cudaMemRangeGetAttribute",
     "CUtensorMap map;": "CUtensorMap",
 }
 DEVICE_FUNCTIONS = {

@@ -197,3 +197,35 @@ def test_a_copy_to_pinned_memory_is_late_in_some_calls(own_stream, waits):
         seen.add(ops().pinned_copy(own_stream, waits))
         torch.cuda.synchronize()
     assert (seen == {5.0}) is waits
+
+
+@emulated
+def test_a_graph_is_built_node_by_node_and_its_nodes_get_other_arguments():
+    x = torch.zeros(4, device="cuda")
+    values = ops().built_graph(x, True)
+    assert values == [0, 50, 0, 20, 0, 50, 5, 1, 2, 3, 910, 2, 1]
+
+
+@emulated
+def test_a_dependency_that_a_graph_lacks_shows():
+    x = torch.zeros(4, device="cuda")
+    assert ops().built_graph(x, False)[1:6:2] != [50, 20, 50]
+
+
+@emulated
+def test_an_instantiated_graph_is_updated_unless_its_nodes_differ():
+    x = torch.zeros(4, device="cuda")
+    assert ops().updated_graph(x) == [0, 0, 910]
+    assert x.tolist() == [11.0] * 4
+
+
+@emulated
+def test_hints_for_managed_memory_change_nothing():
+    out = torch.zeros(1, device="cuda")
+    assert ops().hinted(out) == 0
+    assert out.item() == 3
+
+
+@emulated
+def test_cublas_has_functions_for_vectors():
+    assert ops().cublas_vectors() == pytest.approx([8, 30, 4, 4, 3, 10, 4, 13])

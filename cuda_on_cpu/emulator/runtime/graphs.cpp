@@ -1,4 +1,4 @@
-// Captures of streams, and graphs.
+// Captures of streams, and the work that they record.
 #include "emulator/host.h"
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "emulator/memory.h"
 #include "emulator/scheduler.h"
 #include "emulator/streams.h"
+#include "graph_state.h"
 
 namespace emulator {
 namespace {
@@ -24,14 +25,13 @@ struct Capture {
   cudaStreamCaptureMode mode{};
   bool valid = true;
   std::map<cudaStream_t, Clock> streams;  // the streams that take part, with the work that comes before their ends
-  std::vector<Work> work;
+  std::vector<std::pair<Work, cudaGraphNodeType>> work;
 };
 struct CapturedEvent {
   std::weak_ptr<Capture> capture;
   Clock before;
 };
 
-std::recursive_mutex mutex;
 std::atomic<int> running{0};  // the captures that have not ended
 std::vector<std::shared_ptr<Capture>>& captures_now() {
   static auto* all = new std::vector<std::shared_ptr<Capture>>;
@@ -55,52 +55,32 @@ cudaError_t invalidate(cudaError_t error) {
   return give(error);
 }
 
-template <class Graph>
-std::set<Graph*>& live() {
-  static auto* all = new std::set<Graph*>;
-  return *all;
-}
-template <class Graph>
-cudaError_t destroy(Graph* graph) {
-  std::lock_guard lock(mutex);
-  if (!live<Graph>().erase(graph)) return give(cudaErrorInvalidValue);
-  delete graph;
-  return synchronize();
-}
-
 }  // namespace
 }  // namespace emulator
-
-struct CUgraph_st {
-  std::vector<emulator::Work> work;
-};
-struct CUgraphExec_st {
-  std::vector<emulator::Work> work;
-};
 
 namespace emulator {
 
 bool captures(cudaStream_t stream) {
   if (!running) return false;
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(graphs_mutex);
   if (capture_of(stream)) return true;
   // The legacy stream waits for every blocking stream, so CUDA refuses work in it while one of them is captured.
   return is_legacy(stream) && std::any_of(captures_now().begin(), captures_now().end(), [](const auto& capture) { return is_blocking(capture->origin); });
 }
 
-cudaError_t record(cudaStream_t stream, Work work) {
-  std::lock_guard lock(mutex);
+cudaError_t record(cudaStream_t stream, Work work, cudaGraphNodeType type) {
+  std::lock_guard lock(graphs_mutex);
   const auto capture = capture_of(stream);
   if (!capture) return invalidate(cudaErrorStreamCaptureImplicit);
   if (!capture->valid) return give(cudaErrorStreamCaptureInvalidated);
   ++capture->streams[stream][stream];
-  capture->work.push_back(std::move(work));
+  capture->work.emplace_back(std::move(work), type);
   return synchronize();
 }
 
 cudaError_t refuse_in_capture() {
   if (!running) return cudaSuccess;
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(graphs_mutex);
   const bool relaxed = std::all_of(captures_now().begin(), captures_now().end(), [](const auto& each) { return each->mode == cudaStreamCaptureModeRelaxed; });
   return relaxed ? cudaSuccess : invalidate(cudaErrorStreamCaptureUnsupported);
 }
@@ -108,7 +88,7 @@ cudaError_t refuse_in_capture() {
 cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (synchronize(stream)) return synchronize(stream);
   if (is_legacy(stream)) return give(cudaErrorStreamCaptureUnsupported);
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(graphs_mutex);
   if (capture_of(stream)) return give(cudaErrorIllegalState);
   auto capture = std::make_shared<Capture>();
   capture->origin = stream;
@@ -120,7 +100,7 @@ cudaError_t begin_capture(cudaStream_t stream, cudaStreamCaptureMode mode) {
 }
 
 cudaError_t end_capture(cudaStream_t stream, cudaGraph_t* graph) {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(graphs_mutex);
   *graph = nullptr;
   const auto capture = capture_of(stream);
   if (!capture) return give(cudaErrorIllegalState);
@@ -131,19 +111,24 @@ cudaError_t end_capture(cudaStream_t stream, cudaGraph_t* graph) {
   Clock& joined = capture->streams[stream];
   for (auto& [other, clock] : capture->streams)
     if (joined[other] < clock[other]) return give(cudaErrorStreamCaptureUnjoined);
-  live<CUgraph_st>().insert(*graph = new CUgraph_st{std::move(capture->work)});
+  live<CUgraph_st>().insert(*graph = new CUgraph_st);
+  for (auto& [work, type] : capture->work) {  // each node of a captured graph depends on the one before it
+    auto node = std::make_unique<CUgraphNode_st>(type, std::move(work));
+    if (!(*graph)->nodes.empty()) node->before.push_back((*graph)->nodes.back().get());
+    (*graph)->nodes.push_back(std::move(node));
+  }
   return synchronize();
 }
 
 cudaError_t capture_status(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(graphs_mutex);
   const auto capture = capture_of(stream);
   *status = !capture ? cudaStreamCaptureStatusNone : capture->valid ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusInvalidated;
   return synchronize();
 }
 
 bool captured_record(cudaEvent_t event, cudaStream_t stream) {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(graphs_mutex);
   const auto capture = running ? capture_of(stream) : nullptr;
   if (capture) captured_events()[event] = {capture, capture->streams[stream]};
   else captured_events().erase(event);
@@ -151,7 +136,7 @@ bool captured_record(cudaEvent_t event, cudaStream_t stream) {
 }
 
 bool captured_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error) {
-  std::lock_guard lock(mutex);
+  std::lock_guard lock(graphs_mutex);
   if (!running) return false;
   *error = synchronize();
   const auto found = captured_events().find(event);
@@ -172,74 +157,36 @@ bool captured_wait(cudaStream_t stream, cudaEvent_t event, cudaError_t* error) {
   return true;
 }
 
-cudaError_t instantiate(cudaGraphExec_t* out, cudaGraph_t graph) {
-  std::lock_guard lock(mutex);
-  if (!live<CUgraph_st>().count(graph)) return give(cudaErrorInvalidValue);
-  live<CUgraphExec_st>().insert(*out = new CUgraphExec_st{graph->work});
-  return synchronize();
-}
-
-cudaError_t launch_graph(cudaGraphExec_t graph, cudaStream_t stream, const char* file, int line) {
-  if (in_kernel()) {
-    lack_in_kernel("the launch of a graph from device code", file, line);
-    return cudaErrorNotSupported;
-  }
-  std::vector<Work> work;
-  {
-    std::lock_guard lock(mutex);
-    if (!live<CUgraphExec_st>().count(graph)) return give(cudaErrorInvalidValue);
-    work = graph->work;
-  }
-  return in_stream(stream, [work, ticket = take_ticket(stream)] {
-    cudaError_t error = synchronize();
-    ticket_of_graph = ticket;
-    for (const Work& each : work)
-      if (!error) error = each();
-    ticket_of_graph = 0;
-    return error;
-  });
-}
-
 // A copy from or to memory of the host that is not pinned is done at once: CUDA copies it to a place of its own first, or
 // waits. A copy to pinned memory is late in every stream.
 cudaError_t copy_in_stream(cudaStream_t stream, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
   if (const cudaError_t error = copy_error(to, from, bytes, kind)) return error;
   const auto work = [=] { return copy(to, from, bytes, kind); };
   const bool to_host = is_pinned(to), from_host = is_pinned(from);
-  if (captures(stream) || (!is_device(to) && !is_device(from))) return in_stream(stream, work);
+  if (captures(stream) || (!is_device(to) && !is_device(from))) return in_stream(stream, work, cudaGraphNodeTypeMemcpy);
   if (!is_device(to) || !is_device(from)) return at_once_in_stream(stream, work);
   if (!defers(stream) && !(to_host && defers_copies_to_host())) return in_stream(stream, work);
   if (!defers(stream)) finish(stream);
   return defer(stream, work, to_host ? to : from_host ? from : nullptr, bytes, to_host);
 }
 cudaError_t set_in_stream(cudaStream_t stream, void* address, int value, std::size_t bytes) {
-  return in_stream(stream, [=] { return set(address, value, bytes); });
+  return in_stream(stream, [=] { return set(address, value, bytes); }, cudaGraphNodeTypeMemset);
 }
 cudaError_t copy_2d_in_stream(cudaStream_t stream, void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                               std::size_t width, std::size_t height, cudaMemcpyKind kind) {
   const bool on_device = is_device(to) && is_device(from);
-  return (on_device ? &in_stream<Work> : &at_once_in_stream<Work>)(stream, [=] { return copy_2d(to, to_pitch, from, from_pitch, width, height, kind); });
+  return (on_device ? &in_stream<Work> : &at_once_in_stream<Work>)(stream, [=] { return copy_2d(to, to_pitch, from, from_pitch, width, height, kind); }, cudaGraphNodeTypeMemcpy);
 }
 cudaError_t set_2d_in_stream(cudaStream_t stream, void* address, std::size_t pitch, int value, std::size_t width, std::size_t height) {
-  return in_stream(stream, [=] { return set_2d(address, pitch, value, width, height); });
+  return in_stream(stream, [=] { return set_2d(address, pitch, value, width, height); }, cudaGraphNodeTypeMemset);
 }
 cudaError_t call_in_stream(cudaStream_t stream, void (*function)(void* data), void* data) {
-  return in_stream(stream, [=] { return function(data), synchronize(); });
+  return in_stream(stream, [=] { return function(data), synchronize(); }, cudaGraphNodeTypeHost);
 }
 cudaError_t free_in_stream(cudaStream_t stream, void* address) {
   // A graph may run again, so the memory stays.
   if (captures(stream)) return record(stream, [] { return cudaSuccess; });
   return in_stream(stream, [=] { return free_memory(address); });
 }
-
-cudaError_t graph_nodes(cudaGraph_t graph, std::size_t* count) {
-  std::lock_guard lock(mutex);
-  if (!live<CUgraph_st>().count(graph)) return give(cudaErrorInvalidValue);
-  *count = graph->work.size();
-  return synchronize();
-}
-
-cudaError_t destroy_graph(cudaGraph_t graph) { return destroy(graph); }
-cudaError_t destroy_graph(cudaGraphExec_t graph) { return destroy(graph); }
 
 }  // namespace emulator

@@ -107,3 +107,5 @@ EMULATOR_LEVEL_3(S, float, CUDA_R_32F, CUBLAS_COMPUTE_32F)
 EMULATOR_LEVEL_3(D, double, CUDA_R_64F, CUBLAS_COMPUTE_64F)
 #undef EMULATOR_LEVEL_3
 #pragma GCC visibility pop
+
+#include "emulator/cublas_vectors.h"

@@ -10,6 +10,14 @@
 typedef struct CUgraph_st* cudaGraph_t;
 typedef struct CUgraphExec_st* cudaGraphExec_t;
 typedef struct CUgraphNode_st* cudaGraphNode_t;
+enum cudaGraphNodeType {
+  cudaGraphNodeTypeKernel = 0,
+  cudaGraphNodeTypeMemcpy = 1,
+  cudaGraphNodeTypeMemset = 2,
+  cudaGraphNodeTypeHost = 3,
+  cudaGraphNodeTypeGraph = 4,
+  cudaGraphNodeTypeEmpty = 5,
+};
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeRelaxed };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive, cudaStreamCaptureStatusInvalidated };
 
@@ -18,17 +26,17 @@ namespace emulator {
 // Returns whether the work of `stream` is being captured. A call that CUDA forbids during a capture also returns true;
 // `record` then returns its error.
 bool captures(cudaStream_t stream);
-cudaError_t record(cudaStream_t stream, Work work);
+cudaError_t record(cudaStream_t stream, Work work, cudaGraphNodeType type = cudaGraphNodeTypeKernel);
 // Does the work of a stream, now or later, or records it.
 template <class W>
-cudaError_t in_stream(cudaStream_t stream, W work) {
-  if (captures(stream)) return record(stream, work);
+cudaError_t in_stream(cudaStream_t stream, W work, cudaGraphNodeType type = cudaGraphNodeTypeKernel) {
+  if (captures(stream)) return record(stream, work, type);
   if (defers(stream)) return defer(stream, work, nullptr, 0, false);
   return finish(stream), work();
 }
 // The same for work that uses memory of the host which is not pinned. The host waits for it.
 template <class W>
-cudaError_t at_once_in_stream(cudaStream_t stream, W work) { return captures(stream) ? record(stream, work) : (finish(stream), work()); }
+cudaError_t at_once_in_stream(cudaStream_t stream, W work, cudaGraphNodeType type = cudaGraphNodeTypeMemcpy) { return captures(stream) ? record(stream, work, type) : (finish(stream), work()); }
 // Functions of the runtime library and not of this header, because each source would compile their std::function again.
 cudaError_t copy_in_stream(cudaStream_t stream, void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 cudaError_t set_in_stream(cudaStream_t stream, void* address, int value, std::size_t bytes);
@@ -51,7 +59,6 @@ cudaError_t instantiate(cudaGraphExec_t* out, cudaGraph_t graph);
 cudaStream_t torch_stream();
 // `file` and `line` are the place of the call in the source.
 cudaError_t launch_graph(cudaGraphExec_t graph, cudaStream_t stream, const char* file = "", int line = 0);
-cudaError_t graph_nodes(cudaGraph_t graph, std::size_t* count);
 cudaError_t destroy_graph(cudaGraph_t graph);
 cudaError_t destroy_graph(cudaGraphExec_t graph);
 
@@ -69,13 +76,12 @@ inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph)
 inline cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) { return emulator::capture_status(stream, status); }
 inline cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) { *mode = cudaStreamCaptureModeGlobal; return emulator::synchronize(); }
 inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t graph, unsigned long long = 0) { return emulator::instantiate(out, graph); }
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t graph, cudaGraphNode_t*, char*, std::size_t) { return emulator::instantiate(out, graph); }
 inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* out, cudaGraph_t graph, unsigned long long = 0) { return emulator::instantiate(out, graph); }
 inline cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return emulator::launch_graph(graph, stream, file, line);
 }
 inline cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return emulator::synchronize(); }
-// The emulator's graphs have no nodes that a program can look at, only their number.
-inline cudaError_t cudaGraphGetNodes(cudaGraph_t graph, std::nullptr_t, std::size_t* count) { return emulator::graph_nodes(graph, count); }
 inline cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return emulator::destroy_graph(graph); }
 inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return emulator::destroy_graph(graph); }
 #pragma GCC visibility pop

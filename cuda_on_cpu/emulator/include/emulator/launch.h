@@ -52,7 +52,7 @@ class Configuration {
         auto local = bound;  // on the stack, where the sanitizer expects the arguments of a kernel
         if (ticket_of_graph) launch.ticket = ticket_of_graph;
         return ++launches, run_with(launch, &local);
-      });
+      }, cudaGraphNodeTypeKernel);
     } else {
       finish(stream_);
       run_with(launch_, &bound);
@@ -70,7 +70,7 @@ class Configuration {
     return true;
   }
 
-  static cudaError_t defer_launch(cudaStream_t stream, Work work) {
+  static cudaError_t defer_launch(cudaStream_t stream, Work work, cudaGraphNodeType) {
     --launches;  // it counts when it runs
     return defer(stream, std::move(work));
   }
@@ -112,3 +112,4 @@ cudaError_t launch(const char* name, void (*kernel)(P...), Configuration configu
 }  // namespace emulator
 
 #include "emulator/launch_calls.h"
+#include "emulator/graph_nodes.h"

@@ -11,6 +11,11 @@ struct cudaPointerAttributes {
   int device;
   void *devicePointer, *hostPointer;
 };
+enum cudaMemLocationType { cudaMemLocationTypeInvalid = 0, cudaMemLocationTypeNone = 0, cudaMemLocationTypeDevice = 1, cudaMemLocationTypeHost = 2, cudaMemLocationTypeHostNuma = 3, cudaMemLocationTypeHostNumaCurrent = 4 };
+struct cudaMemLocation {
+  cudaMemLocationType type;
+  int id;
+};
 enum : unsigned { cudaMemAttachGlobal = 1, cudaMemAttachHost = 2 };
 enum : unsigned { cudaHostAllocDefault = 0, cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaHostAllocWriteCombined = 4 };
 enum : unsigned { cudaHostRegisterDefault = 0, cudaHostRegisterPortable = 1, cudaHostRegisterMapped = 2 };
@@ -81,5 +86,19 @@ template <class T>
 cudaError_t cudaGetSymbolSize(std::size_t* bytes, const T& symbol) { *bytes = sizeof symbol; return emulator::synchronize(); }
 inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* out, const void* address) { return emulator::pointer_attributes(out, address); }
 inline cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) { return emulator::memory_info(free, total); }
+// Hints on where managed memory should be. CUDA 12 takes a device, and CUDA 13 a place.
+#define cudaCpuDeviceId (-1)
+#define cudaInvalidDeviceId (-2)
+enum cudaMemoryAdvise {
+  cudaMemAdviseSetReadMostly = 1,
+  cudaMemAdviseUnsetReadMostly = 2,
+  cudaMemAdviseSetPreferredLocation = 3,
+  cudaMemAdviseUnsetPreferredLocation = 4,
+  cudaMemAdviseSetAccessedBy = 5,
+  cudaMemAdviseUnsetAccessedBy = 6,
+};
 inline cudaError_t cudaMemPrefetchAsync(const void*, std::size_t, int, cudaStream_t = nullptr) { return emulator::synchronize(); }
+inline cudaError_t cudaMemPrefetchAsync(const void*, std::size_t, cudaMemLocation, unsigned, cudaStream_t = nullptr) { return emulator::synchronize(); }
+inline cudaError_t cudaMemAdvise(const void*, std::size_t, cudaMemoryAdvise, int) { return emulator::synchronize(); }
+inline cudaError_t cudaMemAdvise(const void*, std::size_t, cudaMemoryAdvise, cudaMemLocation) { return emulator::synchronize(); }
 #pragma GCC visibility pop

@@ -222,6 +222,10 @@ struct RemoveIf {
   template <class It, class Select>
   It operator()(It first, It last, Select select) const { return CopyIf()(first, last, first, [=](const auto& value) mutable { return !select(value); }); }
 };
+struct Remove {
+  template <class It, class T>
+  It operator()(It first, It last, T value) const { return RemoveIf()(first, last, [=](const auto& each) { return each == value; }); }
+};
 struct Fill {
   template <class It, class T>
   void operator()(It first, It last, T value) const {
@@ -450,6 +454,7 @@ EMULATOR_THRUST(for_each_n, details::ForEachN)
 EMULATOR_THRUST(copy, details::Copy)
 EMULATOR_THRUST(copy_n, details::CopyN)
 EMULATOR_THRUST(copy_if, details::CopyIf)
+EMULATOR_THRUST(remove, details::Remove)
 EMULATOR_THRUST(remove_if, details::RemoveIf)
 EMULATOR_THRUST(fill, details::Fill)
 EMULATOR_THRUST(fill_n, details::FillN)
