@@ -390,3 +390,15 @@ std::vector<double> cublas_vectors() {
     cublasDestroy(handle);
     return {dot, norm * norm, sum, double(largest), double(smallest), back[0], back[3], wrong};
 }
+
+// Aggregates atomic increments: the lanes with one address elect one of them, in a warp operation with their mask.
+__global__ void aggregated(int* counters, int n) {
+    int* own = counters + threadIdx.x % n;
+    const unsigned lane = threadIdx.x % 32, peers = __match_any_sync(~0u, (unsigned long long)own);
+    const int leader = __ffs(peers) - 1;
+    int before = 0;
+    if (lane == leader) before = atomicAdd(own, __popc(peers));
+    before = __shfl_sync(peers, before, leader);
+    if (before < 0) *own = 0;
+}
+void aggregate(torch::Tensor counters) { aggregated<<<100, 64>>>(counters.data_ptr<int>(), counters.numel()); }

@@ -229,3 +229,12 @@ def test_hints_for_managed_memory_change_nothing():
 @emulated
 def test_cublas_has_functions_for_vectors():
     assert ops().cublas_vectors() == pytest.approx([8, 30, 4, 4, 3, 10, 4, 13])
+
+
+@emulated
+@pytest.mark.parametrize("counters", [32, 31, 16, 1])
+def test_the_lanes_of_a_warp_meet_under_as_many_masks_as_there_are_lanes(counters):
+    x = torch.zeros(counters, dtype=torch.int32, device="cuda")
+    ops().aggregate(x)
+    lanes = torch.arange(64) % counters
+    assert torch.equal(x.cpu(), 100 * torch.bincount(lanes, minlength=counters).int())

@@ -129,8 +129,8 @@ class Core {
   void finish(Thread& thread);
   void release_barrier();
   void release_converged();
-  Gathering& gathering_of(unsigned which, std::uint32_t mask);
-  bool wakes(unsigned first, std::uint32_t lanes) const;
+  Gathering& gathering_of(unsigned which, unsigned lane, std::uint32_t mask);
+  bool is_read(const Gathering& gathering, unsigned first, unsigned except) const;
   void release(Gathering& gathering, unsigned first);
   void report_deadlock();
   void drop_threads();

@@ -21,8 +21,9 @@ void Core::release(Gathering& gathering, unsigned first) {
 
 // Returns the gathering for `mask`: the one that has this mask, else a new one, else one that is not in use. A gathering
 // is in use while lanes wait in it or are about to read its outcome. A lane is in one gathering at a time, so a warp
-// needs no more gatherings than it has lanes. Their addresses never change, because lanes keep pointers to them.
-Gathering& Core::gathering_of(unsigned which, std::uint32_t mask) {
+// needs no more gatherings than it has lanes. Their addresses never change, because lanes keep pointers to them. `lane`
+// is the caller, which is in no gathering.
+Gathering& Core::gathering_of(unsigned which, unsigned lane, std::uint32_t mask) {
   auto& all = warps_[which].gatherings;
   for (Gathering& each : all)
     if (each.mask == mask) return each;
@@ -31,16 +32,18 @@ Gathering& Core::gathering_of(unsigned which, std::uint32_t mask) {
     all.emplace_back();
   }
   Gathering* free = &all.back();
-  if (free->mask) free = &*std::find_if(all.begin(), all.end(), [&](const Gathering& each) { return !each.arrived && !wakes(which * kWarpSize, each.lanes); });
+  if (free->mask) free = &*std::find_if(all.begin(), all.end(), [&](const Gathering& each) { return !each.arrived && !is_read(each, which * kWarpSize, lane); });
   free->mask = mask;
   return *free;
 }
 
-// Returns whether one of `lanes` is about to continue. `first` is the index of the warp's first thread.
-bool Core::wakes(unsigned first, std::uint32_t lanes) const {
+// Returns whether a lane other than `except` is about to read the outcome of a gathering. `first` is the index of the
+// warp's first thread.
+bool Core::is_read(const Gathering& gathering, unsigned first, unsigned except) const {
+  const auto answer = reinterpret_cast<std::uint64_t>(static_cast<const Meeting*>(&gathering));
   for (unsigned i = 0; i < ready_count_; ++i) {
-    const unsigned index = ready_[(ready_head_ + i) % ready_.size()];
-    if (index >= first && index < first + kWarpSize && lanes >> (index - first) & 1) return true;
+    const unsigned index = ready_[(ready_head_ + i) % ready_.size()], lane = index - first;
+    if (index >= first && lane < kWarpSize && lane != except && gathering.lanes >> lane & 1 && threads_[index].state->answer == answer) return true;
   }
   return false;
 }
@@ -53,7 +56,7 @@ State Core::wait_in_warp(std::uint32_t mask, std::uint64_t value, State here) {
     set_fault(name(index) + " calls a warp operation whose mask does not include its lane");
     mask |= 1u << bit;
   }
-  Gathering& gathering = gathering_of(which, mask);
+  Gathering& gathering = gathering_of(which, bit, mask);
   if (sanitize::on) sanitize::ignore_memory(warps_[which].gatherings.data(), kWarpSize * sizeof(Gathering));
   gathering.given[bit] = value;
   gathering.arrived |= 1u << bit;
