@@ -402,3 +402,12 @@ __global__ void aggregated(int* counters, int n) {
     if (before < 0) *own = 0;
 }
 void aggregate(torch::Tensor counters) { aggregated<<<100, 64>>>(counters.data_ptr<int>(), counters.numel()); }
+
+__global__ void atomic_by_function(int* x) {
+    __nv_atomic_fetch_add(x, 2, __NV_ATOMIC_RELAXED);
+    __nv_atomic_fetch_max(x + 1, static_cast<int>(threadIdx.x), __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE);
+    int expected = __nv_atomic_load_n(x + 2, __NV_ATOMIC_ACQUIRE);
+    while (!__nv_atomic_compare_exchange_n(x + 2, &expected, expected + 3, false, __NV_ATOMIC_ACQ_REL, __NV_ATOMIC_RELAXED)) {}
+    if (threadIdx.x == 5) __nv_atomic_store_n(x + 3, 7, __NV_ATOMIC_RELEASE);
+}
+void atomics(torch::Tensor x) { atomic_by_function<<<4, 64>>>(x.data_ptr<int>()); }

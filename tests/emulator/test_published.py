@@ -238,3 +238,10 @@ def test_the_lanes_of_a_warp_meet_under_as_many_masks_as_there_are_lanes(counter
     ops().aggregate(x)
     lanes = torch.arange(64) % counters
     assert torch.equal(x.cpu(), 100 * torch.bincount(lanes, minlength=counters).int())
+
+
+@emulated
+def test_atomic_functions_take_an_order_and_a_scope():
+    x = torch.zeros(4, dtype=torch.int32, device="cuda")
+    ops().atomics(x)
+    assert x.tolist() == [512, 63, 768, 7]

@@ -92,3 +92,33 @@ __attribute__((always_inline)) inline float2 atomicAdd(float2* p, float2 v) { re
 __attribute__((always_inline)) inline float4 atomicAdd(float4* p, float4 v) {
   return {atomicAdd(&p->x, v.x), atomicAdd(&p->y, v.y), atomicAdd(&p->z, v.z), atomicAdd(&p->w, v.w)};
 }
+
+// Atomic functions for any type of 2, 4 or 8 bytes. https://docs.nvidia.com/cuda/cuda-c-programming-guide/#nv-atomic-functions
+enum { __NV_ATOMIC_RELAXED, __NV_ATOMIC_CONSUME, __NV_ATOMIC_ACQUIRE, __NV_ATOMIC_RELEASE, __NV_ATOMIC_ACQ_REL, __NV_ATOMIC_SEQ_CST };
+enum { __NV_THREAD_SCOPE_THREAD, __NV_THREAD_SCOPE_BLOCK, __NV_THREAD_SCOPE_CLUSTER, __NV_THREAD_SCOPE_DEVICE, __NV_THREAD_SCOPE_SYSTEM };
+#define EMULATOR_FETCH(NAME, EXPRESSION)                                                                       \
+  template <class T>                                                                                           \
+  __attribute__((always_inline)) inline T __nv_atomic_##NAME(T* p, std::type_identity_t<T> v, int, int = __NV_THREAD_SCOPE_SYSTEM) { \
+    return emulator::atomically(p, [=]([[maybe_unused]] T old) -> T { return static_cast<T>(EXPRESSION); });   \
+  }
+EMULATOR_FETCH(fetch_add, emulator::wrapping_sum(old, v))
+EMULATOR_FETCH(fetch_sub, old - v)
+EMULATOR_FETCH(fetch_min, v < old ? v : old)
+EMULATOR_FETCH(fetch_max, old < v ? v : old)
+EMULATOR_FETCH(fetch_and, old & v)
+EMULATOR_FETCH(fetch_or, old | v)
+EMULATOR_FETCH(fetch_xor, old ^ v)
+EMULATOR_FETCH(exchange_n, v)
+#undef EMULATOR_FETCH
+template <class T>
+__attribute__((always_inline)) inline std::remove_cv_t<T> __nv_atomic_load_n(T* p, int, int = __NV_THREAD_SCOPE_SYSTEM) {
+  return emulator::atomically(const_cast<std::remove_cv_t<T>*>(p), [](auto old) { return old; });
+}
+template <class T>
+__attribute__((always_inline)) inline void __nv_atomic_store_n(T* p, std::type_identity_t<T> v, int order, int = __NV_THREAD_SCOPE_SYSTEM) { __nv_atomic_exchange_n(p, v, order); }
+template <class T>
+__attribute__((always_inline)) inline bool __nv_atomic_compare_exchange_n(T* p, T* expected, std::type_identity_t<T> v, bool, int, int, int = __NV_THREAD_SCOPE_SYSTEM) {
+  const T wanted = *expected;
+  *expected = emulator::atomically(p, [=](T old) -> T { return old == wanted ? v : old; }, emulator::Update::kCompare);
+  return *expected == wanted;
+}
