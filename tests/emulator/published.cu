@@ -411,3 +411,12 @@ __global__ void atomic_by_function(int* x) {
     if (threadIdx.x == 5) __nv_atomic_store_n(x + 3, 7, __NV_ATOMIC_RELEASE);
 }
 void atomics(torch::Tensor x) { atomic_by_function<<<4, 64>>>(x.data_ptr<int>()); }
+
+// The explicit conversions between the two 16-bit types; of bfloat16, 1 + 1/256 rounds to 1.
+__global__ void across(float* out) {
+    const __nv_bfloat16 b = 1.5f;
+    const __half h = 1.00390625f;
+    out[0] = __half2float(__half(b));
+    out[1] = __bfloat162float(static_cast<__nv_bfloat16>(h));
+}
+void between_halves(torch::Tensor out) { across<<<1, 1>>>(out.data_ptr<float>()); }

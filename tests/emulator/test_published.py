@@ -10,7 +10,9 @@ from support.emulated_process import emulated, extension, inside  # noqa: F401 -
 
 
 def ops() -> ModuleType:
-    return extension("published", extra_cuda_cflags=["-U__CUDA_NO_HALF_CONVERSIONS__"])
+    return extension(
+        "published", extra_cuda_cflags=["-U__CUDA_NO_HALF_CONVERSIONS__", "-U__CUDA_NO_BFLOAT16_CONVERSIONS__"]
+    )
 
 
 @emulated
@@ -245,3 +247,10 @@ def test_atomic_functions_take_an_order_and_a_scope():
     x = torch.zeros(4, dtype=torch.int32, device="cuda")
     ops().atomics(x)
     assert x.tolist() == [512, 63, 768, 7]
+
+
+@emulated
+def test_half_and_bfloat16_are_converted_to_each_other():
+    out = torch.zeros(2, device="cuda")
+    ops().between_halves(out)
+    assert out.tolist() == [1.5, 1.0]

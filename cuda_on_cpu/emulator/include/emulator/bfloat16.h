@@ -25,6 +25,8 @@
 #else
 #define EMULATOR_OPERATORS2 1
 #endif
+#define EMULATOR_OTHER __half
+#define EMULATOR_OTHER_TO_FLOAT __half2float
 #include "emulator/small_float_type.inc"
 
 #ifndef CUDA_NO_BFLOAT16

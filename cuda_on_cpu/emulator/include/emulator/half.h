@@ -25,6 +25,8 @@
 #else
 #define EMULATOR_OPERATORS2 1
 #endif
+#define EMULATOR_OTHER __nv_bfloat16
+#define EMULATOR_OTHER_TO_FLOAT __bfloat162float
 #include "emulator/small_float_type.inc"
 
 #ifndef CUDA_NO_HALF
