@@ -45,7 +45,13 @@ _OF_C = frozenset(
     _WORDS.findall(
         "rand srand exit abort puts fprintf sprintf snprintf fopen fclose fflush scanf getenv system atoi atof strcmp "
         "strncmp strcpy memmove qsort bsearch cudaDeviceSynchronize cudaStreamSynchronize cudaEventSynchronize "
-        "cudaMemcpy cudaMallocHost cudaMallocManaged cudaHostAlloc"
+        "cudaMemcpy cudaMemset cudaMemcpy2D cudaMemset2D cudaMallocHost cudaMallocManaged cudaHostAlloc "
+        "cudaMallocPitch cudaMallocAsync cudaFreeAsync cudaFreeHost cudaHostRegister cudaHostUnregister "
+        "cudaMemcpyToSymbol cudaMemcpyFromSymbol cudaGetSymbolAddress cudaStreamCreate cudaStreamQuery "
+        "cudaEventCreate cudaEventQuery cudaEventElapsedTime cudaSetDevice cudaGetDeviceProperties cudaDeviceReset "
+        "cudaFuncSetAttribute cudaLaunchCooperativeKernel cudaLaunchHostFunc cudaGraphCreate "
+        "cudaGraphInstantiate cudaStreamBeginCapture cudaStreamEndCapture cudaMemPrefetchAsync cudaMemAdvise "
+        "cudaMemGetInfo"
     )
 )
 _ATTRIBUTES = frozenset(

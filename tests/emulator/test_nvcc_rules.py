@@ -23,6 +23,8 @@ REFUSED = {
     "__global__ void k(float* x) { std::mt19937 g(1); *x = g(); }": HOST,
     "__global__ void k(float* x) { std::cout << 1; }": HOST,
     "__global__ void k(float* x) { cudaDeviceSynchronize(); }": HOST,
+    "__global__ void k(float* x) { cudaMemset(x, 0, 4); }": HOST,
+    "__global__ void k(float* x) { cudaGraph_t g; cudaGraphCreate(&g, 0); }": HOST,
     "__global__ void k(float* x) { throw 1; }": "exception handling",
     "__device__ float g(float a) { auto f = [=] __device__ (float v) { return v + a; }; return f(a); }": LAMBDA,
     "void h() { auto f = [] __host__ __device__ (float v) { return v; }; f(1); }": LAMBDA,
