@@ -42,8 +42,8 @@ _KERNEL_ATTRIBUTES = ("__cluster_dims__", "__block_size__")  # of thread block c
 _QUOTED = r"[\u2018'](?P<name>[\w:~]+)(?:\(.*?\))?[\u2019']"
 _UNKNOWN_NAME = re.compile(
     rf"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: (?:fatal )?error: {_QUOTED} "
-    r"(?:was not declared|is not a member(?: of [\u2018'](?P<space>\w+))?|has not been declared|does not name"
-    r"|in namespace|is not a class|is not a namespace-name)",
+    r"(?:was not declared|(?:is not a member|in namespace)(?: of)?(?: [\u2018'](?P<space>\w+))?|has not been declared"
+    r"|does not name|is not a class|is not a namespace-name)",
     re.MULTILINE,
 )
 # A class or function of a library that the emulator has, with other arguments or members than it knows.

@@ -98,6 +98,7 @@ CALLS = {
 }
 DEVICE_FUNCTIONS = {
     "using Ranks = cub::BlockRadixRank<32, 4, false>;": "BlockRadixRank",
+    "cub::Traits<float>::UnsignedBits bits;": "Traits",
     "auto c = cooperative_groups::this_cluster();": "this_cluster",
     "out[0] = __vimax3_s32(1, 2, 3);": "__vimax3_s32",
 }
