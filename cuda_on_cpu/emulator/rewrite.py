@@ -29,6 +29,7 @@ from cuda_on_cpu.emulator.tokens import (
     tokenize,
 )
 from cuda_on_cpu.emulator.unsupported import mark
+from cuda_on_cpu.emulator.warp_steps import add_steps
 
 _ALIGNMENT = ("__align__", "alignas", "__attribute__")
 # The functions of CUDA that take a kernel, and the index of this argument.
@@ -49,6 +50,7 @@ def rewrite(source: str, flags: Sequence[str] = ()) -> str:
     refuse(tokens, flags)
     mark(tokens)
     add_checks(tokens)
+    add_steps(tokens)
     _rewrite_dynamic_shared(tokens)
     _rewrite_qualifiers(tokens)
     kernels = _kernels(tokens)

@@ -420,3 +420,40 @@ __global__ void across(float* out) {
     out[1] = __bfloat162float(static_cast<__nv_bfloat16>(h));
 }
 void between_halves(torch::Tensor out) { across<<<1, 1>>>(out.data_ptr<float>()); }
+
+// Sums of a warp without __syncwarp, in volatile shared memory: a tree, and a scan whose lanes read below their own.
+template <int block> __device__ void last_warp(volatile float* sdata, unsigned tid) {
+    if (block >= 64) sdata[tid] += sdata[tid + 32];
+    for (int step = 16; step > 1; step /= 2) sdata[tid] = sdata[tid] + sdata[tid + step];
+    if (tid >= 16) sdata[tid] = sdata[tid - 16];
+    if (tid < 16) sdata[tid] += sdata[tid + 17];
+}
+__global__ void tree_and_scan(const float* x, float* total, float* sums) {
+    __shared__ float sdata[64];
+    __shared__ volatile float scanned[64];
+    const unsigned tid = threadIdx.x;
+    sdata[tid] = x[tid];
+    __syncthreads();
+    if (tid >= 32) return;
+    float t = x[tid];
+    scanned[tid] = 0;
+    scanned[tid + 32] = t;
+    for (int step = 1; step < 32; step *= 2) scanned[tid + 32] = t += scanned[tid + 32 - step];
+    sums[tid] = scanned[tid + 32];
+    last_warp<64>(sdata, tid);
+    if (tid == 0) *total = sdata[0];
+}
+// Each thread adds to volatile memory while it holds a lock for which the others spin.
+__global__ void add_under_lock(int* lock, volatile int* total) {
+    for (bool done = false; !done;) {
+        if (atomicCAS(lock, 0, 1)) continue;
+        total[0] = total[0] + 1;
+        __threadfence();
+        atomicExch(lock, 0);
+        done = true;
+    }
+}
+void locked(torch::Tensor x) { add_under_lock<<<2, 96>>>(x.data_ptr<int>(), x.data_ptr<int>() + 1); }
+void warp_steps(torch::Tensor x, torch::Tensor total, torch::Tensor sums) {
+    tree_and_scan<<<1, 64>>>(x.data_ptr<float>(), total.data_ptr<float>(), sums.data_ptr<float>());
+}

@@ -254,3 +254,19 @@ def test_half_and_bfloat16_are_converted_to_each_other():
     out = torch.zeros(2, device="cuda")
     ops().between_halves(out)
     assert out.tolist() == [1.5, 1.0]
+
+
+@emulated
+def test_sums_of_a_warp_in_volatile_memory_need_no_syncwarp():
+    x = torch.arange(64).float()
+    total, sums = torch.zeros(1, device="cuda"), torch.zeros(32, device="cuda")
+    ops().warp_steps(x.cuda(), total, sums)
+    assert total.item() == x.sum()
+    assert torch.equal(sums.cpu(), x[:32].cumsum(0))
+
+
+@emulated
+def test_volatile_memory_is_updated_under_a_lock():
+    x = torch.zeros(2, dtype=torch.int32, device="cuda")
+    ops().locked(x)
+    assert x.tolist() == [0, 192]

@@ -494,3 +494,21 @@ def test_nothing_but_an_imbalance_is_ever_raised(source):
         assert re.match(r"line \d+: ", str(error))
     else:
         assert out.count("\n") == source.count("\n")
+
+
+# ------------------------------------------------------------------------------------------- steps of a warp
+
+STEPS = {
+    "__global__ void k(volatile int* v) { v[0] += v[1]; }": 3,
+    "__global__ void k(volatile int* v, int* w) { v[0] = w[1]; w[0] += v[1]; if (v[0] == v[1]) w[0] = 1; }": 0,
+    "__device__ void f() { __shared__ volatile T<int> v[64]; if (a) v[a] = b = c + v[a + 1]; else v[1] = v[2]; }": 6,
+    "__global__ void f(volatile int* v) { v[0] = 1; } __global__ void g(int* v) { v[0] = v[1]; }": 0,
+    "void f(volatile int* v) { v[0] = v[1]; }": 0,
+    "__host__ __device__ void f(volatile int* v) { v[0] = v[1]; }": 0,
+    "__global__ void k(volatile int* v) {\n#define ADD v[0] += v[1];\nADD }": 0,
+}
+
+
+@pytest.mark.parametrize("source", STEPS)
+def test_lanes_take_the_steps_of_a_sum_in_volatile_memory_together(source):
+    assert len(re.findall(r"emulator::step\(", rewrite(source))) == STEPS[source]

@@ -242,6 +242,11 @@ void Core::run_until_blocked() {
 // Returns the state of the context that runs next: a thread that was woken, else a thread that has not begun, else the
 // core's own context.
 State Core::next() {
+  turns_ = 0;
+  return resume();
+}
+
+State Core::resume() {
   if (converging_ && !ready_count_ && next_ == threads_.size()) release_converged();
   if (ready_count_) {
     place(ready_[ready_head_]);
@@ -263,7 +268,10 @@ State Core::next_fiber() {
 
 State Core::wait_for_turn(State here) {
   push_ready(index_of(suspended(here)));
-  return next_ < threads_.size() ? next_fiber() : next();
+  if (next_ < threads_.size()) return next_fiber();
+  // All others spin, so that they may wait for what a converging lane does next, such as the release of a lock.
+  if (converging_ && ++turns_ > 2 * ready_count_) turns_ = 0, release_converged();
+  return resume();
 }
 
 void Core::run_threads(Fiber* fiber) {

@@ -97,7 +97,7 @@ class Core {
   State wait_at_barrier(bool vote, State here);
   State wait_at_grid(State here);
   State wait_in_warp(std::uint32_t mask, std::uint64_t value, State here);
-  State wait_for_lanes(State here);
+  State wait_for_lanes(std::uint64_t place, State here);
   State wait_for_turn(State here);
 
  private:
@@ -119,6 +119,7 @@ class Core {
   void enter();
   void run_until_blocked();
   State next();
+  State resume();
   State next_fiber();
   [[noreturn]] void run_threads(Fiber* fiber);
   char* dynamic_start();
@@ -156,6 +157,7 @@ class Core {
   unsigned next_ = 0, alive_ = 0, waiting_ = 0, converging_ = 0;
   unsigned votes_ = 0, voters_ = 0, at_grid_ = 0;
   unsigned row_end_ = 0;  // in a cooperative launch, the block's value of `row_end` while another block runs
+  unsigned turns_ = 0;  // how many threads in succession have let others run while lanes converge
   bool lockstep_ = false, abandoned_ = false, refused_ = false;
   std::uint64_t outcome_ = 0;  // the Votes of the last barrier
   Thread* running_ = nullptr;

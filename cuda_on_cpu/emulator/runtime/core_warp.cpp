@@ -65,22 +65,23 @@ State Core::wait_in_warp(std::uint32_t mask, std::uint64_t value, State here) {
   return next();
 }
 
-State Core::wait_for_lanes(State here) {
+State Core::wait_for_lanes(std::uint64_t place, State here) {
   const unsigned index = index_of(suspended(here)), bit = index % kWarpSize;
   Warp& warp = warps_[index / kWarpSize];
-  warp.call_chain[bit] = call_chain_hash();
+  warp.call_chain[bit] = place ? place : call_chain_hash();
   warp.converging |= 1u << bit;
   ++converging_;
   return next();
 }
 
-// In each warp with converging lanes, wakes the lanes whose call chain equals that of the lowest converging lane. These
-// lanes run together from then on.
+// In each warp with converging lanes, wakes the lanes whose place in the code is the first of all. These lanes run
+// together from then on.
 void Core::release_converged() {
   for (unsigned w = 0; w < warps_.size(); ++w) {
     Warp& warp = warps_[w];
     if (!warp.converging) continue;
-    const std::uint64_t chain = warp.call_chain[std::countr_zero(warp.converging)];
+    std::uint64_t chain = ~0ull;
+    for (std::uint32_t rest = warp.converging; rest; rest &= rest - 1) chain = std::min(chain, warp.call_chain[std::countr_zero(rest)]);
     std::uint32_t together = 0;
     for (unsigned i = 0; i < kWarpSize; ++i)
       if (warp.converging >> i & 1 && warp.call_chain[i] == chain) together |= 1u << i;
@@ -95,6 +96,6 @@ void Core::release_converged() {
 }
 
 State in_warp(std::uint64_t mask, std::uint64_t value, State here) { return core->wait_in_warp(static_cast<std::uint32_t>(mask), value, here); }
-State for_lanes(std::uint64_t, std::uint64_t, State here) { return core->wait_for_lanes(here); }
+State for_lanes(std::uint64_t place, std::uint64_t, State here) { return core->wait_for_lanes(place, here); }
 
 }  // namespace emulator

@@ -67,7 +67,7 @@ void run_row(Call call) {
 State at_barrier(std::uint64_t vote, std::uint64_t, State);
 State at_grid_barrier(std::uint64_t, std::uint64_t, State);
 State in_warp(std::uint64_t mask, std::uint64_t value, State);
-State for_lanes(std::uint64_t, std::uint64_t, State);
+State for_lanes(std::uint64_t place, std::uint64_t, State);
 State for_turn(std::uint64_t, std::uint64_t, State);
 
 #define EMULATOR_WAIT __attribute__((always_inline)) inline
@@ -112,6 +112,10 @@ void before_atomic(Update update);
 // Returns a mask of the lanes of the warp that reached this place in the code by the same calls as the running lane.
 // Waits until no other thread of the block can continue, because only then these lanes are known.
 EMULATOR_WAIT std::uint32_t converged_lanes() { return static_cast<std::uint32_t>(emulator_wait(0, 0, &for_lanes)); }
+
+// Lets the lanes of a warp that are at the same place go on together. A place is a number above 0, which grows from the
+// beginning of the source to its end.
+EMULATOR_WAIT void step(std::uint64_t place) { emulator_wait(place, 0, &for_lanes); }
 
 #undef EMULATOR_WAIT
 

@@ -1,0 +1,87 @@
+"""Lets the lanes of a warp take the steps of a sum in volatile memory together, as a GPU does without `__syncwarp`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from cuda_on_cpu.emulator.tokens import (
+    Function,
+    Kind,
+    Token,
+    closing_of,
+    functions,
+    in_directive,
+    joined,
+    next_code,
+    places_of,
+    previous_code,
+    text_at,
+    tokenize,
+)
+
+_ENDS_OF_DECLARATOR = ("[", ",", ")", "=", ";")
+_BEFORE_STATEMENT = (";", "{", "}", ")", "else")
+_COMPOUND = ("+", "-", "*", "&", "|", "^")
+_ON_DEVICE = ("__global__", "__device__")
+
+
+def add_steps(tokens: list[Token]) -> None:
+    """Edits `tokens`, a CUDA source, in place: statements that update volatile memory from volatile memory.
+
+    Such a statement is `v[i] += v[i + 16];`, or any other assignment to an element whose right side reads an element.
+    In `{ step(1); auto value = (v[i + 16]); step(2); v[i] += value; step(3); }`, a step waits for the other lanes that
+    are there. Statements in macros stay, and those of functions that the host may call.
+    """
+    declared = list(_volatile_names(tokens))
+    for function in reversed(functions(tokens)):
+        if "__host__" in function.head or not set(function.head) & set(_ON_DEVICE):
+            continue
+        names = {name for at, name in declared if _belongs(tokens, at, function)}
+        for start, operator, end in list(_updates(tokens, function, names)):
+            left, right = joined(tokens[start : operator + 1]), joined(tokens[operator + 1 : end])
+            before, between, after = (f"::emulator::step({3 * start + i});" for i in (1, 2, 3))
+            text = f"{{ {before} const auto emulator_value = ({right}); {between} {left} emulator_value; {after} }}"
+            tokens[start : end + 1] = tokenize(text)
+
+
+def _volatile_names(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
+    """Yields the index of each `volatile` that declares a pointer or an array, and the declared name."""
+    for at in places_of(tokens, "volatile"):
+        i, is_memory = next_code(tokens, at + 1), False
+        while tokens[i : i + 1] and (tokens[i].kind is Kind.WORD or tokens[i].text in ("*", "::", "<", ">")):
+            following = text_at(tokens, next_code(tokens, i + 1))
+            is_memory |= tokens[i].text == "*" or following == "["
+            if tokens[i].kind is Kind.WORD and following in _ENDS_OF_DECLARATOR:
+                if is_memory:
+                    yield at, tokens[i].text
+                break
+            i = next_code(tokens, i + 1)
+
+
+def _belongs(tokens: Sequence[Token], at: int, function: Function) -> bool:
+    """Returns whether the token at index `at` is in the function's body or among its parameters."""
+    if at > function.opening:
+        return at < function.closing
+    return not any(token.text in (";", "{", "}") for token in tokens[at : function.opening])
+
+
+def _updates(tokens: Sequence[Token], function: Function, names: set[str]) -> Iterator[tuple[int, int, int]]:
+    """Yields the indices of the first token, of the `=` and of the `;` of each statement that `add_steps` edits."""
+    for start in places_of(tokens, *names) if names else ():
+        bracket = next_code(tokens, start + 1)
+        inside = function.opening < start < function.closing and not in_directive(tokens, start)
+        begins = text_at(tokens, previous_code(tokens, start)) in _BEFORE_STATEMENT
+        closing = closing_of(tokens, bracket) if text_at(tokens, bracket) == "[" else None
+        if not inside or not begins or closing is None:
+            continue
+        operator = next_code(tokens, closing + 1)
+        if text_at(tokens, operator) in _COMPOUND:  # two tokens, such as `+` and `=`
+            operator += 1
+        if text_at(tokens, operator) != "=" or text_at(tokens, operator + 1) == "=":
+            continue
+        end = operator
+        while end < function.closing and tokens[end].text != ";":
+            end += 1
+        reads = [i for i in range(operator, end) if tokens[i].text in names]
+        if any(text_at(tokens, next_code(tokens, i + 1)) == "[" for i in reads):
+            yield start, operator, end
