@@ -39,12 +39,20 @@ class MalformedLaunch(ValueError):
         self.problem = problem
 
 
+def join_launches(tokens: list[Token]) -> None:
+    """Edits `tokens` in place: joins each `<< <`, which some formatters make of `<<<`, as nvcc does."""
+    for at in places_of(tokens, "<"):
+        last = next_code(tokens, at + 2)
+        if text_at(tokens, at + 1) == text_at(tokens, last) == "<":
+            tokens[at : last + 1] = tokenize("<<<" + line_breaks(tokens[at:last]))
+
+
 def rewrite_launches(tokens: list[Token], kernels: set[str]) -> None:
     """Edits `tokens` in place: each kernel launch becomes a call of `emulator::Configuration`.
 
-    A launch is `kernel<<<configuration>>>(arguments)`. The call gets the same configuration and arguments, and all
-    tokens keep their line. `kernels` has the names of the kernels that the source declares. Raises MalformedLaunch for
-    a launch with an unmatched bracket, or without `(...)` for its arguments.
+    A launch is `kernel<<<configuration>>>(arguments)`, where `>> >` stands for `>>>`, too. The call gets the same
+    configuration and arguments, and all tokens keep their line. `kernels` has the names of the kernels that the source
+    declares. Raises MalformedLaunch for a launch with an unmatched bracket, or without `(...)` for its arguments.
     """
     sets_attributes = any("cudaFuncSetAttribute" in token.text for token in tokens if token.kind is Kind.WORD)
     for at in places_of(tokens, "<<<"):
@@ -59,7 +67,7 @@ def rewrite_launches(tokens: list[Token], kernels: set[str]) -> None:
             name = f'"(" {name} ")"'  # brackets mark a variable, which may hold any kernel
         before = f"::emulator::Configuration({line_breaks(kernel)}"
         parameters, passed, arguments = _passed(arguments)
-        between = f")({line_breaks(tokens[close + 3 : opening])}{name}, [=]({parameters}) {{ {called}({passed}); }}"
+        between = f")({line_breaks(tokens[close:opening])}{name}, [=]({parameters}) {{ {called}({passed}); }}"
         comma = ", " if any(token.is_code for token in arguments) else ""
         tokens[start : end + 1] = [
             *tokenize(before), *configuration, *tokenize(between + comma), *arguments, *tokenize(")"),
@@ -107,16 +115,17 @@ def _launch_parts(tokens: list[Token], at: int) -> tuple[int, int, int]:
     The three tokens are the first `>` of the launch's `>>>`, and the opening and the closing bracket around the
     launch's arguments. Raises MalformedLaunch if a bracket has no partner, or if no `(` follows the `>>>`.
     """
-    depth, close = 0, None
+    depth, close, opening = 0, None, 0
     for i in range(at + 1, len(tokens)):
         text = tokens[i].text
-        if text == ">" and not depth and text_at(tokens, i + 1) == text_at(tokens, i + 2) == ">":
-            close = i
-            break
+        if text == text_at(tokens, i + 1) == ">" and not depth:
+            last = next_code(tokens, i + 2)
+            if text_at(tokens, last) == ">":
+                close, opening = i, next_code(tokens, last + 1)
+                break
         depth += (text in OPENING) - (text in CLOSING)
     if close is None:
         raise MalformedLaunch(line_of(tokens, at), "the '<<<' of this launch has no matching '>>>'")
-    opening = next_code(tokens, close + 3)
     if text_at(tokens, opening) != "(":
         raise MalformedLaunch(line_of(tokens, at), "a launch needs its arguments in '(...)' after '>>>'")
     end = closing_of(tokens, opening)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cuda_on_cpu.emulator.launch_bounds import add_checks
-from cuda_on_cpu.emulator.launches import rewrite_launches
+from cuda_on_cpu.emulator.launches import join_launches, rewrite_launches
 from cuda_on_cpu.emulator.nvcc_rules import refuse
 from cuda_on_cpu.emulator.tokens import (
     Kind,
@@ -47,6 +47,7 @@ def rewrite(source: str, flags: Sequence[str] = ()) -> str:
     kernel launch with an unmatched bracket, or without `(...)` for its arguments.
     """
     tokens = list(tokenize(source))
+    join_launches(tokens)
     refuse(tokens, flags)
     mark(tokens)
     add_checks(tokens)

@@ -57,6 +57,13 @@ def test_the_kernel_may_be_a_template_a_qualified_name_or_an_expression(kernel):
     assert launch(f"    {kernel}<<<1, 2>>>(x);")[0] == kernel
 
 
+@pytest.mark.parametrize(
+    "text", ["k << <1, 2 >> >(x);", "k<<\n<1, 2>> > (x);", "k << < 1, 2 >>>(x);", "k<<<1, 2>> >(x);"]
+)
+def test_a_space_in_the_brackets_of_a_launch_is_allowed_where_nvcc_allows_it(text):
+    assert launch(text) == ("k", "k", "1, 2", "x")
+
+
 def test_a_launch_of_a_template_whose_argument_ends_in_angle_brackets_is_split_in_the_right_place():
     assert launch("k<f<g<1>>><<<1, 2>>>(x);") == ("k<f<g<1>>>", "k<f<g<1>>>", "1, 2", "x")
 
@@ -468,7 +475,7 @@ PIECES = st.sampled_from(
      "cudaFuncSetAttribute((void*)k,", "(const void*)\n k, 1)", "__global__ void __launch_bounds__(\n1)\n k()"]
 )  # fmt: skip
 # No '<<<', no 'extern' and no quote: nothing that starts a launch, a declaration or a literal.
-PLAIN = st.text(alphabet="abk12 \n\t(){}[];,.:=+-*<>&", max_size=80).filter(lambda text: "<<<" not in text)
+PLAIN = st.text(alphabet="abk12 \n\t(){}[];,.:=+-*<>&", max_size=80).filter(lambda text: not re.search(r"<<\s*<", text))
 
 
 @given(st.lists(PIECES, max_size=12).map(" ".join))

@@ -185,7 +185,7 @@ def parse(message: Mapping[str, Any], launches: int, file: CandidateFile) -> Rec
 
 
 def _launched_at(kernel: str, file: CandidateFile) -> tuple[int, str] | None:
-    line = file.find(rf"\b{re.escape(base_name(kernel))}\s*(?:<[^;{{}}]*>)?\s*<<<")
+    line = file.find(rf"\b{re.escape(base_name(kernel))}\s*(?:<[^;{{}}]*>)?\s*<<\s*<")
     return (line, printable(file.line(line).strip())[:_LONGEST_TEXT]) if line else None
 
 
