@@ -457,3 +457,19 @@ void locked(torch::Tensor x) { add_under_lock<<<2, 96>>>(x.data_ptr<int>(), x.da
 void warp_steps(torch::Tensor x, torch::Tensor total, torch::Tensor sums) {
     tree_and_scan<<<1, 64>>>(x.data_ptr<float>(), total.data_ptr<float>(), sums.data_ptr<float>());
 }
+
+// What the helpers of CUDA's samples look for before they define their functions, and what these ask the device.
+#if !defined(__CUDA_RUNTIME_H__) || !defined(__CUDA_RUNTIME_API_H__) || !defined(__DRIVER_TYPES_H__) || !defined(CUBLAS_API_H_)
+#error "a header does not say that it is there"
+#endif
+std::vector<int64_t> asked_by_helpers() {
+    int mode = -1, clock = 0, bus = 0, can = -1;
+    cudaDeviceProp p;
+    cudaGetDeviceProperties(&p, 0);
+    cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, 0);
+    cudaDeviceGetAttribute(&clock, cudaDevAttrClockRate, 0);
+    cudaDeviceGetAttribute(&bus, cudaDevAttrGlobalMemoryBusWidth, 0);
+    cudaDeviceCanAccessPeer(&can, 0, 1);
+    const int64_t enabled = cudaDeviceEnablePeerAccess(1, 0), last = cudaGetLastError();
+    return {mode == cudaComputeModeDefault, clock > 0, bus == p.memoryBusWidth, can, enabled, last};
+}

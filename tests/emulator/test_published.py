@@ -270,3 +270,8 @@ def test_volatile_memory_is_updated_under_a_lock():
     x = torch.zeros(2, dtype=torch.int32, device="cuda")
     ops().locked(x)
     assert x.tolist() == [0, 192]
+
+
+@emulated
+def test_the_helpers_of_samples_find_the_headers_and_the_device():
+    assert ops().asked_by_helpers() == [1, 1, 1, 0, 101, 101]

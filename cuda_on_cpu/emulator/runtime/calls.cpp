@@ -117,13 +117,14 @@ cudaError_t properties(cudaDeviceProp* out, int device) {
   out->multiProcessorCount = limits::kMultiprocessors;
   out->canMapHostMemory = out->concurrentKernels = out->unifiedAddressing = out->managedMemory = out->cooperativeLaunch = 1;
   out->ECCEnabled = out->globalL1CacheSupported = out->localL1CacheSupported = out->clusterLaunch = 1;
-  out->computePreemptionSupported = out->concurrentManagedAccess = out->pageableMemoryAccess = 1;
+  out->computePreemptionSupported = out->concurrentManagedAccess = 1;
   out->persistingL2CacheMaxSize = limits::kL2Bytes / 8 * 5, out->accessPolicyMaxWindowSize = 128 << 20;
   out->asyncEngineCount = 3;
-  out->memoryBusWidth = 6144;
+  out->memoryBusWidth = limits::kBusBits;
   out->l2CacheSize = limits::kL2Bytes;
   out->maxThreadsPerMultiProcessor = limits::kThreadsPerMultiprocessor;
   out->maxBlocksPerMultiProcessor = limits::kBlocksPerMultiprocessor;
+  out->canUseHostPointerForRegisteredMem = out->hostRegisterSupported = 1;
   out->memoryPoolsSupported = out->streamPrioritiesSupported = 1;
   return synchronize();
 }
@@ -141,21 +142,54 @@ cudaError_t attribute(int* out, cudaDeviceAttr which, int device) {
       {cudaDevAttrMaxSharedMemoryPerBlock, limits::kSharedBytes},
       {cudaDevAttrTotalConstantMemory, limits::kConstantBytes},
       {cudaDevAttrWarpSize, 32},
+      {cudaDevAttrMaxPitch, 0x7FFFFFFF},
       {cudaDevAttrMaxRegistersPerBlock, limits::kRegisters},
+      {cudaDevAttrClockRate, limits::kClockKilohertz},
+      {cudaDevAttrTextureAlignment, 512},
+      {cudaDevAttrGpuOverlap, 1},
       {cudaDevAttrMultiProcessorCount, limits::kMultiprocessors},
+      {cudaDevAttrKernelExecTimeout, 0},
       {cudaDevAttrIntegrated, 0},
+      {cudaDevAttrCanMapHostMemory, 1},
+      {cudaDevAttrComputeMode, cudaComputeModeDefault},
+      {cudaDevAttrSurfaceAlignment, 512},
       {cudaDevAttrConcurrentKernels, 1},
+      {cudaDevAttrEccEnabled, 1},
+      {cudaDevAttrPciBusId, 0},
+      {cudaDevAttrPciDeviceId, 0},
+      {cudaDevAttrTccDriver, 0},
+      {cudaDevAttrMemoryClockRate, limits::kMemoryClockKilohertz},
+      {cudaDevAttrGlobalMemoryBusWidth, limits::kBusBits},
       {cudaDevAttrL2CacheSize, limits::kL2Bytes},
       {cudaDevAttrMaxThreadsPerMultiProcessor, limits::kThreadsPerMultiprocessor},
+      {cudaDevAttrAsyncEngineCount, 3},
       {cudaDevAttrUnifiedAddressing, 1},
+      {cudaDevAttrPciDomainId, 0},
+      {cudaDevAttrTexturePitchAlignment, 32},
       {cudaDevAttrComputeCapabilityMajor, limits::kMajor},
       {cudaDevAttrComputeCapabilityMinor, limits::kMinor},
+      {cudaDevAttrStreamPrioritiesSupported, 1},
+      {cudaDevAttrGlobalL1CacheSupported, 1},
+      {cudaDevAttrLocalL1CacheSupported, 1},
       {cudaDevAttrMaxSharedMemoryPerMultiprocessor, limits::kSharedBytesPerMultiprocessor},
       {cudaDevAttrMaxRegistersPerMultiprocessor, limits::kRegisters},
       {cudaDevAttrManagedMemory, 1},
+      {cudaDevAttrIsMultiGpuBoard, 0},
+      {cudaDevAttrMultiGpuBoardGroupID, 0},
+      {cudaDevAttrHostNativeAtomicSupported, 0},
+      {cudaDevAttrSingleToDoublePrecisionPerfRatio, 2},
+      {cudaDevAttrPageableMemoryAccess, 0},
+      {cudaDevAttrConcurrentManagedAccess, 1},
+      {cudaDevAttrComputePreemptionSupported, 1},
+      {cudaDevAttrCanUseHostPointerForRegisteredMem, 1},
       {cudaDevAttrCooperativeLaunch, 1},
       {cudaDevAttrMaxSharedMemoryPerBlockOptin, limits::kSharedBytesAsked},
+      {cudaDevAttrHostRegisterSupported, 1},
+      {cudaDevAttrPageableMemoryAccessUsesHostPageTables, 0},
+      {cudaDevAttrDirectManagedMemAccessFromHost, 0},
       {cudaDevAttrMaxBlocksPerMultiprocessor, limits::kBlocksPerMultiprocessor},
+      {cudaDevAttrMaxPersistingL2CacheSize, limits::kL2Bytes / 8 * 5},
+      {cudaDevAttrMaxAccessPolicyWindowSize, 128 << 20},
       {cudaDevAttrReservedSharedMemoryPerBlock, limits::kSharedBytesReserved},
       {cudaDevAttrMemoryPoolsSupported, 1},
       {cudaDevAttrClusterLaunch, 1},

@@ -1,5 +1,6 @@
 // The CUDA runtime, and the built-ins of the CUDA language.
 #pragma once
+#define __CUDA_RUNTIME_H__  // the helpers of CUDA's samples look which headers are there
 #ifndef __CUDACC__
 #define __CUDACC__ 1
 #define __NVCC__ 1

@@ -1,6 +1,8 @@
 // The CUDA runtime for host code. All work is complete before a call returns; CUDA allows this. A wrong call returns
 // the error that it returns on a GPU, and the same errors are sticky.
 #pragma once
+#define __DRIVER_TYPES_H__
+#define __CUDA_RUNTIME_API_H__
 #include <cstddef>
 #include <cstdint>
 

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 #include <initializer_list>
+#include <iostream>  // as in CUDA: sources rely on it
 #include <vector>
 
 #include "emulator/host.h"
