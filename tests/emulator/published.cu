@@ -458,6 +458,34 @@ void warp_steps(torch::Tensor x, torch::Tensor total, torch::Tensor sums) {
     tree_and_scan<<<1, 64>>>(x.data_ptr<float>(), total.data_ptr<float>(), sums.data_ptr<float>());
 }
 
+// Hints for a device and for a stream, and managed memory that nothing has written.
+int64_t zero_managed() {
+    cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync | cudaDeviceMapHost);
+    int* x;
+    cudaMallocManaged(&x, 64);
+    cudaStreamAttrValue value{};
+    value.accessPolicyWindow.base_ptr = x;
+    value.accessPolicyWindow.num_bytes = 64;
+    value.accessPolicyWindow.hitProp = cudaAccessPropertyPersisting;
+    int64_t sum = cudaStreamSetAttribute(nullptr, cudaStreamAttributeAccessPolicyWindow, &value) + cudaCtxResetPersistingL2Cache();
+    for (int i = 0; i < 16; ++i) sum += x[i];
+    return sum + cudaFree(x);
+}
+// A GPU captures the allocation, too.
+void allocation_in_capture() {
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    void* x;
+    cudaStreamCreate(&stream);
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    struct End {
+        cudaStream_t stream;
+        cudaGraph_t* graph;
+        ~End() { cudaStreamEndCapture(stream, graph), cudaGraphDestroy(*graph), cudaStreamDestroy(stream); }
+    } end{stream, &graph};
+    cudaMallocAsync(&x, 16, stream);
+}
+
 // What the helpers of CUDA's samples look for before they define their functions, and what these ask the device.
 #if !defined(__CUDA_RUNTIME_H__) || !defined(__CUDA_RUNTIME_API_H__) || !defined(__DRIVER_TYPES_H__) || !defined(CUBLAS_API_H_)
 #error "a header does not say that it is there"

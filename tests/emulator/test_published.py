@@ -275,3 +275,16 @@ def test_volatile_memory_is_updated_under_a_lock():
 @emulated
 def test_the_helpers_of_samples_find_the_headers_and_the_device():
     assert ops().asked_by_helpers() == [1, 1, 1, 0, 101, 101]
+
+
+@emulated
+def test_managed_memory_is_zero_until_it_is_written():
+    assert ops().zero_managed() == 0
+
+
+@emulated
+def test_an_allocation_that_a_gpu_captures_is_reported_and_no_error_of_cuda():
+    with pytest.raises(
+        RuntimeError, match=r"published.cuda_sources:\d+: the emulation cannot run an allocation in a capture"
+    ):
+        ops().allocation_in_capture()

@@ -189,6 +189,13 @@ cudaError_t allocate(void** address, std::size_t bytes) {
   return give(bytes && !*address ? cudaErrorMemoryAllocation : cudaSuccess);
 }
 
+// Managed memory is zero on a GPU, too, when it is first used.
+cudaError_t allocate_managed(void** address, std::size_t bytes) {
+  const cudaError_t error = allocate(address, bytes);
+  if (!error && *address) std::memset(*address, 0, bytes);
+  return error;
+}
+
 cudaError_t free_memory(void* address) {
   do_all_late_work();  // cudaFree waits for the device
   freed_to_pool(address);

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <set>
 
+#include "emulator/scheduler.h"
+
 struct CUmemPoolHandle_st {
   int reuse[4] = {0, 1, 1, 1};  // by the number of the attribute
   std::uint64_t threshold = 0, used = 0, used_high = 0, reserved_high = 0;
@@ -96,7 +98,8 @@ cudaError_t get_pool(cudaMemPool_t pool, cudaMemPoolAttr which, void* value) {
   return synchronize();
 }
 
-cudaError_t allocate_from(void** address, std::size_t bytes, cudaMemPool_t pool) {
+cudaError_t allocate_from(void** address, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream, const char* file, int line) {
+  if (captures(stream)) lack(file, line, "an allocation in a capture of a stream");
   if (pool && check_pool(pool)) return cudaErrorInvalidValue;
   if (const cudaError_t error = allocate(address, bytes)) return error;
   std::lock_guard lock(pools().mutex);

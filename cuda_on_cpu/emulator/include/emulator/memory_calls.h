@@ -26,6 +26,7 @@ cudaError_t set_2d(void* address, std::size_t pitch, int value, std::size_t widt
 cudaError_t copy_symbol(void* symbol, std::size_t bytes, std::size_t offset, void* host, std::size_t count, bool to_symbol, cudaMemcpyKind kind);
 cudaError_t pointer_attributes(cudaPointerAttributes* out, const void* address);
 cudaError_t allocate_pinned(void** address, std::size_t bytes);
+cudaError_t allocate_managed(void** address, std::size_t bytes);
 cudaError_t memory_info(std::size_t* free, std::size_t* total);
 }  // namespace emulator
 
@@ -33,7 +34,7 @@ cudaError_t memory_info(std::size_t* free, std::size_t* total);
 // Memory that a graph frees is kept for the graph's next launch.
 inline cudaError_t cudaFreeAsync(void* address, cudaStream_t stream) { return emulator::free_in_stream(stream, address); }
 template <class T>
-cudaError_t cudaMallocManaged(T** address, std::size_t bytes, unsigned = cudaMemAttachGlobal) { return emulator::allocate(reinterpret_cast<void**>(address), bytes); }
+cudaError_t cudaMallocManaged(T** address, std::size_t bytes, unsigned = cudaMemAttachGlobal) { return emulator::allocate_managed(reinterpret_cast<void**>(address), bytes); }
 // Pinned memory is device memory here, because with unified addressing a kernel can read it.
 template <class T>
 cudaError_t cudaMallocHost(T** address, std::size_t bytes, unsigned = 0) { return emulator::allocate_pinned(reinterpret_cast<void**>(address), bytes); }

@@ -41,18 +41,19 @@ cudaError_t destroy_pool(cudaMemPool_t pool);
 cudaError_t set_pool(cudaMemPool_t pool, cudaMemPoolAttr which, void* value);
 cudaError_t get_pool(cudaMemPool_t pool, cudaMemPoolAttr which, void* value);
 cudaError_t check_pool(cudaMemPool_t pool);
-// Allocates from a pool; null is the pool of the device.
-cudaError_t allocate_from(void** address, std::size_t bytes, cudaMemPool_t pool);
+// Allocates from a pool; null is the pool of the device. Throws in a capture of the stream. `file` and `line` are the place
+// of the call.
+cudaError_t allocate_from(void** address, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream, const char* file, int line);
 void freed_to_pool(void* address);
 }  // namespace emulator
 
 #pragma GCC visibility push(hidden)
 template <class T>
-cudaError_t cudaMallocAsync(T** address, std::size_t bytes, cudaStream_t) { return emulator::allocate_from(reinterpret_cast<void**>(address), bytes, nullptr); }
+cudaError_t cudaMallocAsync(T** address, std::size_t bytes, cudaStream_t stream, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return emulator::allocate_from(reinterpret_cast<void**>(address), bytes, nullptr, stream, file, line); }
 template <class T>
-cudaError_t cudaMallocAsync(T** address, std::size_t bytes, cudaMemPool_t pool, cudaStream_t) { return emulator::allocate_from(reinterpret_cast<void**>(address), bytes, pool); }
+cudaError_t cudaMallocAsync(T** address, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return emulator::allocate_from(reinterpret_cast<void**>(address), bytes, pool, stream, file, line); }
 template <class T>
-cudaError_t cudaMallocFromPoolAsync(T** address, std::size_t bytes, cudaMemPool_t pool, cudaStream_t) { return emulator::allocate_from(reinterpret_cast<void**>(address), bytes, pool); }
+cudaError_t cudaMallocFromPoolAsync(T** address, std::size_t bytes, cudaMemPool_t pool, cudaStream_t stream, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { return emulator::allocate_from(reinterpret_cast<void**>(address), bytes, pool, stream, file, line); }
 inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) { return emulator::device_pool(pool, device, false); }
 inline cudaError_t cudaDeviceGetMemPool(cudaMemPool_t* pool, int device) { return emulator::device_pool(pool, device, true); }
 inline cudaError_t cudaDeviceSetMemPool(int device, cudaMemPool_t pool) { return emulator::set_device_pool(device, pool); }
