@@ -38,6 +38,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, Kernel) { return emul
 template <class Kernel>
 cudaError_t cudaFuncSetCacheConfig(Kernel, cudaFuncCache) { return emulator::synchronize(); }
 template <class Kernel>
+cudaError_t cudaFuncSetSharedMemConfig(Kernel, cudaSharedMemConfig) { return emulator::synchronize(); }
+template <class Kernel>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int threads, std::size_t shared_bytes) {
   *blocks = emulator::resident_blocks(threads, shared_bytes);
   return emulator::give(threads > 0 ? cudaSuccess : cudaErrorInvalidValue);

@@ -119,6 +119,7 @@ enum cudaDeviceAttr {
 #define cudaDeviceMapHost 8
 #define cudaDeviceLmemResizeToMax 16
 enum cudaLimit { cudaLimitStackSize = 0, cudaLimitPrintfFifoSize = 1, cudaLimitMallocHeapSize = 2, cudaLimitPersistingL2CacheSize = 6 };
+enum cudaSharedMemConfig { cudaSharedMemBankSizeDefault = 0, cudaSharedMemBankSizeFourByte = 1, cudaSharedMemBankSizeEightByte = 2 };
 enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
 
 namespace emulator {
@@ -132,6 +133,9 @@ inline cudaError_t cudaDeviceGetAttribute(int* out, cudaDeviceAttr which, int de
 inline cudaError_t cudaRuntimeGetVersion(int* version) { *version = emulator::limits::kVersion; return cudaSuccess; }
 inline cudaError_t cudaDriverGetVersion(int* version) { *version = emulator::limits::kVersion; return cudaSuccess; }
 inline cudaError_t cudaDeviceSetLimit(cudaLimit, std::size_t) { return emulator::synchronize(); }
+// The banks of an H200 have four bytes, whatever a program asks for.
+inline cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return emulator::synchronize(); }
+inline cudaError_t cudaDeviceGetSharedMemConfig(cudaSharedMemConfig* config) { *config = cudaSharedMemBankSizeFourByte; return emulator::synchronize(); }
 inline cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return emulator::synchronize(); }
 inline cudaError_t cudaDeviceReset() { return emulator::synchronize(); }
 inline cudaError_t cudaCtxResetPersistingL2Cache() { return emulator::synchronize(); }
