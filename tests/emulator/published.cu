@@ -7,8 +7,11 @@
 #include <cuda_fp8.h>
 #include <torch/extension.h>
 
+#include <atomic>
 #include <cassert>
+#include <chrono>
 #include <cuda/pipeline>
+#include <thread>
 #include <vector>
 
 namespace cg = cooperative_groups;
@@ -484,6 +487,21 @@ void allocation_in_capture() {
         ~End() { cudaStreamEndCapture(stream, graph), cudaGraphDestroy(*graph), cudaStreamDestroy(stream); }
     } end{stream, &graph};
     cudaMallocAsync(&x, 16, stream);
+}
+
+// Whether the host sees that a function of a stream was called, if it asks CUDA nothing.
+bool sees_callback(bool as_callback) {
+    static std::atomic<int> calls;
+    calls = 0;
+    cudaStream_t stream;
+    cudaStreamCreate(&stream);
+    if (as_callback) cudaStreamAddCallback(stream, [](cudaStream_t, cudaError_t, void*) { ++calls; }, nullptr, 0);
+    else cudaLaunchHostFunc(stream, [](void*) { ++calls; }, nullptr);
+    for (int i = 0; i < 1000 && !calls; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    cudaSharedMemConfig banks;
+    cudaDeviceSetSharedMemConfig(cudaSharedMemBankSizeEightByte), cudaDeviceGetSharedMemConfig(&banks);
+    const bool seen = calls == 1 && banks == cudaSharedMemBankSizeFourByte;
+    return cudaStreamDestroy(stream), seen;
 }
 
 // What the helpers of CUDA's samples look for before they define their functions, and what these ask the device.

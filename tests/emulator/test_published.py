@@ -42,8 +42,8 @@ def test_a_cooperative_grid_that_no_h200_holds_is_refused():
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        (1, ["device-side assert triggered", "published.cuda_sources:89: Assertion `x == nullptr"]),
-        (2, ["unspecified launch failure", "__trap()", "published.cuda_sources:90"]),
+        (1, ["device-side assert triggered", "published.cuda_sources:92: Assertion `x == nullptr"]),
+        (2, ["unspecified launch failure", "__trap()", "published.cuda_sources:93"]),
         (3, ["an illegal memory access was encountered", "0x0"]),
         (4, ["unspecified launch failure"]),
         (5, ["an illegal memory access was encountered"]),
@@ -288,3 +288,11 @@ def test_an_allocation_that_a_gpu_captures_is_reported_and_no_error_of_cuda():
         RuntimeError, match=r"published.cuda_sources:\d+: the emulation cannot run an allocation in a capture"
     ):
         ops().allocation_in_capture()
+
+
+@emulated
+@pytest.mark.parametrize("as_callback", [True, False])
+def test_the_host_may_wait_for_a_function_that_it_puts_into_a_stream(as_callback):
+    for _ in range(3):
+        assert ops().sees_callback(as_callback)
+        torch.cuda.synchronize()

@@ -181,7 +181,8 @@ cudaError_t set_2d_in_stream(cudaStream_t stream, void* address, std::size_t pit
   return in_stream(stream, [=] { return set_2d(address, pitch, value, width, height); }, cudaGraphNodeTypeMemset);
 }
 cudaError_t call_in_stream(cudaStream_t stream, void (*function)(void* data), void* data) {
-  return in_stream(stream, [=] { return function(data), synchronize(); }, cudaGraphNodeTypeHost);
+  // At once, because the host may wait for the function without a call of CUDA.
+  return at_once_in_stream(stream, [=] { return function(data), synchronize(); }, cudaGraphNodeTypeHost);
 }
 cudaError_t free_in_stream(cudaStream_t stream, void* address) {
   // A graph may run again, so the memory stays.

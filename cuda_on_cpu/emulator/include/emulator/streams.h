@@ -48,7 +48,7 @@ inline cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function
 }
 inline cudaError_t cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t function, void* data, unsigned) {
   const cudaError_t error = emulator::synchronize(stream);
-  return error ? error : emulator::in_stream(stream, [=] { return function(stream, cudaSuccess, data), emulator::synchronize(); });
+  return error ? error : emulator::at_once_in_stream(stream, [=] { return function(stream, cudaSuccess, data), emulator::synchronize(); }, cudaGraphNodeTypeHost);
 }
 inline cudaError_t cudaEventCreate(cudaEvent_t* event) { return emulator::create_event(event, cudaEventDefault); }
 inline cudaError_t cudaEventCreate(cudaEvent_t* event, unsigned flags) { return emulator::create_event(event, flags); }
