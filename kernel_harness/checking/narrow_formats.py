@@ -10,7 +10,7 @@ from kernel_harness.core.status import Status
 
 # The names of number formats that are narrower than float32, in CUDA, in C++ with torch and in Python.
 _NARROW = re.compile(
-    r"\b(?:__half2?|half2?(?=\s+[A-Za-z_]\w*\s*[=;,\[()]|\s*\*\s*[A-Za-z_]\w*\s*[=,\[()])|(?:__)?nv_bfloat162?|precision::tf32|allow_tf32|"
+    r"\b(?:__half\w*|half2?(?=\s+[A-Za-z_]\w*\s*[=;,\[()]|\s*\*\s*[A-Za-z_]\w*\s*[=,\[()])|(?:__)?nv_bfloat162?|precision::tf32|allow_tf32|"
     r"CUBLAS_COMPUTE_(?:16F|32F_FAST_)\w*|CUBLAS_TF32_TENSOR_OP_MATH|(?:at|c10|torch)::(?:B?Half|BFloat16|kHalf|kBFloat16)|"
     r"torch\.(?:b?float16|half)|(?:__)?floats?2half2?\w*|mma\.sync[\w.]*(?:tf32|f16|bf16)[\w.]*)|"
     r"\.half\(\)|\.bfloat16\(\)"

@@ -75,6 +75,8 @@ def _element(case: TestCase) -> ElementTree.Element:
             one, "skipped" if case.skipped else "failure", type=case.kind, message=printable(case.message)
         )
         why.text = printable(failure_text.failure(result, Terminal()) if result and not result.passed else case.message)
+    elif result and result.reason:  # remarks: what passed may have a race
+        ElementTree.SubElement(one, "system-out").text = printable(result.reason)
     return one
 
 

@@ -270,6 +270,7 @@ def _print_outcome(
 def _write_files(run: StoredRun, finished: Sequence[Result], parsed: argparse.Namespace) -> None:
     """Writes the files that `--junit` and `--markdown` name. They have the results of this run alone, at each shape."""
     from kernel_harness.cli import ci
+    from kernel_harness.core.remark import RemarkKind
     from kernel_harness.problem import lookup
     from kernel_harness.results import leaderboard
 
@@ -279,7 +280,8 @@ def _write_files(run: StoredRun, finished: Sequence[Result], parsed: argparse.Na
         results = list(group)
         title = leaderboard.heading(run.problem_name, results, results[0].shape)
         kernels = [result for result in results if not result.is_baseline]
-        reasons = [(r.kernel, str(r.status), r.reason.partition("\n")[0]) for r in kernels if not r.passed]
+        told = [r for r in kernels if not r.passed or any(remark.kind is RemarkKind.SANITIZER for remark in r.remarks)]
+        reasons = [(r.kernel, str(r.status), r.reason.partition("\n")[0]) for r in told]
         table = leaderboard.render(leaderboard.rank(results, results[0].shape), "github")
         cases += [ci.of_result(title, result, failed=_is_failure(result, asked_for)) for result in kernels]
         documents.append(leaderboard.document(title, table, reasons))

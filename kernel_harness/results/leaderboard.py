@@ -307,7 +307,7 @@ def render(
     If `memory` is true, the table has a column for the peak memory of a call.
 
     On a `terminal`, the statuses have colours, and columns are left out, the least important first, until the lines fit
-    into its width and into _WIDEST columns.
+    into its width and into _WIDEST columns. A note names them.
 
     Where they apply, notes below the table say that times of the emulated device do not predict a GPU, why a time has
     no interval, why kernels share a rank, which kernels need much more or less memory than torch, and how far the
@@ -320,25 +320,34 @@ def render(
         "rank", TIME, EMULATED_TIME, "speedup", "TFLOPS", "% of peak", "of the bound", "max abs error", "memory",
     }  # fmt: skip
 
+    all_headers = headers
     if terminal is not None:
         headers, rows = _fitting(headers, rows, min(_WIDEST, terminal.width or _WIDEST))
     alignment = ["right" if h in right else "left" for h in headers]
     text = tabulate(rows, headers, tablefmt=style, colalign=alignment, disable_numparse=True)
     if terminal is not None:
         text = _painted(text, terminal)
+    if left_out := [name for name in all_headers if name not in headers]:
+        text += f"\n\nToo wide for here, and in the CSV file: {', '.join(left_out)}."
+    return "\n\n".join([text, *_notes(table)])
+
+
+def _notes(table: pd.DataFrame) -> list[str]:
+    """Returns the notes below the table (`render`)."""
+    notes = []
     if emulated(table):
-        text += f"\n\n{EMULATED_NOTE}"
+        notes.append(EMULATED_NOTE)
     if (table["time_ms"].notna() & table["time_ms_low"].isna()).any():
-        text += f"\n\n{NO_INTERVAL_NOTE}"
+        notes.append(NO_INTERVAL_NOTE)
     if table[table["rank"].notna()].duplicated([name for name in ("timed at", "rank") if name in table]).any():
-        text += f"\n\n{SHARED_NOTE}"
+        notes.append(SHARED_NOTE)
     if (table["percent_of_peak"] > 100).any():
-        text += f"\n\n{ABOVE_PEAK_NOTE}"
-    if "timed at" not in table:
-        text += _memory_note(table)
+        notes.append(ABOVE_PEAK_NOTE)
+    if "timed at" not in table and (memory := _memory_note(table)):
+        notes.append(memory)
     if (verified := table["verified_to"].dropna()).size:
-        text += f"\n\nThe judge's own clock verifies these times to {verified.max():.1%} or better."
-    return text
+        notes.append(f"The judge's own clock verifies these times to {verified.max():.1%} or better.")
+    return notes
 
 
 def _memory_note(table: pd.DataFrame) -> str:
@@ -349,7 +358,7 @@ def _memory_note(table: pd.DataFrame) -> str:
         return ""
     apart = needed[(needed >= _MUCH_MEMORY * of_torch) | (_MUCH_MEMORY * needed <= of_torch)]
     texts = [f"{kernel} {memory_text(count)} ({count / of_torch:.3g}x)" for kernel, count in apart.items()]
-    return f"\n\nPeak memory of a call: {BASELINE} {memory_text(of_torch)}, {', '.join(texts)}." if texts else ""
+    return f"Peak memory of a call: {BASELINE} {memory_text(of_torch)}, {', '.join(texts)}." if texts else ""
 
 
 def memory_text(count: int) -> str:

@@ -58,6 +58,7 @@ BEYOND = GOOD.replace("if (i < n) y[i]", "y[i + 100000]")
 SOURCES = {
     "good.cu": GOOD, "thrice.cu": GOOD.replace("2 * x", "3 * x"), "typo.cu": GOOD.replace("x[i];", "x[i]"),
     "raises.py": RAISES, "beyond.cu": BEYOND,
+    "past.cu": GOOD.replace("y[i] = ", "{ volatile float unused = x[i + 1]; } y[i] = "),
 }  # fmt: skip
 
 
@@ -87,7 +88,7 @@ def test_a_run_writes_a_test_case_for_each_kernel(folder: Path, ran: Finished) -
     assert ran.code == 1, ran.stderr
     suite = ElementTree.parse(folder / "junit.xml").find("testsuite")
     assert suite is not None
-    assert suite.attrib == {"name": "p, N=256", "tests": "5", "failures": "4", "skipped": "0"}
+    assert suite.attrib == {"name": "p, N=256", "tests": "6", "failures": "4", "skipped": "0"}
     found = cases(folder / "junit.xml")
     kinds = {
         name: failure.attrib["type"] for name, case in found.items() if (failure := case.find("failure")) is not None
@@ -101,6 +102,8 @@ def test_a_run_writes_a_test_case_for_each_kernel(folder: Path, ran: Finished) -
     places = {name: (Path(case.attrib["file"]).name, case.get("line")) for name, case in found.items()}
     assert places["typo"] == ("typo.cu", "6") and places["raises"] == ("raises.py", "6")
     assert places["good"] == ("good.cu", None)
+    assert "Sanitizer: " in str(found["past"].findtext("system-out")) and found["past"].find("failure") is None
+    assert "Sanitizer: " not in str(found["good"].findtext("system-out"))
     raised = found["raises"].find("failure")
     assert raised is not None and "no <idea> & \ufffd[1m bold" in raised.attrib["message"]
     assert "reproduce: " in str(raised.text)
@@ -113,6 +116,7 @@ def test_a_run_writes_its_table_and_the_failures_first_lines(folder: Path, ran: 
     assert any(re.match(r"\| good +\| PASSED +\|", line) for line in lines)
     (typo,) = (line for line in lines if line.startswith("- **typo**: BUILD_ERROR. "))
     assert "typo.cu:6: error: expected" in typo
+    assert any(line.startswith("- **past**: PASSED. Sanitizer: ") for line in lines)
 
 
 @pytest.mark.slow
@@ -129,7 +133,7 @@ def test_the_problem_matcher_finds_the_lines_of_failures(ran: Finished) -> None:
     for line in ran.stdout.splitlines():
         if one := re.match(pattern["regexp"], line):
             found[Path(one[pattern["file"]]).name, one[pattern["line"]]] = one[pattern["message"]]
-    assert found.keys() == {("typo.cu", "6"), ("raises.py", "6"), ("beyond.cu", "6")}
+    assert found.keys() == {("typo.cu", "6"), ("raises.py", "6"), ("beyond.cu", "6"), ("past.cu", "6")}
     assert found["typo.cu", "6"].startswith("expected") and found["raises.py", "6"].startswith("ValueError: no <idea>")
 
 

@@ -459,3 +459,4 @@ def test_a_table_for_a_terminal_fits_and_has_colours() -> None:
     assert max(map(len, bare.split("\n"))) <= 60 < max(map(len, whole.split("\n")))
     assert "\033[32mPASSED" in narrow and "\033[31mWRONG_VALUES" in narrow
     assert "shapes" in whole and "shapes" not in bare and "time (ms)" in bare
+    assert "Too wide for here, and in the CSV file: " in leaderboard.render(table, terminal=Terminal(width=60))

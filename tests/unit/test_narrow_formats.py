@@ -17,6 +17,7 @@ REDUCED = Check("c", Status.REDUCED_PRECISION, detail="too coarse")
     ("line", "name"),
     [
         ("    __half acc = 0;", "__half"),
+        ("    sum += __half2float(__float2half(x));", "__half2float"),
         ("    half2 pair = pairs[i];", "half2"),
         ("    half sum;", "half"),
         ("    half* tile = reinterpret_cast<half*>(shared);", "half"),
