@@ -191,9 +191,9 @@ torch::Tensor half_batches(torch::Tensor a, torch::Tensor b, std::string how) {
     auto n = CUBLAS_OP_N;
     if (how == "strided") {
         TORCH_CHECK(!cublasHgemmStridedBatched(handle(), n, n, N, M, K, &one, pb, N, K * N, pa, K, M * K, &zero, pc, N, M * N, B));
-    } else if (how == "ex") {
+    } else if (how == "ex" || how == "ex, fast") {
         TORCH_CHECK(!cublasGemmStridedBatchedEx(handle(), n, n, N, M, K, &fone, pb, CUDA_R_16F, N, K * N, pa, CUDA_R_16F, K, M * K, &fzero, pc,
-                                                CUDA_R_16F, N, M * N, B, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+                                                CUDA_R_16F, N, M * N, B, how == "ex" ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_32F_FAST_16F, CUBLAS_GEMM_DEFAULT));
     } else {
         std::vector<int64_t> addresses;
         for (auto* base : {pb, pa, pc})

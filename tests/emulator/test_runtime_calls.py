@@ -74,7 +74,7 @@ def test_torch_s_guards_events_and_workspaces_work():
 
 
 @emulated
-@pytest.mark.parametrize("how", ["strided", "ex", "pointers"])
+@pytest.mark.parametrize("how", ["strided", "ex", "ex, fast", "pointers"])
 def test_cublas_multiplies_batches_of_half_precision_matrices(how):
     a, b = torch.randn(3, 5, 7).half(), torch.randn(3, 7, 4).half()
     got = calls().half_batches(a.cuda(), b.cuda(), how).cpu()

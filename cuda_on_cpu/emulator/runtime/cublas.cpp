@@ -55,7 +55,8 @@ double scalar(const void* address, cudaDataType_t type) {
   return type == CUDA_R_64F ? *static_cast<const double*>(address) : *static_cast<const float*>(address);
 }
 
-// Checks that cuBLAS documents this combination of types for cublasGemmEx.
+// Checks that cuBLAS documents this combination of types for cublasGemmEx, or takes it on an H200 all the same: half
+// operands with CUBLAS_COMPUTE_32F_FAST_16F.
 // https://docs.nvidia.com/cuda/cublas/#cublasgemmex
 bool supported(const Gemm& g) {
   if (g.a.type != g.b.type) return false;
@@ -66,6 +67,8 @@ bool supported(const Gemm& g) {
     case CUBLAS_COMPUTE_64F_PEDANTIC: return g.a.type == CUDA_R_64F && g.c.type == CUDA_R_64F;
     case CUBLAS_COMPUTE_32I: return g.a.type == CUDA_R_8I && g.c.type == CUDA_R_32I;
     case CUBLAS_COMPUTE_32F_FAST_16F:
+      if (g.a.type == CUDA_R_16F && g.c.type == CUDA_R_16F) return true;
+      [[fallthrough]];
     case CUBLAS_COMPUTE_32F_FAST_16BF:
     case CUBLAS_COMPUTE_32F_FAST_TF32: return g.a.type == CUDA_R_32F && g.c.type == CUDA_R_32F;
     default:
