@@ -33,7 +33,7 @@ def add_steps(tokens: list[Token]) -> None:
     are there. Statements in macros stay, and those of functions that the host may call.
     """
     declared = list(_volatile_names(tokens))
-    for function in reversed(functions(tokens)):
+    for function in reversed(functions(tokens) if declared else []):
         if "__host__" in function.head or not set(function.head) & set(_ON_DEVICE):
             continue
         names = {name for at, name in declared if _belongs(tokens, at, function)}

@@ -100,7 +100,8 @@ def main(parsed: argparse.Namespace) -> int:
     outcome = _outcome(parsed)
     print(comparison.to_json(outcome, parsed.fail_over) if parsed.json else comparison.render(outcome))
     worse = outcome.regressions(parsed.fail_over)
-    ci.write(parsed, [_test_case(row, outcome, worse) for row in outcome.rows], comparison.to_markdown(outcome))
+    if parsed.junit or parsed.markdown:
+        ci.write(parsed, [_test_case(row, outcome, worse) for row in outcome.rows], comparison.to_markdown(outcome))
     if worse:
         limit = f" by more than {parsed.fail_over:g}%" if parsed.fail_over else ""
         print(f"slower{limit} or broken: {', '.join(row.kernel for row in worse)}", file=sys.stderr)

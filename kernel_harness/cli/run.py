@@ -212,7 +212,8 @@ def _judge(
     finally:
         if progress.finished or run.stored:
             _print_outcome(run, progress.finished, parsed, sweep)
-            _write_files(run, sweep.results if sweep else progress.finished, parsed)
+            if parsed.junit or parsed.markdown:
+                _write_files(run, sweep.results if sweep else progress.finished, parsed)
             if parsed.watch:
                 print(f"{time.perf_counter() - start:.1f} s; watching, Ctrl-C ends", flush=True)
     return list(progress.finished)

@@ -140,7 +140,7 @@ class Emulated:
         """Returns whether `size` bytes of the host's memory are free."""
         return psutil.virtual_memory().available >= size
 
-    def make_room(self) -> None:
+    def reserve(self) -> None:
         """Does nothing: memory of the host is there when it is used."""
 
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:

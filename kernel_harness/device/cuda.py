@@ -236,9 +236,9 @@ class Cuda:
         """
         return device_memory.map_device_memory(descriptors, sizes, self.torch_device)
 
-    def make_room(self) -> None:
-        """Has torch keep the memory that the largest timed call so far needed, as far as the device has it."""
-        device_memory.make_room(self._peak_bytes, self.torch_device)
+    def reserve(self) -> None:
+        """Has torch reserve the memory that the largest timed call so far needed, as far as the device has it."""
+        device_memory.reserve(self._peak_bytes, self.torch_device)
 
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes the call between two CUDA events. Returns the call's result, and its time and memory.

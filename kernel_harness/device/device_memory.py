@@ -91,8 +91,8 @@ def unused_bytes(torch_device: str) -> int:
     return _counted(torch_device, "reserved_bytes") - _counted(torch_device, "allocated_bytes")
 
 
-def make_room(size: int, torch_device: str) -> None:
-    """Has torch keep `size` bytes of the device for tensors to come, if it keeps fewer and the device has them."""
+def reserve(size: int, torch_device: str) -> None:
+    """Has torch reserve `size` bytes of the device for later tensors, if fewer are reserved and the device has them."""
     if size > unused_bytes(torch_device):
         with suppress(torch.OutOfMemoryError):
             torch.empty(size, dtype=torch.uint8, device=torch_device)

@@ -228,8 +228,8 @@ class WorkerDevice(Protocol):
     def has_free(self, size: int) -> bool:
         """Returns whether `size` bytes of the memory in which a call computes are free."""
 
-    def make_room(self) -> None:
-        """Makes memory ready for a timed call: as much as the largest timed call so far needed."""
+    def reserve(self) -> None:
+        """Reserves memory for a timed call: as much as the largest timed call so far needed."""
 
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes a call and times it. Returns the call's result, and its time and memory.

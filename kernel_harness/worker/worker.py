@@ -262,7 +262,7 @@ class Worker:
         self._stage, self._last, self._prepared = Stage.CALL, None, request
         self._outputs.drop()
         if request.timed:
-            self._device.make_room()
+            self._device.reserve()
         torch.manual_seed(request.seed)
         return Done()
 

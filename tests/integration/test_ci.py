@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from support.command import ROOT, Finished, Harness
 from support.pages import result, wrong
+from support.twice import PROBLEM
 
 from kernel_harness import cli
 from kernel_harness.cli import ci
@@ -21,18 +22,6 @@ from kernel_harness.core.status import Status
 from kernel_harness.results.journal import Unwritable
 
 PAGE = (ROOT / "docs" / "ci.md").read_text()
-PROBLEM = """
-import torch
-
-N = 256
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return 2 * x
-
-def get_inputs():
-    return [torch.randn(N)]
-"""
 GOOD = """
 #include <torch/extension.h>
 

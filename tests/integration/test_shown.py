@@ -6,22 +6,11 @@ from pathlib import Path
 
 import pytest
 from support.command import Finished, Harness
+from support.twice import PROBLEM
 
 from kernel_harness import evaluate
 
 pytestmark = pytest.mark.slow
-PROBLEM = """
-import torch
-
-N = 256
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return 2 * x
-
-def get_inputs():
-    return [torch.randn(N)]
-"""
 PRINTS = """
 #include <cstdio>
 #include <torch/extension.h>
