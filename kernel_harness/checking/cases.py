@@ -205,7 +205,7 @@ class Reference(ReferenceRuns):
         if expectation.distribution == OWN or stated:
             return True
         answers = [*expectation.expected, *(expectation.oracle or ())]
-        return all(map(all_finite, answers))
+        return all(all_finite(each, self.device) for each in answers)  # some may be in the host's memory
 
     def inputs(self, case: Case) -> Packed:
         """Returns the inputs of the case, which are cached until `make_room` removes them. Worker processes get copies.

@@ -225,13 +225,17 @@ def _all_near(got: torch.Tensor, limit: Limit) -> bool:
     return not near or bool(torch.stack(near).all())
 
 
-def all_finite(tensor: torch.Tensor) -> bool:
-    """Returns whether no element of the tensor is NaN or infinite. Reads each element once."""
+def all_finite(tensor: torch.Tensor, device: torch.device | str | None = None) -> bool:
+    """Returns whether no element of the tensor is NaN or infinite. Reads each element once.
+
+    Pieces of the tensor are copied to `device` to be read; None reads them where they are.
+    """
     if not is_inexact(tensor.dtype) or not tensor.numel():
         return True
     if tensor.element_size() == 1:  # torch implements few operators for float8
         return bool(tensor.float().isfinite().all())
-    norms = [torch.linalg.vector_norm(piece, math.inf) for piece in tensor.reshape(-1).split(_PIECE)]
+    parts = tensor.reshape(-1).split(_PIECE)
+    norms = [torch.linalg.vector_norm(piece.to(device or tensor.device), math.inf) for piece in parts]
     return bool(torch.stack(norms).isfinite().all())
 
 

@@ -136,9 +136,10 @@ def unchanged(before: torch.Tensor | bytes, after: torch.Tensor | bytes) -> bool
         return before == after
     if before.shape != after.shape or before.dtype != after.dtype:
         return False
-    # In pieces: on a GPU, torch.equal needs as much memory as the bytes that it compares.
-    parts = (_bytes_of(tensor).split(_COMPARED_BYTES) for tensor in (before, after))
-    return all(torch.equal(one, other.to(one.device)) for one, other in zip(*parts, strict=True))
+    # On a GPU if one of the two is there. In pieces: torch.equal needs as much memory as the bytes that it compares.
+    moved, there = (before, after) if after.is_cuda else (after, before)
+    parts = (_bytes_of(tensor).split(_COMPARED_BYTES) for tensor in (moved, there))
+    return all(torch.equal(one.to(two.device), two) for one, two in zip(*parts, strict=True))
 
 
 @dataclass(frozen=True)

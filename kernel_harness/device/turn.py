@@ -97,8 +97,11 @@ class Turn:
     3. `open_gate`: the clock is read, which begins the bracket, and the device opens the gate.
     4. `await_call`: the stream waits for the word by which the worker says that the call is done, and the clock is
        read, which ends the bracket. It may follow later, or again, if the judge knows only then where the outputs are.
+       Or, for a call that is shorter than a time slice, `await_idle`: the stream only waits until the worker has passed
+       the gate, and gets the device when all streams of the worker have no more work, or wait.
     5. The judge enqueues its copies of the outputs.
-    6. `let_run`: the blocking kernel ends.
+    6. After `await_idle`, `let_end`: the worker's stream goes on to the word that the call is done.
+    7. `let_run`: the blocking kernel ends.
 
     `end` may be called at any time, and lets everything run that is enqueued. The constructor raises CannotShare if the
     device cannot run the kernel, wait for the gate or open it.
@@ -111,6 +114,7 @@ class Turn:
         self._beside = torch.cuda.Stream(torch_device)
         offset = device_memory.register(gate.address, GATE_BYTES, torch_device)
         self._open, self._done = gate.address_of_open + offset, gate.address_of_done + offset
+        self._begun, self._may_end = gate.address_of_begun + offset, gate.address_of_end + offset
         weakref.finalize(self, self._driver.cuMemHostUnregister, gate.address).atexit = False
         self._memory = torch.zeros(_WORDS, dtype=torch.int64, pin_memory=True)
         self._words = self._memory.numpy()
@@ -133,15 +137,26 @@ class Turn:
         self._run(_ENDED, _WRITTEN)
         self._stream.wait_stream(self._beside)
         self._run(_ENDED, _FILLED)
-        with torch.cuda.device(self._device):  # another thread may have chosen another GPU
-            self._checked(self._driver.cuStreamWriteValue32(self._stream.cuda_stream, self._open, 1, 0))
+        self._write(self._open)
 
     def await_call(self) -> None:
         """Enqueues the wait for the end of the worker's call, and the reading of the clock that ends the bracket."""
-        at_least = self._driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
-        with torch.cuda.device(self._device):
-            self._checked(self._driver.cuStreamWaitValue32(self._stream.cuda_stream, self._done, 1, at_least))
+        self._wait_for(self._done)
         self._run(_ENDED, _AFTER)
+
+    def await_idle(self) -> None:
+        """Enqueues the wait until the worker's device has begun the call, and the reading of the clock.
+
+        The GPU then works on for the worker, and comes back to the judge when the worker has nothing more for it to do.
+        No word of the worker has a part in when that is.
+        """
+        self._wait_for(self._begun)
+        self._run(_ENDED, _AFTER)
+
+    def let_end(self) -> None:
+        """Enqueues what lets the worker's stream say that the call is done, and the wait for that."""
+        self._write(self._may_end)
+        self._wait_for(self._done)
 
     def let_run(self) -> None:
         """Ends the blocking kernel."""
@@ -149,7 +164,7 @@ class Turn:
 
     def end(self) -> None:
         """Ends the blocking kernel and the wait for the worker, whatever the worker does."""
-        self._gate.say_done()
+        self._gate.end()
         self.let_run()
         if not self._words[_WRITTEN]:
             self._words[_WRITTEN] = 1
@@ -167,6 +182,15 @@ class Turn:
     def lost_ms(self) -> float:
         """Returns the time that other processes had on the GPU, in ms, while the judge wrote the inputs."""
         return float(self._words[_LOST]) / 1e6
+
+    def _write(self, word: int) -> None:
+        with torch.cuda.device(self._device):  # another thread may have chosen another GPU
+            self._checked(self._driver.cuStreamWriteValue32(self._stream.cuda_stream, word, 1, 0))
+
+    def _wait_for(self, word: int) -> None:
+        at_least = self._driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
+        with torch.cuda.device(self._device):
+            self._checked(self._driver.cuStreamWaitValue32(self._stream.cuda_stream, word, 1, at_least))
 
     def _run(self, word: int, record: int) -> None:
         self._launch(self._block, self._stream, self._at(word), self._at(record), _LIMIT_NS)

@@ -12,7 +12,7 @@ import torch
 
 GATE_BYTES = 4096
 # The indices of the words. Each is 0 or 1. They lie in different cache lines, because each has one writer.
-_READY, _OPEN, _DONE = 0, 16, 32
+_READY, _OPEN, _DONE, _BEGUN, _END = 0, 16, 32, 48, 64
 
 
 class Gate:
@@ -21,8 +21,9 @@ class Gate:
     The judge shuts the gate before a timed call. The worker says that it is ready once it has enqueued the call behind
     the gate, or once it waits at the gate itself. The judge then writes the inputs and opens the gate. If the worker is
     not ready within a time limit, the judge does the same without waiting longer. The worker, or its device, says that
-    the call is done once the outputs are in the memory for outputs. A candidate can write every word, but a wrong word
-    only makes the candidate's own outputs wrong or its own time longer.
+    the call is done once the outputs are in the memory for outputs. Its device also says when it has passed the open
+    gate, and after the call it says that the call is done only when the judge lets it. A candidate can write every
+    word, but a wrong word only makes the candidate's own outputs wrong or its own time longer.
     """
 
     def __init__(self, memory: torch.Tensor) -> None:
@@ -43,9 +44,19 @@ class Gate:
         """Returns the address of the 32-bit word that is 1 once the call is done, for a device that writes the word."""
         return self.address + 4 * _DONE
 
+    @property
+    def address_of_begun(self) -> int:
+        """Returns the address of the 32-bit word that is 1 once the worker's device has passed the open gate."""
+        return self.address + 4 * _BEGUN
+
+    @property
+    def address_of_end(self) -> int:
+        """Returns the address of the 32-bit word that is 1 once the worker's device may say that the call is done."""
+        return self.address + 4 * _END
+
     def shut(self) -> None:
-        """Shuts the gate, and clears the worker's two words, ready and done."""
-        self._words[[_READY, _OPEN, _DONE]] = 0
+        """Shuts the gate, and clears all other words."""
+        self._words[[_READY, _OPEN, _DONE, _BEGUN, _END]] = 0
 
     def open(self) -> None:
         """Opens the gate: the call that is enqueued behind it begins, or the worker that waits at it makes the call."""
@@ -74,6 +85,14 @@ class Gate:
     def say_done(self) -> None:
         """Tells the judge that the outputs are in the memory for outputs."""
         self._words[_DONE] = 1
+
+    def let_end(self) -> None:
+        """Lets the worker's device say that the call is done, as soon as that is so."""
+        self._words[_END] = 1
+
+    def end(self) -> None:
+        """Ends every wait of the judge's device for this worker, and the wait for the judge after a call."""
+        self._words[[_DONE, _BEGUN, _END]] = 1
 
     def pass_through(self) -> None:
         """Tells the judge that it may open the gate, and waits until the gate is open, without a time limit.

@@ -56,7 +56,7 @@ def written(memory: torch.Tensor, packed: Packed) -> Written:
 
     Copies of changed inputs are where the judge's own tensors are (`Packed.tensors`).
     """
-    flags = [unequal(before, leaf.view(memory)) for before, leaf in zip(packed.tensors, packed.leaves, strict=True)]
+    flags = [unequal(leaf.view(memory), before) for before, leaf in zip(packed.tensors, packed.leaves, strict=True)]
     changed = [i for i, flag in enumerate(_read(flags)) if flag]
     after = {}
     for i in changed:

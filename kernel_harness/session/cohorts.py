@@ -12,7 +12,6 @@ import torch
 
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.phases import phase
-from kernel_harness.core.status import Status
 from kernel_harness.explain import launches
 from kernel_harness.results.record import Result
 from kernel_harness.session.companions import CompanionMissing, Companions
@@ -25,7 +24,6 @@ from kernel_harness.timing.rounds import Arm, Cohort, time_rounds
 from kernel_harness.timing.statistics import summarize
 from kernel_harness.timing.stopping import Stop
 from kernel_harness.trial.trial import State, Trial
-from kernel_harness.workers.faults import Fault, Refused
 
 _NO_MEMORY_BESIDE = (
     "beside the candidates of its cohort, the device had too little memory to compute the right answer. Run the kernel "
@@ -87,7 +85,7 @@ def _time_cohort(
     run.reference.make_room()
     try:
         with companions.running(run) as beside:
-            live = Cohort([*map(_arm, cohort), *beside], run.device)
+            live = Cohort([*(Arm(trial.name, trial) for trial in cohort), *beside], run.device)
             try:
                 disturbed = _measure(run, live, cohort, stop)
             except KeyboardInterrupt as interrupt:
@@ -158,20 +156,6 @@ def _measure(run: RunContext, live: Cohort, cohort: Sequence[Trial], stop: Stop)
             # one GPU, reported no kernels.
             launches.measure(trial, emulated=run.device.emulated)
     return convict(live, run.reference, tell)
-
-
-def _arm(trial: Trial) -> Arm:
-    """Returns the candidate's arm. Starts a new worker process if the one that was checked has ended.
-
-    The arm has a fault if the new process does not start or cannot build the model.
-    """
-    fault = None
-    if not trial.is_alive:
-        try:
-            trial.restart()
-        except (Fault, Refused) as error:
-            fault = error if isinstance(error, Fault) else Fault(Status.RUNTIME_ERROR, str(error))
-    return Arm(trial.name, trial, fault=fault)
 
 
 def _groups(run: RunContext, passed: Collection[str]) -> list[list[str]]:

@@ -19,6 +19,11 @@ from kernel_harness.timing.statistics import Interval, Round, interval_of
 RESOLUTION_MS = 0.0015
 # If the judge's clock verifies a time only to this share of it, the reported time is the upper end.
 HARDLY_VERIFIED = 0.25
+# A call whose bracket is shorter is brief (`Timed.brief`): it is certainly shorter than a time slice of 2 ms.
+BRIEF_MS = 1.0
+# The bracket of any other call ends when the worker's stream says so, which it can do before its last work has ended.
+# Measured on an H200, a kernel on a stream that was not joined was told as up to 6 us shorter.
+TAIL_MS = 0.008
 # Where the memory is the host's, the bracket contains copies of inputs and outputs. Brackets of honest calls then
 # differ by this share of what the baseline's bracket contains beside the call, and by at least COPIED_MS.
 COPIED_MS, COPIED_SHARE = 0.004, 0.005
@@ -96,9 +101,11 @@ def resolution_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: 
     It is larger for a long call, for an arm whose worker awaits the inputs on the host (`on_host`), and where the
     brackets contain copies of inputs and outputs because the shared memory is the host's (`Round.copied`).
     """
+    brackets = [r.brackets_ms[arm] for r in rounds if arm in r.brackets_ms]
+    tail_ms = TAIL_MS if brackets and float(np.median(brackets)) >= BRIEF_MS else 0.0
     calls = [r.brackets_ms[arm] - (_around_ms(r, baseline, on_host) or 0.0) for r in rounds if arm in r.brackets_ms]
     call_ms = float(np.median(calls or [0.0]))
-    least = max(RESOLUTION_MS, TURNS_SHARE * call_ms, HOST_MS if on_host else 0.0)
+    least = max(RESOLUTION_MS, TURNS_SHARE * call_ms, HOST_MS if on_host else tail_ms)
     copies = [ms for r in rounds if r.copied and (ms := _around_ms(r, baseline, False)) is not None]
     return max(least, COPIED_MS, COPIED_SHARE * float(np.median(copies))) if copies else least
 

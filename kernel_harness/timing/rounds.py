@@ -10,6 +10,7 @@ it.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from statistics import median
+from threading import BoundedSemaphore
 from typing import Any
 
 from cuda_on_cpu.core.tell import Tell
@@ -32,7 +34,7 @@ from kernel_harness.device import Device, Steady
 from kernel_harness.ipc.input_memory import Written
 from kernel_harness.problem.problem import OWN
 from kernel_harness.timing import stopping
-from kernel_harness.timing.clock import Patience
+from kernel_harness.timing.clock import BRIEF_MS, Patience
 from kernel_harness.timing.inputs import DrawnInputs, distributions, draw
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
 from kernel_harness.timing.statistics import Round, order_of_round
@@ -70,7 +72,8 @@ class Arm:
     `trusted`: the arm is a baseline or the sentinel, so its process runs no candidate's code. `settled`: the arm's
     speedup is known precisely enough, so it takes part in no further round. `patience` is how long the judge waits for
     a call to be enqueued. `slow_pauses_s` holds the seconds of each slow pause, and `late_builds` is the number of
-    rounds in which the arm's calls built a new library. `ArmMeasurements` explains the other fields.
+    rounds in which the arm's calls built a new library. `bracket_ms` is the judge's bracket of the last timed call.
+    `ArmMeasurements` explains the other fields.
     """
 
     name: str
@@ -86,6 +89,7 @@ class Arm:
     peak_bytes: int | None = None
     slow_pauses_s: list[float] = field(default_factory=list)
     late_builds: int = 0
+    bracket_ms: float = math.inf
 
     @property
     def subject(self) -> Subject:
@@ -100,7 +104,7 @@ class Arm:
     @property
     def timed(self) -> Timed:
         """Returns how the arm's next timed call begins."""
-        return Timed(self.patience.hold_s, self.begins_on_host)
+        return Timed(self.patience.hold_s, self.begins_on_host, brief=self.bracket_ms < BRIEF_MS)
 
     @phase("pauses")
     def pause(self, asked_s: float) -> None:
@@ -183,8 +187,9 @@ def time_rounds(cohort: Cohort, reference: Reference, stop: Stop, tell: Tell) ->
     predict the inputs.
     """
     rng = random.SystemRandom()
+    _start_processes(cohort, reference)
     for arm in cohort.arms:
-        arm.subject.worker.pause()
+        arm.model.pause()
     drawn_from = distributions(reference.other_distributions(), rng)
     began = cohort.clock_s()
     policy = cohort.device.policy
@@ -330,6 +335,8 @@ def _calls(
             arm.subject.call(draw(reference).packed, timed=arm.timed)
         for drawn in sets:
             answer = arm.subject.call(drawn.packed, timed=arm.timed, keep=warm and drawn is sets[-1])
+            arm.bracket_ms = answer.timed.bracket_ms
+            arm.unordered = arm.unordered or answer.timed.late
             if answer.clocked.peak_bytes is not None:
                 arm.peak_bytes = max(arm.peak_bytes or 0, answer.clocked.peak_bytes)
             made.append(answer if drawn is kept else answer.bare)
@@ -422,24 +429,55 @@ def _replace_processes(cohort: Cohort, reference: Reference) -> None:
     An arm gets a fault if its new process cannot be started or if the call fails.
     """
     arms = [arm for arm in cohort.arms if arm.fault is None and (not arm.trusted or arm.name == BASELINE)]
+    with ThreadPoolExecutor(len(arms)) as pool:
+        list(pool.map(lambda arm: arm.model.close(), arms))  # a process that used a GPU takes a while to end
+    _start_processes(cohort, reference)
+    for arm in arms:
+        arm.processes += arm.fault is None
+
+
+@phase("new processes")
+def _start_processes(cohort: Cohort, reference: Reference) -> None:
+    """Starts a worker process for each arm without one. Calls each process that has not been called since its `make`.
+
+    On a GPU, such a call loads kernels, gets memory and may compile. In a timed call the device would not go on while
+    it is held, and the call would have to wait until the end of the hold. An arm gets a fault if its process cannot be
+    started or if the call fails.
+    """
+    calls = cohort.device.policy.works_behind
+    arms = [
+        arm
+        for arm in cohort.arms
+        if arm.fault is None and not (arm.model.is_alive and (arm.subject.was_called or not calls))
+    ]
+    if not arms:
+        return
+    drawn = draw(reference) if calls else None
+    # Large inputs of several arms would not fit into the device's memory.
+    calling = BoundedSemaphore(1 if drawn and drawn.packed.size > _LARGE_BYTES else len(arms))
 
     def called(subject: Subject) -> None:
-        # Models that compile in their first call do so at the same time here, so the time limit is longer.
-        subject.call(drawn.packed, patience=len(arms))
-        subject.release_large()
+        if drawn is not None:
+            with calling:
+                # Models that compile in their first call do so at the same time here, so the time limit is longer.
+                subject.call(drawn.packed, patience=len(arms))
+                subject.release_large()
 
-    arms.sort(key=lambda arm: not arm.trusted)
+    def started(arm: Arm) -> None:
+        if arm.model.is_alive:
+            called(arm.subject)
+        else:
+            arm.model.restart(called)
+
+    arms.sort(key=lambda arm: arm.name != BASELINE)
     pool = ThreadPoolExecutor(len(arms))
     try:
-        list(pool.map(lambda arm: arm.model.close(), arms))  # a process that used a GPU takes a while to end
-        drawn = draw(reference)
         # The baseline "torch" starts first, before candidates can take the device memory that it needs.
         for side_by_side in (arms[:1], arms[1:]):
-            for arm, restart in [(arm, pool.submit(arm.model.restart, called)) for arm in side_by_side]:
+            for arm, start in [(arm, pool.submit(started, arm)) for arm in side_by_side]:
                 with asking(arm):
-                    until_done([restart])
-                    restart.result()
-                    arm.processes += 1
+                    until_done([start])
+                    start.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # an interruption does not wait for processes that are starting
 

@@ -28,11 +28,13 @@ class Timed:
 
     The judge writes the inputs and opens the gate when the worker is ready, or after `hold_s` seconds. If `on_host`, or
     if the shared memory is the host's, the worker waits at the gate before it calls the model. Otherwise the worker
-    calls the model at once, and the device's stream waits at the gate.
+    calls the model at once, and the device's stream waits at the gate. `brief`: the call is known to be shorter than
+    a time slice of the device.
     """
 
     hold_s: float
     on_host: bool = False
+    brief: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,14 @@ class Bracket:
     wrote the inputs. `copied` says that the memory is the host's, so that the bracket contains the copies of inputs and
     outputs. `exposed` says that the judge opened the gate before the worker was ready, that another process had the GPU
     or something wrote to the outputs before the inputs were there, or that the judge was not prepared to copy the
-    outputs at the end of the call.
+    outputs at the end of the call. It is also exposed if the call is `late`: if it wrote to its outputs after the
+    bracket, because the host or a copy engine worked for it while the device had nothing else to do.
     """
 
     bracket_ms: float
     copied: bool = False
     exposed: bool = False
+    late: bool = False
 
 
 class GatedCall(Protocol):
@@ -124,6 +128,10 @@ class DeviceCall:
     the outputs. So neither kernels nor copy engines nor the host can fill outputs before the call or after it: some
     elements at random places are looked at right before the gate opens, and copied first (`PlacedOutputs`).
 
+    The bracket of a brief call ends, and its outputs are copied, when the GPU has no more work of the worker's. Only
+    then may the worker's stream say that the call is done. So a call that says so earlier is no shorter. If the outputs
+    are others by then, the call is late, and they are copied again.
+
     A worker that waits at the gate on the host, or that is not ready in time, names its outputs when the call is done.
     The judge copies them from where the outputs of the call before were. If they are elsewhere, it copies them once
     they are named, and the bracket ends then.
@@ -153,8 +161,14 @@ class DeviceCall:
         """
         self._outputs = outputs
         if not self._begun:
-            self._begin(outputs)
-            if outputs is not None:
+            brief = self._timed.brief and outputs is not None
+            self._begin(outputs, brief=brief)
+            if outputs is not None and brief:
+                self._turn.await_idle()
+                outputs.copy()
+                self._turn.let_end()
+                outputs.look_for_late_work()
+            elif outputs is not None:
                 self._copy(outputs)
             self._turn.let_run()
         elif outputs is not None:
@@ -175,18 +189,23 @@ class DeviceCall:
         written = self._exchange.written(self._packed)
         self._exchange.wait()
         lost_ms = self._turn.lost_ms
-        exposed = self._exposed or lost_ms > 0 or self._outputs is None or self._outputs.had_early_work
+        late = self._outputs is not None and self._outputs.had_late_work
+        exposed = late or self._exposed or lost_ms > 0 or self._outputs is None or self._outputs.had_early_work
         if self._outputs is not None:
+            if late:
+                self._outputs.copy()
             self._outputs.settle(written, self._packed)
-        return Bracket(self._turn.bracket_ms + lost_ms, exposed=exposed), written
+        return Bracket(self._turn.bracket_ms + lost_ms, exposed=exposed, late=late), written
 
     def close(self) -> None:
         """Ends the judge's turn."""
         self._turn.end()
 
-    def _begin(self, outputs: PlacedOutputs | None = None) -> None:
+    def _begin(self, outputs: PlacedOutputs | None = None, *, brief: bool = False) -> None:
         """Enqueues all that comes before the call, and the opening of the gate."""
         self._begun = True
+        if not brief:
+            self._gate.let_end()
         if self._packed.on_host:
             self._exchange.fill(self._packed)  # copies from the host would wait for the blocking kernel
         self._turn.take()

@@ -62,13 +62,14 @@ class PlacedOutputs:
 
     The methods enqueue work on the judge's stream, in the order in which they stand here.
     `overwrite` and `look_for_early_work` are left out for outputs that are named after the call has begun; they are
-    overwritten after `copy` then.
+    overwritten after `copy` then. `look_for_late_work` follows if the outputs were copied before the call was done.
     """
 
     def __init__(self, outputs: Sequence[PlacedOutput]) -> None:
         self.copies = [each.copy for each in outputs]
         self._outputs = [each for each in outputs if each.source.numel()]
         self._early: list[torch.Tensor] = []
+        self._late: list[torch.Tensor] = []
 
     def overwrite(self) -> None:
         """Overwrites outputs with NaN or the largest integer, so that what they hold from before cannot be used."""
@@ -93,10 +94,19 @@ class PlacedOutputs:
         for each, values in zip(self._outputs, first, strict=True):
             each.put(values)
 
+    def look_for_late_work(self) -> None:
+        """Looks whether the outputs are still those that were copied."""
+        self._late = [input_memory.unequal(each.copy, each.source) for each in self._outputs]
+
     @property
     def had_early_work(self) -> bool:
         """Returns whether `look_for_early_work` has found some. Waits for the result."""
         return any(torch.stack(self._early).tolist()) if self._early else False
+
+    @property
+    def had_late_work(self) -> bool:
+        """Returns whether `look_for_late_work` has found some. Waits for the result."""
+        return any(torch.stack(self._late).tolist()) if self._late else False
 
     def settle(self, written: Written, packed: Packed) -> None:
         """Copies outputs that lie in unchanged inputs again, from inputs that the worker cannot reach.

@@ -151,7 +151,7 @@ class Subject:
         self.closed = False
         self.right: RightOutputs | None = None
         self._made: tuple[Problem, str | None] | None = None  # the arguments of the last `make`
-        self._was_called = False  # whether a call has followed it
+        self.was_called = False  # whether a call has followed it
         self._exchange = Exchange(self._device, lambda share, descriptors: self._ask(share, Done, descriptors))
         self.outputs = OutputReader(
             self._exchange, self._export, lambda: self._ask(messages.Fetch(), Done), limits.call_s
@@ -214,7 +214,7 @@ class Subject:
         constructor receives the parameters. `compiled` is a mode of torch.compile, or None for a model that is not
         compiled. Raises Fault if the candidate fails.
         """
-        self._made, self._was_called = (problem, compiled), False
+        self._made, self.was_called = (problem, compiled), False
         compared = problem.parameter_seed is not None and not self.file.name.endswith(".cu")
         state = tensors.checksums(problem.state()) if compared else {}
         made = self._ask_for_model(problem, state, varied=compared, compiled=compiled)
@@ -281,10 +281,10 @@ class Subject:
 
     def _expect_outputs(self) -> None:
         """Makes ready for the outputs of a call. Builds the model again if a call has changed it (`renews_model`)."""
-        if self._was_called and self._made and self.renews_model:
+        if self.was_called and self._made and self.renews_model:
             problem, compiled = self._made
             self.make(problem, compiled=compiled)
-        self._was_called = True
+        self.was_called = True
         if self.right is not None and self._made is not None:
             problem = self._made[0]
             self.outputs.right_bytes = self.right.output_bytes(problem)

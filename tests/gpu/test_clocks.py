@@ -107,3 +107,66 @@ def test_kernels_in_a_stream_of_their_own_are_timed_by_the_judge(name: str, resu
     measurement = results[name].measurement
     assert measurement is not None and measurement.unordered
     assert told(results[name]) > 0.95
+
+
+SHORT = """
+import gc
+import torch
+
+CYCLES = 100_000  # 50 us on an H200
+
+
+class ModelNew(torch.nn.Module):
+    stream = hold = None
+
+    def forward(self, x):
+        self.stream = self.stream or torch.cuda.Stream()
+        out = torch.empty_like(x)
+{body}
+        return out
+
+
+class Model(ModelNew):
+    pass
+
+
+def get_inputs():
+    return [torch.rand(1 << 16)]
+
+
+def get_init_inputs():
+    return []
+"""
+SPIN = """
+        torch.cuda._sleep(CYCLES)
+        torch.add(x, 1, out=out)
+"""
+NOT_JOINED = """
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            torch.cuda._sleep(CYCLES)
+            torch.add(x, 1, out=out)
+"""
+DONE_EARLY = """
+        self.hold = self.hold or next((o for o in gc.get_objects() if type(o).__name__ == "AtGate"), None)
+        if self.hold is not None:
+            self.hold._write(self.hold._done, 1)
+"""
+SHORT_BODIES = {"honest": SPIN, "not joined": NOT_JOINED, "done early": DONE_EARLY + SPIN}
+
+
+@pytest.fixture(scope="module")
+def short_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    path = tmp_path_factory.mktemp("spin") / "spin.py"
+    path.write_text(SHORT.format(body=SPIN))
+    candidates = [Candidate(n, Path(f"{n}.py"), SHORT.format(body=body)) for n, body in SHORT_BODIES.items()]
+    with Session(load("spin", path), Cuda("cuda"), Settings(budget_s=8), SilentObserver()) as session:
+        return {result.kernel: result for result in session.judge(candidates, lambda result: None)}
+
+
+@pytest.mark.parametrize("name", SHORT_BODIES)
+def test_a_short_call_that_says_early_that_it_is_done_is_no_shorter(
+    name: str, short_results: dict[str, Result]
+) -> None:
+    """The word that a call is done takes microseconds, which an early word would save."""
+    assert told(short_results[name]) > 0.95

@@ -27,7 +27,7 @@ from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.device.policy import EMULATED, Audits
+from kernel_harness.device.policy import EMULATED, ON_GPU, Audits
 from kernel_harness.ipc.input_memory import write
 from kernel_harness.ipc.messages import Purpose, Share
 from kernel_harness.ipc.packed import pack
@@ -131,7 +131,7 @@ class Started:
 
     def __init__(self) -> None:
         self.worker = SimpleNamespace(pause=lambda: None)
-        self.closed, self.patience = False, 0
+        self.closed, self.patience, self.was_called = False, 0, False
 
     def call(self, *_: object, patience: int, **how: object) -> None:
         self.patience = patience
@@ -143,11 +143,18 @@ class Started:
         self.closed = True
 
 
+class WorksBehind(Emulated):
+    """A device that is judged as a GPU is."""
+
+    policy = ON_GPU
+
+
 def replaced(session: Session, start: Callable[[str], Started]) -> list[Arm]:
     names = "a", BASELINE, SENTINEL, "b"
     held = {name: Held(Started(), partial(start, name)) for name in names}
+    held[SENTINEL].running.was_called = True
     arms = [Arm(name, held[name], trusted=name in (BASELINE, SENTINEL)) for name in names]
-    rounds._replace_processes(Cohort(arms, Emulated()), session.reference)
+    rounds._replace_processes(Cohort(arms, WorksBehind()), session.reference)
     return arms
 
 
@@ -155,6 +162,15 @@ def test_processes_that_start_side_by_side_get_more_time_for_their_first_call(se
     arms = replaced(session, lambda name: Started())
 
     assert {arm.name: arm.subject.patience for arm in arms} == {"a": 3, BASELINE: 3, SENTINEL: 0, "b": 3}  # type: ignore[attr-defined]
+
+
+def test_only_processes_that_were_not_called_get_a_first_call(session: Session) -> None:
+    names = "a", BASELINE, SENTINEL
+    arms = [Arm(name, Held(Started(), Started), trusted=name != "a") for name in names]
+    arms[1].subject.was_called = True
+    rounds._start_processes(Cohort(arms, WorksBehind()), session.reference)
+
+    assert [arm.subject.patience for arm in arms] == [2, 0, 2]  # type: ignore[attr-defined]
 
 
 @pytest.fixture

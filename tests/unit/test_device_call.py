@@ -16,10 +16,12 @@ from kernel_harness.workers.gated_call import Bracket, DeviceCall, Timed
 class Steps:
     """Stands for the gate, the exchange, the judge's turn and the outputs. Each call of a method is noted by name."""
 
-    def __init__(self, on_host: bool = False, early_work: bool = False, lost_ms: float = 0.0) -> None:
+    def __init__(
+        self, on_host: bool = False, early_work: bool = False, late_work: bool = False, lost_ms: float = 0.0
+    ) -> None:
         self.done: list[str] = []
         self.gate = self.turn = self
-        self.had_early_work = early_work
+        self.had_early_work, self.had_late_work = early_work, late_work
         self.bracket_ms, self.lost_ms = 2.0, lost_ms
         self.packed: Any = SimpleNamespace(on_host=on_host)
 
@@ -31,8 +33,9 @@ class Steps:
         return step
 
     def judged(
-        self, *, ready: bool = True, prepared: bool = True, waits_on_host: bool = False, expected: bool = False
-    ) -> Bracket:
+        self, *, ready: bool = True, prepared: bool = True, waits_on_host: bool = False, expected: bool = False,
+        brief: bool = False,
+    ) -> Bracket:  # fmt: skip
         """The bracket of a call whose worker is `ready` in time.
 
         `prepared`: the judge can copy the outputs in its turn. `expected`: they lie where it expected them.
@@ -42,7 +45,7 @@ class Steps:
             condition()
             return ready
 
-        call = DeviceCall(self, self, self.packed, Timed(1.0, waits_on_host), 0)  # type: ignore[arg-type]
+        call = DeviceCall(self, self, self.packed, Timed(1.0, waits_on_host, brief), 0)  # type: ignore[arg-type]
         call.expected = self if expected else None  # type: ignore[assignment]
         self.done.append("the request")
         call(wait)
@@ -57,11 +60,35 @@ def test_all_work_around_a_call_is_one_turn_that_begins_when_the_outputs_are_nam
     bracket = steps.judged()
 
     assert steps.done == [
-        "memory_for_copy", "shut", "the request", "is_ready", "the outputs are named", "take", "enqueue_inputs",
-        "overwrite", "empty_cache", "look_for_early_work", "open_gate", "await_call", "copy", "let_run",
-        "the last reply", "end", "written", "wait", "settle",
+        "memory_for_copy", "shut", "the request", "is_ready", "the outputs are named", "let_end", "take",
+        "enqueue_inputs", "overwrite", "empty_cache", "look_for_early_work", "open_gate", "await_call", "copy",
+        "let_run", "the last reply", "end", "written", "wait", "settle",
     ]  # fmt: skip
     assert bracket == Bracket(2.0)
+
+
+def test_a_brief_call_may_say_that_it_is_done_only_when_its_outputs_are_copied() -> None:
+    steps = Steps()
+    bracket = steps.judged(brief=True)
+
+    opened = steps.done.index("open_gate")
+    assert steps.done[opened : opened + 6] == [
+        "open_gate", "await_idle", "copy", "let_end", "look_for_late_work", "let_run"
+    ]  # fmt: skip
+    assert steps.done.count("let_end") == 1 and bracket == Bracket(2.0)
+
+
+def test_a_call_that_wrote_its_outputs_after_the_bracket_is_late_and_they_are_copied_again() -> None:
+    steps = Steps(late_work=True)
+    assert steps.judged(brief=True) == Bracket(2.0, exposed=True, late=True)
+    assert steps.done.count("copy") == 2
+
+
+@pytest.mark.parametrize("case", [{"ready": False}, {"prepared": False}, {"waits_on_host": True}])
+def test_a_brief_call_whose_outputs_are_not_named_before_it_begins_may_end_by_itself(case: dict[str, bool]) -> None:
+    steps = Steps()
+    steps.judged(brief=True, **case)
+    assert steps.done.index("let_end") < steps.done.index("open_gate") and "await_idle" not in steps.done
 
 
 @pytest.mark.parametrize(("ready", "waits_on_host"), [(True, True), (False, False)])
