@@ -231,17 +231,16 @@ class Reference(ReferenceRuns):
         """Frees memory of a GPU for another call. Does nothing on the CPU, because problems are small there.
 
         The oldest cached inputs are removed until the others take at most _KEPT_SHARE of the free memory, and so are
-        the oldest cached answers. A cached model that takes more is removed, too. On their next use, inputs are drawn,
-        answers computed and models built again.
+        the oldest cached answers. Cached models may take more (`most_model_bytes`). On their next use, inputs are
+        drawn, answers computed and models built again.
         """
         if self.device == "cpu":
             return
         most_bytes = _KEPT_SHARE * device_memory.usable_bytes(self.device)
         self._inputs.trim(most_bytes)
         self._expectations.trim(most_bytes)
-        for model in (self.float32, self._float64.kept):
-            if model.nbytes > most_bytes:
-                model.clear()
+        for models in (self.float32, self._float64.kept):
+            models.trim(self.most_model_bytes())
 
     def forget(self) -> None:
         """Frees the cached inputs, answers and models. They are drawn, computed and built again on their next use.

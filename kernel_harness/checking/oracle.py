@@ -21,7 +21,7 @@ from kernel_harness.checking.reference_model import (
     summary,
 )
 from kernel_harness.checking.reference_runs import ReferenceRuns
-from kernel_harness.checking.unchanged_model import UnchangedModel
+from kernel_harness.checking.unchanged_models import UnchangedModels
 from kernel_harness.checking.verify import unchanged
 from kernel_harness.core.precision import Change
 from kernel_harness.device import device_memory
@@ -59,7 +59,7 @@ class Float64:
 
     def __init__(self, runs: ReferenceRuns, free_answers: Callable[[], None]) -> None:
         self._runs, self._device, self._free_answers = runs, runs.device, free_answers
-        self.kept = UnchangedModel()
+        self.kept = UnchangedModels(runs.most_model_bytes)
         self._not_in_slices: set[tuple[str, int | None]] = set()
 
     def compute(
@@ -186,8 +186,9 @@ class Float64:
                     return outputs(model, None)
                 return batch_slices.put_together(slices, partial(outputs, model), on_host=self._runs.is_short(problem))
 
-            kept = self.kept if change is None else UnchangedModel()
-            return tuple(kept.call((device, *key_of(problem)), made, call))
+            if change is not None:
+                return tuple(call(made()))
+            return tuple(self.kept.call((device, *key_of(problem)), made, call))
 
         try:
             return run(float64.Float32ToFloat64())

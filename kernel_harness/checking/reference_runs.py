@@ -16,7 +16,7 @@ from kernel_harness.checking import operators
 from kernel_harness.checking.elementwise import all_finite
 from kernel_harness.checking.plan import derived_seed
 from kernel_harness.checking.reference_model import alone, key_of, memory_of, on_host, placed, run_model, views_of
-from kernel_harness.checking.unchanged_model import UnchangedModel
+from kernel_harness.checking.unchanged_models import UnchangedModels
 from kernel_harness.checking.verify import unchanged
 from kernel_harness.core.phases import phase
 from kernel_harness.device import device_memory
@@ -29,6 +29,9 @@ from kernel_harness.problem.problem import OWN, Problem, shape_text
 _AMPLE = 4
 # The judge keeps its tensors in the host's memory only if more than _AMPLE_ON_HOST times these bytes are available.
 _AMPLE_ON_HOST = 6
+# Models that no call changes are kept between calls while they take at most this share of the free memory: those in
+# float32 and those in float64 each.
+_MODELS_SHARE = 1 / 8
 # Inputs are sparse where the reference computes at most _FEW numbers from more than _MANY times as many bytes. In such
 # a sum, a number that is left out makes a difference far below the tolerance.
 _FEW, _MANY = 64, 1024
@@ -58,7 +61,7 @@ class ReferenceRuns(ABC):
 
     def __init__(self, problem: Problem, device: str) -> None:
         self.problem, self.device = problem, device
-        self.float32 = UnchangedModel()
+        self.float32 = UnchangedModels(self.most_model_bytes)
         self._free: int | None = None
         self._found: dict[str, _Facts] = {}
         self._called: dict[tuple[tuple[str, int | None], re.Pattern[str]], bool] = {}
@@ -70,6 +73,12 @@ class ReferenceRuns(ABC):
     @abstractmethod
     def make_room(self) -> None:
         """Frees memory of a GPU for another call."""
+
+    def most_model_bytes(self) -> float:
+        """Returns how many bytes the models that are kept between calls may take: a share of what is free now."""
+        on_cpu = self.device == "cpu"
+        free = psutil.virtual_memory().available if on_cpu else device_memory.usable_bytes(self.device)
+        return _MODELS_SHARE * free
 
     def note_free_memory(self) -> None:
         """Stores how much memory of the GPU is free. Does nothing without a GPU. The device must have been prepared.

@@ -12,12 +12,14 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Protocol
 
 from kernel_harness.cli import cache, compare, listing, new, profile, report, run, sanitize, suite
 from kernel_harness.cli.arguments import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, problem_names
+from kernel_harness.core import phases
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import command
 
@@ -61,6 +63,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name may have a letter that the terminal cannot show
+    phases.record("start", phases.process_began_s() if words is None else time.monotonic())
     typed = list(sys.argv[1:] if words is None else words)
     if misspelt := _misspelt_verb(typed):
         return _complain(misspelt, UserError.exit_code)

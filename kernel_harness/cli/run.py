@@ -25,6 +25,7 @@ from kernel_harness.cli.arguments import (
 )
 from kernel_harness.cli.cache import growth_told
 from kernel_harness.cli.fork_server import started_fork_server
+from kernel_harness.core import phases
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import command, shown
 from kernel_harness.core.remark import RemarkKind
@@ -94,6 +95,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+# The phases (`core.phases`) that are shown by another name, or together with others.
+_SHOWN_AS = {
+    "device": "planning", "waiting for builds": "builds", "new baselines": "timing", "sensitivity": "explanations",
+    "lower bound": "explanations", "sanitizer": "explanations",
+}  # fmt: skip
+
+
 def main(parsed: argparse.Namespace) -> int:
     """Judges the kernels, then prints the leaderboard, the failures and the path of the leaderboard's CSV file.
 
@@ -106,9 +114,10 @@ def main(parsed: argparse.Namespace) -> int:
         option = "--watch" if parsed.watch else "--case"
         raise UserError(f"{option} takes one shape, and --shape names {len(parsed.shapes)}")
     with started_fork_server() as fork_server, growth_told():
-        from kernel_harness.cli.progress import Progress
-        from kernel_harness.problem import lookup
-        from kernel_harness.session.stored_run import StoredRun
+        with phases.phase("start"):
+            from kernel_harness.cli.progress import Progress
+            from kernel_harness.problem import lookup
+            from kernel_harness.session.stored_run import StoredRun
 
         # torch.compile takes seconds to start. Chosen kernels are compared with it only if --baseline names it.
         wanted = settings(parsed, compiled=not (parsed.kernels or parsed.quick))
@@ -211,7 +220,8 @@ def _judge(
         raise KeyboardInterrupt(_judged_so_far([candidate.name for candidate in chosen], final, run.stored)) from None
     finally:
         if progress.finished or run.stored:
-            _print_outcome(run, progress.finished, parsed, sweep)
+            with phases.phase("report"):
+                _print_outcome(run, progress.finished, parsed, sweep)
             if parsed.junit or parsed.markdown:
                 _write_files(run, sweep.results if sweep else progress.finished, parsed)
             if parsed.watch:
@@ -315,12 +325,16 @@ def _explain(run: StoredRun, finished: Sequence[Result], out: TextIO, *, with_ou
 
 
 def _phases(finished: Sequence[Result]) -> str:
-    """Returns a line with the seconds of each phase, summed over kernels (timing: over cohorts), and the run ids."""
+    """Returns a line with the seconds of each phase of the command, which add up to all of them, and the run ids."""
     total: dict[str, float] = {}
-    for phase, seconds in (item for result in finished for item in result.phases_s.items()):
-        total[phase] = _timing_s(finished) if phase == "timing" else total.get(phase, 0) + seconds
-    phases = [f"{phase} {seconds:.1f} s" for phase, seconds in total.items() if phase != "queue"]
-    return ", ".join([*phases, *(f"run {name}" for name in dict.fromkeys(r.run for r in finished))])
+    for path, seconds in phases.taken().items():
+        outermost = path.partition(" / ")[0]
+        name = _SHOWN_AS.get(outermost, outermost)
+        total[name] = total.get(name, 0) + seconds
+    in_order = sorted(total.items(), key=lambda item: item[0] == phases.OUTSIDE)
+    told = [f"{name} {seconds:.1f} s" for name, seconds in in_order if seconds >= 0.05]
+    runs = [f"run {name}" for name in dict.fromkeys(result.run for result in finished)]
+    return ", ".join([*told, f"{sum(total.values()):.1f} s in all", *runs])
 
 
 def _timing_s(finished: Sequence[Result]) -> float:

@@ -8,7 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_OUTSIDE = "other"
+import psutil
+
+OUTSIDE = "other"
+"""The name of the time outside of all phases."""
 
 
 class _Local(threading.local):
@@ -27,7 +30,7 @@ class _Stopwatch:
 
     def lap(self) -> None:
         now_s = time.monotonic()
-        self._seconds[" / ".join(self.path) or _OUTSIDE] += now_s - self._since_s
+        self._seconds[" / ".join(self.path) or OUTSIDE] += now_s - self._since_s
         self._since_s = now_s
 
     def taken(self) -> dict[str, float]:
@@ -37,6 +40,11 @@ class _Stopwatch:
 
 
 _local = _Local()
+
+
+def process_began_s() -> float:
+    """Returns when this process began, by `time.monotonic`."""
+    return time.monotonic() - (time.time() - psutil.Process().create_time())
 
 
 def record(first: str, began_s: float) -> None:

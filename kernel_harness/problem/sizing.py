@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
 from kernel_harness.problem.dispatch_mode import DispatchMode
+from kernel_harness.problem.known import known
 
 if TYPE_CHECKING:
     from kernel_harness.problem.problem import Problem, Shape
@@ -139,7 +140,7 @@ def fitted(problem: Problem) -> Shape:
     equal, because a kernel may rely on a square. Constants with different values stay different: else a kernel that
     mixes up two dimensions would be right.
     """
-    shape, _ = _reduced(problem)
+    shape = known(problem, "fitted", lambda: _reduced(problem)[0])
     return {name: value for name, value in shape.items() if value != problem.shape[name]}
 
 
@@ -179,6 +180,10 @@ def stretched(problem: Problem) -> list[Shape]:
     empty list for a large network, whose model would have to run on the device `meta` too often, and for a model that
     cannot run there.
     """
+    return known(problem, "stretched", lambda: _stretched(problem))
+
+
+def _stretched(problem: Problem) -> list[Shape]:
     own, usual = problem.in_file.shape, cost(problem)
     if usual is None or not _is_stretchable(usual):
         return []
@@ -273,20 +278,40 @@ def near(problem: Problem, rng: random.Random) -> Shape:
     A size is drawn between three quarters of the problem's own size and that size. It is odd where the model accepts
     that. If it accepts none of those drawn, the half and three quarters are tried. Constants below _LEAST_NEAR, and
     constants that do not change the cost, keep their values. Constants with the same value stay equal, because a kernel
-    may rely on a square. Constants with different values stay different.
+    may rely on a square. Constants with different values stay different. What a model accepts is tried with some
+    numbers, once for a problem, and it may refuse the numbers that are drawn.
     """
-    usual, found = cost(problem), dict(problem.shape)
-    for value in sorted({v for v in problem.shape.values() if v >= _LEAST_NEAR}, reverse=True):
-        odd = rng.randrange(value * 3 // 4, value) | 1
-        for number in (odd if odd < value else value - 1, odd - 2, value // 2, value * 3 // 4):
-            if number in found.values():
-                continue
-            changed = {name: number if problem.shape[name] == value else v for name, v in found.items()}
-            then = cost(problem.at(changed))
-            if usual is not None and then is not None and then != usual:
-                found, usual = changed, then
-                break
+    found = dict(problem.shape)
+    for value, way in known(problem, "near", lambda: _accepted_near(problem)):
+        found = _with_number(problem, found, value, _numbers_near(value, rng)[way]) or found
     return {} if found == dict(problem.shape) else found
+
+
+def _accepted_near(problem: Problem) -> list[tuple[int, int]]:
+    """Returns the values of the problem's sizes that may change, each with the index of its way in `_numbers_near`."""
+    rng = random.Random(problem.source)
+    usual, found, ways = cost(problem), dict(problem.shape), list[tuple[int, int]]()
+    for value in sorted({v for v in problem.shape.values() if v >= _LEAST_NEAR}, reverse=True):
+        for way, number in enumerate(_numbers_near(value, rng)):
+            changed = _with_number(problem, found, value, number)
+            then = cost(problem.at(changed)) if changed else None
+            if changed and usual is not None and then is not None and then != usual:
+                found, usual = changed, then
+                ways.append((value, way))
+                break
+    return ways
+
+
+def _numbers_near(value: int, rng: random.Random) -> tuple[int, ...]:
+    odd = rng.randrange(value * 3 // 4, value) | 1
+    return (odd if odd < value else value - 1, odd - 2, value // 2, value * 3 // 4)
+
+
+def _with_number(problem: Problem, shape: Shape, value: int, number: int) -> dict[str, int]:
+    """Returns `shape` with `number` for each constant that is `value` in `problem`; empty if another one has it."""
+    if number in shape.values():
+        return {}
+    return {name: number if problem.shape[name] == value else v for name, v in shape.items()}
 
 
 def _is_size(name: str, value: int) -> bool:

@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import psutil
 
+from kernel_harness.core.phases import phase
 from kernel_harness.explain.failed import on_trial as explained
 from kernel_harness.explain.passed import on_memory
 from kernel_harness.problem.candidate import Candidate
@@ -95,7 +96,9 @@ def check_all(
             while building:
                 # The wait has a timeout: an interruption that arrives just before a wait takes effect only after the
                 # wait.
-                for built in wait(building, _TICK_S, FIRST_COMPLETED).done:
+                with phase("waiting for builds"):
+                    ended = wait(building, _TICK_S, FIRST_COMPLETED).done
+                for built in ended:
                     built.result()
                     take_device()
                     for trial in waiting:  # until it is timed, a worker may escape from its pause
@@ -132,6 +135,7 @@ def explain(run: RunContext, trial: Trial) -> None:
     trial.fault.lacked_memory = trial.fault.lacked_memory and run.device.used_share() > _MUCH_HELD
 
 
+@phase("sanitizer")
 def sanitize(run: RunContext, trials: Sequence[Trial]) -> None:
     """Gives trials that passed their checks what the sanitizer finds in them, on a GPU only if the settings say so.
 

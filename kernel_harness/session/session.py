@@ -17,10 +17,12 @@ from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.checking.lower_bound import LowerBound
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.paths import git_folders, hidden_from_workers
-from kernel_harness.core.remark import Remark
+from kernel_harness.core.phases import phase
+from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.device import Device
 from kernel_harness.explain import overflow, sensitivity
 from kernel_harness.problem.candidate import Candidate
+from kernel_harness.problem.known import known
 from kernel_harness.problem.problem import Problem
 from kernel_harness.results import record
 from kernel_harness.results.environment import environment as host_environment
@@ -72,6 +74,7 @@ class Session:
         own = [problem.path.absolute(), *git_folders([problem.path.parent])]
         self._hidden = list(dict.fromkeys([*own, *hidden_from_workers(), *hidden]))
 
+    @phase("device")
     def __enter__(self) -> Session:
         self.observer.stage("", "preparing the device")
         self.device.prepare(lambda text: self.observer.stage("", text))
@@ -105,9 +108,16 @@ class Session:
     def problem_remarks(self) -> tuple[Remark, ...]:
         """Returns the remarks on wrong answers that the checks accept and on the reference's own error.
 
-        They are computed at the first use, when a candidate has passed, and kept for the other candidates.
+        They are computed at the first use, when a candidate has passed, and kept for the other candidates and for later
+        runs of the same cases on a device like this one.
         """
-        return tuple(sensitivity.remarks(self.reference, self.cases))
+
+        def computed() -> list[str]:
+            return [remark.text for remark in sensitivity.remarks(self.reference, self.cases)]
+
+        kinds = [case.name for case in self.cases if case.timed_shape]
+        where = {"device": self.device.label, "cases": " ".join(kinds), "precision": str(self.settings.precision)}
+        return tuple(Remark(RemarkKind.PROBLEM, text) for text in known(self.problem, "remarks", computed, **where))
 
     @cached_property
     def lower_bound(self) -> LowerBound | None:

@@ -11,6 +11,7 @@ from types import TracebackType
 import pandas as pd
 
 from kernel_harness.core.errors import NotFound
+from kernel_harness.core.phases import phase
 from kernel_harness.device import selection
 from kernel_harness.problem import lookup
 from kernel_harness.problem.candidate import Candidate
@@ -50,6 +51,7 @@ class StoredRun:
     if results cannot be stored.
     """
 
+    @phase("planning")
     def __init__(
         self, problem: str, kernels: Sequence[str], settings: Settings, observer: Observer, fork_server: ForkServer
     ) -> None:

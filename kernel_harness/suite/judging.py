@@ -13,8 +13,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 
-import psutil
-
 from kernel_harness.core import phases
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.phases import phase
@@ -38,7 +36,7 @@ def main(descriptor: int, device: str, folder: Path, process: ForkServerProcess)
     `process` is the fork server, and `folder` is for temporary files. Returns the exit code: 1, or that of
     EnvironmentLacking if this machine cannot judge candidates.
     """
-    phases.record("start", time.monotonic() - (time.time() - psutil.Process().create_time()))
+    phases.record("start", phases.process_began_s())
     driver, tasks = Connection(descriptor), queue.SimpleQueue[Task]()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
     signal.signal(signal.SIGTERM, _interrupt)

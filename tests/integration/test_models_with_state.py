@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from kernel_harness import Evaluator, Status
-from kernel_harness.checking import unchanged_model
 from kernel_harness.checking.cases import Reference
 from kernel_harness.problem.problem import load
 
@@ -66,7 +65,7 @@ def test_two_calls_decide_if_a_model_holds_an_object_that_cannot_be_compared(
 
 
 def test_two_calls_decide_if_a_model_is_too_large_to_be_compared(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unchanged_model, "MOST_BYTES", 100)
+    monkeypatch.setattr(Reference, "most_model_bytes", lambda self: 100)
     assert Reference(load("p", path), "cpu", None).keeps_state
 
 

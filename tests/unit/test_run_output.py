@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 from support.pages import result
 
 from kernel_harness.cli.run import _over_budget, _phases
+from kernel_harness.core import phases
 from kernel_harness.results.record import RunSettings
 
 
@@ -13,10 +18,21 @@ def timed(kernel: str, timing_s: float, budget_s: float | None = None):
     return result(kernel, phases_s=phases_s, run="a-run", settings=RunSettings(budget_s=budget_s))
 
 
-def test_the_timing_of_two_cohorts_adds_up():
-    cohorts = [timed("a", 4.0), timed("b", 4.0), timed("c", 3.0)]  # a and b were timed together
+def test_the_phases_of_the_command_add_up_to_all_of_it() -> None:
+    def command() -> str:
+        phases.record("start", time.monotonic() - 2)
+        for name, inner in (("planning", "inputs"), ("device", "inputs"), ("timing", "rounds")):
+            with phases.phase(name), phases.phase(inner):
+                time.sleep(0.1)
+        return _phases([timed("a", 4.0)])
 
-    assert _phases(cohorts) == "build 6.0 s, check 3.0 s, timing 7.0 s, run a-run"
+    with ThreadPoolExecutor(1) as thread:  # each thread has phases of its own
+        *told, total, run = thread.submit(command).result().split(", ")
+    seconds = {name: float(number) for name, number in (each.removesuffix(" s").split() for each in told)}
+
+    assert list(seconds) == ["start", "planning", "timing"] and run == "run a-run"
+    assert seconds["start"] >= 2 and seconds["planning"] >= 0.2
+    assert float(total.split()[0]) == pytest.approx(sum(seconds.values()), abs=0.2)
 
 
 def test_the_budget_limits_all_cohorts_together():

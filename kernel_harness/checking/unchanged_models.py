@@ -1,4 +1,4 @@
-"""Keeps the reference's model from one call to the next, as long as no call changes it."""
+"""Keeps the reference's models from one call to the next, as long as no call changes them."""
 
 from __future__ import annotations
 
@@ -12,55 +12,61 @@ from kernel_harness.ipc.tensors import checksum
 
 T = TypeVar("T")
 
-MOST_BYTES = 1 << 30
 # Values that a call cannot change in place. Functions are compared by identity.
 _FIXED = (bool, int, float, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.Size, type(len))
 _FUNCTION = type(lambda: None)
 
 
-class UnchangedModel:
-    """The model of the last call, if that call left it as it was.
+class UnchangedModels:
+    """Models that were left as they were by their last call, for further calls.
 
-    A constructor draws each weight anew, which takes 0.5 s for 100 million weights, and a check needs several calls. A
-    model of more than MOST_BYTES is not kept, nor one that holds a value that cannot be compared. `was_changed` says
-    whether the last call changed the model; it is None if such a model cannot be compared with its earlier state.
+    A constructor draws each weight anew, which takes 0.5 s for 100 million weights, and a check needs several calls.
+    The models that were called last are kept, as many as take at most `most_bytes()` together; none is kept that holds
+    a value that cannot be compared. `was_changed` says whether the last call changed the model; it is None if such a
+    model, or a larger one, cannot be compared with its earlier state.
     """
 
-    def __init__(self) -> None:
-        self._key: Hashable = None
-        self._model: Any = None
-        self._state: list[Any] | None = None
+    def __init__(self, most_bytes: Callable[[], float]) -> None:
+        self._most_bytes = most_bytes
+        self._kept: dict[Hashable, tuple[Any, list[Any] | None]] = {}  # models and their states, the oldest first
         self.was_changed: bool | None = None
 
     def call(self, key: Hashable, make: Callable[[], Any], call: Callable[[Any], T]) -> T:
-        """Returns `call(model)`. The model is the kept one if it was made for an equal `key`, else a new `make()`."""
-        if self._model is None or self._key != key:
-            self.clear()
-            model = make()
-            state = _state(model)
+        """Returns `call(model)`. The model is a kept one if it was made for an equal `key`, else a new `make()`."""
+        most_bytes = self._most_bytes()
+        if key in self._kept:
+            model, state = self._kept.pop(key)  # the call may raise an exception
         else:
-            model, state = self._model, self._state
-            self.clear()  # the call may raise an exception
+            self.trim(most_bytes / 2)  # another model may need as much
+            model = make()
+            state = _state(model, most_bytes)
         result = call(model)
-        self.was_changed = None if state is None else state != _state(model)
+        self.was_changed = None if state is None else state != _state(model, most_bytes)
         if self.was_changed is False:
-            self._key, self._model, self._state = key, model, state
+            self._kept[key] = model, state
+            self.trim(most_bytes)
         return result
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the kept model's tensors."""
-        return sum(value.nbytes for value in values(self._model) if isinstance(value, torch.Tensor))
+        """The bytes of the kept models' tensors."""
+        held = (value for model, _ in self._kept.values() for value in values(model))
+        return sum(value.nbytes for value in held if isinstance(value, torch.Tensor))
+
+    def trim(self, most_bytes: float) -> None:
+        """Forgets the models that were not called for longest, until the others take at most `most_bytes`."""
+        while self._kept and self.nbytes > most_bytes:
+            del self._kept[next(iter(self._kept))]
 
     def clear(self) -> None:
-        """Forgets the model."""
-        self._key = self._model = self._state = None
+        """Forgets all models."""
+        self._kept.clear()
 
 
-def _state(model: Any) -> list[Any] | None:
+def _state(model: Any, most_bytes: float) -> list[Any] | None:
     """Returns all that a call of the model may change, in a form that can be compared before and after the call.
 
-    Returns None if the model's tensors take more than MOST_BYTES, or if the model holds a value that cannot be
+    Returns None if the model's tensors take more than `most_bytes`, or if the model holds a value that cannot be
     compared. A tensor is represented by its identity, shape and strides, and by a checksum of its bytes.
     """
     state, sums, nbytes = list[Any](), list[torch.Tensor](), 0
@@ -69,7 +75,7 @@ def _state(model: Any) -> list[Any] | None:
             if value.layout is not torch.strided:
                 return None
             nbytes += value.nbytes
-            if nbytes > MOST_BYTES:
+            if nbytes > most_bytes:
                 return None
             state.append((id(value), value.shape, value.stride()))
             sums.append(checksum(value))
@@ -98,6 +104,8 @@ def values(model: Any) -> Iterator[Any]:
             if name == "_modules":  # modules() yields these
                 yield from value
                 yield from map(id, value.values())
+            elif isinstance(value, _FIXED) or (isinstance(value, dict) and not value):  # most, and quickly told
+                yield value if isinstance(value, _FIXED) else type(value)
             else:
                 leaves, structure = pytree.tree_flatten(value)
                 yield from leaves

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from kernel_harness.checking import unchanged_model
 from kernel_harness.checking.cases import Reference, plan
-from kernel_harness.checking.unchanged_model import UnchangedModel
+from kernel_harness.checking.unchanged_models import UnchangedModels
 from kernel_harness.problem.problem import load
 
 
@@ -33,9 +32,9 @@ class Net(nn.Module):
         return self.layers(x) * self.mask.sum()
 
 
-def made(change: Callable[[Any], object], calls: int = 3) -> int:
+def made(change: Callable[[Any], object], calls: int = 3, most_bytes: int = 1 << 30) -> int:
     """How many models are made for some calls of one model."""
-    kept, count = UnchangedModel(), 0
+    kept, count = UnchangedModels(lambda: most_bytes), 0
 
     def make() -> Net:
         nonlocal count
@@ -92,35 +91,37 @@ def test_a_model_is_made_anew_after_a_call_that_changed_it_or_may_have(change: C
 
 
 def test_a_running_mean_is_a_change() -> None:
-    kept, models = UnchangedModel(), list[nn.Module]()
+    kept, models = UnchangedModels(lambda: 1 << 30), list[nn.Module]()
     for _ in range(2):
         kept.call("key", lambda: nn.BatchNorm1d(4), lambda model: (models.append(model), model(torch.rand(8, 4))))
     assert models[0] is not models[1]
 
 
 def test_a_call_that_fails_and_another_key_need_a_new_model() -> None:
-    kept, count = UnchangedModel(), 0
+    kept, count = UnchangedModels(lambda: 1 << 30), 0
 
     def make() -> nn.Module:
         nonlocal count
         count += 1
         return nn.Linear(3, 3)
 
-    for key in ("a", "a", "b"):
+    for key in ("a", "a", "b", "a"):
         kept.call(key, make, lambda model: model)
     assert count == 2
     with pytest.raises(ZeroDivisionError):
         kept.call("b", make, lambda model: 1 / 0)
+    kept.call("b", make, lambda model: model)
+    assert count == 3 and kept.nbytes == 2 * 12 * 4
+    kept.trim(12 * 4)
     kept.call("b", make, lambda model: model)
     assert count == 3 and kept.nbytes == 12 * 4
     kept.clear()
     assert kept.nbytes == 0
 
 
-def test_a_large_model_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_model_is_not_kept() -> None:
     assert made(nothing) == 1
-    monkeypatch.setattr(unchanged_model, "MOST_BYTES", 100)
-    assert made(nothing) == 3
+    assert made(nothing, most_bytes=100) == 3
 
 
 def test_every_answer_of_a_reference_is_that_of_a_new_model(tmp_path: Path) -> None:
