@@ -23,6 +23,7 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.precision import Change, Precision
 from kernel_harness.device import device_memory
 from kernel_harness.ipc.packed import Packed, pack
+from kernel_harness.problem.known import known
 from kernel_harness.problem.lookalikes import LOOKALIKES, OUTLIERS, STRETCH
 from kernel_harness.problem.problem import OWN, SMALL, SPARSE, Problem, ProblemError
 
@@ -122,17 +123,27 @@ class Reference(ReferenceRuns):
         function uses inputs of another seed than the case's. It also returns False if the reference raises an exception
         or an output has no elements, and for a variation that changes no input. For sparse inputs it returns False
         unless a trial at this shape has shown that the reference sums up many numbers (`_MANY`). For OUTLIERS and
-        STRETCH it returns False unless these change most of the answer (`_deciding`). Raises torch.OutOfMemoryError if
-        the device has too little memory, EnvironmentLacking if the host has.
+        STRETCH it returns False unless these change most of the answer (`_deciding`). What an earlier run has found at
+        the timed shape holds (`known`). Raises torch.OutOfMemoryError if the device has too little memory,
+        EnvironmentLacking if the host has.
         """
-        key = (case.shape, case.distribution)
-        if key not in self._works:
+
+        def tried() -> bool:
             try:
-                self._works[key] = self._gives_finite_answer(case)
+                return self._gives_finite_answer(case)
             except (torch.OutOfMemoryError, EnvironmentLacking):  # a candidate may have filled the memory
                 raise
             except Exception:
-                self._works[key] = False
+                return False
+
+        key = (case.shape, case.distribution)
+        if key not in self._works:
+            if dict(case.shape) == dict(self.problem.shape):
+                where = self.device if self.device == "cpu" else torch.cuda.get_device_name(self.device)
+                self.require(case)  # what is known of this run's calls comes from such a trial
+                self._works[key] = known(self.problem, "works", tried, distribution=case.distribution, device=where)
+            else:
+                self._works[key] = tried()
         return self._works[key]
 
     def _gives_finite_answer(self, case: Case) -> bool:
