@@ -20,7 +20,7 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import sanitize
-from kernel_harness.explain import across_cases, overflow, registers
+from kernel_harness.explain import across_cases, overflow, registers, unread
 from kernel_harness.trial.trial import Trial
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.fork_server import ForkServer
@@ -57,6 +57,12 @@ def on_trial(trial: Trial, fork_server: ForkServer, seed: int, *, emulated: bool
             found += explain(trial)
         except torch.OutOfMemoryError as error:  # the verdict stands
             _LOG.info("%s: no remark: %s", trial.name, error)
+    case = _failed_check(trial)
+    if case is not None and not any(remark.kind is RemarkKind.MISTAKE for remark in found):
+        # The advice on a coarse number format is of no use if the error is that of a number left out.
+        unexplained = trial.status is Status.WRONG_VALUES and not trial.checks[-1].advice
+        if unexplained or trial.status is Status.REDUCED_PRECISION:
+            found += unread.remarks(trial, case)
     if emulated:
         found += _on_memory(trial, fork_server, seed)
     return found
