@@ -20,8 +20,9 @@ from kernel_harness.compile import strict
 from kernel_harness.device.hold import Hold
 from kernel_harness.device.peaks import Peaks
 from kernel_harness.device.policy import EMULATED
-from kernel_harness.device.protocol import Clocked, Placed, Steady
+from kernel_harness.device.protocol import Placed
 from kernel_harness.ipc import input_memory
+from kernel_harness.ipc.messages import Clocked, Steady
 from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf
 

@@ -30,10 +30,11 @@ from kernel_harness.device.exports import Exports
 from kernel_harness.device.hold import AtGate, Hold, Sleep
 from kernel_harness.device.peaks import Peaks, of
 from kernel_harness.device.policy import ON_GPU
-from kernel_harness.device.protocol import Clocked, Placed, SharedMemory, Steady
+from kernel_harness.device.protocol import Placed, SharedMemory
 from kernel_harness.device.turn import Turn
 from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.gate import Gate
+from kernel_harness.ipc.messages import Clocked, Steady
 from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf
 

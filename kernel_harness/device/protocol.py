@@ -19,6 +19,7 @@ from kernel_harness.device.peaks import Peaks
 from kernel_harness.device.policy import Policy
 from kernel_harness.device.turn import Turn
 from kernel_harness.ipc.gate import Gate
+from kernel_harness.ipc.messages import Clocked, Steady
 from kernel_harness.ipc.tensors import Leaf
 
 ROOM = 8
@@ -54,33 +55,6 @@ class Placed:
 
     tensors: list[torch.Tensor]
     write_back: Callable[[], object]
-
-
-@dataclass(frozen=True)
-class Clocked:
-    """What a worker reports about one timed call. No verdict rests on this report alone, since a worker can lie.
-
-    `device_ms` is the time by the device's own clock in milliseconds, or None if the device has no clock. `exposed` is
-    true if a hold ended before all kernels of the call were enqueued: the time may then contain launch latency. It is
-    False for a call without a hold. `peak_bytes` is the most device memory that torch allocated in the call beyond what
-    it had allocated before, or None if it is not measured.
-    """
-
-    device_ms: float | None
-    exposed: bool = False
-    peak_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Steady:
-    """The times of a call that is replayed many times as a CUDA graph, in milliseconds.
-
-    `interval_ms` is the time from one call to the next within a graph. `overhead_ms` is the time that one replay of the
-    graph takes in addition to its calls.
-    """
-
-    interval_ms: float
-    overhead_ms: float
 
 
 class JudgeDevice(Protocol):

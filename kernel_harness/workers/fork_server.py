@@ -20,9 +20,10 @@ from kernel_harness import sandbox
 from kernel_harness.core import process_tree
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.paths import IMPORT_ROOT
-from kernel_harness.ipc import channel, messages
+from kernel_harness.ipc import channel, envelope
 from kernel_harness.ipc.channel import Channel
-from kernel_harness.ipc.messages import Done, ExitStatus, Fork, Forked, GetExitStatus, PrepareDevice, Probed, SetWall
+from kernel_harness.ipc.messages import Done
+from kernel_harness.ipc.process_messages import ExitStatus, Fork, Forked, GetExitStatus, PrepareDevice, Probed, SetWall
 from kernel_harness.ipc.schema import Message
 from kernel_harness.sandbox import Kind, bubblewrap, probe
 from kernel_harness.workers.fork_server_process import ForkServerProcess, allowed
@@ -166,8 +167,8 @@ class ForkServer:
         """
         with self._lock:
             try:
-                messages.send(self._channel, request, descriptors=descriptors)
-                received = messages.receive(self._channel, [expected], timeout_s=timeout_s)
+                envelope.send(self._channel, request, descriptors=descriptors)
+                received = envelope.receive(self._channel, [expected], timeout_s=timeout_s)
             except BaseException as error:
                 self._channel.close()  # the next request would get the late reply to this one
                 if not isinstance(error, (channel.Closed, TimeoutError)):

@@ -24,9 +24,11 @@ import psutil
 
 from kernel_harness.core import folder_removal, process_tree
 from kernel_harness.core.codec import Malformed
-from kernel_harness.ipc import channel, messages
+from kernel_harness.ipc import channel, envelope, process_messages
+from kernel_harness.ipc.build_messages import BuildWanted
 from kernel_harness.ipc.channel import Channel
-from kernel_harness.ipc.messages import BuildWanted, Failure, Received
+from kernel_harness.ipc.envelope import Received
+from kernel_harness.ipc.messages import Failure
 from kernel_harness.ipc.schema import Message
 
 KEPT_OUTPUT_BYTES = 64 * 1024
@@ -191,14 +193,14 @@ class WorkerProcess:
         number = secrets.token_hex(8)
         kinds: tuple[type[R | Failure | BuildWanted], ...] = (expected, Failure, BuildWanted)
         try:
-            messages.send(self._channel, request, number, descriptors, timeout_s)
+            envelope.send(self._channel, request, number, descriptors, timeout_s)
             if meanwhile is not None:
                 meanwhile(lambda condition, limit_s: self._spin(condition, limit_s, deadline))
             while True:
                 self._await_reply(deadline)
                 # A worker could send a part of its reply and exceed its limits before it sends the rest.
                 with contextlib.suppress(TimeoutError):
-                    return messages.receive(self._channel, kinds, number=number, timeout_s=_TICK_S)
+                    return envelope.receive(self._channel, kinds, number=number, timeout_s=_TICK_S)
                 if time.monotonic() >= deadline:
                     raise TimeoutError
                 self._check_limits()
@@ -215,7 +217,7 @@ class WorkerProcess:
 
         The signals end a process that does not handle them, which the caller would end anyway.
         """
-        for number in messages.PLACE_SIGNALS:
+        for number in process_messages.PLACE_SIGNALS:
             before, end = self.printed_bytes, time.monotonic() + _WHERE_S
             _signal_each(number, process_tree.pids(self.pid)[1:2])
             while self._may_print and time.monotonic() < end:

@@ -25,9 +25,11 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import printable
 from kernel_harness.device import MOST_USED, Clocked, Steady
 from kernel_harness.device.device_memory import CannotShare
-from kernel_harness.ipc import input_memory, messages, tensors
+from kernel_harness.ipc import build_messages, input_memory, messages, tensors
+from kernel_harness.ipc.build_messages import Built
+from kernel_harness.ipc.envelope import Received
 from kernel_harness.ipc.input_memory import Written
-from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Opening, Purpose, Received, Stage
+from kernel_harness.ipc.messages import Done, Failure, InputLayout, Opening, Purpose, Stage
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.schema import Message
 from kernel_harness.ipc.shared_memory import SharedBuffer
@@ -152,12 +154,12 @@ class Subject:
         self.right: RightOutputs | None = None
         self._made: tuple[Problem, str | None] | None = None  # the arguments of the last `make`
         self.was_called = False  # whether a call has followed it
-        self._exchange = Exchange(self._device, lambda share, descriptors: self._ask(share, Done, descriptors))
+        self._exchange = Exchange(self._device, lambda share, descriptors: self.ask(share, Done, descriptors))
         self.outputs = OutputReader(
-            self._exchange, self._export, lambda: self._ask(messages.Fetch(), Done), limits.call_s
+            self._exchange, self._export, lambda: self.ask(messages.Fetch(), Done), limits.call_s
         )
         try:
-            self._ask(messages.Start(self._device.name_in_workers, tuple(map(str, kernel_folders()))), Done)
+            self.ask(messages.Start(self._device.name_in_workers, tuple(map(str, kernel_folders()))), Done)
             self._share()
         except BaseException:
             self.close()
@@ -204,7 +206,7 @@ class Subject:
         self.file = CandidateFile(file, source)
         if len(json.dumps(source)) > _MAX_SOURCE_CHARACTERS:
             raise Fault(Status.LOAD_ERROR, f"{file} has {len(source) / 1e6:.1f} MB; at most 1 MB can be judged.")
-        self._ask(messages.Load(file, source, name), Done, timeout_s=self._limits.build_s)
+        self.ask(messages.Load(file, source, name), Done, timeout_s=self._limits.build_s)
 
     def make(self, problem: Problem, *, compiled: str | None = None) -> bool:
         """Builds the model for the shape of `problem`. Returns False if the model has other parameters than `problem`.
@@ -236,7 +238,7 @@ class Subject:
             input_memory.write(buffer.bytes, packed.leaves, packed.tensors)
             request = messages.Make(_layout(packed), problem.weight_seed, varied, compiled)
             # torch.compile, or a first build in __init__, counts as build time, not as call time.
-            return self._ask(request, messages.Made, [buffer.descriptor], timeout_s=self._limits.build_s)
+            return self.ask(request, messages.Made, [buffer.descriptor], timeout_s=self._limits.build_s)
         finally:
             buffer.close()
 
@@ -269,15 +271,15 @@ class Subject:
         limit_s = patience * self._limits.call_s
         if timed is not None and opening is not Opening.BEFORE:
             return self._gated_answer(packed, prepare, timed, limit_s)
-        self._ask(prepare, Done)
+        self.ask(prepare, Done)
         start = time.perf_counter()
         self._exchange.fill(packed)
-        reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s)
+        reply = self.ask(messages.Call(), messages.Called, timeout_s=limit_s)
         self.outputs.read(reply, packed)
         structure, outputs = self.outputs.take()
         bracket = Bracket((time.perf_counter() - start) * 1e3)
         written = self._exchange.written(packed)
-        return Answer(structure, outputs, _clocked(reply.time), bracket, reply.launches, written)
+        return Answer(structure, outputs, reply.time or Clocked(None), bracket, reply.launches, written)
 
     def _expect_outputs(self) -> None:
         """Makes ready for the outputs of a call. Builds the model again if a call has changed it (`renews_model`)."""
@@ -295,7 +297,7 @@ class Subject:
         self.outputs.reserve()
         request = messages.Call(prepare)
         if packed.size > _LARGE_BYTES:
-            self._ask(prepare, Done)
+            self.ask(prepare, Done)
             request = messages.Call()
         self.worker.look_for_escape()
         size, turn = self.outputs.landing_bytes, self._exchange.turn
@@ -307,17 +309,17 @@ class Subject:
         try:
             if isinstance(gated, DeviceCall) and timed.on_host:
                 gated.expected = self.outputs.expect(packed, gated.copy)
-            reply = self._ask(request, messages.Called, timeout_s=limit_s, meanwhile=gated)
+            reply = self.ask(request, messages.Called, timeout_s=limit_s, meanwhile=gated)
             time = reply.time
             if isinstance(gated, DeviceCall):
                 gated.named(self.outputs.place(reply, packed, gated.copy))
                 if time is None:
-                    time = self._ask(messages.Finish(), messages.DeviceTime, timeout_s=limit_s)
+                    time = self.ask(messages.Finish(), Clocked, timeout_s=limit_s)
             bracket, written = gated.finish(lambda: self.outputs.read(reply, packed, gated.copy))
         finally:
             gated.close()
         structure, outputs = self.outputs.take()
-        return Answer(structure, outputs, _clocked(time), bracket, reply.launches, written)
+        return Answer(structure, outputs, time or Clocked(None), bracket, reply.launches, written)
 
     def _export(self, region: int, first: int, timeout_s: float) -> Received[messages.Exported]:
         """Asks the worker for access to a region of its device memory. The caller closes the descriptors."""
@@ -346,14 +348,14 @@ class Subject:
         """
         self._exchange.reserve(Purpose.INPUTS, packed.size)
         self._exchange.fill(packed)
-        return self._ask(messages.ListKernels(_layout(packed), FORWARD_SEED), messages.KernelTimes)
+        return self.ask(messages.ListKernels(_layout(packed), FORWARD_SEED), messages.KernelTimes)
 
     def skip_kernels(self, skip: bool) -> None:
         """Makes later calls run without the candidate's kernels if `skip` is True, and with them if it is False.
 
         The other code of a call always runs. Only the emulated device can do this. Raises Fault if the candidate fails.
         """
-        self._ask(messages.SkipKernels(skip), Done)
+        self.ask(messages.SkipKernels(skip), Done)
 
     def warm(self, packed: Packed) -> tuple[Clocked, Written]:
         """Repeats the last call, which was made on the inputs `packed` with `keep`.
@@ -362,7 +364,7 @@ class Subject:
         cache is not emptied before, so it may hold the inputs. Raises Fault if the candidate fails, or Refused if it
         declines the shape.
         """
-        clocked = _clocked(self._ask(messages.Repeat(), messages.DeviceTime))
+        clocked = self.ask(messages.Repeat(), Clocked)
         return clocked, self._exchange.written(packed)
 
     def steady(self) -> Steady | None:
@@ -371,55 +373,14 @@ class Subject:
         The last call must have been made with `keep=True`. Returns None if the worker reports no times, as on a device
         without CUDA graphs. Raises Fault or Refused if the candidate fails, for example if the call cannot be captured.
         """
-        times = self._ask(messages.Replay(), messages.ReplayTimes)
-        if times.interval_ms is None or times.overhead_ms is None:
-            return None
-        return Steady(times.interval_ms, times.overhead_ms)
-
-    def begin_profile(self) -> None:
-        """Starts to record what each kernel launch does. The device must be one that profiles.
-
-        Raises Fault if the candidate fails.
-        """
-        self._ask(messages.BeginProfile(), Done)
-
-    def end_profile(self) -> Any:
-        """Stops recording. Returns the sizes, memory accesses and barriers of each kernel launch since `begin_profile`.
-
-        The result is JSON from the worker, which nothing has checked yet. Raises Fault if the candidate fails.
-        """
-        return self._ask(messages.EndProfile(), messages.LaunchCounts).launches
-
-    def begin_sanitizing(self, file: str, source: str) -> None:
-        """Switches on the sanitizer, which checks kernels' memory accesses. The device must be one that sanitizes.
-
-        `file` is the name of the candidate's file and `source` its text. Raises Fault if the candidate fails.
-        """
-        self._ask(messages.BeginSanitizing(file, source), Done, timeout_s=self._limits.build_s)
-
-    def sanitize_next_call(self, order: int, *, checks: bool) -> None:
-        """Sets in which order threads run in the next call, and whether the sanitizer checks its memory accesses.
-
-        `order` 0 is forward, 1 is reverse, any other number is the seed of a random order. Raises Fault if the
-        candidate fails.
-        """
-        self._ask(messages.SanitizeNextCall(order, checks), Done, timeout_s=self._limits.build_s)
-
-    def findings(self, blame: tuple[int, ...] | None) -> Any:
-        """Returns what the sanitizer found in the last call, as JSON that the worker wrote and nothing has checked yet.
-
-        `blame` names one value that changes with the order of threads: the index of an output and the row-major index
-        of an element in this output. None names no value. Raises Fault if the candidate fails.
-        """
-        request = messages.GetFindings(blame)
-        return self._ask(request, messages.Findings, timeout_s=self._limits.build_s).findings
+        return self.ask(messages.Replay(), messages.Replayed).steady
 
     def ping(self) -> None:
         """Resumes the worker if it is paused, and waits until it replies.
 
         Raises Fault if the worker has ended, or does not reply within the time limit of a call.
         """
-        self._ask(messages.Ping(), Done)
+        self.ask(messages.Ping(), Done)
 
     @phase("ending processes")
     def close(self) -> None:
@@ -430,7 +391,7 @@ class Subject:
             cache.release(self._in_use.popitem()[0].parent)
         self.closed = True
 
-    def _ask(
+    def ask(
         self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *,
         timeout_s: float | None = None, meanwhile: Meanwhile | None = None,
     ) -> R:  # fmt: skip
@@ -451,7 +412,7 @@ class Subject:
         with self._faults(request):
             limited_s = min(limit_s, left_s())
             received = self.worker.request(request, expected, descriptors, timeout_s=limited_s, meanwhile=meanwhile)
-            while isinstance(reply := received.taken(), messages.BuildWanted):
+            while isinstance(reply := received.taken(), build_messages.BuildWanted):
                 answer = self._build(reply.sources, left_s())
                 received = self.worker.request(answer, expected, timeout_s=left_s())
                 self._release_loaded()
@@ -591,10 +552,6 @@ class Subject:
 
 def _layout(packed: Packed) -> InputLayout:
     return InputLayout(packed.structure, packed.leaves, packed.size)
-
-
-def _clocked(time: messages.DeviceTime | None) -> Clocked:
-    return Clocked(time.device_ms, time.exposed, time.peak_bytes) if time else Clocked(None)
 
 
 def _first_lines(text: str, count: int = 3) -> str:

@@ -25,9 +25,11 @@ from kernel_harness.core.codec import Malformed
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.ipc import channel, messages, schema
+from kernel_harness.ipc import build_messages, channel, messages, process_messages, schema
+from kernel_harness.ipc.build_messages import Library
 from kernel_harness.ipc.channel import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES
-from kernel_harness.ipc.messages import Done, Failure, Library, Ping, Received, Stage
+from kernel_harness.ipc.envelope import Received
+from kernel_harness.ipc.messages import Done, Failure, Ping, Stage
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.workers import exchange
 from kernel_harness.workers import subject as subject_module
@@ -249,13 +251,13 @@ def test_a_reply_with_any_field_replaced_is_a_reply_or_malformed(name, value):
         (Failure, FAILURE, {"message": 1}),
         (Failure, FAILURE, {"log": None}),
         (Failure, FAILURE, {"refusal": 1}),
-        (messages.ReplayTimes, {"interval_ms": 1.0, "overhead_ms": 1.0}, {"interval_ms": float("nan")}),
-        (messages.ReplayTimes, {"interval_ms": 1.0, "overhead_ms": 1.0}, {"overhead_ms": True}),
-        (messages.Forked, {"pid": 1}, {"pid": True}),
-        (messages.Forked, {"pid": 1}, {"pid": 1.0}),
+        (messages.Steady, {"interval_ms": 1.0, "overhead_ms": 1.0}, {"interval_ms": float("nan")}),
+        (messages.Steady, {"interval_ms": 1.0, "overhead_ms": 1.0}, {"overhead_ms": True}),
+        (process_messages.Forked, {"pid": 1}, {"pid": True}),
+        (process_messages.Forked, {"pid": 1}, {"pid": 1.0}),
         (Library, {"name": "x.so", "read": ["/x.h"]}, {"name": "x" * 251}),
         (Library, {"name": "x.so", "read": ["/x.h"]}, {"name": None}),
-        (messages.BuildWanted, {"sources": 1}, {"cached": True}),
+        (build_messages.BuildWanted, {"sources": 1}, {"cached": True}),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)[:60]),
 )
@@ -650,7 +652,7 @@ def test_a_malformed_list_of_files_that_a_build_has_read_is_refused(read: Any, s
 
 def test_a_request_to_compile_names_nothing_of_the_candidate_but_its_sources() -> None:
     """The key of the build cache contains all that the building worker gets."""
-    assert [field.name for field in fields(messages.Build)] == ["device", "sources"]
+    assert [field.name for field in fields(build_messages.Build)] == ["device", "sources"]
 
 
 def test_a_cache_that_cannot_be_written_is_an_environment_error(

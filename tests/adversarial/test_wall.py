@@ -26,7 +26,8 @@ from cuda_on_cpu.compile import cache
 from kernel_harness.core import process_tree
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.ipc.messages import Done, Ping, PrepareDevice, SetWall
+from kernel_harness.ipc.messages import Done, Ping
+from kernel_harness.ipc.process_messages import PrepareDevice, SetWall
 from kernel_harness.sandbox import Kind, best, bubblewrap, landlock, namespaces, privileges, system
 from kernel_harness.workers.faults import Fault
 from kernel_harness.workers.fork_server import ForkServer, ForkServerGone

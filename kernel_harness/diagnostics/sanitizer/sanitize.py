@@ -20,6 +20,7 @@ from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import TOOLS, compute_sanitizer
+from kernel_harness.ipc import messages
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem, Shape
@@ -280,7 +281,6 @@ def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell) -> Report
     limits = replace(_LIMITS, build_s=_LIMITS.build_s if job.within_s is None else _BUILD_S)
     subject = Subject(fork_server, "cpu-sanitized", limits)
     try:
-        subject.begin_sanitizing(file_name(candidate), candidate.source)
         subject.load(file_name(candidate), candidate.source, "ModelNew")
         if job.within_s is not None:
             subject.end_within(job.within_s)
@@ -405,12 +405,12 @@ class _Trial:
         return []
 
     def _call(self, packed: Packed, order: int, *, checks: bool) -> Answer:
-        self.subject.sanitize_next_call(order, checks=checks)
+        self.subject.ask(messages.SanitizeNextCall(order, checks), messages.Done)
         return self.subject.call(packed)
 
     def _findings(self, blame: tuple[int, int] | None) -> list[Finding]:
-        described = self.subject.findings(blame)
-        found = read(described, self.case.name, self.job.candidate.source.split("\n"))
+        described = self.subject.ask(messages.GetFindings(blame), messages.Recorded)
+        found = read(described.content, self.case.name, self.job.candidate.source.split("\n"))
         return [f for f in found if f.kind is not Kind.INPUT_WRITTEN or not self._may_write(f)]
 
     def _may_write(self, finding: Finding) -> bool:
