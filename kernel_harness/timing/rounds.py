@@ -328,7 +328,7 @@ def _calls(
     """
     made = []
     with asking(arm):
-        built = arm.subject.new_libraries
+        built = arm.subject.builds.new
         if arm.begins_on_host and sets[0].packed.size <= _LARGE_BYTES:
             # The first call of a process that was stopped is slow on the host. It gets other inputs, so that the next
             # call cannot return its output.
@@ -340,8 +340,8 @@ def _calls(
             if answer.clocked.peak_bytes is not None:
                 arm.peak_bytes = max(arm.peak_bytes or 0, answer.clocked.peak_bytes)
             made.append(answer if drawn is kept else answer.bare)
-            arm.late_builds += arm.subject.new_libraries > built
-            built = arm.subject.new_libraries
+            arm.late_builds += arm.subject.builds.new > built
+            built = arm.subject.builds.new
             if arm.late_builds >= LATE_BUILDS:
                 why = f"{LATE_BUILDS} calls built new libraries. Build every library when the file is loaded."
                 raise Fault(Status.RUNTIME_ERROR, why)

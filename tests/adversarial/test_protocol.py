@@ -31,8 +31,7 @@ from kernel_harness.ipc.channel import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES
 from kernel_harness.ipc.envelope import Received
 from kernel_harness.ipc.messages import Done, Failure, Ping, Stage
 from kernel_harness.ipc.packed import Packed, pack
-from kernel_harness.workers import exchange
-from kernel_harness.workers import subject as subject_module
+from kernel_harness.workers import candidate_builds, exchange, failed_requests
 from kernel_harness.workers.builder import BuildService
 from kernel_harness.workers.faults import Fault
 from kernel_harness.workers.fork_server import ForkServer
@@ -477,7 +476,7 @@ def test_an_output_counts_twice_as_shared_memory_and_as_the_judges_copy(
 
 
 def test_a_candidate_builds_no_more_than_a_gigabyte(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject_module, "_MAX_BUILT_BYTES", 1000)
+    monkeypatch.setattr(candidate_builds, "_MAX_BUILT_BYTES", 1000)
     again = BUILD.replace('"dies"', '"other"')
     subject = Subject(fork_server, "cpu", Limits())
     with pytest.raises(Fault, match="builds more than") as caught:
@@ -491,7 +490,7 @@ def test_a_library_that_is_asked_for_again_counts_once(
     fork_server: ForkServer, packed: Packed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel may call load_inline in each call."""
-    monkeypatch.setattr(subject_module, "_MAX_BUILDS", 2)
+    monkeypatch.setattr(candidate_builds, "_MAX_BUILDS", 2)
     in_call = 'load_inline(name="dies", cpp_sources="int one() { return 1; }", functions=["one"])'
     text = source(top=BUILD, forward=f"{in_call}; return torch.matmul(A.T, B.T)")
     subject = Subject(fork_server, "cpu", Limits())
@@ -501,7 +500,7 @@ def test_a_library_that_is_asked_for_again_counts_once(
         subject.call(packed)
     subject.close()
 
-    assert (len(subject.builds), len(subject.libraries)) == (1, 1)
+    assert (len(subject.builds.made), len(subject.libraries)) == (1, 1)
 
 
 def test_asking_for_a_library_again_without_end_is_a_timeout(fork_server: ForkServer) -> None:
@@ -549,7 +548,7 @@ class Forger:
 
 
 def test_every_stage_that_a_candidate_can_forge_has_a_status() -> None:
-    assert set(subject_module._STATUS_OF_STAGE) == set(Stage) - {Stage.START}
+    assert set(failed_requests._STATUS_OF_STAGE) == set(Stage) - {Stage.START}
 
 
 class NeedsFullHeaders:

@@ -305,7 +305,9 @@ def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell) -> Report
 
 def _place(subject: Subject, output: str) -> Place | None:
     """Returns the innermost line of the candidate at which its worker was when it timed out, by what it has printed."""
-    for library, offset in subject.native_places(output):
+    known = {str(library): library for library in subject.libraries}
+    found = re.findall(r"^at (\S+)\+(0x[0-9a-f]{1,16})$", output, re.MULTILINE)
+    for library, offset in ((known[name], int(address, 16)) for name, address in found if name in known):
         with suppress(OSError):
             for name, number, _ in places(library, [offset])[offset].frames:
                 file, line = subject.file.place(name, number)
