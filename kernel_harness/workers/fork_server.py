@@ -96,7 +96,7 @@ class ForkServer:
         for path in filter(Path.is_dir, hidden):
             folders[path.name if path.name not in folders else str(path)] = path
         with probe.Bait(self._process.pid, folders) as bait, self.spawn(Limits()) as worker:
-            reply = worker.ask(bait.request(), Probed, timeout_s=60)
+            reply = worker.request(bait.request(), Probed, timeout_s=60).taken()
             if not isinstance(reply, Probed):
                 raise RuntimeError(f"the probe of the wall failed: {reply}")
             return bait.gaps(reply)

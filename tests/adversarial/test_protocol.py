@@ -35,6 +35,7 @@ from kernel_harness.workers import candidate_builds, exchange, failed_requests
 from kernel_harness.workers.builder import BuildService
 from kernel_harness.workers.faults import Fault
 from kernel_harness.workers.fork_server import ForkServer
+from kernel_harness.workers.printed import Printed
 from kernel_harness.workers.process import (
     Limits,
     WorkerCrashed,
@@ -144,7 +145,7 @@ def test_any_forged_reply_is_the_reply_to_its_request_or_a_failed_worker(moves):
     adversary.start()
     worker = worker_of(ours, Path("/nonexistent"))
     try:
-        reply = worker.ask(Ping(), Done, timeout_s=10)
+        reply = worker.request(Ping(), Done, timeout_s=10).taken()
         # Only a reply that came first, complete and with the request's number is accepted.
         assert moves[0][0] in ("reply", "piecewise", "cut", "descriptors")
         assert reply == Done()
@@ -182,7 +183,7 @@ def test_limits_are_checked_while_a_reply_arrives(piecewise: bool, monkeypatch: 
     slow = Slow(theirs, piecewise=piecewise)
     slow.start()
     worker = worker_of(ours, Path("/nonexistent"))
-    reply = worker.ask(Ping(), Done, timeout_s=10)
+    reply = worker.request(Ping(), Done, timeout_s=10).taken()
     worker.close()
     slow.join()
 
@@ -193,13 +194,13 @@ def test_limits_are_checked_while_a_reply_arrives(piecewise: bool, monkeypatch: 
 def test_a_worker_that_has_closed_its_output_does_not_keep_the_judge_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """At its end, a pipe can always be read."""
     drained: list[bool] = []
-    drain = WorkerProcess._drain
-    monkeypatch.setattr(WorkerProcess, "_drain", lambda self: (drained.append(True), drain(self))[1])
+    read = Printed.read
+    monkeypatch.setattr(Printed, "read", lambda self: (drained.append(True), read(self))[1])
     ours, theirs = channel.pair()
     slow = Slow(theirs, piecewise=False)
     slow.start()
     worker = worker_of(ours, Path("/nonexistent"))
-    worker.ask(Ping(), Done, timeout_s=10)
+    worker.request(Ping(), Done, timeout_s=10).taken()
     worker.close()
     slow.join()
 
@@ -366,7 +367,7 @@ def test_a_worker_that_dies_before_its_first_request_has_crashed(fork_server: Fo
     with fork_server.spawn(Limits()) as worker:
         os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(WorkerCrashed, match="SIGKILL"):
-            worker.ask(Ping(), Done, timeout_s=30)
+            worker.request(Ping(), Done, timeout_s=30).taken()
 
 
 def test_a_building_worker_that_dies_is_a_crash(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
