@@ -21,8 +21,8 @@ from kernel_harness.core.status import Status
 from kernel_harness.results import leaderboard, roofline
 from kernel_harness.results.line_profile import StoredProfile
 from kernel_harness.results.record import Measurement, Result
-from kernel_harness.timing import statistics
-from kernel_harness.timing.statistics import Comparison
+from kernel_harness.timing import intervals
+from kernel_harness.timing.intervals import Comparison
 
 # The columns of the page's table: (key, title, kind, format of a number).
 _COLUMNS = (
@@ -120,7 +120,7 @@ def _missing(value: Any) -> bool:
 
 
 def _versus(result: Result) -> Comparison | None:
-    return statistics.compare(result.timing.speedup) if result.timing and result.timing.speedup else None
+    return intervals.compare(result.timing.speedup) if result.timing and result.timing.speedup else None
 
 
 def _peaks(result: Result) -> list[tuple[float, str, str]]:

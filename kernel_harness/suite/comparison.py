@@ -17,8 +17,8 @@ from kernel_harness.results.comparison import Change, Incomparable, is_regressio
 from kernel_harness.suite import figures
 from kernel_harness.suite.figures import Figure
 from kernel_harness.suite.store import Entry, Facts, SuiteStore
-from kernel_harness.timing import statistics
-from kernel_harness.timing.statistics import Interval
+from kernel_harness.timing import intervals
+from kernel_harness.timing.intervals import Interval
 
 # KernelBench's names of candidates. Those of two suites are different samples, and not versions of one kernel.
 _SAMPLE = re.compile(r"sample_\d+")
@@ -173,8 +173,8 @@ def _candidate_change(a: Entry, b: Entry) -> CandidateChange:
         return CandidateChange(*a.id, Change.UNDECIDED, None, "no speedups")
     if a.baseline != b.baseline:
         return CandidateChange(*a.id, Change.UNDECIDED, None, f"timed against {a.baseline} in A and {b.baseline} in B")
-    ratio = statistics.through_baseline(b.speedup, a.speedup)
-    return CandidateChange(*a.id, Change(statistics.compare(ratio).value), ratio)
+    ratio = intervals.through_baseline(b.speedup, a.speedup)
+    return CandidateChange(*a.id, Change(intervals.compare(ratio).value), ratio)
 
 
 def _candidate_lines(outcome: SuiteOutcome) -> Sequence[str]:

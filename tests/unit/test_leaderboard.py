@@ -25,7 +25,8 @@ from kernel_harness.core.terminal import Terminal
 from kernel_harness.results import leaderboard, roofline
 from kernel_harness.results.journal import Unwritable
 from kernel_harness.results.record import Build, Kind, Measurement, Result, RunSettings
-from kernel_harness.timing.statistics import Interval, Timing
+from kernel_harness.timing.intervals import Interval
+from kernel_harness.timing.statistics import Timing
 
 SHAPE = {"M": 4, "K": 8}
 GPU = {"device": "NVIDIA H200"}

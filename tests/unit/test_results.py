@@ -43,7 +43,8 @@ from kernel_harness.results.record import (
 )
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts, of_trial
-from kernel_harness.timing.statistics import Interval, RejectedSample, Timing
+from kernel_harness.timing.intervals import Interval
+from kernel_harness.timing.statistics import RejectedSample, Timing
 from kernel_harness.trial.trial import Trial
 from kernel_harness.workers.faults import Fault
 
