@@ -31,7 +31,7 @@ from kernel_harness.device.hold import AtGate, Hold, Sleep
 from kernel_harness.device.l2_cache import L2Cache
 from kernel_harness.device.peaks import Peaks, of
 from kernel_harness.device.policy import ON_GPU
-from kernel_harness.device.protocol import Placed, SharedMemory
+from kernel_harness.device.protocol import Device, Placed, SharedMemory
 from kernel_harness.device.turn import Turn
 from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.gate import Gate
@@ -49,7 +49,7 @@ _LITTLE_SHARE = 1 / 8
 _VERY_LITTLE_BYTES = 1 << 26
 
 
-class Cuda:
+class Cuda(Device):
     """A CUDA device, which `--device cuda` or `--device cuda:N` selects."""
 
     emulated = False
@@ -57,19 +57,20 @@ class Cuda:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.name_in_workers = "cuda"
         self.torch_device = name if ":" in name else "cuda:0"
         self._l2 = L2Cache(self.torch_device)
         self._peak_bytes = 0  # of the timed calls so far
+
+    @property
+    def name_in_workers(self) -> str:
+        """Returns the name of the first GPU: a worker sees no other."""
+        return "cuda"
 
     @property
     def label(self) -> str:
         """Returns the name of the folder for results from this device, made from its name, such as `nvidia-h200`."""
         name = torch.cuda.get_device_name(self.torch_device)
         return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
-
-    def built(self, library: Path) -> None:
-        """Does nothing: this device makes no preparation before a library is loaded."""
 
     def prepare(self, tell: Tell = silent) -> None:
         """Selects the CUDA toolkit, and builds the library that makes C++ functions of candidates callable from Python.
@@ -100,12 +101,6 @@ class Cuda:
         found = torch.cuda.get_device_properties(self.torch_device)
         at = one_gpu.address(found.pci_domain_id, found.pci_bus_id, found.pci_device_id)
         return one_gpu.files_of_others(one_gpu.minor_number(at))
-
-    def prepare_full_headers(self) -> None:
-        """Does nothing: nvcc cannot use precompiled headers."""
-
-    def prepare_worker(self) -> None:
-        """Does nothing: the fork server must not use CUDA, because a CUDA context does not survive a fork."""
 
     def open(self) -> None:
         """Creates the CUDA context of this process, a worker, on the device."""

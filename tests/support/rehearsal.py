@@ -40,8 +40,13 @@ class Rehearsal(Cuda):
 
     def __init__(self) -> None:
         super().__init__(f"{__name__}:{type(self).__name__}")  # from which the fork server finds this class
-        self.name_in_workers, self.torch_device = self.name, "cuda:0"
+        self.torch_device = "cuda:0"
         self._l2 = NoCache(self.torch_device)
+
+    @property
+    def name_in_workers(self) -> str:
+        """The name from which the fork server finds this class."""
+        return self.name
 
     @property
     def label(self) -> str:
