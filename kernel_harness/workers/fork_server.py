@@ -11,13 +11,13 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from cuda_on_cpu.compile import cache
 from kernel_harness import device as devices
 from kernel_harness import sandbox
 from kernel_harness.core import process_tree
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.paths import IMPORT_ROOT
 from kernel_harness.ipc import channel, envelope
@@ -36,7 +36,7 @@ class ForkServerGone(EnvironmentLacking):
     """The error raised if the fork server has ended or does not reply. No more workers can be started then."""
 
 
-class ForkServer:
+class ForkServer(Closing):
     """A handle of a running fork server, the process that workers are forked from.
 
     A `with` block kills the fork server and all its descendants at its end. `process` is the fork server's process, and
@@ -100,14 +100,6 @@ class ForkServer:
             if not isinstance(reply, Probed):
                 raise RuntimeError(f"the probe of the wall failed: {reply}")
             return bait.gaps(reply)
-
-    def __enter__(self) -> ForkServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Kills the fork server and all its descendants, and deletes the workers' folders. Safe to call twice."""

@@ -21,6 +21,7 @@ from typing import Protocol, TypeVar
 import psutil
 
 from kernel_harness.core import folder_removal, process_tree
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.codec import Malformed
 from kernel_harness.ipc import channel, envelope, process_messages
 from kernel_harness.ipc.build_messages import BuildWanted
@@ -130,7 +131,7 @@ class WorkerHandles:
     folder: Path
 
 
-class WorkerProcess:
+class WorkerProcess(Closing):
     """The judge's handle of one worker. Only one thread may use it at a time."""
 
     def __init__(self, parent: Parent, handles: WorkerHandles, limits: Limits) -> None:
@@ -142,12 +143,6 @@ class WorkerProcess:
         self._alive = True
         self._pauses = Pauses(self.pid)
         self._failure: WorkerFailed | None = None  # why the worker is dead; raised by every later request
-
-    def __enter__(self) -> WorkerProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def request(
         self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float,
