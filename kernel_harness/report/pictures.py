@@ -13,7 +13,7 @@ from kernel_harness.report.page import Page, rows
 from kernel_harness.report.sheet import NARROW, WIDE
 from kernel_harness.results import leaderboard
 from kernel_harness.results import roofline as peaks
-from kernel_harness.results.leaderboard import ratio
+from kernel_harness.results.cells import ratio
 from kernel_harness.results.record import Result
 from kernel_harness.timing import intervals
 from kernel_harness.timing.intervals import Interval

@@ -13,7 +13,8 @@ from enum import StrEnum
 from tabulate import tabulate
 
 from kernel_harness.core.errors import UserError
-from kernel_harness.results.leaderboard import EMULATED_NOTE, document, latest, markdown
+from kernel_harness.results.cells import markdown
+from kernel_harness.results.leaderboard import EMULATED_NOTE, document, latest
 from kernel_harness.results.record import Result
 from kernel_harness.timing import intervals
 from kernel_harness.timing.intervals import Interval

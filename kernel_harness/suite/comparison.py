@@ -12,7 +12,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from kernel_harness.core.errors import UserError
-from kernel_harness.results import leaderboard
+from kernel_harness.results import cells
 from kernel_harness.results.comparison import Change, Incomparable, is_regression
 from kernel_harness.suite import figures
 from kernel_harness.suite.figures import Figure
@@ -188,7 +188,7 @@ def _candidate_lines(outcome: SuiteOutcome) -> Sequence[str]:
         (
             f"{c.problem}/{c.candidate}",
             c.change.value,
-            "" if c.ratio is None else f"{leaderboard.ratio(c.ratio.estimate)}x",
+            "" if c.ratio is None else f"{cells.ratio(c.ratio.estimate)}x",
             c.note,
         )
         for c in changed[:_MOST_ROWS]
