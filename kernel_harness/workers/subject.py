@@ -105,7 +105,7 @@ class Subject:
 
     Every method that sends a request to the worker raises Fault if the candidate fails. The constructor raises
     CannotStart if the worker cannot open the device. `right` is what is known about right outputs; None for a model
-    whose outputs are not judged.
+    whose outputs are not judged. `libraries` are those of `builds`.
     """
 
     def __init__(self, factory: WorkerFactory, device: str, limits: Limits) -> None:
