@@ -28,7 +28,8 @@ sys.path[:0] = [str(BENCHMARKS.parent), str(BENCHMARKS)]
 
 import pages
 
-from kernel_harness.timing.statistics import Comparison, Interval, Round, compare, ratio_interval, remaining_ms
+from kernel_harness.timing.intervals import Comparison, Interval, compare
+from kernel_harness.timing.statistics import Round, ratio_interval, remaining_ms
 
 # Parts of the keys under which the samples are stored.
 SAME, DOSE, ITSELF = "the same twice", "slowed by a known dose", "times itself"

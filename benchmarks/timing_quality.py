@@ -43,7 +43,8 @@ from kernel_harness.results.environment import environment
 from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
-from kernel_harness.timing.rounds import Arm, Cohort, time_rounds
+from kernel_harness.timing.cohort import Arm, Cohort
+from kernel_harness.timing.rounds import time_rounds
 from kernel_harness.timing.stopping import Stop
 from kernel_harness.workers.gated_call import Timed
 from kernel_harness.workers.model_process import ModelProcess, ModelSource

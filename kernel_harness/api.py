@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import UserError
 from kernel_harness.device import selection
 from kernel_harness.problem import lookup
@@ -80,7 +81,7 @@ def evaluate(
         return evaluator.evaluate(source)
 
 
-class Evaluator:
+class Evaluator(Closing):
     """Judges kernels of one problem. It starts shared processes once instead of once for each kernel.
 
     The method `evaluate` gives each kernel the verdict and time that the function `kernel_harness.evaluate` would give.
@@ -136,9 +137,6 @@ class Evaluator:
     def __enter__(self) -> Evaluator:
         self._opened()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def evaluate(self, source: str | Path) -> Result:
         """Checks one kernel, times it if it is right, and returns the verdict with the time.

@@ -21,9 +21,10 @@ from kernel_harness.checking import summed
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.compared import Expectation
 from kernel_harness.checking.formulas import FORMULAS
-from kernel_harness.checking.patterns import Pattern, Wrong, rearranged
+from kernel_harness.checking.patterns import Pattern, rearranged
 from kernel_harness.checking.replay import Replay, Source
 from kernel_harness.checking.verify import Check, status
+from kernel_harness.checking.wrong_elements import Wrong
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 

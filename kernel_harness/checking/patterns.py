@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from itertools import pairwise
 
 import torch
 
-from kernel_harness.checking.elementwise import count
+from kernel_harness.checking.wrong_elements import Wrong
 
 MIN_WRONG = 4
 """The least number of wrong elements that can form a pattern. Fewer elements would form one by chance."""
@@ -25,64 +25,6 @@ MOST_OF_ALL = 0.9
 """The largest share of an output that a frame, a block or a run may take. A larger one shows nothing."""
 MOST_DESCRIBED = 1 << 26
 """The largest number of elements of an output that is searched for a pattern. The search takes ten times its memory."""
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """One wrong element of an output: its index, its value and the expected value.
-
-    If the element is complex, the values are those of the part (real or imaginary) with the larger error. `index` then
-    has one more entry: 0 for the real part, 1 for the imaginary part.
-    """
-
-    index: tuple[int, ...]
-    got: float
-    expected: float
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """A wrong output `got`, the reference's output `expected`, and the boolean tensor `mask`, all of one shape.
-
-    `mask` is True at the wrong elements.
-    """
-
-    got: torch.Tensor
-    expected: torch.Tensor
-    mask: torch.Tensor
-
-    @cached_property
-    def count(self) -> int:
-        """Returns the number of wrong elements."""
-        return count(self.mask)
-
-    @cached_property
-    def values(self) -> torch.Tensor:
-        """Returns the values of the wrong elements, as a tensor of one dimension."""
-        return self.got[self.mask]
-
-    @cached_property
-    def wanted(self) -> torch.Tensor:
-        """Returns the expected values of the wrong elements, as a tensor of one dimension."""
-        return self.expected[self.mask]
-
-    @cached_property
-    def explained(self) -> torch.Tensor:
-        """Returns a boolean tensor that is True at the elements which the kernel may have failed to write.
-
-        These are the wrong elements, and elements that are zero and should be zero.
-        """
-        return self.mask | ((self.expected == 0) & (self.got == 0))
-
-
-def first_mismatches(wrong: Wrong, limit: int = 5) -> tuple[Mismatch, ...]:
-    """Returns the first `limit` wrong elements, in row-major order."""
-    flat, found = wrong.mask.reshape(-1), list[int]()
-    for start in range(0, flat.numel(), 1 << 20):
-        if len(found) >= limit:
-            break
-        found += [start + int(i) for i in flat[start : start + (1 << 20)].nonzero()[:limit, 0]]
-    return tuple(_mismatch(wrong, i) for i in found[:limit])
 
 
 @dataclass(frozen=True)
@@ -130,19 +72,6 @@ Recognisers = Mapping[Recogniser, str]  # each recogniser with its advice, in th
 def _first(recognisers: Recognisers, wrong: Wrong) -> Pattern | None:
     texts = ((recogniser(wrong), advice) for recogniser, advice in recognisers.items())
     return next((Pattern(text, advice) for text, advice in texts if text is not None), None)
-
-
-def _mismatch(wrong: Wrong, flat: int) -> Mismatch:
-    index, rest = list[int](), flat
-    for size in reversed(wrong.mask.shape):
-        index.insert(0, rest % size)
-        rest //= size
-    got, expected = wrong.got[tuple(index)], wrong.expected[tuple(index)]
-    if not got.is_complex():
-        return Mismatch(tuple(index), float(got), float(expected))
-    parts = torch.view_as_real(torch.stack((got, expected)).to(torch.complex128)).tolist()
-    part = max((0, 1), key=lambda p: abs(parts[0][p] - parts[1][p]))
-    return Mismatch((*index, part), parts[0][part], parts[1][part])
 
 
 # Recognisers of what the wrong elements contain.
@@ -237,10 +166,11 @@ _ARRANGEMENTS: Recognisers = {
 # Recognisers of where the wrong elements are.
 
 
-def _lines(wrong: Wrong) -> str | None:
+def _lines(wrong: Wrong, which: str = "") -> str | None:
     """Recognises that rows or columns, or slices along any axis, are wrong (`_filled`) and all others are right.
 
     A wrong row may have a few right elements. An example of the returned text: `the wrong elements fill row 3 of 48`.
+    If the part that names the rows does not begin with `which`, such as `the last of`, returns None.
     """
     for axis, size in enumerate(wrong.mask.shape):
         if wrong.mask.numel() < MIN_WRONG * size:
@@ -251,22 +181,15 @@ def _lines(wrong: Wrong) -> str | None:
             continue
         text = _span(hit.tolist(), size, _unit(wrong, axis))
         if text is not None:
-            return f"the wrong elements fill {text}{'' if wrong.mask.ndim == 2 else f' along dimension {axis}'}"
+            text = f"the wrong elements fill {text}{'' if wrong.mask.ndim == 2 else f' along dimension {axis}'}"
+            return text if text.startswith(f"the wrong elements fill {which}") else None
     return None
 
 
-def _last_line(wrong: Wrong) -> str | None:
-    """Recognises that only the last row, column or element is wrong: `the last of 48 rows`."""
+def _last_element(wrong: Wrong) -> str | None:
     if wrong.count == 1 and wrong.mask.numel() >= MIN_LAST and bool(wrong.mask.reshape(-1)[-1]):
         return "only the last element is wrong"
-    text = _lines(wrong)
-    return text if text is not None and "fill the last of" in text else None
-
-
-def _last_lines(wrong: Wrong) -> str | None:
-    """Recognises that the last rows or columns are wrong: `the last 13 of 45 columns`."""
-    text = _lines(wrong)
-    return text if text is not None and "fill the last" in text else None
+    return None
 
 
 def _tail_frame(wrong: Wrong) -> str | None:
@@ -334,10 +257,14 @@ def _stride(wrong: Wrong) -> str | None:
 
 
 _TAIL = "round the grid up, (size + tile - 1) / tile, and guard loads and stores of the last, partial tile"
+_ONE_TOO_SMALL = (
+    "look for a bound that is one too small in a guard or a loop, such as i < n - 1 for i < n; or round the grid up, "
+    "(size + tile - 1) / tile"
+)
 _PLACES: Recognisers = {
-    _last_line: "look for a bound that is one too small in a guard or a loop, such as i < n - 1 for i < n; or round "
-    "the grid up, (size + tile - 1) / tile",
-    _last_lines: _TAIL,
+    _last_element: _ONE_TOO_SMALL,
+    partial(_lines, which="the last of "): _ONE_TOO_SMALL,
+    partial(_lines, which="the last "): _TAIL,
     _lines: "check how a thread's index becomes a row or a column, and what these rows or columns have in common",
     _tail_frame: _TAIL,
     _run: f"{_TAIL}; or launch more threads, because there are fewer threads than output elements",

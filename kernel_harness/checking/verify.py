@@ -16,7 +16,8 @@ from kernel_harness.checking.compared import NEARNESS, Compared, Expectation
 from kernel_harness.checking.elementwise import Limit, all_finite, count, exceeds, non_finite_mismatch
 from kernel_harness.checking.error_map import ErrorMap, error_map
 from kernel_harness.checking.limits import Limits, beyond, is_tail, limits_of, repeat_limits, scaled_limit
-from kernel_harness.checking.patterns import Mismatch, Pattern, Wrong, describe, first_mismatches
+from kernel_harness.checking.patterns import Pattern, describe
+from kernel_harness.checking.wrong_elements import Mismatch, Wrong, first_mismatches
 from kernel_harness.core.precision import Precision, Tolerance
 from kernel_harness.core.status import Status
 

@@ -8,7 +8,6 @@ from kernel_harness.device.hold import Hold, Sleep
 from kernel_harness.device.protocol import (
     MOST_USED,
     ROOM,
-    Clocked,
     CountsLaunches,
     Device,
     JudgeDevice,
@@ -17,12 +16,12 @@ from kernel_harness.device.protocol import (
     Sanitizes,
     SharedMemory,
     SkipsKernels,
-    Steady,
     TakesTurns,
     TimesKernels,
     WorkerDevice,
 )
 from kernel_harness.device.turn import Turn
+from kernel_harness.ipc.messages import Clocked, Steady
 
 __all__ = [
     "MOST_USED", "ROOM", "Clocked", "CountsLaunches", "Device", "Hold", "JudgeDevice", "Placed", "Profiles",

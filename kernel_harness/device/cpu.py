@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,15 @@ from cuda_on_cpu.emulator import extension, shared_parts, torch_cuda, triton_int
 from cuda_on_cpu.emulator.keys import extension_key
 from kernel_harness.compile import strict
 from kernel_harness.device.hold import Hold
-from kernel_harness.device.peaks import Peaks
 from kernel_harness.device.policy import EMULATED
-from kernel_harness.device.protocol import Clocked, Placed, Steady
+from kernel_harness.device.protocol import Device, Placed
 from kernel_harness.ipc import input_memory
+from kernel_harness.ipc.messages import Clocked
 from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf
 
 
-class Emulated:
+class Emulated(Device):
     """The emulated device, which `--device cpu` selects."""
 
     name = "cpu"
@@ -35,19 +34,6 @@ class Emulated:
     torch_device = "cuda"
     emulated = True
     policy = EMULATED
-
-    @property
-    def name_in_workers(self) -> str:
-        """Returns the name by which workers open this device, which is its name."""
-        return self.name
-
-    def worker_variables(self) -> dict[str, str]:
-        """Returns an empty dict: workers inherit all that they need from the fork server."""
-        return {}
-
-    def hidden_from_workers(self) -> list[Path]:
-        """Returns an empty list: workers use no GPU."""
-        return []
 
     def build_key(self, sources: Sources, /) -> str:
         """Returns the build cache's key of the candidate's library.
@@ -63,9 +49,6 @@ class Emulated:
         for another reason, and NoCompiler if this machine lacks a tool for the build.
         """
         extension.build(sources, folder)
-
-    def built(self, library: Path) -> None:
-        """Does nothing: this device makes no preparation before a library is loaded."""
 
     def prepare(self, tell: Tell = silent) -> None:
         """Builds the parts of the emulator that all candidates share.
@@ -89,22 +72,9 @@ class Emulated:
         torch_cuda.install(shared_parts.runtime())
         triton_interpreter.install()
 
-    def open(self) -> None:
-        """Does nothing: a worker inherits the emulated CUDA device from the fork server."""
-
     def share(self, size: int) -> SharedBuffer:
         """Returns new memory of the host, of at least `size` bytes, that a worker can map."""
         return SharedBuffer(size)
-
-    def used_share(self) -> float:
-        """Returns 0: the emulated device has no memory of its own that could be short."""
-        return 0.0
-
-    def empty_cache(self) -> None:
-        """Does nothing: the times of the emulated device do not rank."""
-
-    def cannot_share(self, reason: str) -> None:
-        """Does nothing: only the host's memory is shared."""
 
     def map(self, descriptor: int, size: int, *, on_device: bool) -> torch.Tensor:
         """Maps shared memory of the judge into this process. Returns the memory as a flat uint8 tensor of `size` bytes.
@@ -133,15 +103,9 @@ class Emulated:
         for leaf, tensor in zip(leaves, tensors, strict=True):
             leaf.view(memory).copy_(tensor)
 
-    def release_unused(self) -> None:
-        """Does nothing: torch keeps no memory of the host."""
-
     def has_free(self, size: int) -> bool:
         """Returns whether `size` bytes of the host's memory are free."""
         return psutil.virtual_memory().available >= size
-
-    def reserve(self) -> None:
-        """Does nothing: memory of the host is there when it is used."""
 
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes the call and waits for its kernels. Returns the call's result, and a Clocked without a time.
@@ -152,30 +116,9 @@ class Emulated:
         self.synchronize()
         return result, Clocked(None)
 
-    def steady(self, call: Callable[[], Any]) -> Steady | None:
-        """Returns None: the emulated device has no CUDA graphs."""
-        return None
-
-    @contextmanager
-    def memory(self, *, poisoned: bool) -> Iterator[None]:
-        """Returns a context that does nothing: memory allocated on the emulated device is always filled with NaN."""
-        yield
-
-    def peaks(self) -> Peaks | None:
-        """Returns None: the emulated device has no data sheet."""
-        return None
-
-    def ceilings(self) -> dict[str, float]:
-        """Returns an empty dict: the speed of the emulation says nothing about a GPU."""
-        return {}
-
     def state(self) -> dict[str, Any]:
         """Returns the machine's load average over the last minute, under the key `load`."""
         return {"load": os.getloadavg()[0]}
-
-    def exclusive(self, waiting: Callable[[], None]) -> AbstractContextManager[Any]:
-        """Returns a context that does nothing: several runs may use the emulated device at the same time."""
-        return nullcontext()
 
     def launches(self) -> int:
         """Returns the number of kernels that this process has launched so far."""

@@ -28,16 +28,17 @@ from kernel_harness.compile import nvcc
 from kernel_harness.device import ceilings, device_memory, nvml, one_gpu
 from kernel_harness.device.exports import Exports
 from kernel_harness.device.hold import AtGate, Hold, Sleep
+from kernel_harness.device.l2_cache import L2Cache
 from kernel_harness.device.peaks import Peaks, of
 from kernel_harness.device.policy import ON_GPU
-from kernel_harness.device.protocol import Clocked, Placed, SharedMemory, Steady
+from kernel_harness.device.protocol import Device, Placed, SharedMemory
 from kernel_harness.device.turn import Turn
 from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.gate import Gate
+from kernel_harness.ipc.messages import Clocked, Steady
 from kernel_harness.ipc.shared_memory import SharedBuffer, map_shared
 from kernel_harness.ipc.tensors import Leaf
 
-_FLUSHES = 2  # the size of the buffer in sizes of the L2 cache; a buffer of one size leaves old lines in the cache
 _GRAPH_LAUNCHES = (1, 2, 4, 8, 16)
 _GRAPH_REPLAYS = 20
 _GRAPH_HOLD = Sleep(1 << 18)  # enqueuing a graph takes less time
@@ -48,7 +49,7 @@ _LITTLE_SHARE = 1 / 8
 _VERY_LITTLE_BYTES = 1 << 26
 
 
-class Cuda:
+class Cuda(Device):
     """A CUDA device, which `--device cuda` or `--device cuda:N` selects."""
 
     emulated = False
@@ -56,19 +57,20 @@ class Cuda:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.name_in_workers = "cuda"
         self.torch_device = name if ":" in name else "cuda:0"
-        self._flush: torch.Tensor | None = None
+        self._l2 = L2Cache(self.torch_device)
         self._peak_bytes = 0  # of the timed calls so far
+
+    @property
+    def name_in_workers(self) -> str:
+        """Returns the name of the first GPU: a worker sees no other."""
+        return "cuda"
 
     @property
     def label(self) -> str:
         """Returns the name of the folder for results from this device, made from its name, such as `nvidia-h200`."""
         name = torch.cuda.get_device_name(self.torch_device)
         return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
-
-    def built(self, library: Path) -> None:
-        """Does nothing: this device makes no preparation before a library is loaded."""
 
     def prepare(self, tell: Tell = silent) -> None:
         """Selects the CUDA toolkit, and builds the library that makes C++ functions of candidates callable from Python.
@@ -99,12 +101,6 @@ class Cuda:
         found = torch.cuda.get_device_properties(self.torch_device)
         at = one_gpu.address(found.pci_domain_id, found.pci_bus_id, found.pci_device_id)
         return one_gpu.files_of_others(one_gpu.minor_number(at))
-
-    def prepare_full_headers(self) -> None:
-        """Does nothing: nvcc cannot use precompiled headers."""
-
-    def prepare_worker(self) -> None:
-        """Does nothing: the fork server must not use CUDA, because a CUDA context does not survive a fork."""
 
     def open(self) -> None:
         """Creates the CUDA context of this process, a worker, on the device."""
@@ -147,8 +143,8 @@ class Cuda:
 
     def empty_cache(self) -> None:
         """Enqueues the work that replaces the contents of the L2 cache."""
-        self._prepare_flush()
-        self._empty_l2()
+        self._l2.prepare()
+        self._l2.empty()
 
     def cannot_share(self, reason: str) -> None:
         """Stores why memory of this device cannot be shared with workers. `share` then returns memory of the host."""
@@ -213,7 +209,7 @@ class Cuda:
 
         Raises CannotShare if this machine's device cannot do so.
         """
-        self._prepare_flush()  # its first use would wait for a blocking kernel
+        self._l2.prepare()  # its first use would wait for a blocking kernel
         torch.cuda.synchronize(self.torch_device)
         return Turn(gate, self.torch_device)
 
@@ -248,14 +244,14 @@ class Cuda:
         """
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         if cold:
-            self._release_persisting_l2()
-            self._prepare_flush()
+            self._l2.release_persisting()
+            self._l2.prepare()
         before = device_memory.allocated_bytes(self.torch_device)
         torch.cuda.reset_peak_memory_stats()
         if hold is not None:
             hold.begin()
         if cold:
-            self._empty_l2()
+            self._l2.empty()
         if hold is None and cold:
             self.synchronize()  # the call may work in a stream that does not wait for this one
         start.record()
@@ -379,28 +375,6 @@ class Cuda:
     @property
     def _uuid(self) -> str:
         return f"GPU-{torch.cuda.get_device_properties(self.torch_device).uuid}"
-
-    def _prepare_flush(self) -> None:
-        """Allocates the buffer of `_empty_l2` and uses it for the first time, if that has not been done yet.
-
-        The first use loads kernels, which would block the host while the device is held back.
-        """
-        if self._flush is None:
-            size = torch.cuda.get_device_properties(self.torch_device).L2_cache_size
-            self._flush = torch.empty(max(_FLUSHES * size, 1 << 20) // 4, dtype=torch.float32, device=self.torch_device)
-            self._empty_l2()
-
-    def _empty_l2(self) -> None:
-        """Replaces the contents of the L2 cache: writes and then reads a buffer of twice the cache's size.
-
-        Without the read, the cache would hold modified lines, which would be written back during the timed call.
-        """
-        assert self._flush is not None
-        self._flush.fill_(1.0)
-        self._flush.sum()
-
-    def _release_persisting_l2(self) -> None:
-        device_memory.release_persisting_l2(self.torch_device)
 
 
 def times_on(kind: torch.autograd.DeviceType, profiler: profile) -> list[tuple[str, float]]:

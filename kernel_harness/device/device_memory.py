@@ -11,7 +11,6 @@ import os
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 import torch
@@ -119,20 +118,6 @@ def refuse(torch_device: str, reason: str) -> None:
     _refused[torch_device] = reason
 
 
-def release_persisting_l2(torch_device: str) -> None:
-    """Makes those lines of the L2 cache normal again that a kernel has marked as persisting.
-
-    Such lines stay in the cache when it is filled with other data. Waits for all work of this process. Raises
-    CannotShare if the driver refuses.
-    """
-    driver, _ = driver_of(torch_device)
-    with torch.cuda.device(torch_device):
-        error, *_ = driver.cuCtxResetPersistingL2Cache()
-    if error != driver.CUresult.CUDA_ERROR_NOT_SUPPORTED:  # a device without persisting lines gives this error
-        value_of(driver, (error,))
-
-
-@cache
 def driver_of(torch_device: str) -> tuple[Any, int]:
     """Returns the module with the functions of CUDA's driver, and the device's number.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -19,6 +19,7 @@ from kernel_harness.device.peaks import Peaks
 from kernel_harness.device.policy import Policy
 from kernel_harness.device.turn import Turn
 from kernel_harness.ipc.gate import Gate
+from kernel_harness.ipc.messages import Clocked, Steady
 from kernel_harness.ipc.tensors import Leaf
 
 ROOM = 8
@@ -56,41 +57,22 @@ class Placed:
     write_back: Callable[[], object]
 
 
-@dataclass(frozen=True)
-class Clocked:
-    """What a worker reports about one timed call. No verdict rests on this report alone, since a worker can lie.
-
-    `device_ms` is the time by the device's own clock in milliseconds, or None if the device has no clock. `exposed` is
-    true if a hold ended before all kernels of the call were enqueued: the time may then contain launch latency. It is
-    False for a call without a hold. `peak_bytes` is the most device memory that torch allocated in the call beyond what
-    it had allocated before, or None if it is not measured.
-    """
-
-    device_ms: float | None
-    exposed: bool = False
-    peak_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class Steady:
-    """The times of a call that is replayed many times as a CUDA graph, in milliseconds.
-
-    `interval_ms` is the time from one call to the next within a graph. `overhead_ms` is the time that one replay of the
-    graph takes in addition to its calls.
-    """
-
-    interval_ms: float
-    overhead_ms: float
-
-
 class JudgeDevice(Protocol):
-    """The part of a device that runs in the judge. The judge never loads a candidate."""
+    """The part of a device that runs in the judge. The judge never loads a candidate.
+
+    Here and in WorkerDevice, a method that some device has no use for does nothing, or returns what stands for nothing,
+    unless the device overrides it.
+    """
 
     name: str  # `named` returns this device for this name, in every process
-    name_in_workers: str  # the name by which workers open this device: a GPU is the first one there
     torch_device: str  # the device's name in torch, for `Tensor.to`
     emulated: bool  # whether the times are those of an emulation, which predict nothing
     policy: Policy
+
+    @property
+    def name_in_workers(self) -> str:
+        """Returns the name by which workers open this device: a GPU is the first one there."""
+        return self.name
 
     @property
     def label(self) -> str:
@@ -108,15 +90,18 @@ class JudgeDevice(Protocol):
 
         The judge calls it after `prepare`. The dict is empty for an emulated device.
         """
+        return {}
 
     def hidden_from_workers(self) -> list[Path]:
         """Returns the device files that the wall leaves out for workers: those of other GPUs."""
+        return []
 
     def prepare_full_headers(self) -> None:
         """Builds the precompiled form of torch's full headers. The judge calls it if a build failed without that form.
 
         Raises EnvironmentLacking if this machine lacks a compiler, and OSError if the build cache cannot be written.
         """
+        return
 
     @property
     def shares(self) -> str:
@@ -138,6 +123,7 @@ class JudgeDevice(Protocol):
         Memory that torch keeps in this process for later and does not use counts as free. For an emulated device,
         returns 0.
         """
+        return 0.0
 
     def empty_cache(self) -> None:
         """Enqueues work that removes the inputs of a timed call from the device's L2 cache, and does not wait for it.
@@ -145,9 +131,11 @@ class JudgeDevice(Protocol):
         The judge calls it after it has written the inputs to the device's memory, and before the worker's timed call.
         Does nothing for an emulated device.
         """
+        return
 
     def cannot_share(self, reason: str) -> None:
         """Stores why a worker could not map memory of the device. Later calls of `share` return memory of the host."""
+        return
 
     def build_key(self, sources: Sources, /) -> str:
         """Returns the build cache's key of the library that `sources` describe, built for this device."""
@@ -158,6 +146,7 @@ class JudgeDevice(Protocol):
         A GPU is torch's current device within the context. Calls `waiting` once if the context must wait for another
         run to end. For an emulated device, it does nothing.
         """
+        return nullcontext()
 
     def environment(self) -> dict[str, Any]:
         """Returns facts about the device, its driver and its compilers, which are stored with each result."""
@@ -170,12 +159,14 @@ class JudgeDevice(Protocol):
 
     def peaks(self) -> Peaks | None:
         """Returns the bandwidth and FLOP/s in the device's data sheet, or None if no data sheet is known."""
+        return None
 
     def ceilings(self) -> dict[str, float]:
         """Returns the speeds that the device reaches: `bytes_per_s`, and `<format>_flops_per_s` by number format.
 
         Measures them if the build cache does not have them. For an emulated device, returns an empty dict.
         """
+        return {}
 
 
 class WorkerDevice(Protocol):
@@ -185,12 +176,14 @@ class WorkerDevice(Protocol):
 
     def prepare_worker(self) -> None:
         """Makes, in the fork server, the preparations that workers inherit, such as an emulated CUDA device."""
+        return
 
     def open(self) -> None:
         """Opens the device in a worker before the worker loads a candidate, for example creates its CUDA context.
 
-        The fork server cannot do this for its workers, because a forked process does not inherit an open device.
+        A CUDA context does not survive a fork, so the fork server must not use CUDA. It can prepare an emulated device.
         """
+        return
 
     def build(self, sources: Sources, folder: Path, /) -> None:
         """Builds the candidate's library, a single .so file, in the empty folder `folder`.
@@ -201,6 +194,7 @@ class WorkerDevice(Protocol):
 
     def built(self, library: Path) -> None:
         """Makes the preparations that the device needs before a worker loads `library`, a library of its candidate."""
+        return
 
     def map(self, descriptor: int, size: int, *, on_device: bool) -> torch.Tensor:
         """Maps the judge's SharedMemory into this process. Returns the memory as a flat uint8 tensor of `size` bytes.
@@ -224,12 +218,14 @@ class WorkerDevice(Protocol):
 
     def release_unused(self) -> None:
         """Returns to the device the memory that torch caches and does not use, unless there is little of it."""
+        return
 
     def has_free(self, size: int) -> bool:
         """Returns whether `size` bytes of the memory in which a call computes are free."""
 
     def reserve(self) -> None:
         """Reserves memory for a timed call: as much as the largest timed call so far needed."""
+        return
 
     def timed(self, call: Callable[[], Any], *, hold: Hold | None, cold: bool) -> tuple[Any, Clocked]:
         """Makes a call and times it. Returns the call's result, and its time and memory.
@@ -244,9 +240,14 @@ class WorkerDevice(Protocol):
 
         The graph holds one or more calls. Raises RuntimeError for a call that cannot be captured in a graph.
         """
+        return None
 
     def memory(self, *, poisoned: bool) -> AbstractContextManager[None]:
-        """Returns a context. If `poisoned`, device memory that is allocated within the context is filled with NaN."""
+        """Returns a context. If `poisoned`, device memory that is allocated within the context is filled with NaN.
+
+        Memory of the emulated device is always filled with NaN.
+        """
+        return nullcontext()
 
     def synchronize(self) -> None:
         """Waits until the device has done all work of this process. Raises RuntimeError if any of it has failed."""

@@ -120,7 +120,11 @@ class SanitizedCuda(Cuda):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = f"{name}-sanitized"
-        self.name_in_workers = f"{self.name_in_workers}-sanitized"
+
+    @property
+    def name_in_workers(self) -> str:
+        """Returns the name by which workers open this device."""
+        return f"{super().name_in_workers}-sanitized"
 
     def build_key(self, sources: Sources, /) -> str:
         """Returns the build cache's key of the candidate's library with line numbers, for a CUDA device."""

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from kernel_harness.device import device_memory
+from kernel_harness.device.l2_cache import L2Cache
 from kernel_harness.ipc.gate import GATE_BYTES, Gate
 
 # `block`: one thread reads a word of the host's memory until the word is not 0, or until `limit` ns have passed. At the
@@ -126,7 +127,7 @@ class Turn:
 
         Also makes lines of the L2 cache normal that an earlier call has marked as persisting.
         """
-        device_memory.release_persisting_l2(self._device)
+        L2Cache(self._device).release_persisting()
         self._words[:] = 0
         self._words[_ENDED] = 1
         self._launch(self._watch, self._beside, self._at(_BEFORE), self._at(_WRITTEN), self._at(_LOST), 2 * _LIMIT_NS)

@@ -1,104 +1,25 @@
-"""The messages between judge, fork server and workers. Each one is a frozen dataclass with annotations for its limits.
+"""The messages between the judge and the worker of a candidate. Other messages are in the modules beside this one.
 
-On the channel, a message is the JSON object `{"kind": class name, "number": text, "body": fields}`. The judge draws a
-new random number for each message to a worker, and the worker's reply repeats the number. Between judge and fork server
-the number is an empty text. A field of type Any holds JSON that is written and checked by another module.
+Each one is a frozen dataclass with annotations for its limits. A field of type Any holds JSON that is written and
+checked by another module.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
-from kernel_harness.core.codec import Malformed
 from kernel_harness.ipc import tensors
-from kernel_harness.ipc.channel import Channel
 from kernel_harness.ipc.schema import AtMost, Cut, JsonAtMost, Message, Plausible
 from kernel_harness.ipc.tensors import Leaf
 
 LONGEST_TEXT, LONGEST_LOG = 20_000, 1 << 20
-MOST_READ_FILES = 5000  # the headers of CUTLASS are about 600
-PLACE_SIGNALS = signal.SIGUSR1, signal.SIGUSR2
-"""At the first, a worker prints the lines of Python that it runs; at the second, the addresses of its machine code."""
-_Path = Annotated[str, AtMost(4096)]
-_Digest = Annotated[str, AtMost(64)]
-_Leaves = Annotated[tuple[Leaf, ...], AtMost(tensors.MAX_LEAVES)]
-_Outputs = Annotated[tuple[Leaf, ...], AtMost(tensors.MAX_OUTPUTS)]
 
 
 @dataclass(frozen=True)
 class Done(Message):
     """The reply to a request that was carried out and has no result."""
-
-
-# ---------------------------------------------------------------------------------- judge and fork server
-
-
-@dataclass(frozen=True)
-class PrepareDevice(Message):
-    """A request to the fork server: make the preparations for a device that later workers inherit. The reply is Done.
-
-    `device` is the device's name. The fork server first sets the environment variables in `environment`.
-    """
-
-    device: str
-    environment: dict[str, str]
-
-
-@dataclass(frozen=True)
-class SetWall(Message):
-    """A request to the fork server: put a wall of the kind `kind` around workers that start later. The reply is Done.
-
-    `kind` is the value of a `sandbox.Kind`. `hidden` has the absolute paths that the wall hides from workers.
-    """
-
-    kind: str
-    hidden: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Fork(Message):
-    """A request to the fork server: start a worker. The reply is Forked.
-
-    `folder` is the absolute path of the worker's own folder. Two descriptors come with the request: the worker's end of
-    its channel to the judge, and the pipe that receives what the worker prints.
-    """
-
-    folder: str
-
-
-@dataclass(frozen=True)
-class Forked(Message):
-    """The reply to Fork: the process number of the new worker's reaper, in the fork server's process namespace."""
-
-    pid: int
-
-
-@dataclass(frozen=True)
-class GetExitStatus(Message):
-    """A request to the fork server: how did a worker end? The reply is ExitStatus.
-
-    `pid` is the process number that the reply Forked gave for this worker.
-    """
-
-    pid: int
-
-
-@dataclass(frozen=True)
-class ExitStatus(Message):
-    """The reply to GetExitStatus: the worker's wait status, or None while the worker runs.
-
-    A wait status is the second value that `os.waitpid` returns.
-    """
-
-    status: int | None
-
-
-# ------------------------------------------------------------------------- judge to worker: one candidate
 
 
 @dataclass(frozen=True)
@@ -111,7 +32,7 @@ class InputLayout(Message):
     """
 
     structure: Any
-    leaves: _Leaves
+    leaves: Annotated[tuple[Leaf, ...], AtMost(tensors.MAX_LEAVES)]
     size: int
 
     def __post_init__(self) -> None:
@@ -173,7 +94,8 @@ class Share(Message):
 class Load(Message):
     """A request to a worker: execute a candidate's file and look up the class `class_name` in it. The reply is Done.
 
-    `file` is the file's name and `source` its text. Executing the file also builds the CUDA or C++ extensions in it.
+    `file` is the file's name and `source` its text. Executing the file also builds the CUDA or C++ extensions in it. A
+    device that sanitizes first switches its sanitizer on, which checks the kernels' memory accesses.
     """
 
     file: str
@@ -240,10 +162,9 @@ class Prepare(Message):
 class Call(Message):
     """A request to a worker: make the call that `prepare` describes, or, if that is None, the last Prepare.
 
-    The reply is Called.
-
-    An output in a CUDA device's memory that the judge can map stays where it is. The worker copies any other output to
-    the shared memory for outputs if these outputs fit there. If not, the judge shares more memory and sends Fetch.
+    The reply is Called. An output in a CUDA device's memory that the judge can map stays where it is. The worker copies
+    any other output to the shared memory for outputs if these outputs fit there. If not, the judge shares more memory
+    and sends Fetch.
     """
 
     prepare: Prepare | None = None
@@ -251,10 +172,7 @@ class Call(Message):
 
 @dataclass(frozen=True)
 class Finish(Message):
-    """A request to a worker that has named the outputs of a timed call: wait until the call is done.
-
-    The reply is DeviceTime.
-    """
+    """A request to a worker that has named the outputs of a timed call: wait until it is done. The reply is Clocked."""
 
 
 @dataclass(frozen=True)
@@ -267,10 +185,7 @@ class Fetch(Message):
 
 @dataclass(frozen=True)
 class Export(Message):
-    """A request to a worker: give access to the region `region` of its device memory, from the piece `first` on.
-
-    The reply is Exported.
-    """
+    """A request for a region of the worker's device memory, from the piece `first` on. The reply is Exported."""
 
     region: int
     first: int
@@ -280,16 +195,13 @@ class Export(Message):
 class Repeat(Message):
     """A request to a worker: make the last call, which must have had `keep` set, once more, and time it.
 
-    The worker does not empty the device's cache before, so the cache may hold the inputs. The reply is DeviceTime.
+    The worker does not empty the device's cache before, so the cache may hold the inputs. The reply is Clocked.
     """
 
 
 @dataclass(frozen=True)
 class Replay(Message):
-    """A request to a worker: capture the last call, which must have had `keep` set, as a CUDA graph, and time it.
-
-    The reply is ReplayTimes.
-    """
+    """A request to a worker: time the last call, which must have had `keep`, as a CUDA graph. The reply is Replayed."""
 
 
 @dataclass(frozen=True)
@@ -306,9 +218,9 @@ class ListKernels(Message):
 
 @dataclass(frozen=True)
 class SkipKernels(Message):
-    """A request to a worker: if `skip`, launch no kernel of the candidate from now on; otherwise launch them again.
+    """A request to a worker of the emulated device: if `skip`, launch no kernel from now on, else launch them again.
 
-    The reply is Done. Only the emulated device can skip kernels.
+    The reply is Done.
     """
 
     skip: bool
@@ -316,26 +228,17 @@ class SkipKernels(Message):
 
 @dataclass(frozen=True)
 class BeginProfile(Message):
-    """A request to a worker: start to record what each kernel launch does (`LaunchCounts`). The reply is Done."""
+    """A request to a worker: start to record what each kernel launch does (EndProfile). The reply is Done."""
 
 
 @dataclass(frozen=True)
 class EndProfile(Message):
-    """A request to a worker: stop the recording that BeginProfile started.
+    """A request to a worker: stop recording. The reply is Recorded.
 
-    The reply is LaunchCounts, which has the recorded work of each kernel launch.
+    Its content is a list of JSON objects, one for each kernel launch, in order. Each has the sizes of grid and
+    block, the numbers of bytes accessed, barriers and warp operations, and what the recorded warps did by machine
+    instruction and by basic block.
     """
-
-
-@dataclass(frozen=True)
-class BeginSanitizing(Message):
-    """A request to a worker: switch the sanitizer on, which checks the kernels' memory accesses. The reply is Done.
-
-    `file` is the name of the candidate's file and `source` its text.
-    """
-
-    file: str
-    source: str
 
 
 @dataclass(frozen=True)
@@ -352,7 +255,7 @@ class SanitizeNextCall(Message):
 
 @dataclass(frozen=True)
 class GetFindings(Message):
-    """A request to a worker: what did the sanitizer find in the last call? The reply is Findings.
+    """A request to a worker: what did the sanitizer find in the last call? The reply is Recorded.
 
     `blame` names one element of an output whose value changes with the order of threads: the index of the output and
     the row-major index of the element. The sanitizer then reports this dependence too. None names no element.
@@ -361,54 +264,9 @@ class GetFindings(Message):
     blame: Annotated[tuple[int, ...], AtMost(2)] | None
 
 
-# ---------------------------------------------------------------------- judge to worker: no candidate
-
-
 @dataclass(frozen=True)
-class Build(Message):
-    """A request to a worker that has loaded no candidate: compile sources for a device. The reply is Library.
-
-    `device` is the device's name. `sources` is the JSON of a `compile.sources.Sources`. The request has nothing else of
-    the candidate, such as the name of its file, because the library is stored for all candidates with these sources.
-    """
-
-    device: str
-    sources: Any
-
-
-@dataclass(frozen=True)
-class ProcessId(Message):
-    """Identifies a process: `pid` is its number, `started` is its start time in clock ticks since boot.
-
-    `started` distinguishes two processes that have the same number. It is None if /proc does not show the process.
-    """
-
-    pid: int
-    started: int | None
-
-
-@dataclass(frozen=True)
-class Probe(Message):
-    """A request to a worker: try everything that the wall must prevent. The reply is Probed.
-
-    The worker tries to signal the processes `judge` and `fork_server`, to read the environment variables of `judge`,
-    and to read the 32 secret bytes at `address` in the memory of `judge`. It also tries to create a file at each path
-    in `files`, and to connect to the local TCP port `port`, on which the judge listens.
-    """
-
-    judge: ProcessId
-    fork_server: ProcessId
-    address: int
-    files: tuple[str, ...]
-    port: int
-
-
-# ----------------------------------------------------------------------------------- worker to judge
-
-
-@dataclass(frozen=True)
-class DeviceTime(Message):
-    """The time and memory of one call, as the worker's device measured them.
+class Clocked(Message):
+    """The time and memory of one call, as the worker reports them. No verdict rests on this alone: a worker can lie.
 
     `device_ms` is the duration in milliseconds. `exposed` is true if a hold ended before all kernels of the call were
     enqueued, so that the duration may include launch latency; it is false for a call without a hold. `peak_bytes` is
@@ -420,8 +278,8 @@ class DeviceTime(Message):
     """
 
     device_ms: Annotated[float | None, Plausible(1e-6, 1e9)]
-    exposed: bool
-    peak_bytes: Annotated[int | None, Plausible(0, (1 << 50) - 1)]
+    exposed: bool = False
+    peak_bytes: Annotated[int | None, Plausible(0, (1 << 50) - 1)] = None
 
 
 @dataclass(frozen=True)
@@ -455,7 +313,6 @@ class Called(Message):
     For a call that waits at the gate in the device's stream, and whose outputs the judge reads where they lie, the
     reply names the outputs before the call begins. `time` is None then, and the judge sends Finish next.
 
-
     `structure` is the nesting of the output as `tensors.flatten` returns it. `leaves` describes each output tensor
     (dtype, shape, strides, offset) in the shared memory for outputs. If the tensor's entry in `places` is not None, the
     tensor is not there but at that place, and the leaf gives only its dtype and shape, and the strides for a copy.
@@ -464,10 +321,10 @@ class Called(Message):
     """
 
     structure: Annotated[Any, JsonAtMost(1 << 16)]
-    leaves: _Outputs
+    leaves: Annotated[tuple[Leaf, ...], AtMost(tensors.MAX_OUTPUTS)]
     places: Annotated[tuple[Place | None, ...], AtMost(tensors.MAX_OUTPUTS)]
     regions: Annotated[tuple[int, ...], AtMost(1 << 12)]
-    time: DeviceTime | None
+    time: Clocked | None
     launches: Annotated[int | None, Plausible(0, 1 << 50)]
 
     def __post_init__(self) -> None:
@@ -476,15 +333,22 @@ class Called(Message):
 
 
 @dataclass(frozen=True)
-class ReplayTimes(Message):
-    """The reply to Replay: times of a CUDA graph in milliseconds. Both are None on a device without graphs.
+class Steady(Message):
+    """The times of a call that is replayed many times as a CUDA graph, in milliseconds.
 
-    The graph holds several calls. `interval_ms` is the time from one call to the next within a graph. `overhead_ms` is
-    the additional time that one replay of the whole graph takes.
+    `interval_ms` is the time from one call to the next within a graph. `overhead_ms` is the time that one replay of the
+    graph takes in addition to its calls.
     """
 
-    interval_ms: float | None
-    overhead_ms: float | None
+    interval_ms: float
+    overhead_ms: float
+
+
+@dataclass(frozen=True)
+class Replayed(Message):
+    """The reply to Replay: the times of a CUDA graph, or None on a device without graphs."""
+
+    steady: Steady | None
 
 
 @dataclass(frozen=True)
@@ -500,51 +364,10 @@ class KernelTimes(Message):
 
 
 @dataclass(frozen=True)
-class LaunchCounts(Message):
-    """The reply to EndProfile: what the device counted in each kernel launch, in the order of the launches.
+class Recorded(Message):
+    """The reply to EndProfile and GetFindings: JSON that the package `diagnostics` checks."""
 
-    `launches` is a list of JSON objects. Each has the sizes of grid and block, the numbers of bytes accessed, barriers
-    and warp operations, and what the recorded warps did by machine instruction and by basic block. The package
-    `diagnostics.profile` checks this JSON.
-    """
-
-    launches: Any
-
-
-@dataclass(frozen=True)
-class Findings(Message):
-    """The reply to GetFindings: what the sanitizer found, as JSON that `diagnostics.sanitizer.findings` checks."""
-
-    findings: Any
-
-
-@dataclass(frozen=True)
-class Library(Message):
-    """The reply to Build: the file name of the library that was built, and the files that the build read.
-
-    `read` has the absolute paths of these files, without those of compilers, system, torch, CUDA toolkit and harness.
-    `read` is None if there are more than MOST_READ_FILES. One descriptor comes with the reply: the library, open for
-    reading.
-    """
-
-    name: Annotated[str, AtMost(250)]
-    read: Annotated[tuple[_Path, ...], AtMost(MOST_READ_FILES)] | None
-
-
-@dataclass(frozen=True)
-class Probed(Message):
-    """The reply to Probe: what the worker could read and signal behind the wall.
-
-    `environment` and `memory` are SHA-256 digests of the judge's environment and of the secret in the judge's memory as
-    the worker read them, or None if the worker could not read them. `signals_judge` and `signals_fork_server` say
-    whether the worker may send a signal to the judge and to the fork server. The judge itself looks for the files and
-    the connection that the worker made.
-    """
-
-    environment: _Digest | None
-    memory: _Digest | None
-    signals_judge: bool
-    signals_fork_server: bool
+    content: Any
 
 
 class Stage(StrEnum):
@@ -575,93 +398,3 @@ class Failure(Message):
     line: Annotated[int | None, Plausible(1, 1 << 31)]
     log: Annotated[str, Cut(LONGEST_LOG)]
     refusal: bool
-
-
-@dataclass(frozen=True)
-class BuildWanted(Message):
-    """A question from a worker to the judge in the middle of a request: where is the library built from these sources?
-
-    `sources` is the JSON of a `compile.sources.Sources`. The judge has the sources compiled, unless the build cache has
-    the library, and answers with Built or Failure. The worker then continues with the request.
-    """
-
-    sources: Any
-
-
-@dataclass(frozen=True)
-class Built(Message):
-    """The judge's answer to BuildWanted: `library`, the path of the library, which the worker may then load."""
-
-    library: _Path
-
-
-# -------------------------------------------------------------------------------------- on the channel
-
-M = TypeVar("M", bound=Message)
-
-
-@dataclass(frozen=True)
-class Received(Generic[M]):
-    """A received message, the number of the request that it belongs to, and the file descriptors that came with it.
-
-    The receiver must close the descriptors.
-    """
-
-    message: M
-    number: str
-    descriptors: list[int]
-
-    def close(self) -> None:
-        """Closes the descriptors that came with the message."""
-        while self.descriptors:
-            os.close(self.descriptors.pop())
-
-    def taken(self) -> M:
-        """Closes the descriptors that came with the message, and returns the message."""
-        self.close()
-        return self.message
-
-
-def send(
-    channel: Channel,
-    message: Message,
-    number: str = "",
-    descriptors: Sequence[int] = (),
-    timeout_s: float | None = None,
-) -> None:
-    """Sends `message`, the number of the request that it belongs to, and copies of the file descriptors `descriptors`.
-
-    Raises channel.Closed if the other end is closed, TimeoutError after `timeout_s` seconds (None: no limit), and
-    ValueError if the message is too long or contains a number that is not finite.
-    """
-    envelope = {"kind": type(message).__name__, "number": number, "body": message.to_json()}
-    channel.send(envelope, descriptors, timeout_s)
-
-
-def receive(
-    channel: Channel, kinds: Sequence[type[M]], *, number: str | None = None, timeout_s: float | None = None
-) -> Received[M]:
-    """Returns the next message with its number and descriptors. The caller must close the descriptors.
-
-    The message is an instance of one of `kinds`, and has the request number `number` (None: any number). Raises
-    Malformed for any other message, channel.Closed if the other end is closed, and TimeoutError if the message is not
-    complete after `timeout_s` seconds (None: no limit).
-    """
-    data, descriptors = channel.receive(timeout_s)
-    try:
-        return Received(_opened(data, kinds, number), data["number"], descriptors)
-    except BaseException:
-        for descriptor in descriptors:
-            os.close(descriptor)
-        raise
-
-
-def _opened(data: dict[str, Any], kinds: Sequence[type[M]], number: str | None) -> M:
-    if data.keys() != {"kind", "number", "body"} or not isinstance(data["number"], str):
-        raise Malformed("its fields are not `kind`, `number` and `body`, or `number` is not a string")
-    if number is not None and data["number"] != number:
-        raise Malformed("a reply to another request")
-    for kind in kinds:
-        if kind.__name__ == data["kind"]:
-            return kind.from_json(data["body"])
-    raise Malformed(f"not a message of the kind {' or '.join(kind.__name__ for kind in kinds)}")

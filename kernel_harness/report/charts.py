@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from kernel_harness.report.sheet import LETTER, WIDE, Rows, Sheet, angle, apart, colour, short
-from kernel_harness.timing.statistics import Interval
+from kernel_harness.timing.intervals import Interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,8 +11,8 @@ from kernel_harness.report.page import Page
 from kernel_harness.report.templating import rendered
 from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Result
-from kernel_harness.timing import statistics
-from kernel_harness.timing.statistics import Comparison, Interval
+from kernel_harness.timing import intervals
+from kernel_harness.timing.intervals import Comparison, Interval
 
 Shape = tuple[tuple[str, int], ...]
 
@@ -96,8 +96,8 @@ def cell(kernel: str, column: Column, first: Column) -> Cell | None:
         return None
     if column is first or not (result.timing and before and before.timing):
         return Cell(result, None, None)
-    ratio = statistics.through_baseline(before.timing.time, result.timing.time)
-    return Cell(result, ratio, statistics.compare(ratio))
+    ratio = intervals.through_baseline(before.timing.time, result.timing.time)
+    return Cell(result, ratio, intervals.compare(ratio))
 
 
 def _kernels(columns: Sequence[Column]) -> list[str]:

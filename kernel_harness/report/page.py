@@ -18,11 +18,11 @@ from kernel_harness.checking.verify import Check
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.precision import Precision
 from kernel_harness.core.status import Status
-from kernel_harness.results import leaderboard, roofline
+from kernel_harness.results import cells, leaderboard, roofline
 from kernel_harness.results.line_profile import StoredProfile
 from kernel_harness.results.record import Measurement, Result
-from kernel_harness.timing import statistics
-from kernel_harness.timing.statistics import Comparison
+from kernel_harness.timing import intervals
+from kernel_harness.timing.intervals import Comparison
 
 # The columns of the page's table: (key, title, kind, format of a number).
 _COLUMNS = (
@@ -120,7 +120,7 @@ def _missing(value: Any) -> bool:
 
 
 def _versus(result: Result) -> Comparison | None:
-    return statistics.compare(result.timing.speedup) if result.timing and result.timing.speedup else None
+    return intervals.compare(result.timing.speedup) if result.timing and result.timing.speedup else None
 
 
 def _peaks(result: Result) -> list[tuple[float, str, str]]:
@@ -198,7 +198,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
     """Returns figures of a kernel's result that do not affect its rank, as (name of the figure, value with unit)."""
     bound, _ = roofline.nearest_roof(result, "peak")
     measured = result.measurement or Measurement()
-    memory = None if measured.peak_bytes is None else leaderboard.memory_text(measured.peak_bytes)
+    memory = None if measured.peak_bytes is None else cells.memory_text(measured.peak_bytes)
     figures = (
         ("bound by", bound, "{}"),
         ("of the measured ceiling", roofline.nearest_roof(result, "ceiling")[1], "{:.3g}%"),
@@ -280,7 +280,7 @@ def tiles(rows: Sequence[Mapping[str, Any]], page: Page) -> list[dict[str, str]]
     found.append(_tile("Fastest", best["kernel"], f"{best['time_ms']:.4g} ms{shared}"))
     if best["speedup"] is None:
         return found
-    value, *ends = (best[key] and leaderboard.ratio(best[key]) for key in ("speedup", "speedup_low", "speedup_high"))
+    value, *ends = (best[key] and cells.ratio(best[key]) for key in ("speedup", "speedup_low", "speedup_high"))
     bounds = f"95%: {' – '.join(ends)}" if all(ends) else "too few rounds"
     found.append(_tile(f"Against {page.baseline}: {best['versus']}", f"{value}×", bounds))
     if best["percent_of_peak"] is not None:

@@ -13,10 +13,11 @@ from kernel_harness.report.page import Page, rows
 from kernel_harness.report.sheet import NARROW, WIDE
 from kernel_harness.results import leaderboard
 from kernel_harness.results import roofline as peaks
-from kernel_harness.results.leaderboard import ratio
+from kernel_harness.results.cells import ratio
 from kernel_harness.results.record import Result
-from kernel_harness.timing import statistics
-from kernel_harness.timing.statistics import Interval, Timing
+from kernel_harness.timing import intervals
+from kernel_harness.timing.intervals import Interval
+from kernel_harness.timing.statistics import Timing
 
 MOST_ROWS, MOST_POINTS = 24, 14
 """A chart shows at most the first MOST_ROWS kernels of the table, the roofline chart at most MOST_POINTS.
@@ -60,7 +61,7 @@ def speed(page: Page) -> Picture | None:
 
 
 def _speed_bar(result: Result, speedup: Interval) -> charts.Bar:
-    return charts.Bar(result.kernel, speedup, interval_text(speedup, ratio, "×"), statistics.compare(speedup).value)
+    return charts.Bar(result.kernel, speedup, interval_text(speedup, ratio, "×"), intervals.compare(speedup).value)
 
 
 def _time_bar(result: Result, timing: Timing) -> charts.Bar:

@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from kernel_harness.results.leaderboard import ratio
+from kernel_harness.results.cells import ratio
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -13,10 +13,11 @@ from enum import StrEnum
 from tabulate import tabulate
 
 from kernel_harness.core.errors import UserError
-from kernel_harness.results.leaderboard import EMULATED_NOTE, document, latest, markdown
+from kernel_harness.results.cells import markdown
+from kernel_harness.results.leaderboard import EMULATED_NOTE, document, latest
 from kernel_harness.results.record import Result
-from kernel_harness.timing import statistics
-from kernel_harness.timing.statistics import Interval
+from kernel_harness.timing import intervals
+from kernel_harness.timing.intervals import Interval
 
 Shape = tuple[tuple[str, int], ...]
 # Facts about a side's environment. If one differs between side A and side B, the rendered comparison says so.
@@ -227,7 +228,7 @@ def _row(key: tuple[str, Shape], a: Result, b: Result, interleaved: bool) -> Row
     if isinstance(ratio, str):
         return Row(*key, Change.UNDECIDED, before, after, None, ratio)
     note = "" if ratio.low is not None else "too few rounds for an interval"
-    return Row(*key, Change(statistics.compare(ratio).value), before, after, ratio, note)
+    return Row(*key, Change(intervals.compare(ratio).value), before, after, ratio, note)
 
 
 def _ratio_in_rounds(b: Result) -> Interval | str:
@@ -248,7 +249,7 @@ def _ratio_of_runs(kernel: str, a: Result, b: Result) -> Interval | str:
         return "the baseline itself"
     if a.timing.speedup is None or b.timing.speedup is None:
         return "timed without a baseline"
-    return statistics.through_baseline(b.timing.speedup, a.timing.speedup)
+    return intervals.through_baseline(b.timing.speedup, a.timing.speedup)
 
 
 def to_json(outcome: Outcome, percent: float) -> str:

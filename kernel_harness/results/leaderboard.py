@@ -17,6 +17,7 @@ from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
 from kernel_harness.problem.problem import shape_text
 from kernel_harness.results import roofline
+from kernel_harness.results.cells import csv, markdown, memory_text, number, ratio
 from kernel_harness.results.journal import writing
 from kernel_harness.results.record import Result
 
@@ -41,10 +42,6 @@ _WIDEST = 100
 _LEFT_OUT = ("of the bound", "TFLOPS", "shapes", "% of peak", "max abs error", "from an earlier run", "95% interval")
 # The headings of the column of times.
 TIME, EMULATED_TIME = "time (ms)", "emulation, ms"
-# Characters that Markdown, its tables or HTML would read as markup. An underscore between letters is not markup.
-_MARKED = re.compile(r"[\\`*|<\[\]~&]|(?<![^\W_])_|_(?![^\W_])")
-# If a cell begins with one of these characters, a spreadsheet takes the cell for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def rank(results: Sequence[Result], shape: Mapping[str, int]) -> pd.DataFrame:
@@ -203,25 +200,6 @@ def heading(problem: str, results: Sequence[Result], shape: Mapping[str, int]) -
     return ", ".join(parts)
 
 
-def csv(table: pd.DataFrame) -> str:
-    """Returns `table`, a leaderboard or a table of a suite, as CSV text.
-
-    A floating-point number has at most six significant digits, an integer all of its digits. A text that a spreadsheet
-    would take for a formula gets an apostrophe before it.
-    """
-    texts = table.select_dtypes(exclude="number").map(_inert)
-    return str(table.assign(**texts).to_csv(index=False, float_format="%.6g"))
-
-
-def _inert(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
-
-
-def markdown(text: str) -> str:
-    """Returns the text on one line with its markup characters escaped, for a cell of a Markdown table."""
-    return _MARKED.sub(r"\\\g<0>", " ".join(text.split()))
-
-
 def _shown(table: pd.DataFrame, *, memory: bool) -> tuple[list[str], list[list[str]]]:
     """Returns (headings, rows) of the leaderboard `table` as text for people to read.
 
@@ -234,16 +212,16 @@ def _shown(table: pd.DataFrame, *, memory: bool) -> tuple[list[str], list[list[s
         "rank": ["" if pd.isna(v) else str(v) for v in table["rank"]],
         "kernel": list(table["kernel"]),
         "status": list(table["status"]),
-        EMULATED_TIME if emulated(table) else TIME: [_number(v, "{:.4g}") for v in table["time_ms"]],
+        EMULATED_TIME if emulated(table) else TIME: [number(v, "{:.4g}") for v in table["time_ms"]],
         "95% interval": [
             f"{low:.4g} - {high:.4g}" if pd.notna(low) and pd.notna(high) else ""
             for low, high in zip(table["time_ms_low"], table["time_ms_high"], strict=True)
         ],
         "speedup": ["" if pd.isna(v) else f"{ratio(v)}x" for v in table["speedup"]],
-        "TFLOPS": [_number(v, "{:.3g}") for v in table["tflops"]],
-        "% of peak": [_number(v, "{:.3g}") for v in table["percent_of_peak"]],
-        "of the bound": [_number(v, "{:.1%}") for v in table["share_of_bound"]],
-        "max abs error": [_number(v, "{:.2g}") for v in table["max_abs_error"]],
+        "TFLOPS": [number(v, "{:.3g}") for v in table["tflops"]],
+        "% of peak": [number(v, "{:.3g}") for v in table["percent_of_peak"]],
+        "of the bound": [number(v, "{:.1%}") for v in table["share_of_bound"]],
+        "max abs error": [number(v, "{:.2g}") for v in table["max_abs_error"]],
         "shapes": [v if isinstance(v, str) else "" for v in table["shapes"]],
         "memory": ["" if pd.isna(v) else memory_text(v) for v in table["peak_bytes"]],
         "from an earlier run": earlier(table),
@@ -276,20 +254,6 @@ def earlier(table: pd.DataFrame) -> list[str]:
 def emulated(table: pd.DataFrame) -> bool:
     """Returns whether any result of the leaderboard `table` is from the emulated device."""
     return bool((table["device"] == EMULATED).any())
-
-
-def ratio(value: float) -> str:
-    """Returns a speedup as text with three significant digits, but `1.004` rather than `1`.
-
-    Near 1, the third decimal tells whether the speedup is different from 1.
-    """
-    return f"{value:.3f}" if 0.9 < value < 1.1 else f"{value:.3g}"
-
-
-def _number(value: Any, form: str) -> str:
-    if isinstance(value, str):
-        return value  # "nan" or "inf"
-    return "" if pd.isna(value) else form.format(value)
 
 
 def of_interest(table: pd.DataFrame, kernels: Collection[str]) -> pd.DataFrame:
@@ -359,11 +323,6 @@ def _memory_note(table: pd.DataFrame) -> str:
     apart = needed[(needed >= _MUCH_MEMORY * of_torch) | (_MUCH_MEMORY * needed <= of_torch)]
     texts = [f"{kernel} {memory_text(count)} ({count / of_torch:.3g}x)" for kernel, count in apart.items()]
     return f"Peak memory of a call: {BASELINE} {memory_text(of_torch)}, {', '.join(texts)}." if texts else ""
-
-
-def memory_text(count: int) -> str:
-    """Returns a number of bytes as text in MB or GB, such as `33.6 MB`."""
-    return f"{count / 1e9:.3g} GB" if count >= 999.5e6 else f"{count / 1e6:.3g} MB"
 
 
 def _fitting(headers: list[str], rows: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:

@@ -24,7 +24,8 @@ from kernel_harness.core.precision import Precision, Tolerance
 from kernel_harness.core.remark import Remark, RemarkKind, sentences
 from kernel_harness.core.status import Status
 from kernel_harness.problem.problem import OWN
-from kernel_harness.timing.statistics import Interval, Timing
+from kernel_harness.timing.intervals import Interval
+from kernel_harness.timing.statistics import Timing
 
 # A line of runs.jsonl holds at most _KEPT_LOG characters of a log. The whole log is in a separate file.
 _KEPT_LOG = 20_000

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernel_harness.ipc.messages import Probe, Probed, ProcessId
+from kernel_harness.ipc.process_messages import Probe, Probed, ProcessId
 
 _CONNECT_TIMEOUT_S = 1.0
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from tabulate import tabulate
 
 from kernel_harness.core.errors import UserError
-from kernel_harness.results import leaderboard
+from kernel_harness.results import cells
 from kernel_harness.results.comparison import Change, Incomparable, is_regression
 from kernel_harness.suite import figures
 from kernel_harness.suite.figures import Figure
 from kernel_harness.suite.store import Entry, Facts, SuiteStore
-from kernel_harness.timing import statistics
-from kernel_harness.timing.statistics import Interval
+from kernel_harness.timing import intervals
+from kernel_harness.timing.intervals import Interval
 
 # KernelBench's names of candidates. Those of two suites are different samples, and not versions of one kernel.
 _SAMPLE = re.compile(r"sample_\d+")
@@ -173,8 +173,8 @@ def _candidate_change(a: Entry, b: Entry) -> CandidateChange:
         return CandidateChange(*a.id, Change.UNDECIDED, None, "no speedups")
     if a.baseline != b.baseline:
         return CandidateChange(*a.id, Change.UNDECIDED, None, f"timed against {a.baseline} in A and {b.baseline} in B")
-    ratio = statistics.through_baseline(b.speedup, a.speedup)
-    return CandidateChange(*a.id, Change(statistics.compare(ratio).value), ratio)
+    ratio = intervals.through_baseline(b.speedup, a.speedup)
+    return CandidateChange(*a.id, Change(intervals.compare(ratio).value), ratio)
 
 
 def _candidate_lines(outcome: SuiteOutcome) -> Sequence[str]:
@@ -188,7 +188,7 @@ def _candidate_lines(outcome: SuiteOutcome) -> Sequence[str]:
         (
             f"{c.problem}/{c.candidate}",
             c.change.value,
-            "" if c.ratio is None else f"{leaderboard.ratio(c.ratio.estimate)}x",
+            "" if c.ratio is None else f"{cells.ratio(c.ratio.estimate)}x",
             c.note,
         )
         for c in changed[:_MOST_ROWS]

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from kernel_harness.core import phases
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.phases import phase
 from kernel_harness.device import selection
@@ -96,7 +97,7 @@ def _step(judge: DeviceJudge, tasks: queue.SimpleQueue[Task], driver: Connection
             send(driver, Unusable(each.id, str(error)))
 
 
-class DeviceJudge:
+class DeviceJudge(Closing):
     """Judges tasks on one device, and builds the next ones meanwhile: one fork server, one session for each problem.
 
     The baselines of a problem are kept between its candidates. A DeviceJudge is a context manager; at its end, every
@@ -122,9 +123,6 @@ class DeviceJudge:
     def __enter__(self) -> DeviceJudge:
         self.device.prepare()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends all processes, also those of builds. A later `add` or `judge` starts new ones."""

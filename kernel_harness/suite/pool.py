@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kernel_harness.core.arms import BASELINE
+from kernel_harness.core.closing import Closing
 from kernel_harness.problem import lookup
 from kernel_harness.results.record import Result, without_emulated_speedup
 from kernel_harness.results.reward import reward
@@ -23,7 +24,7 @@ from kernel_harness.suite.scheduler import LocalScheduler, results
 _WAITING = 2
 
 
-class EvaluatorPool:
+class EvaluatorPool(Closing):
     """Evaluator processes for kernels of any problems: one for each GPU, or without a GPU one for each processor core.
 
     All methods are safe to call from several threads at the same time. A kernel gets the verdict that
@@ -72,12 +73,6 @@ class EvaluatorPool:
         self._numbers = itertools.count()
         self._problems: dict[Path, SuiteProblem] = {}
         self._scheduler = LocalScheduler(chosen, settings)
-
-    def __enter__(self) -> EvaluatorPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Ends all processes of the pool. Calls that wait for a result raise UserError. Safe to call twice."""

@@ -12,6 +12,7 @@ from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.status import Status
 from kernel_harness.problem.problem import ProblemError
@@ -80,7 +81,7 @@ class Queue:
         return list(self._waiting.pop(problem, ()))
 
 
-class Scheduler:
+class Scheduler(Closing):
     """Workers, and a thread that gives them tasks. A context manager, which ends all workers at its end.
 
     `start` has a function for each worker that starts it; the thread calls it again when the worker has ended. `ahead`
@@ -104,12 +105,6 @@ class Scheduler:
         self._end: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="scheduler", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Scheduler:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def submit(self, tasks: Iterable[Task]) -> list[Future[Verdict]]:
         """Adds tasks, whose ids must differ from those of all unfinished tasks. Returns the futures of their verdicts.

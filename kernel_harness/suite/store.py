@@ -24,7 +24,7 @@ from kernel_harness.results import record, roofline
 from kernel_harness.results.journal import Journal, append_line, writing
 from kernel_harness.results.record import Result
 from kernel_harness.suite.device_worker import Task, Verdict
-from kernel_harness.timing.statistics import Interval
+from kernel_harness.timing.intervals import Interval
 
 SCHEMA_VERSION = 1
 _LONGEST_REASON = 300

@@ -14,8 +14,8 @@ from tabulate import tabulate
 
 from kernel_harness.core.atomic_file import replace_bytes, replace_text
 from kernel_harness.core.errors import UserError
+from kernel_harness.results.cells import csv, markdown, ratio
 from kernel_harness.results.journal import writing
-from kernel_harness.results.leaderboard import csv, markdown, ratio
 from kernel_harness.suite import collection, figures
 from kernel_harness.suite.device_worker import SuiteProblem
 from kernel_harness.suite.figures import Figure

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernel_harness.timing.statistics import Interval, Round, interval_of
+from kernel_harness.timing.intervals import Interval, interval_of
+from kernel_harness.timing.statistics import Round
 
 # The judge's time replaces the device's time only if the two differ by more than this, in ms. On an H200, the judge's
 # bracket of calls of 5 us to 20 ms was 292.0 us longer than the call, 0.3 us more or less in the median of 40 calls.

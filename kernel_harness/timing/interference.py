@@ -27,8 +27,8 @@ from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.ipc.packed import pack
+from kernel_harness.timing.cohort import Arm, Cohort, asking
 from kernel_harness.timing.inputs import DrawnInputs, draw
-from kernel_harness.timing.rounds import Arm, Cohort, asking
 from kernel_harness.timing.statistics import Round
 from kernel_harness.workers.faults import Fault, Refused
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.device.policy import ON_GPU, Policy
 from kernel_harness.timing.measurements import Measurements
-from kernel_harness.timing.statistics import LOOKS, decided
+from kernel_harness.timing.statistics import Round, ratio_interval
 
+LOOKS = (16, 32, 64, 128, 256, 512, 1024)
+"""Timing may stop only after one of these numbers of rounds (a look)."""
 # The device is warm if the last three sentinel times differ by less than this share. A GPU that was idle gets faster
 # for about a second.
 _FLAT = 0.02
@@ -84,12 +87,26 @@ def settled(measured: Measurements, stop: Stop) -> set[str]:
     A slow candidate then does not prolong the rounds that a fast one still needs. The set does not contain a candidate
     that is the baseline of the others. The set is empty after a number of rounds that is not in LOOKS. It is also empty
     if `stop` fixes the number of rounds, or while further worker processes are needed (`_needs_more_processes`).
+
+    The number of rounds that decides includes rejected rounds, so rejecting a round cannot move a look. Only the
+    precision decides, never the sign of a difference: timing that stops as soon as a difference shows would find false
+    differences.
     """
     if stop.rounds is not None or len(measured.rounds) not in LOOKS or _needs_more_processes(measured, stop):
         return set()
-    baseline, rounds = _baseline(measured, stop), measured.accepted
+    baseline = _baseline(measured, stop)
     candidates = set(measured.running) - {baseline}
-    return {name for name in candidates if decided(rounds, [name], baseline, half_width=stop.half_width)}
+    if len(measured.rounds) >= LOOKS[-1]:
+        return candidates
+    return {name for name in candidates if _is_known(measured.accepted, name, baseline, stop.half_width)}
+
+
+def _is_known(rounds: Sequence[Round], arm: str, baseline: str, half_width: float) -> bool:
+    """Returns whether the half width of the arm's speedup over `baseline` is below `half_width` (relative)."""
+    if not any({arm, baseline} <= r.samples_ms.keys() for r in rounds if r.rejected is None):
+        return False
+    width = ratio_interval(rounds, arm, baseline).half_width
+    return width is not None and width < half_width
 
 
 def processes_worn(measured: Measurements, stop: Stop) -> bool:

@@ -163,7 +163,7 @@ class Trial(ModelProcess):
             self._load(self.subject)
             # Until its checks begin, the judge reads no message of the worker, and checks none of its limits.
             self.pause()
-            if with_constructor and self.candidate.names_a_build and not self.subject.builds:
+            if with_constructor and self.candidate.names_a_build and not self.subject.builds.made:
                 self._build_in_constructor()
         except Fault as fault:
             self.fail(fault)
@@ -209,7 +209,7 @@ class Trial(ModelProcess):
         except torch.OutOfMemoryError as error:
             self.fail(self._out_of_memory(error))
         self.check_s = time.perf_counter() - began
-        self.builds = tuple(self.subject.builds if self.subject else ())
+        self.builds = tuple(self.subject.builds.made if self.subject else ())
         self.printed = self.subject.printed if self.subject else ""
         self.lacking = self.subject.lacking() if self.subject else ()
         self.enter(State.CHECKED)

@@ -24,8 +24,9 @@ import psutil
 
 gc.disable()  # until torch is imported: collections would be a sixth of the time of its import (measured)
 from kernel_harness import device, sandbox
-from kernel_harness.ipc import channel, messages
-from kernel_harness.ipc.messages import Done, ExitStatus, Fork, Forked, GetExitStatus, PrepareDevice, SetWall
+from kernel_harness.ipc import channel, envelope
+from kernel_harness.ipc.messages import Done
+from kernel_harness.ipc.process_messages import ExitStatus, Fork, Forked, GetExitStatus, PrepareDevice, SetWall
 from kernel_harness.ipc.schema import Message
 from kernel_harness.sandbox import Kind, namespaces, system
 from kernel_harness.worker import reaper
@@ -50,8 +51,8 @@ def main() -> None:
             workers.collect()
             if not select.select([end], [], [], 0)[0]:
                 continue
-            received = messages.receive(end, _REQUESTS)
-            messages.send(end, _reply(received.message, received.descriptors, workers))
+            received = envelope.receive(end, _REQUESTS)
+            envelope.send(end, _reply(received.message, received.descriptors, workers))
     except channel.Closed:
         pass
     finally:

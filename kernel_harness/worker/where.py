@@ -9,7 +9,7 @@ import ctypes
 import faulthandler
 import os
 
-from kernel_harness.ipc.messages import PLACE_SIGNALS
+from kernel_harness.ipc.process_messages import PLACE_SIGNALS
 
 _PYTHON, _NATIVE = PLACE_SIGNALS
 _MOST_FRAMES = 64

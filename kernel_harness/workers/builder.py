@@ -21,7 +21,9 @@ from cuda_on_cpu.compile.errors import BuildFailed, CompilerFailed, UnsupportedC
 from cuda_on_cpu.compile.sources import Sources
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.device import Device
-from kernel_harness.ipc.messages import Build, Built, Failure, Library, Received, Stage
+from kernel_harness.ipc.build_messages import Build, Built, Library
+from kernel_harness.ipc.envelope import Received
+from kernel_harness.ipc.messages import Failure, Stage
 from kernel_harness.workers.process import Limits, WorkerFactory, WorkerMisbehaved
 
 _MAX_LIBRARY_BYTES, _COPIED_BYTES = 1 << 30, 1 << 20

@@ -11,18 +11,19 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from cuda_on_cpu.compile import cache
 from kernel_harness import device as devices
 from kernel_harness import sandbox
 from kernel_harness.core import process_tree
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.paths import IMPORT_ROOT
-from kernel_harness.ipc import channel, messages
+from kernel_harness.ipc import channel, envelope
 from kernel_harness.ipc.channel import Channel
-from kernel_harness.ipc.messages import Done, ExitStatus, Fork, Forked, GetExitStatus, PrepareDevice, Probed, SetWall
+from kernel_harness.ipc.messages import Done
+from kernel_harness.ipc.process_messages import ExitStatus, Fork, Forked, GetExitStatus, PrepareDevice, Probed, SetWall
 from kernel_harness.ipc.schema import Message
 from kernel_harness.sandbox import Kind, bubblewrap, probe
 from kernel_harness.workers.fork_server_process import ForkServerProcess, allowed
@@ -35,7 +36,7 @@ class ForkServerGone(EnvironmentLacking):
     """The error raised if the fork server has ended or does not reply. No more workers can be started then."""
 
 
-class ForkServer:
+class ForkServer(Closing):
     """A handle of a running fork server, the process that workers are forked from.
 
     A `with` block kills the fork server and all its descendants at its end. `process` is the fork server's process, and
@@ -95,18 +96,10 @@ class ForkServer:
         for path in filter(Path.is_dir, hidden):
             folders[path.name if path.name not in folders else str(path)] = path
         with probe.Bait(self._process.pid, folders) as bait, self.spawn(Limits()) as worker:
-            reply = worker.ask(bait.request(), Probed, timeout_s=60)
+            reply = worker.request(bait.request(), Probed, timeout_s=60).taken()
             if not isinstance(reply, Probed):
                 raise RuntimeError(f"the probe of the wall failed: {reply}")
             return bait.gaps(reply)
-
-    def __enter__(self) -> ForkServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Kills the fork server and all its descendants, and deletes the workers' folders. Safe to call twice."""
@@ -166,8 +159,8 @@ class ForkServer:
         """
         with self._lock:
             try:
-                messages.send(self._channel, request, descriptors=descriptors)
-                received = messages.receive(self._channel, [expected], timeout_s=timeout_s)
+                envelope.send(self._channel, request, descriptors=descriptors)
+                received = envelope.receive(self._channel, [expected], timeout_s=timeout_s)
             except BaseException as error:
                 self._channel.close()  # the next request would get the late reply to this one
                 if not isinstance(error, (channel.Closed, TimeoutError)):

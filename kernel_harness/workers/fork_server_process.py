@@ -11,12 +11,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from cuda_on_cpu.compile import cache
 from kernel_harness import sandbox
 from kernel_harness.core import folder_removal, process_tree
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.paths import IMPORT_ROOT, hidden_from_workers
 from kernel_harness.ipc import channel
 from kernel_harness.sandbox import Kind, bubblewrap
@@ -29,7 +28,7 @@ _ALLOWED = (
 )  # fmt: skip
 
 
-class ForkServerProcess:
+class ForkServerProcess(Closing):
     """A fork server that was started and may still import torch.
 
     `kind` is the wall around workers; None selects the strongest wall that this machine allows. `folder` holds the
@@ -51,14 +50,6 @@ class ForkServerProcess:
             start_new_session=True,
         )  # fmt: skip
         theirs.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Kills the fork server and all its descendants, and deletes `folder`. Safe to call twice."""

@@ -83,7 +83,7 @@ class ModelProcess:
 
     def _started(self) -> Subject:
         subject = self._start()
-        subject.failed_builds, subject.right = self._failed_builds, self._right
+        subject.builds.failed, subject.right = self._failed_builds, self._right
         return subject
 
     def _load(self, subject: Subject) -> None:

@@ -12,7 +12,8 @@ import torch
 from kernel_harness.core.status import Status
 from kernel_harness.device.exports import INPUTS_REGION
 from kernel_harness.ipc import tensors
-from kernel_harness.ipc.messages import Called, Exported, Place, Purpose, Received
+from kernel_harness.ipc.envelope import Received
+from kernel_harness.ipc.messages import Called, Exported, Place, Purpose
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.ipc.tensors import Leaf
 from kernel_harness.workers.exchange import Exchange

@@ -6,7 +6,6 @@ This module gives no verdicts: the package `checking` decides whether a candidat
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
 import os
 import secrets
@@ -14,8 +13,7 @@ import select
 import signal
 import socket
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -23,28 +21,25 @@ from typing import Protocol, TypeVar
 import psutil
 
 from kernel_harness.core import folder_removal, process_tree
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.codec import Malformed
-from kernel_harness.ipc import channel, messages
+from kernel_harness.ipc import channel, envelope, process_messages
+from kernel_harness.ipc.build_messages import BuildWanted
 from kernel_harness.ipc.channel import Channel
-from kernel_harness.ipc.messages import BuildWanted, Failure, Received
+from kernel_harness.ipc.envelope import Received
+from kernel_harness.ipc.messages import Failure
 from kernel_harness.ipc.schema import Message
+from kernel_harness.workers.pauses import ESCAPES, Pauses, signal_each
+from kernel_harness.workers.printed import Printed
 
-KEPT_OUTPUT_BYTES = 64 * 1024
 _TICK_S = 0.05
 # Limits are checked in each wait for a reply. Short calls end before the first check, so pauses check them, too.
 _CHECK_S = 2.0
 # Stopping a worker takes some milliseconds. It takes seconds if a process just frees gigabytes of memory, because a
 # process cannot be stopped meanwhile.
-_PAUSE_S, _POLL_S = 10.0, 1e-4
+_PAUSE_S = 10.0
 _WHERE_S, _QUIET_S = 0.5, 0.02
 _CLOSE_S = 0.5  # before a kill, so that fewer processes are started meanwhile
-# A paused worker uses no CPU time, except to finish a system call in which it waited. It has escaped the pause if it
-# used more than _ESCAPE_NS or started a process. One escape can have a harmless cause: for example, Linux kills one of
-# its processes because memory runs out.
-# Fifty pauses without an escape make up for one.
-_ESCAPE_NS, _ESCAPES, _FORGIVEN = 1_000_000, 3, 0.02
-_LOOKED_S = 0.005
-_PIPE_BYTES = 1 << 20
 
 R = TypeVar("R", bound=Message)
 
@@ -136,40 +131,18 @@ class WorkerHandles:
     folder: Path
 
 
-class WorkerProcess:
+class WorkerProcess(Closing):
     """The judge's handle of one worker. Only one thread may use it at a time."""
 
     def __init__(self, parent: Parent, handles: WorkerHandles, limits: Limits) -> None:
         self.pid, self._inner_pid = handles.pid, handles.inner_pid
         self._parent, self._limits = parent, limits
-        self._channel, self._output = Channel(handles.end), handles.output
-        os.set_blocking(self._output, False)
-        with contextlib.suppress(OSError):  # a larger pipe means fewer context switches for a worker that prints much
-            fcntl.fcntl(self._output, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        self._kept: deque[bytes] = deque()
-        self._kept_bytes = 0
-        self.printed_bytes = 0
-        self._may_print = True  # whether a process still holds the other end of the pipe
+        self._channel, self._printed = Channel(handles.end), Printed(handles.output)
         self._checked = time.monotonic()  # when the limits were last checked
         self._folder = handles.folder
         self._alive = True
-        self._paused: dict[int, int] | None = None  # the CPU time in ns of each paused process; None between pauses
-        self._escapes = 0.0
-        self._looked = 0.0  # when the worker was last looked at during a pause
+        self._pauses = Pauses(self.pid)
         self._failure: WorkerFailed | None = None  # why the worker is dead; raised by every later request
-
-    def __enter__(self) -> WorkerProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def ask(
-        self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float,
-        meanwhile: Meanwhile | None = None,
-    ) -> R | Failure | BuildWanted:  # fmt: skip
-        """Sends `request` and returns the reply, like `request`, but closes the descriptors that come with it."""
-        return self.request(request, expected, descriptors, timeout_s=timeout_s, meanwhile=meanwhile).taken()
 
     def request(
         self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *, timeout_s: float,
@@ -191,14 +164,14 @@ class WorkerProcess:
         number = secrets.token_hex(8)
         kinds: tuple[type[R | Failure | BuildWanted], ...] = (expected, Failure, BuildWanted)
         try:
-            messages.send(self._channel, request, number, descriptors, timeout_s)
+            envelope.send(self._channel, request, number, descriptors, timeout_s)
             if meanwhile is not None:
                 meanwhile(lambda condition, limit_s: self._spin(condition, limit_s, deadline))
             while True:
                 self._await_reply(deadline)
                 # A worker could send a part of its reply and exceed its limits before it sends the rest.
                 with contextlib.suppress(TimeoutError):
-                    return messages.receive(self._channel, kinds, number=number, timeout_s=_TICK_S)
+                    return envelope.receive(self._channel, kinds, number=number, timeout_s=_TICK_S)
                 if time.monotonic() >= deadline:
                     raise TimeoutError
                 self._check_limits()
@@ -215,13 +188,13 @@ class WorkerProcess:
 
         The signals end a process that does not handle them, which the caller would end anyway.
         """
-        for number in messages.PLACE_SIGNALS:
-            before, end = self.printed_bytes, time.monotonic() + _WHERE_S
-            _signal_each(number, process_tree.pids(self.pid)[1:2])
-            while self._may_print and time.monotonic() < end:
-                if select.select([self._output], [], [], _QUIET_S)[0]:
-                    self._drain()
-                elif self.printed_bytes > before:
+        for number in process_messages.PLACE_SIGNALS:
+            before, end = self._printed.count, time.monotonic() + _WHERE_S
+            signal_each(number, process_tree.pids(self.pid)[1:2])
+            while self._printed.is_open and time.monotonic() < end:
+                if select.select([self._printed], [], [], _QUIET_S)[0]:
+                    self._printed.read()
+                elif self._printed.count > before:
                     break
 
     def _await_reply(self, deadline: float) -> None:
@@ -264,11 +237,11 @@ class WorkerProcess:
 
         Reads what the worker has printed, which also ends the wait.
         """
-        watched = [self._channel.fileno(), self._output] if self._may_print else [self._channel.fileno()]
+        watched: list[Channel | Printed] = [self._channel, self._printed] if self._printed.is_open else [self._channel]
         readable, _, _ = select.select(watched, [], [], wait_s)
-        if self._output in readable:
-            self._drain()
-        return self._channel.fileno() in readable
+        if self._printed in readable:
+            self._printed.read()
+        return self._channel in readable
 
     def pause(self) -> None:
         """Stops all threads of the worker and of its descendants, until `resume`.
@@ -278,7 +251,7 @@ class WorkerProcess:
         The next request to a worker that was killed raises WorkerMisbehaved.
         """
         self.look_for_escape()
-        if self._alive and not self._stop_all(_PAUSE_S):
+        if self._alive and not self._pauses.stop(_PAUSE_S):
             self._dead(
                 WorkerMisbehaved,
                 f"The process and those that it started could not all be stopped within {_PAUSE_S:g} s, so that other "
@@ -288,66 +261,18 @@ class WorkerProcess:
             with contextlib.suppress(WorkerMisbehaved):  # every later request raises it
                 self._check_limits()
 
-    def _stop_all(self, limit_s: float) -> bool:
-        """Stops the worker and its descendants. Returns True, or False if some still run after `limit_s` seconds.
-
-        Sends SIGSTOP to all processes again and again, until two searches in a row find the same processes, all at rest
-        (`process_tree.is_at_rest`) and none with more CPU time than before. Then no process has run between the two
-        searches. So none has forked or resumed another after the SIGSTOP that was sent between the searches, and the
-        parent of a vfork child will stop after its wait. One search would not be enough: a process that it found at
-        rest can be resumed by one that it finds at rest later. Zombies are searched too, because a process that forks
-        and exits in a loop leaves only zombies to be seen.
-        """
-        end = time.monotonic() + limit_s
-        before: dict[int, int] = {}
-        while True:
-            found: dict[int, int] = {}
-            at_rest = True
-            for pid in process_tree.pids(self.pid):
-                at_rest = at_rest and process_tree.is_at_rest(pid)
-                found[pid] = process_tree.cpu_ns(pid)
-            self._paused, self._looked = found, 0.0
-            if at_rest and found == before:
-                return True
-            if time.monotonic() > end:
-                return False
-            _signal_each(signal.SIGSTOP, found)
-            before = found
-            if not at_rest:
-                time.sleep(_POLL_S)
-
     def resume(self) -> None:
-        """Resumes the processes that `pause` stopped. Kills a worker that has escaped too many pauses instead.
-
-        `look_for_escape` says what an escape is.
-        """
+        """Resumes the processes that `pause` stopped. Kills a worker that has escaped too many pauses instead."""
         self.look_for_escape()
-        if self._alive and self._paused is not None:
-            _signal_each(signal.SIGCONT, self._paused)
-        self._paused = None
+        if self._alive:
+            self._pauses.resume()
 
     def look_for_escape(self) -> None:
-        """Kills the worker if it has escaped _ESCAPES pauses, the present one included. Does nothing between pauses.
-
-        Also does nothing if it was called in this pause less than _LOOKED_S seconds ago: before a timed call on a GPU
-        the judge calls it ahead, because the judge keeps the GPU for itself until the call, for a short time only.
-
-        A worker has escaped a pause if its processes used more than _ESCAPE_NS of CPU time during the pause, or started
-        a process. Fifty pauses without an escape cancel one escape. A stopped process can be resumed without another
-        process, for example by a timer that sends SIGCONT.
-        """
-        now = time.monotonic()
-        if not self._alive or self._paused is None or now - self._looked < _LOOKED_S:
-            return
-        self._looked = now
-        found = {pid: process_tree.cpu_ns(pid) for pid in process_tree.pids(self.pid)}
-        used_ns = sum(max(0, now - self._paused.get(pid, now)) for pid, now in found.items())
-        escaped = used_ns > _ESCAPE_NS or not found.keys() <= self._paused.keys()
-        self._escapes = self._escapes + 1 if escaped else max(0.0, self._escapes - _FORGIVEN)
-        if self._escapes >= _ESCAPES:
+        """Kills the worker if it has escaped too many pauses (`Pauses.escaped_often`). Does nothing between pauses."""
+        if self._alive and self._pauses.escaped_often():
             self._dead(
                 WorkerMisbehaved,
-                f"The process, or one that it started, ran {_ESCAPES} times while it was stopped, so that other "
+                f"The process, or one that it started, ran {ESCAPES} times while it was stopped, so that other "
                 "candidates could be timed. It was ended. A process must not resume itself, for example by a timer.",
             )
 
@@ -359,39 +284,19 @@ class WorkerProcess:
         self._alive = False
         end = time.monotonic() + 10
         while process_tree.group(self.pid) and time.monotonic() < end:
-            self._stop_all(_CLOSE_S)  # otherwise a process that forks in a loop could outrun the kills
+            self._pauses.stop(_CLOSE_S)  # otherwise a process that forks in a loop could outrun the kills
             group = process_tree.group(self.pid)
             for process in group[1:] or group:  # the first one, the reaper, is killed last: it adopts orphans
                 process_tree.kill(process)
             time.sleep(0.005)
         self._channel.close()
-        os.close(self._output)
+        self._printed.close()
         folder_removal.remove(self._folder)
 
     @property
     def output(self) -> str:
         """Returns the end of what the worker has printed so far."""
-        for _ in range(64):
-            if not self._alive or not self._may_print or not select.select([self._output], [], [], 0)[0]:
-                break
-            self._drain()
-        return b"".join(self._kept).decode(errors="replace")
-
-    def _drain(self) -> None:
-        """Reads what the worker has printed and keeps at least the last KEPT_OUTPUT_BYTES bytes of it.
-
-        A full pipe would block the worker.
-        """
-        try:
-            data = os.read(self._output, _PIPE_BYTES)
-        except BlockingIOError:
-            return
-        self._may_print = bool(data)  # at the end of file, the pipe is always readable
-        self.printed_bytes += len(data)
-        self._kept.append(data)
-        self._kept_bytes += len(data)
-        while self._kept_bytes - len(self._kept[0]) > KEPT_OUTPUT_BYTES:
-            self._kept_bytes -= len(self._kept.popleft())
+        return self._printed.text
 
     def _check_limits(self) -> None:
         """Kills the worker and raises WorkerMisbehaved if the worker has too many threads or takes too much memory."""
@@ -431,12 +336,6 @@ class WorkerProcess:
         if os.WIFSIGNALED(status):
             return f"The process was ended by {_signal_name(os.WTERMSIG(status))}."
         return f"The process left with exit code {os.WEXITSTATUS(status)} before it answered."
-
-
-def _signal_each(number: signal.Signals, pids: Iterable[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def _signal_name(number: int) -> str:

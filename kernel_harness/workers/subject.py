@@ -4,63 +4,42 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
 
-from cuda_on_cpu.compile import cache, sources
 from cuda_on_cpu.compile.candidate_file import CandidateFile
 from cuda_on_cpu.emulator.unsupported import reports_in
 from kernel_harness import device as devices
-from kernel_harness.compile.cu_file import forward_of
 from kernel_harness.core.paths import kernel_folders
 from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import printable
-from kernel_harness.device import MOST_USED, Clocked, Steady
+from kernel_harness.device import Clocked, Steady
 from kernel_harness.device.device_memory import CannotShare
-from kernel_harness.ipc import input_memory, messages, tensors
+from kernel_harness.ipc import build_messages, input_memory, messages, tensors
+from kernel_harness.ipc.envelope import Received
 from kernel_harness.ipc.input_memory import Written
-from kernel_harness.ipc.messages import Built, Done, Failure, InputLayout, Opening, Purpose, Received, Stage
+from kernel_harness.ipc.messages import Done, Failure, InputLayout, Opening, Purpose
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.schema import Message
 from kernel_harness.ipc.shared_memory import SharedBuffer
-from kernel_harness.problem.candidate import imports_triton
 from kernel_harness.problem.problem import FORWARD_SEED, Problem
-from kernel_harness.workers.builder import BuildService, FailedBuilds
+from kernel_harness.workers import failed_requests
+from kernel_harness.workers.builder import BuildService
+from kernel_harness.workers.candidate_builds import LEAST_WAIT_S, CandidateBuilds
 from kernel_harness.workers.exchange import Exchange
-from kernel_harness.workers.faults import CannotStart, Fault, Refused
+from kernel_harness.workers.faults import Fault
 from kernel_harness.workers.gated_call import Bracket, DeviceCall, GatedCall, HostCall, Timed
 from kernel_harness.workers.output_reader import OutputReader
-from kernel_harness.workers.process import Limits, Meanwhile, WorkerFactory, WorkerFailed, WorkerTimedOut
+from kernel_harness.workers.process import Limits, Meanwhile, WorkerFactory
 
 _MAX_SOURCE_CHARACTERS = 1 << 20
-_MAX_BUILDS, _MAX_BUILT_BYTES = 64, 1 << 30
-_KEPT_SHARE = 64  # the libraries of one process may keep 1 / _KEPT_SHARE of the build cache's limit from eviction
 # The worker of a call on larger inputs makes ready before the hold: getting gigabytes of a GPU can take seconds.
 _LARGE_BYTES = 1 << 28
-_LEAST_WAIT_S = 0.1  # for a reply, also at the end of a request's time
-_REFUSABLE = (messages.Call, messages.ListKernels, messages.Repeat, messages.Replay)
-# A call that would end in time on a GPU may be too long here, so it is no TIMEOUT.
-_SLOW_INTERPRETER = (
-    "Without a GPU, Triton's interpreter runs the programs of a grid one after the other, which is slow: choose "
-    "smaller sizes with --shape, or raise --timeout."
-)
-_STATUS_OF_STAGE = {
-    Stage.BUILD: Status.BUILD_ERROR,
-    Stage.FULL_HEADERS: Status.BUILD_ERROR,
-    Stage.UNSUPPORTED: Status.UNSUPPORTED,
-    Stage.LOAD: Status.LOAD_ERROR,
-    Stage.MAKE: Status.RUNTIME_ERROR,
-    Stage.CALL: Status.RUNTIME_ERROR,
-}
-_STAGES_ON_DEVICE = (Stage.LOAD, Stage.MAKE, Stage.CALL)
 
 R = TypeVar("R", bound=Message)
 
@@ -121,30 +100,20 @@ class Answer:
         return replace(self, outputs=(), written=replace(self.written, after={}))
 
 
-# What a worker prints that is asked where it is (`worker.where`).
-_PLACES = re.compile(
-    r"^(?:Stack|Current thread).*most recent call first.*\n(?:  File .*\n)*(?:at \S+\n?)*", re.MULTILINE
-)
-
-
 class Subject:
     """The judge's handle of a worker that holds one model class.
 
     Every method that sends a request to the worker raises Fault if the candidate fails. The constructor raises
     CannotStart if the worker cannot open the device. `right` is what is known about right outputs; None for a model
-    whose outputs are not judged.
+    whose outputs are not judged. `libraries` are those of `builds`.
     """
 
     def __init__(self, factory: WorkerFactory, device: str, limits: Limits) -> None:
         self.worker = factory.spawn(limits)
-        self.builds: list[dict[str, Any]] = []
-        self.libraries: list[Path] = []  # paths in the build cache, which may have evicted them since
-        self._built_bytes = 0  # the size of all of them
-        self._in_use: dict[Path, int] = {}  # the sizes of those that the cache must keep
-        self.failed_builds: FailedBuilds = {}  # of this candidate, in all of its processes
-        self.new_libraries = 0  # how many of them were not in the cache before
         self._device = devices.named(device)
         self._build_service = BuildService(factory, self._device, limits)
+        self.builds = CandidateBuilds(self.worker, self._build_service)
+        self.libraries = self.builds.libraries
         self._limits = limits
         self._end = math.inf
         self.file = CandidateFile("", "")  # the candidate's file, for messages
@@ -152,12 +121,12 @@ class Subject:
         self.right: RightOutputs | None = None
         self._made: tuple[Problem, str | None] | None = None  # the arguments of the last `make`
         self.was_called = False  # whether a call has followed it
-        self._exchange = Exchange(self._device, lambda share, descriptors: self._ask(share, Done, descriptors))
+        self._exchange = Exchange(self._device, lambda share, descriptors: self.ask(share, Done, descriptors))
         self.outputs = OutputReader(
-            self._exchange, self._export, lambda: self._ask(messages.Fetch(), Done), limits.call_s
+            self._exchange, self._export, lambda: self.ask(messages.Fetch(), Done), limits.call_s
         )
         try:
-            self._ask(messages.Start(self._device.name_in_workers, tuple(map(str, kernel_folders()))), Done)
+            self.ask(messages.Start(self._device.name_in_workers, tuple(map(str, kernel_folders()))), Done)
             self._share()
         except BaseException:
             self.close()
@@ -204,7 +173,7 @@ class Subject:
         self.file = CandidateFile(file, source)
         if len(json.dumps(source)) > _MAX_SOURCE_CHARACTERS:
             raise Fault(Status.LOAD_ERROR, f"{file} has {len(source) / 1e6:.1f} MB; at most 1 MB can be judged.")
-        self._ask(messages.Load(file, source, name), Done, timeout_s=self._limits.build_s)
+        self.ask(messages.Load(file, source, name), Done, timeout_s=self._limits.build_s)
 
     def make(self, problem: Problem, *, compiled: str | None = None) -> bool:
         """Builds the model for the shape of `problem`. Returns False if the model has other parameters than `problem`.
@@ -236,7 +205,7 @@ class Subject:
             input_memory.write(buffer.bytes, packed.leaves, packed.tensors)
             request = messages.Make(_layout(packed), problem.weight_seed, varied, compiled)
             # torch.compile, or a first build in __init__, counts as build time, not as call time.
-            return self._ask(request, messages.Made, [buffer.descriptor], timeout_s=self._limits.build_s)
+            return self.ask(request, messages.Made, [buffer.descriptor], timeout_s=self._limits.build_s)
         finally:
             buffer.close()
 
@@ -269,15 +238,15 @@ class Subject:
         limit_s = patience * self._limits.call_s
         if timed is not None and opening is not Opening.BEFORE:
             return self._gated_answer(packed, prepare, timed, limit_s)
-        self._ask(prepare, Done)
+        self.ask(prepare, Done)
         start = time.perf_counter()
         self._exchange.fill(packed)
-        reply = self._ask(messages.Call(), messages.Called, timeout_s=limit_s)
+        reply = self.ask(messages.Call(), messages.Called, timeout_s=limit_s)
         self.outputs.read(reply, packed)
         structure, outputs = self.outputs.take()
         bracket = Bracket((time.perf_counter() - start) * 1e3)
         written = self._exchange.written(packed)
-        return Answer(structure, outputs, _clocked(reply.time), bracket, reply.launches, written)
+        return Answer(structure, outputs, reply.time or Clocked(None), bracket, reply.launches, written)
 
     def _expect_outputs(self) -> None:
         """Makes ready for the outputs of a call. Builds the model again if a call has changed it (`renews_model`)."""
@@ -295,7 +264,7 @@ class Subject:
         self.outputs.reserve()
         request = messages.Call(prepare)
         if packed.size > _LARGE_BYTES:
-            self._ask(prepare, Done)
+            self.ask(prepare, Done)
             request = messages.Call()
         self.worker.look_for_escape()
         size, turn = self.outputs.landing_bytes, self._exchange.turn
@@ -307,22 +276,22 @@ class Subject:
         try:
             if isinstance(gated, DeviceCall) and timed.on_host:
                 gated.expected = self.outputs.expect(packed, gated.copy)
-            reply = self._ask(request, messages.Called, timeout_s=limit_s, meanwhile=gated)
+            reply = self.ask(request, messages.Called, timeout_s=limit_s, meanwhile=gated)
             time = reply.time
             if isinstance(gated, DeviceCall):
                 gated.named(self.outputs.place(reply, packed, gated.copy))
                 if time is None:
-                    time = self._ask(messages.Finish(), messages.DeviceTime, timeout_s=limit_s)
+                    time = self.ask(messages.Finish(), Clocked, timeout_s=limit_s)
             bracket, written = gated.finish(lambda: self.outputs.read(reply, packed, gated.copy))
         finally:
             gated.close()
         structure, outputs = self.outputs.take()
-        return Answer(structure, outputs, _clocked(time), bracket, reply.launches, written)
+        return Answer(structure, outputs, time or Clocked(None), bracket, reply.launches, written)
 
     def _export(self, region: int, first: int, timeout_s: float) -> Received[messages.Exported]:
         """Asks the worker for access to a region of its device memory. The caller closes the descriptors."""
         request = messages.Export(region, first)
-        with self._faults():
+        with failed_requests.as_faults(request, self.file, self._device):
             received = self.worker.request(request, messages.Exported, timeout_s=timeout_s)
         if isinstance(received.message, messages.Exported):
             return Received(received.message, received.number, received.descriptors)
@@ -346,14 +315,14 @@ class Subject:
         """
         self._exchange.reserve(Purpose.INPUTS, packed.size)
         self._exchange.fill(packed)
-        return self._ask(messages.ListKernels(_layout(packed), FORWARD_SEED), messages.KernelTimes)
+        return self.ask(messages.ListKernels(_layout(packed), FORWARD_SEED), messages.KernelTimes)
 
     def skip_kernels(self, skip: bool) -> None:
         """Makes later calls run without the candidate's kernels if `skip` is True, and with them if it is False.
 
         The other code of a call always runs. Only the emulated device can do this. Raises Fault if the candidate fails.
         """
-        self._ask(messages.SkipKernels(skip), Done)
+        self.ask(messages.SkipKernels(skip), Done)
 
     def warm(self, packed: Packed) -> tuple[Clocked, Written]:
         """Repeats the last call, which was made on the inputs `packed` with `keep`.
@@ -362,7 +331,7 @@ class Subject:
         cache is not emptied before, so it may hold the inputs. Raises Fault if the candidate fails, or Refused if it
         declines the shape.
         """
-        clocked = _clocked(self._ask(messages.Repeat(), messages.DeviceTime))
+        clocked = self.ask(messages.Repeat(), Clocked)
         return clocked, self._exchange.written(packed)
 
     def steady(self) -> Steady | None:
@@ -371,66 +340,24 @@ class Subject:
         The last call must have been made with `keep=True`. Returns None if the worker reports no times, as on a device
         without CUDA graphs. Raises Fault or Refused if the candidate fails, for example if the call cannot be captured.
         """
-        times = self._ask(messages.Replay(), messages.ReplayTimes)
-        if times.interval_ms is None or times.overhead_ms is None:
-            return None
-        return Steady(times.interval_ms, times.overhead_ms)
-
-    def begin_profile(self) -> None:
-        """Starts to record what each kernel launch does. The device must be one that profiles.
-
-        Raises Fault if the candidate fails.
-        """
-        self._ask(messages.BeginProfile(), Done)
-
-    def end_profile(self) -> Any:
-        """Stops recording. Returns the sizes, memory accesses and barriers of each kernel launch since `begin_profile`.
-
-        The result is JSON from the worker, which nothing has checked yet. Raises Fault if the candidate fails.
-        """
-        return self._ask(messages.EndProfile(), messages.LaunchCounts).launches
-
-    def begin_sanitizing(self, file: str, source: str) -> None:
-        """Switches on the sanitizer, which checks kernels' memory accesses. The device must be one that sanitizes.
-
-        `file` is the name of the candidate's file and `source` its text. Raises Fault if the candidate fails.
-        """
-        self._ask(messages.BeginSanitizing(file, source), Done, timeout_s=self._limits.build_s)
-
-    def sanitize_next_call(self, order: int, *, checks: bool) -> None:
-        """Sets in which order threads run in the next call, and whether the sanitizer checks its memory accesses.
-
-        `order` 0 is forward, 1 is reverse, any other number is the seed of a random order. Raises Fault if the
-        candidate fails.
-        """
-        self._ask(messages.SanitizeNextCall(order, checks), Done, timeout_s=self._limits.build_s)
-
-    def findings(self, blame: tuple[int, ...] | None) -> Any:
-        """Returns what the sanitizer found in the last call, as JSON that the worker wrote and nothing has checked yet.
-
-        `blame` names one value that changes with the order of threads: the index of an output and the row-major index
-        of an element in this output. None names no value. Raises Fault if the candidate fails.
-        """
-        request = messages.GetFindings(blame)
-        return self._ask(request, messages.Findings, timeout_s=self._limits.build_s).findings
+        return self.ask(messages.Replay(), messages.Replayed).steady
 
     def ping(self) -> None:
         """Resumes the worker if it is paused, and waits until it replies.
 
         Raises Fault if the worker has ended, or does not reply within the time limit of a call.
         """
-        self._ask(messages.Ping(), Done)
+        self.ask(messages.Ping(), Done)
 
     @phase("ending processes")
     def close(self) -> None:
         """Kills the worker and frees the memory that the judge shares with it. Safe to call twice."""
         self.worker.close()
         self._exchange.close()
-        while self._in_use:
-            cache.release(self._in_use.popitem()[0].parent)
+        self.builds.close()
         self.closed = True
 
-    def _ask(
+    def ask(
         self, request: Message, expected: type[R], descriptors: Sequence[int] = (), *,
         timeout_s: float | None = None, meanwhile: Meanwhile | None = None,
     ) -> R:  # fmt: skip
@@ -446,164 +373,24 @@ class Subject:
         deadline = min(time.monotonic() + limit_s - self._build_service.shared_s, self._end)
 
         def left_s() -> float:
-            return max(_LEAST_WAIT_S, deadline + self._build_service.shared_s - time.monotonic())
+            return max(LEAST_WAIT_S, deadline + self._build_service.shared_s - time.monotonic())
 
-        with self._faults(request):
+        with failed_requests.as_faults(request, self.file, self._device):
             limited_s = min(limit_s, left_s())
             received = self.worker.request(request, expected, descriptors, timeout_s=limited_s, meanwhile=meanwhile)
-            while isinstance(reply := received.taken(), messages.BuildWanted):
-                answer = self._build(reply.sources, left_s())
+            while isinstance(reply := received.taken(), build_messages.BuildWanted):
+                answer = self.builds.build(reply.sources, left_s(), self.file)
                 received = self.worker.request(answer, expected, timeout_s=left_s())
-                self._release_loaded()
+                self.builds.release_loaded()
         if isinstance(reply, Failure):
-            raise self._fault(request, reply)
+            raise failed_requests.reported(request, reply, self.file, self._device)
         return reply
-
-    @contextmanager
-    def _faults(self, request: Message | None = None) -> Iterator[None]:
-        """Raises Fault in place of WorkerFailed, which the code in the `with` block may raise for `request`."""
-        try:
-            yield
-        except WorkerTimedOut as error:
-            output = printable(self.file.translated(error.output))
-            if isinstance(request, messages.Call) and self._device.emulated and imports_triton(self.file.text):
-                raise Fault(Status.UNSUPPORTED, f"{error} {_SLOW_INTERPRETER}", output) from None
-            raise Fault(Status.TIMEOUT, f"{error}{self._where(output)}", output) from None
-        except WorkerFailed as error:
-            output = printable(self.file.translated(error.output))
-            reason = _with_last_line(str(error), output)
-            raise Fault(Status.CRASHED, reason, output, lacked_memory=self._is_short_of_memory()) from None
 
     @property
     def printed(self) -> str:
         """Returns the end of what the candidate has printed so far, in Python and in kernels."""
-        return _PLACES.sub("", printable(self.file.translated(self.worker.output)))
-
-    def native_places(self, output: str) -> list[tuple[Path, int]]:
-        """Returns the addresses in the candidate's libraries at which a worker that timed out was, innermost first.
-
-        `output` is what the worker has printed. An address is a pair of a library and an offset in its file.
-        """
-        known = {str(library): library for library in self.libraries}
-        found = re.findall(r"^at (\S+)\+(0x[0-9a-f]{1,16})$", output, re.MULTILINE)
-        return [(known[library], int(offset, 16)) for library, offset in found if library in known]
-
-    def _where(self, output: str) -> str:
-        """Returns a sentence with the line of the candidate's file at which Python was, by what the worker printed.
-
-        Returns an empty text if no line is known, and for a `.cu` file, which has no Python.
-        """
-        frames = re.findall(r'^  File "([^"\n]+)", line (\d{1,9}) in (\S+)$', output, re.MULTILINE)
-        own = [(int(line), function) for file, line, function in frames if file == self.file.name]
-        if not own or self.file.name.endswith(".cu"):
-            return ""
-        line, function = own[0]
-        return f" It was at {self.file.name}:{line} (in {function}): `{self.file.line(line).strip()}`."
-
-    @phase("builds")
-    def _build(self, asked: Any, timeout_s: float) -> Built | Failure:
-        """Builds what the worker asked for in `asked`, and returns the answer to the worker.
-
-        The worker is paused during the build, because the judge does not check the worker's limits then. `timeout_s` is
-        the time limit in seconds. Raises Fault if the candidate asks for too many builds or its libraries are too
-        large, and WorkerFailed as `BuildService.build` does. A library that the candidate asks for again, for example
-        in each call, counts once. But such a request at the end of the time raises WorkerTimedOut.
-        """
-        if len(self.builds) >= _MAX_BUILDS:
-            raise Fault(Status.LOAD_ERROR, f"{self.file.name} asks for more than {_MAX_BUILDS} builds.")
-        if self._built_bytes > _MAX_BUILT_BYTES:
-            raise Fault(Status.LOAD_ERROR, f"{self.file.name} builds more than {_MAX_BUILT_BYTES >> 20} MiB.")
-        start = time.perf_counter()
-        self.worker.pause()
-        with suppress(sources.Unreadable):  # the build service then answers with the reason
-            self.file.add(sources.from_json(asked))
-        result = self._build_service.build(asked, timeout_s, self.failed_builds)
-        if isinstance(result.answer, Built):
-            library = Path(result.answer.library)
-            self._keep(library)
-            if result.cached and library in self.libraries:
-                if timeout_s <= _LEAST_WAIT_S:  # otherwise a candidate could ask for it again without end
-                    raise WorkerTimedOut("The process asked for builds until its time was over.")
-                return result.answer
-            self.libraries.append(library)
-            self._built_bytes += self._in_use[library]
-            self.new_libraries += not result.cached
-        name = asked.get("name") if isinstance(asked, dict) else None
-        self.builds.append({"name": str(name)[:200], "seconds": time.perf_counter() - start, "cached": result.cached})
-        return result.answer
-
-    def _keep(self, library: Path) -> None:
-        """Keeps a library that the build service has returned in use until the worker has loaded it, or longer."""
-        if library in self._in_use:
-            cache.release(library.parent)  # one use is enough
-        else:
-            self._in_use[library] = library.stat().st_size
-
-    def _release_loaded(self) -> None:
-        """Lets the cache evict libraries that the worker has loaded, but not the newest ones if these take little."""
-        while sum(self._in_use.values()) > cache.limit_bytes() / _KEPT_SHARE:
-            library = next(iter(self._in_use))
-            del self._in_use[library]
-            cache.release(library.parent)
-
-    def _fault(self, request: Message, failure: Failure) -> Exception:
-        """Returns the exception for `failure`, which the worker sent in reply to `request`.
-
-        A candidate can forge the reported stage. The stage must be START if the request is Start, and another stage for
-        any other request. For any other combination, returns a Fault with the status CRASHED, as for a malformed
-        message. Otherwise returns CannotStart for the request Start, and Refused or a Fault for any other request.
-        """
-        starting = isinstance(request, messages.Start)
-        if (failure.stage is Stage.START) is not starting:
-            report = f"a failure at the stage {failure.stage} in reply to {type(request).__name__}"
-            return Fault(Status.CRASHED, f"The process sent a malformed message: {report}.")
-        text, log = (self.file.translated(printable(each)) for each in (failure.message, failure.log))
-        if starting:
-            return CannotStart(f"The worker could not start: {text}\n{log}")
-        if failure.stage not in (Stage.BUILD, Stage.UNSUPPORTED):
-            text, line = self._placed(text, failure)
-            where = f"{self.file.name}:{line}: " if line is not None else ""
-            text = f"{where}{printable(failure.type)}: {_first_lines(text)}"
-        if isinstance(request, _REFUSABLE) and failure.stage is Stage.CALL and failure.refusal:
-            return Refused(text, log)
-        lacked_memory = failure.stage in _STAGES_ON_DEVICE and self._is_short_of_memory()
-        return Fault(_STATUS_OF_STAGE[failure.stage], text, log, lacked_memory=lacked_memory)
-
-    def _is_short_of_memory(self) -> bool:
-        """Returns whether much of the device's memory is in use now, while the candidate's process may still hold some.
-
-        The candidate may then have failed for lack of memory, whatever it says itself.
-        """
-        return self._device.used_share() > MOST_USED
-
-    def _placed(self, text: str, failure: Failure) -> tuple[str, int | None]:
-        """Returns the message `text` of `failure` without the place of the error, and the line in the candidate's file.
-
-        The line is that of the check in C++ code that failed. Without one, it is the line at which Python code raised
-        the exception, or, for a failed call, that of `forward` in a `.cu` file. It is None if no line is known.
-        """
-        place = rf"{re.escape(self.file.name)}:(\d{{1,9}})"
-        raised = re.search(rf"raised (?:from [^\n]* )?at {place}", text)
-        text = re.sub(rf" ?\(raised at {place}\)", "", text)
-        forward = forward_of(self.file.text) if self.file.name.endswith(".cu") and failure.stage is Stage.CALL else None
-        return text, int(raised[1]) if raised else failure.line or (forward.line if forward else None)
+        return failed_requests.PLACES.sub("", printable(self.file.translated(self.worker.output)))
 
 
 def _layout(packed: Packed) -> InputLayout:
     return InputLayout(packed.structure, packed.leaves, packed.size)
-
-
-def _clocked(time: messages.DeviceTime | None) -> Clocked:
-    return Clocked(time.device_ms, time.exposed, time.peak_bytes) if time else Clocked(None)
-
-
-def _first_lines(text: str, count: int = 3) -> str:
-    """Returns the first `count` lines of an error message, without empty lines and torch's C++ backtrace."""
-    lines = [line for line in text.split("\n") if line.strip()]
-    cut = next((i for i, line in enumerate(lines) if line.startswith("Exception raised from")), len(lines))
-    return "\n".join(lines[: min(cut, count)])
-
-
-def _with_last_line(message: str, output: str) -> str:
-    last = next((line.strip() for line in reversed(output.split("\n")) if line.strip()), "")
-    return f"{message} Last line of its output: {last[:300]}" if last else message

@@ -29,8 +29,8 @@ from kernel_harness.session.run import SilentObserver
 from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
 from kernel_harness.timing import interference
+from kernel_harness.timing.cohort import Arm, Cohort
 from kernel_harness.timing.interference import FACTOR, TRIALS, Evidence, convict, suspects, tried
-from kernel_harness.timing.rounds import Arm, Cohort
 from kernel_harness.timing.statistics import Round, order_of_round
 from kernel_harness.trial.trial import Trial
 from kernel_harness.workers.faults import Fault

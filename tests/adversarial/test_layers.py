@@ -34,8 +34,9 @@ from kernel_harness.ipc import input_memory
 from kernel_harness.ipc.messages import Purpose
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.sandbox import Kind, best
-from kernel_harness.timing import baselines, inputs, rounds
-from kernel_harness.timing.rounds import Arm, Cohort
+from kernel_harness.timing import baselines, inputs, one_round, rounds
+from kernel_harness.timing.cohort import SLOW_PAUSE_S, SLOW_PAUSES, Arm, Cohort
+from kernel_harness.timing.one_round import OneRound
 from kernel_harness.timing.statistics import Round
 from kernel_harness.timing.stopping import Stop
 from kernel_harness.trial.trial import Trial
@@ -139,7 +140,7 @@ def same_inputs(patch: Patch) -> None:
 
 
 def no_audits(patch: Patch) -> None:
-    patch.setattr(rounds, "_audit", lambda *arguments: None)
+    patch.setattr(OneRound, "_audit", lambda *arguments: None)
 
 
 def looked_at_late(patch: Patch) -> None:
@@ -243,7 +244,7 @@ def test_a_forged_clock_counts_only_if_the_judge_believes_it(walled: ForkServer,
         samples = {n: made[0].clocked.device_ms or made[0].timed.bracket_ms for n, made in calls.items()}
         return Round(samples, tuple(calls))
 
-    monkeypatch.setattr(rounds, "_as_round", believing)
+    monkeypatch.setattr(one_round, "_as_round", believing)
     forged = judged(walled, "forged_device_time")
 
     assert truth.shortest_ms >= 20
@@ -300,17 +301,17 @@ def test_a_candidate_with_slow_pauses_fails_and_takes_no_time_from_the_others(
 
         def slow_pause() -> None:
             if cohort.rounds:
-                time.sleep(1.5 * rounds.SLOW_PAUSE_S)
+                time.sleep(1.5 * SLOW_PAUSE_S)
             pause()
 
         monkeypatch.setattr(worker, "pause", slow_pause)
-        time_to_the_budget(cohort, rounds.SLOW_PAUSES * rounds.SLOW_PAUSE_S)
+        time_to_the_budget(cohort, SLOW_PAUSES * SLOW_PAUSE_S)
     faults = {arm.name: arm.fault for arm in cohort.arms}
 
     assert faults["slow"] and "stopping the process" in faults["slow"].reason
     assert faults[BASELINE] is faults["honest"] is None
     # The first round began before its pauses were slow. The arm failed in the last one, which then does not count.
-    assert sum("slow" in r.samples_ms for r in cohort.rounds) == rounds.SLOW_PAUSES
+    assert sum("slow" in r.samples_ms for r in cohort.rounds) == SLOW_PAUSES
     assert len(cohort.rounds) > ON_GPU.least_rounds
 
 

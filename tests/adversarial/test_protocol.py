@@ -25,15 +25,17 @@ from kernel_harness.core.codec import Malformed
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.ipc import channel, messages, schema
+from kernel_harness.ipc import build_messages, channel, messages, process_messages, schema
+from kernel_harness.ipc.build_messages import Library
 from kernel_harness.ipc.channel import MAX_DESCRIPTORS, MAX_MESSAGE_BYTES
-from kernel_harness.ipc.messages import Done, Failure, Library, Ping, Received, Stage
+from kernel_harness.ipc.envelope import Received
+from kernel_harness.ipc.messages import Done, Failure, Ping, Stage
 from kernel_harness.ipc.packed import Packed, pack
-from kernel_harness.workers import exchange
-from kernel_harness.workers import subject as subject_module
+from kernel_harness.workers import candidate_builds, exchange, failed_requests
 from kernel_harness.workers.builder import BuildService
 from kernel_harness.workers.faults import Fault
 from kernel_harness.workers.fork_server import ForkServer
+from kernel_harness.workers.printed import Printed
 from kernel_harness.workers.process import (
     Limits,
     WorkerCrashed,
@@ -143,7 +145,7 @@ def test_any_forged_reply_is_the_reply_to_its_request_or_a_failed_worker(moves):
     adversary.start()
     worker = worker_of(ours, Path("/nonexistent"))
     try:
-        reply = worker.ask(Ping(), Done, timeout_s=10)
+        reply = worker.request(Ping(), Done, timeout_s=10).taken()
         # Only a reply that came first, complete and with the request's number is accepted.
         assert moves[0][0] in ("reply", "piecewise", "cut", "descriptors")
         assert reply == Done()
@@ -181,7 +183,7 @@ def test_limits_are_checked_while_a_reply_arrives(piecewise: bool, monkeypatch: 
     slow = Slow(theirs, piecewise=piecewise)
     slow.start()
     worker = worker_of(ours, Path("/nonexistent"))
-    reply = worker.ask(Ping(), Done, timeout_s=10)
+    reply = worker.request(Ping(), Done, timeout_s=10).taken()
     worker.close()
     slow.join()
 
@@ -192,13 +194,13 @@ def test_limits_are_checked_while_a_reply_arrives(piecewise: bool, monkeypatch: 
 def test_a_worker_that_has_closed_its_output_does_not_keep_the_judge_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """At its end, a pipe can always be read."""
     drained: list[bool] = []
-    drain = WorkerProcess._drain
-    monkeypatch.setattr(WorkerProcess, "_drain", lambda self: (drained.append(True), drain(self))[1])
+    read = Printed.read
+    monkeypatch.setattr(Printed, "read", lambda self: (drained.append(True), read(self))[1])
     ours, theirs = channel.pair()
     slow = Slow(theirs, piecewise=False)
     slow.start()
     worker = worker_of(ours, Path("/nonexistent"))
-    worker.ask(Ping(), Done, timeout_s=10)
+    worker.request(Ping(), Done, timeout_s=10).taken()
     worker.close()
     slow.join()
 
@@ -249,13 +251,13 @@ def test_a_reply_with_any_field_replaced_is_a_reply_or_malformed(name, value):
         (Failure, FAILURE, {"message": 1}),
         (Failure, FAILURE, {"log": None}),
         (Failure, FAILURE, {"refusal": 1}),
-        (messages.ReplayTimes, {"interval_ms": 1.0, "overhead_ms": 1.0}, {"interval_ms": float("nan")}),
-        (messages.ReplayTimes, {"interval_ms": 1.0, "overhead_ms": 1.0}, {"overhead_ms": True}),
-        (messages.Forked, {"pid": 1}, {"pid": True}),
-        (messages.Forked, {"pid": 1}, {"pid": 1.0}),
+        (messages.Steady, {"interval_ms": 1.0, "overhead_ms": 1.0}, {"interval_ms": float("nan")}),
+        (messages.Steady, {"interval_ms": 1.0, "overhead_ms": 1.0}, {"overhead_ms": True}),
+        (process_messages.Forked, {"pid": 1}, {"pid": True}),
+        (process_messages.Forked, {"pid": 1}, {"pid": 1.0}),
         (Library, {"name": "x.so", "read": ["/x.h"]}, {"name": "x" * 251}),
         (Library, {"name": "x.so", "read": ["/x.h"]}, {"name": None}),
-        (messages.BuildWanted, {"sources": 1}, {"cached": True}),
+        (build_messages.BuildWanted, {"sources": 1}, {"cached": True}),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)[:60]),
 )
@@ -365,7 +367,7 @@ def test_a_worker_that_dies_before_its_first_request_has_crashed(fork_server: Fo
     with fork_server.spawn(Limits()) as worker:
         os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(WorkerCrashed, match="SIGKILL"):
-            worker.ask(Ping(), Done, timeout_s=30)
+            worker.request(Ping(), Done, timeout_s=30).taken()
 
 
 def test_a_building_worker_that_dies_is_a_crash(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,7 +477,7 @@ def test_an_output_counts_twice_as_shared_memory_and_as_the_judges_copy(
 
 
 def test_a_candidate_builds_no_more_than_a_gigabyte(fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject_module, "_MAX_BUILT_BYTES", 1000)
+    monkeypatch.setattr(candidate_builds, "_MAX_BUILT_BYTES", 1000)
     again = BUILD.replace('"dies"', '"other"')
     subject = Subject(fork_server, "cpu", Limits())
     with pytest.raises(Fault, match="builds more than") as caught:
@@ -489,7 +491,7 @@ def test_a_library_that_is_asked_for_again_counts_once(
     fork_server: ForkServer, packed: Packed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel may call load_inline in each call."""
-    monkeypatch.setattr(subject_module, "_MAX_BUILDS", 2)
+    monkeypatch.setattr(candidate_builds, "_MAX_BUILDS", 2)
     in_call = 'load_inline(name="dies", cpp_sources="int one() { return 1; }", functions=["one"])'
     text = source(top=BUILD, forward=f"{in_call}; return torch.matmul(A.T, B.T)")
     subject = Subject(fork_server, "cpu", Limits())
@@ -499,7 +501,7 @@ def test_a_library_that_is_asked_for_again_counts_once(
         subject.call(packed)
     subject.close()
 
-    assert (len(subject.builds), len(subject.libraries)) == (1, 1)
+    assert (len(subject.builds.made), len(subject.libraries)) == (1, 1)
 
 
 def test_asking_for_a_library_again_without_end_is_a_timeout(fork_server: ForkServer) -> None:
@@ -547,7 +549,7 @@ class Forger:
 
 
 def test_every_stage_that_a_candidate_can_forge_has_a_status() -> None:
-    assert set(subject_module._STATUS_OF_STAGE) == set(Stage) - {Stage.START}
+    assert set(failed_requests._STATUS_OF_STAGE) == set(Stage) - {Stage.START}
 
 
 class NeedsFullHeaders:
@@ -650,7 +652,7 @@ def test_a_malformed_list_of_files_that_a_build_has_read_is_refused(read: Any, s
 
 def test_a_request_to_compile_names_nothing_of_the_candidate_but_its_sources() -> None:
     """The key of the build cache contains all that the building worker gets."""
-    assert [field.name for field in fields(messages.Build)] == ["device", "sources"]
+    assert [field.name for field in fields(build_messages.Build)] == ["device", "sources"]
 
 
 def test_a_cache_that_cannot_be_written_is_an_environment_error(

@@ -33,7 +33,7 @@ from kernel_harness.session.session import Session
 from kernel_harness.results.record import to_line
 from kernel_harness.session.settings import Settings
 from kernel_harness.core.status import Status
-from kernel_harness.timing import rounds
+from kernel_harness.timing.one_round import OneRound
 
 # The emulated device's libraries have the same keys, so each is built for both of them once.
 get_or_build = cache.get_or_build
@@ -46,17 +46,17 @@ if sys.argv[1] == "short of memory":
     reference_runs._AMPLE = 1 << 40
 if sys.argv[1] == "short calls":
     Rehearsal.policy = replace(Rehearsal.policy, many_calls_below_ms=1e9)
-calls, counts = rounds._calls, []
+calls, counts = OneRound._calls, []
 
-def counted(cohort, arm, reference, sets, kept, *, warm):
-    made = calls(cohort, arm, reference, sets, kept, warm=warm)
+def counted(self, arm, sets):
+    made = calls(self, arm, sets)
     if made:
         different = len({tuple(each.packed.tensors[0].flatten().tolist()) for each in sets})
         kept_outputs = sum(bool(answer.outputs) for answer in made)
-        counts.append((arm.name, len(cohort.warmup), len(made), different, kept_outputs))
+        counts.append((arm.name, len(self.cohort.warmup), len(made), different, kept_outputs))
     return made
 
-rounds._calls = counted
+OneRound._calls = counted
 if not sys.argv[3:]:
     # Two processes of a kernel may differ by so much that each is replaced.
     Rehearsal.policy = replace(Rehearsal.policy, resolution_ms=1.0)

@@ -26,7 +26,8 @@ from cuda_on_cpu.compile import cache
 from kernel_harness.core import process_tree
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.ipc.messages import Done, Ping, PrepareDevice, SetWall
+from kernel_harness.ipc.messages import Done, Ping
+from kernel_harness.ipc.process_messages import PrepareDevice, SetWall
 from kernel_harness.sandbox import Kind, best, bubblewrap, landlock, namespaces, privileges, system
 from kernel_harness.workers.faults import Fault
 from kernel_harness.workers.fork_server import ForkServer, ForkServerGone
@@ -279,7 +280,7 @@ except OSError:
 def test_a_workers_folder_is_gone_when_it_is(walled: ForkServer) -> None:
     before = {p for p in walled._folder.iterdir()}
     with walled.spawn(Limits()) as worker:
-        worker.ask(Ping(), Done, timeout_s=30)
+        worker.request(Ping(), Done, timeout_s=30).taken()
 
     assert {p for p in walled._folder.iterdir()} == before
 
@@ -383,7 +384,7 @@ found.update(line.split(":\\t") for line in lines if line.startswith(("Cap", "No
 
 def test_a_worker_can_neither_signal_nor_read_another_worker_or_the_fork_server(walled: ForkServer) -> None:
     with walled.spawn(Limits()) as other:
-        other.ask(Ping(), Done, timeout_s=30)
+        other.request(Ping(), Done, timeout_s=30).taken()
         found = said(
             walled,
             f"""
@@ -401,7 +402,7 @@ for pid in {[other.pid, other._inner_pid, walled._process.pid]}:
         pass
 """,
         )
-        assert other.ask(Ping(), Done, timeout_s=30) == Done()
+        assert other.request(Ping(), Done, timeout_s=30).taken() == Done()
 
     assert not any(found.values())
 
@@ -431,7 +432,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NO
 
 def test_a_worker_can_slow_down_no_process_but_itself(walled: ForkServer) -> None:
     with walled.spawn(Limits()) as other:
-        other.ask(Ping(), Done, timeout_s=30)
+        other.request(Ping(), Done, timeout_s=30).taken()
         process = psutil.Process(process_tree.pids(other.pid)[-1])
         before = process.cpu_affinity(), process.nice(), process.rlimit(psutil.RLIMIT_CORE)
         found = said(walled, SLOWS_DOWN.replace("PID", str(process.pid)))
@@ -658,7 +659,7 @@ def test_a_chain_of_forks_is_stopped_by_every_pause(walled: ForkServer) -> None:
         for _ in range(10):
             subject.worker.pause()
             before = set(process_tree.pids(subject.worker.pid))
-            other.ask(Ping(), Done, timeout_s=30)
+            other.request(Ping(), Done, timeout_s=30).taken()
             appeared |= set(process_tree.pids(subject.worker.pid)) - before
             subject.worker.resume()
             subject.ping()
@@ -688,7 +689,7 @@ def test_helpers_that_resume_each_other_do_not_run_in_a_pause(walled: ForkServer
             subject.worker.pause()
             before = cpu_ns_below(subject)
             for _ in range(100):
-                other.ask(Ping(), Done, timeout_s=30)
+                other.request(Ping(), Done, timeout_s=30).taken()
             used_ns.append(cpu_ns_below(subject) - before)
             subject.ping()
     subject.close()
@@ -713,7 +714,7 @@ def test_a_process_that_a_timer_resumes_is_found_and_ended(walled: ForkServer) -
         for _ in range(50):  # three would do if the timers were set before the first
             subject.worker.pause()
             for _ in range(100):
-                other.ask(Ping(), Done, timeout_s=30)
+                other.request(Ping(), Done, timeout_s=30).taken()
             subject.ping()
     subject.close()
 
@@ -728,7 +729,7 @@ def test_a_worker_that_cannot_be_stopped_in_time_is_ended_with_the_reason(
     with walled.spawn(Limits()) as worker:
         worker.pause()
         with pytest.raises(WorkerMisbehaved, match="could not all be stopped"):
-            worker.ask(Ping(), Done, timeout_s=30)
+            worker.request(Ping(), Done, timeout_s=30).taken()
 
 
 def test_a_pause_does_not_wait_for_the_parent_of_a_vfork_child(walled: ForkServer) -> None:

@@ -19,7 +19,8 @@ from support.planted_bugs import PLANTED, Bug
 from cuda_on_cpu.emulator import findings
 from kernel_harness import device as devices
 from kernel_harness.checking.cases import plan
-from kernel_harness.diagnostics.sanitizer.sanitize import Job, Report, advice, one_per_shape, remark, sanitize
+from kernel_harness.diagnostics.sanitizer.advice import advice
+from kernel_harness.diagnostics.sanitizer.sanitize import Job, Report, one_per_shape, remark, sanitize
 from kernel_harness.problem import candidate, problem
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem

@@ -123,7 +123,7 @@ def test_who_leaves_a_kernel_running_is_found_and_the_others_are_timed_again(tmp
 READS_IN_TURNS = """
 import importlib.util, json, statistics, sys
 import torch
-from kernel_harness.device import Sleep, cuda
+from kernel_harness.device import Sleep, cuda, l2_cache
 from kernel_harness.ipc.tensors import layout
 from kernel_harness.ipc.input_memory import write
 
@@ -152,7 +152,7 @@ def median_ms(kept):
     return statistics.median(times)
 
 found = {"plain": median_ms(False), "kept": median_ms(True)}
-cuda.Cuda._release_persisting_l2 = lambda device: None
+l2_cache.L2Cache.release_persisting = lambda cache: None
 found["kept and not given back"] = median_ms(True)
 print(json.dumps(found))
 """

@@ -23,8 +23,8 @@ from kernel_harness.results import comparison
 from kernel_harness.results.comparison import Change, Incomparable
 from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Kind, Result, RunSettings
-from kernel_harness.timing import statistics
-from kernel_harness.timing.statistics import Interval
+from kernel_harness.timing import intervals, statistics
+from kernel_harness.timing.intervals import Interval
 
 SHAPE = {"M": 4, "K": 8}
 GPU = {"device": "NVIDIA H200"}
@@ -62,7 +62,7 @@ spreads = st.floats(0, 0.5)
 @given(speedups, speedups, spreads, spreads)
 def test_the_ratio_of_two_runs_is_the_ratio_of_their_speedups_and_lies_within_its_bounds(new, old, spread, other):
     a, b = Interval(old / (1 + other), old, old * (1 + other)), Interval(new / (1 + spread), new, new * (1 + spread))
-    ratio = statistics.through_baseline(b, a)
+    ratio = intervals.through_baseline(b, a)
     assert ratio.low is not None and ratio.high is not None
     assert ratio.estimate == pytest.approx(new / old)
     assert ratio.low <= ratio.estimate * (1 + 1e-12) and ratio.estimate <= ratio.high * (1 + 1e-12)
@@ -71,12 +71,12 @@ def test_the_ratio_of_two_runs_is_the_ratio_of_their_speedups_and_lies_within_it
 @given(speedups, spreads, spreads)
 def test_errors_of_two_runs_add_up_in_squares(old, spread, other):
     a, b = Interval(old / (1 + other), old, old * (1 + other)), Interval(old / (1 + spread), old, old * (1 + spread))
-    width = statistics.through_baseline(b, a).half_width
+    width = intervals.through_baseline(b, a).half_width
     assert width == pytest.approx(math.hypot(math.log1p(spread), math.log1p(other)), abs=1e-9)
 
 
 def test_a_run_without_bounds_bounds_no_ratio():
-    ratio = statistics.through_baseline(Interval(None, 2.0, None), Interval(0.9, 1.0, 1.1))
+    ratio = intervals.through_baseline(Interval(None, 2.0, None), Interval(0.9, 1.0, 1.1))
     assert ratio == Interval(None, 2.0, None)
 
 
@@ -91,7 +91,7 @@ def test_the_interval_of_two_runs_holds_as_often_as_it_says():
         return statistics.ratio_interval(as_rounds(noise), "k", "torch")
 
     for _ in range(400):
-        ratio = statistics.through_baseline(run(truth), run(1.0))
+        ratio = intervals.through_baseline(run(truth), run(1.0))
         covered += ratio.low <= truth <= ratio.high  # type: ignore[operator]
     assert covered >= 380
 

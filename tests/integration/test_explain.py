@@ -18,8 +18,8 @@ import torch
 from support.command import ROOT, Harness
 
 from kernel_harness.checking.compared import Expectation
-from kernel_harness.checking.patterns import Mismatch
 from kernel_harness.checking.verify import verify
+from kernel_harness.checking.wrong_elements import Mismatch
 from kernel_harness.core.precision import Tolerance
 from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status

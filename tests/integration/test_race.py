@@ -7,7 +7,7 @@ import itertools
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,15 +44,16 @@ from kernel_harness.session.session import Session
 from kernel_harness.session.settings import Settings
 from kernel_harness.timing import rounds, stopping
 from kernel_harness.timing.clock import Patience
-from kernel_harness.timing.inputs import draw
-from kernel_harness.timing.rounds import Arm, Cohort
+from kernel_harness.timing.cohort import Arm, Cohort
+from kernel_harness.timing.inputs import DrawnInputs, draw
+from kernel_harness.timing.one_round import OneRound
 from kernel_harness.timing.statistics import Round
 from kernel_harness.timing.stopping import Stop
 from kernel_harness.trial.trial import Trial
 from kernel_harness.workers.exchange import Exchange
 from kernel_harness.workers.faults import CannotStart, Fault
 from kernel_harness.workers.model_process import ModelProcess
-from kernel_harness.workers.subject import Subject
+from kernel_harness.workers.subject import Answer, Subject
 
 # -------------------------------------------------------------------------------------- several processes
 
@@ -356,15 +357,15 @@ def test_without_torch_no_further_round_is_timed(
     session: Session, coarse: None, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     """The judge's clock measures the other arms against torch."""
-    calls = rounds._calls
+    calls = OneRound._calls
 
-    def failing(cohort: Cohort, arm: Arm, *arguments: object, **how: object) -> object:
-        if arm.name == BASELINE and len(cohort.rounds) == count:
+    def failing(one: OneRound, arm: Arm, sets: Sequence[DrawnInputs]) -> list[Answer]:
+        if arm.name == BASELINE and len(one.cohort.rounds) == count:
             arm.fault = Fault(Status.RUNTIME_ERROR, "out of memory")
             return []
-        return calls(cohort, arm, *arguments, **how)  # type: ignore[arg-type]
+        return calls(one, arm, sets)
 
-    monkeypatch.setattr(rounds, "_calls", failing)
+    monkeypatch.setattr(OneRound, "_calls", failing)
     found = judged(session, "only")
 
     assert found["only"].status is Status.PASSED

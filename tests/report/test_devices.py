@@ -12,7 +12,7 @@ from kernel_harness import cli
 from kernel_harness.problem import lookup
 from kernel_harness.report import devices
 from kernel_harness.results.record import Result
-from kernel_harness.timing.statistics import Comparison
+from kernel_harness.timing.intervals import Comparison
 
 H100 = {**GPU, "device": "NVIDIA H100 80GB HBM3"}
 

@@ -20,7 +20,19 @@ from cuda_on_cpu.emulator.keys import extension_key
 from kernel_harness.device import Clocked, Hold
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.cuda import Cuda, times_on
+from kernel_harness.device.l2_cache import L2Cache
 from kernel_harness.ipc.shared_memory import SharedBuffer
+
+
+class NoCache(L2Cache):
+    """There is no L2 cache, so the buffer that empties it has one element."""
+
+    def prepare(self) -> None:
+        """Allocates the buffer."""
+        self._buffer = torch.empty(1, device=self._device)
+
+    def release_persisting(self) -> None:
+        """Does nothing: there is no driver."""
 
 
 class Rehearsal(Cuda):
@@ -28,7 +40,13 @@ class Rehearsal(Cuda):
 
     def __init__(self) -> None:
         super().__init__(f"{__name__}:{type(self).__name__}")  # from which the fork server finds this class
-        self.name_in_workers, self.torch_device = self.name, "cuda:0"
+        self.torch_device = "cuda:0"
+        self._l2 = NoCache(self.torch_device)
+
+    @property
+    def name_in_workers(self) -> str:
+        """The name from which the fork server finds this class."""
+        return self.name
 
     @property
     def label(self) -> str:
@@ -59,11 +77,6 @@ class Rehearsal(Cuda):
     def share(self, size: int) -> SharedBuffer:
         """Memory of the host: there is no other."""
         return SharedBuffer(size)
-
-    def open(self) -> None:
-        """Opens the device as on a GPU. There is no L2 cache, so the buffer that flushes it has one element."""
-        super().open()
-        self._flush = torch.empty(1, device=self.torch_device)
 
     def _alone(self, memory: torch.Tensor, start: int, end: int) -> torch.Tensor:
         """The bytes from `start` to `end` of `memory`, which stays alive as long as they do."""
@@ -109,6 +122,3 @@ class Rehearsal(Cuda):
     def exclusive(self, waiting: Callable[[], None]) -> Iterator[None]:
         """Does nothing: several runs may emulate at the same time."""
         yield
-
-    def _release_persisting_l2(self) -> None:
-        """Does nothing: there is no driver."""

@@ -13,7 +13,7 @@ from kernel_harness.suite.allocation import Allocation
 from kernel_harness.suite.scheduler import LocalScheduler
 from kernel_harness.suite.store import Entry, SuiteStore
 from kernel_harness.suite.suite import Suite
-from kernel_harness.timing.statistics import Interval
+from kernel_harness.timing.intervals import Interval
 
 SIMULATED = Path(__file__).with_name("simulated_worker.py")
 PROBLEM = """

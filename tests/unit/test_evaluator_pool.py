@@ -17,7 +17,8 @@ from kernel_harness.results.record import Result
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite import device_worker
 from kernel_harness.suite.device_worker import DeviceWorker, SuiteFolder
-from kernel_harness.timing.statistics import Interval, Timing
+from kernel_harness.timing.intervals import Interval
+from kernel_harness.timing.statistics import Timing
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ class Unreached(Subject):
     """A worker process that must not be asked for anything at a shape at which the reference fails."""
 
     def __init__(self) -> None:
-        self.builds = []
+        self.builds = SimpleNamespace(made=[])
 
     def make(self, problem: Problem, *, compiled: str | None = None) -> None:
         raise AssertionError("the candidate was asked")

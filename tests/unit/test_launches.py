@@ -28,7 +28,7 @@ from kernel_harness.explain.launches import (
 from kernel_harness.ipc.messages import KernelTimes
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.trial.trial import Trial
-from kernel_harness.worker.worker import _is_refusal
+from kernel_harness.worker.failure import is_refusal
 from kernel_harness.workers.subject import Answer
 
 
@@ -74,7 +74,7 @@ def test_own_kernels_are_named_in_the_source_or_in_a_library_built_from_it(tmp_p
     ids=str,
 )
 def test_only_a_message_that_names_no_failed_launch_declines_a_shape(error: Exception, declines: bool) -> None:
-    assert _is_refusal(error) is declines
+    assert is_refusal(error) is declines
 
 
 def test_the_launches_that_a_worker_reports_are_capped_in_number_and_length() -> None:

@@ -22,10 +22,11 @@ from kernel_harness.core import atomic_file as files_module
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
 from kernel_harness.core.terminal import Terminal
-from kernel_harness.results import leaderboard, roofline
+from kernel_harness.results import cells, leaderboard, roofline
 from kernel_harness.results.journal import Unwritable
 from kernel_harness.results.record import Build, Kind, Measurement, Result, RunSettings
-from kernel_harness.timing.statistics import Interval, Timing
+from kernel_harness.timing.intervals import Interval
+from kernel_harness.timing.statistics import Timing
 
 SHAPE = {"M": 4, "K": 8}
 GPU = {"device": "NVIDIA H200"}
@@ -285,7 +286,7 @@ def test_a_table_says_what_a_share_above_100_percent_of_the_peak_means():
 )  # fmt: skip
 def test_a_speedup_near_1_keeps_its_third_decimal(speedup, text):
     timing = Timing((1.0,), (), Interval(0.9, 1.0, 1.1), Interval(speedup, speedup, speedup))
-    assert leaderboard.ratio(speedup) == text
+    assert cells.ratio(speedup) == text
     assert f" {text}x" in leaderboard.render(leaderboard.rank([record("a", timing=timing)], SHAPE))
 
 
@@ -440,7 +441,7 @@ def test_the_table_has_the_memory_of_a_call_if_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 MB"), (999_499_999, "999 MB"), (999_500_000, "1 GB")])
 def test_memory_is_told_in_mb_or_gb(count: int, text: str) -> None:
-    assert leaderboard.memory_text(count) == text
+    assert cells.memory_text(count) == text
 
 
 def test_a_run_of_few_kernels_shows_these_torch_and_the_best() -> None:

@@ -11,7 +11,8 @@ import torch
 
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc import tensors
-from kernel_harness.ipc.messages import Called, DeviceTime, Exported, Place, Purpose, Received
+from kernel_harness.ipc.envelope import Received
+from kernel_harness.ipc.messages import Called, Clocked, Exported, Place, Purpose
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.workers import output_reader
 from kernel_harness.workers.exchange import Exchange
@@ -62,7 +63,7 @@ def called(*outputs: tuple[torch.Tensor, Place | None]) -> Called:
     structure, found = tensors.flatten([tensor for tensor, _ in outputs])
     leaves = tuple(tensors.layout([tensor])[0][0] for tensor in found)
     places = tuple(place for _, place in outputs)
-    return Called(structure, leaves, places, (1,), DeviceTime(1.0, False, None), None)
+    return Called(structure, leaves, places, (1,), Clocked(1.0, False, None), None)
 
 
 def read(worker: Worker, *outputs: tuple[torch.Tensor, Place | None]) -> tuple[torch.Tensor, ...]:

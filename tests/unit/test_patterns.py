@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_harness.checking.patterns import Mismatch, Wrong, describe, first_mismatches
+from kernel_harness.checking.patterns import describe
+from kernel_harness.checking.wrong_elements import Mismatch, Wrong, first_mismatches
 
 torch.set_num_threads(1)
 

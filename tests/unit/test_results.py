@@ -21,8 +21,8 @@ from support.product import PROBLEM
 
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.checking.error_map import ErrorMap
-from kernel_harness.checking.patterns import Mismatch
 from kernel_harness.checking.verify import Check, verify
+from kernel_harness.checking.wrong_elements import Mismatch
 from kernel_harness.core.precision import Precision, Tolerance
 from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
@@ -43,7 +43,8 @@ from kernel_harness.results.record import (
 )
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts, of_trial
-from kernel_harness.timing.statistics import Interval, RejectedSample, Timing
+from kernel_harness.timing.intervals import Interval
+from kernel_harness.timing.statistics import RejectedSample, Timing
 from kernel_harness.trial.trial import Trial
 from kernel_harness.workers.faults import Fault
 

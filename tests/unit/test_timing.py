@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,22 +23,10 @@ from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts, Terms, timed
 from kernel_harness.timing import stopping
 from kernel_harness.timing.inputs import LOOKALIKES_EVERY, OTHERS_EVERY, distributions
+from kernel_harness.timing.intervals import HALF_WIDTH, Comparison, Floats, Interval, compare, median_interval
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
-from kernel_harness.timing.statistics import (
-    LOOKS,
-    Comparison,
-    Floats,
-    Interval,
-    Round,
-    compare,
-    decided,
-    median_interval,
-    order_of_round,
-    ratio_interval,
-    reject_rounds,
-    summarize,
-)
-from kernel_harness.timing.stopping import Stop, warmed_up
+from kernel_harness.timing.statistics import Round, order_of_round, ratio_interval, reject_rounds, summarize
+from kernel_harness.timing.stopping import LOOKS, Stop, warmed_up
 
 
 def rounds_of(rejected: str | None = None, **samples_ms: list[float]) -> list[Round]:
@@ -342,7 +331,7 @@ def test_without_a_baseline_the_time_is_the_arm_s_median() -> None:
 
 def test_the_time_lies_within_its_bounds() -> None:
     timing = summarize(rounds_of(arm=noisy(1.0, 0.1, 64, seed=0)), "arm", None)
-    assert (timing.time_ms_low or 9) < timing.time_ms < (timing.time_ms_high or 0)
+    assert (timing.time.low or 9) < timing.time_ms < (timing.time.high or 0)
 
 
 def test_every_sample_is_kept_rejected_ones_with_their_reason() -> None:
@@ -369,19 +358,26 @@ def test_rounds_that_resemble_their_predecessor_widen_the_interval() -> None:
 # Stopping and comparing.
 
 
+def settled(rounds: Sequence[Round]) -> set[str]:
+    """The arms beside the baseline that need no round after these."""
+    names = {BASELINE: None} | {name: None for r in rounds for name in r.samples_ms}
+    arms = {name: ArmMeasurements(name, trusted=name == BASELINE) for name in names}
+    return stopping.settled(Measurements(arms, rounds=tuple(rounds)), Stop(1e9, HALF_WIDTH))
+
+
 @pytest.mark.parametrize(
     ("count", "sd", "stop"),
     [(31, 0.0, False), (32, 0.0, True), (33, 0.0, False), (64, 0.5, False), (1024, 0.5, True)],
 )
 def test_stopping_at_a_look_once_every_arm_is_known(count: int, sd: float, stop: bool) -> None:
-    rounds = rounds_of(base=[1.0] * count, quiet=[1.0] * count, loud=noisy(1.0, sd, count, seed=0))
-    assert decided(rounds, ["quiet", "loud"], "base") is stop
+    rounds = rounds_of(torch=[1.0] * count, quiet=[1.0] * count, loud=noisy(1.0, sd, count, seed=0))
+    assert (settled(rounds) == {"quiet", "loud"}) is stop
 
 
 def test_nothing_is_decided_by_rounds_that_do_not_count() -> None:
-    rounds = [Round({"arm": 1.0, "base": 1.0}, ("arm", "base"), "not quiet")] * 32
-    assert not decided(rounds, ["arm"], "base")
-    assert not decided([*rounds[1:], Round({"base": 1.0}, ("base",))], ["arm"], "base")
+    rounds = [Round({"arm": 1.0, BASELINE: 1.0}, ("arm", BASELINE), "not quiet")] * 32
+    assert not settled(rounds)
+    assert not settled([*rounds[1:], Round({BASELINE: 1.0}, (BASELINE,))])
 
 
 @pytest.mark.parametrize(
@@ -530,8 +526,8 @@ def test_the_stop_is_reached_as_soon_as_the_noise_permits() -> None:
 def test_what_no_rounds_remove_widens_the_interval_and_moves_nothing() -> None:
     rounds = rounds_of(torch=noisy(4.0, 0.01, 64, seed=1), arm=noisy(2.0, 0.01, 64, seed=2))
     plain, wide = (summarize(rounds, "arm", "torch", resolution_ms=ms) for ms in (0.0, 0.02))
-    assert plain.time_ms_low and plain.speedup and plain.speedup.high
+    assert plain.time.low and plain.speedup and plain.speedup.high
     assert wide.time.estimate == plain.time.estimate
-    assert wide.time_ms_low == pytest.approx(plain.time_ms_low / 1.01, rel=1e-3)
+    assert wide.time.low == pytest.approx(plain.time.low / 1.01, rel=1e-3)
     assert wide.speedup
     assert wide.speedup.high == pytest.approx(plain.speedup.high * 1.01, rel=1e-3)

@@ -28,7 +28,7 @@ class Multiplies:
 
     def __init__(self, factor: float = 1.0, error: Exception | None = None) -> None:
         self.factor, self.error = factor, error
-        self.builds: list[dict[str, Any]] = []
+        self.builds = SimpleNamespace(made=[])
         self.closed = False
         self.printed = ""
         self.worker = SimpleNamespace(pause=lambda: None)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_harness.checking.compared import Expectation
-from kernel_harness.checking.patterns import Mismatch
 from kernel_harness.checking.verify import Check, same, status, unchanged, verify
+from kernel_harness.checking.wrong_elements import Mismatch
 from kernel_harness.core.precision import Precision, Tolerance, default_tolerance
 from kernel_harness.core.status import Status
 

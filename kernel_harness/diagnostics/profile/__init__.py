@@ -20,6 +20,7 @@ from kernel_harness.device.profiled import note_of
 from kernel_harness.diagnostics.profile import accesses, lines, ncu, show, stored
 from kernel_harness.diagnostics.profile.accesses import Recorded
 from kernel_harness.diagnostics.profile.resources import Assembled, Launched
+from kernel_harness.ipc import messages
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem, shape_text
@@ -92,9 +93,9 @@ def counted(
         tell("calling the candidate twice")
         packed = pack(problem.inputs(0))  # as one_call.py draws them for Nsight Compute
         subject.call(packed)
-        subject.begin_profile()
+        subject.ask(messages.BeginProfile(), messages.Done)
         subject.call(packed)
-        described = subject.end_profile()
+        described = subject.ask(messages.EndProfile(), messages.Recorded).content  # unchecked JSON of the worker
         launched = _parsed(described)
         recorded = _recorded(described, launched, subject.file)
     except (Fault, Refused) as fault:
@@ -119,8 +120,8 @@ def _parsed(launches: Any) -> list[Launched]:
         raise _malformed() from None
 
 
-def _recorded(messages: Any, launched: Sequence[Launched], file: CandidateFile) -> list[Recorded]:
-    """Returns what was recorded of launches, from `messages`, a worker's report. Raises Fault for a malformed report.
+def _recorded(described: Any, launched: Sequence[Launched], file: CandidateFile) -> list[Recorded]:
+    """Returns what was recorded of launches, from `described`, a worker's report. Raises Fault for a malformed report.
 
     `launched` has the launches of the same report, in the same order. Launches that were not recorded are left out.
     """
@@ -128,7 +129,7 @@ def _recorded(messages: Any, launched: Sequence[Launched], file: CandidateFile) 
     try:
         found = [
             accesses.parse(message, times[one.configuration], file)
-            for message, one in zip(messages, launched, strict=True)
+            for message, one in zip(described, launched, strict=True)
         ]
     except (KeyError, TypeError, ValueError):
         raise _malformed() from None

@@ -18,7 +18,7 @@ from cuda_on_cpu.compile import cache, load_inline
 from cuda_on_cpu.compile.candidate_file import CandidateFile
 from cuda_on_cpu.compile.sources import Sources
 from kernel_harness import device as devices
-from kernel_harness.compile import cu_file, nvcc
+from kernel_harness.compile import nvcc
 from kernel_harness.core.paths import kernel_folders
 from kernel_harness.device import Device
 from kernel_harness.device.profiled import assembled
@@ -28,7 +28,7 @@ from kernel_harness.problem import candidate as candidates
 from kernel_harness.problem import problem as problems
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import FORWARD_SEED, WEIGHT_SEED
-from kernel_harness.worker.worker import run_file
+from kernel_harness.worker import candidate_module
 
 
 def main(call: Call, assembled_file: Path) -> None:
@@ -74,7 +74,7 @@ def loaded(candidate: Candidate, device: Device) -> tuple[Any, list[dict[str, st
     file = file_name(candidate)
     own = CandidateFile(file, candidate.source)
     load_inline.install(builder, own)
-    return run_file(file, candidate.source, cu_file.as_module(file, candidate.source)), reports
+    return candidate_module.run(file, candidate.source), reports
 
 
 def _call(model: Any, inputs: Any, *, recorded: bool) -> None:

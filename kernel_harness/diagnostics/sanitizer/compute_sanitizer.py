@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cuda_on_cpu.emulator.findings import Finding, Kind, Place, source_line
 from kernel_harness.core import folder_removal
+from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import EnvironmentLacking
 from kernel_harness.core.paths import IMPORT_ROOT
 from kernel_harness.ipc import channel
@@ -54,7 +55,7 @@ def executable() -> str:
     return found
 
 
-class WatchedWorkers:
+class WatchedWorkers(Closing):
     """Starts workers for the judge: the first one under compute-sanitizer, all later ones without it.
 
     `tool` is the tool of compute-sanitizer, such as "memcheck". `builders` starts the later workers, which only compile
@@ -72,12 +73,6 @@ class WatchedWorkers:
         ]  # fmt: skip
         self._end: socket.socket | None = None
         self._wrapper: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> WatchedWorkers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def spawn(self, limits: Limits) -> WorkerProcess:
         """Starts a worker and returns it.

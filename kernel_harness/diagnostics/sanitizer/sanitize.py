@@ -8,9 +8,10 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from cuda_on_cpu.compile.errors import BuildFailed, NoCompiler
-from cuda_on_cpu.core.tell import Tell
+from cuda_on_cpu.core.tell import Tell, silent
 from cuda_on_cpu.emulator.findings import Finding, Kind, Place, causes_first, read, source_line
 from cuda_on_cpu.emulator.source_lines import places
 from kernel_harness import device as devices
@@ -20,6 +21,8 @@ from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import TOOLS, compute_sanitizer
+from kernel_harness.diagnostics.sanitizer.advice import advice
+from kernel_harness.ipc import messages
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.problem.candidate import Candidate, file_name
 from kernel_harness.problem.problem import Problem, Shape
@@ -38,33 +41,8 @@ REMARK_S = 20.0
 """The seconds for the calls of a remark, which is part of a run that judges other candidates, too."""
 # Inputs and models are drawn from generators of the whole process, so one thread draws at a time.
 _DRAWING = threading.Lock()
-# How the mistake of a finding is usually fixed; for an access outside of memory that is just past the end, another way.
-_FIXES = {
-    Kind.OUT_OF_BOUNDS_READ: "guard the access with the sizes at this shape",
-    Kind.OUT_OF_BOUNDS_WRITE: "guard the access with the sizes at this shape",
-    Kind.USE_AFTER_FREE: "guard the access with the sizes at this shape",
-    Kind.MISALIGNED: "a vector type such as float4 needs an address that is a multiple of its size. Check the start "
-    "and the row length",
-    Kind.UNINITIALISED_READ: "write the memory in every branch, with 0 where a tile reaches past the input",
-    Kind.RACE: "order the two accesses, or use an atomic operation",
-    Kind.DIVERGENT_BARRIER: "let every thread of the block reach the barrier: guard the work, and do not return",
-    Kind.DIVERGENT_WARP: "let every lane of the mask reach the call, or name in the mask the lanes that do",
-    Kind.INPUT_WRITTEN: "write to a tensor of the kernel's own, such as torch::empty_like of the input",
-    Kind.FAILED_LAUNCH: "check the grid, the block and the shared memory against the limits, and the returned error",
-    Kind.TRAP: "find out why the condition of the assertion fails, or the trap is reached, in this thread",
-    Kind.ABSENT_LANE: "let a lane read only from lanes in the mask: name every lane, or shorten the exchange",
-    Kind.TOO_EARLY: "wait for the stream first: cudaStreamSynchronize, or an event that the other stream waits for",
-}
 _RUNNING = "running the sanitizer"
 _ENDLESS = "look for a loop that never ends here, or a barrier that some threads never reach"
-_JUST_PAST = (
-    "it is just past the end: look for an index that can equal the size, such as i <= n for i < n in a guard or a loop"
-)
-_SHARED_RACE = (
-    "put __syncthreads() between the two accesses, or, if no thread should touch the other's element, correct the index"
-)
-# Findings of these kinds are effects, and do not say what to fix.
-_EFFECTS = (Kind.NEVER_WRITTEN, Kind.ORDER_DEPENDENCE)
 # After a finding of these kinds, further findings are unreliable: threads were ended early, or memory is corrupt.
 _DAMAGE = {Kind.OUT_OF_BOUNDS_READ, Kind.OUT_OF_BOUNDS_WRITE, Kind.USE_AFTER_FREE, Kind.DIVERGENT_WARP, Kind.MISALIGNED}
 _DECLINES = "the kernel declines every shape that was tried ({}). Choose a shape that it accepts with --shape"
@@ -192,7 +170,7 @@ def remark(
     *,
     within_s: float = REMARK_S,
     orders: bool = True,
-    tell: Tell = lambda text: None,
+    tell: Tell = silent,
 ) -> Remark | None:
     """Sanitizes a candidate in some cases on the emulated device. Returns a remark with the first finding.
 
@@ -207,17 +185,17 @@ def remark(
     except (BuildFailed, NoCompiler):
         return None
     tell(_RUNNING)
-    report = sanitize(fork_server, Job(problem, candidate, cases, orders, within_s), seed, lambda text: None)
+    report = sanitize(fork_server, Job(problem, candidate, cases, orders, within_s), seed, silent)
     if found := _first(report, candidate):
         return found
-    if report.fault.startswith(Status.TIMEOUT) and report.at and not report.cases:
+    if report.cases or not report.fault.startswith(Status.TIMEOUT):
+        return None
+    if report.at:
         source = source_line(candidate.source.split("\n"), report.at.line)
         text = f"after {within_s:g} s the kernel was at {report.at.file}:{report.at.line}: `{source}`."
         return Remark(RemarkKind.CHECKS, text, report.at.line, _ENDLESS)
-    if report.fault.startswith(Status.TIMEOUT) and not report.cases:
-        text = f"the sanitizer was stopped after {within_s:g} s without a finding; the verb sanitize has no such limit."
-        return Remark(RemarkKind.CHECKS, text)
-    return None
+    text = f"the sanitizer was stopped after {within_s:g} s without a finding; the verb sanitize has no such limit."
+    return Remark(RemarkKind.CHECKS, text)
 
 
 def remark_on_gpu(
@@ -231,7 +209,7 @@ def remark_on_gpu(
     tell(_RUNNING)
     name = f"{device}-sanitized"
     devices.named(name).prepare()
-    return _first(sanitize_on_gpu(fork_server, name, Job(problem, candidate, cases), lambda text: None), candidate)
+    return _first(sanitize_on_gpu(fork_server, name, Job(problem, candidate, cases), silent), candidate)
 
 
 def _first(report: Report, candidate: Candidate) -> Remark | None:
@@ -240,19 +218,6 @@ def _first(report: Report, candidate: Candidate) -> Remark | None:
     first = report.findings[0]
     in_candidate = first.here.file == file_name(candidate)
     return Remark(RemarkKind.SANITIZER, first.sentence, first.here.line if in_candidate else None, advice(first))
-
-
-def advice(finding: Finding) -> str:
-    """Returns how the mistake of a finding is fixed; empty for a finding that is the effect of another mistake."""
-    if finding.kind in _EFFECTS:
-        return ""
-    fix, buffer = _FIXES.get(finding.kind, ""), finding.buffer
-    if buffer and "out-of-bounds" in finding.kind and buffer.offset == buffer.bytes:
-        fix = _JUST_PAST
-    if buffer and finding.kind is Kind.RACE and "shared" in buffer.place:
-        fix = _SHARED_RACE
-    where = f"fix the {finding.kind} at {finding.here.file}:{finding.here.line} first"
-    return f"{where}: {fix}" if fix else where
 
 
 def one_per_shape(cases: Sequence[Case], *, only: bool) -> list[Case]:
@@ -280,7 +245,6 @@ def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell) -> Report
     limits = replace(_LIMITS, build_s=_LIMITS.build_s if job.within_s is None else _BUILD_S)
     subject = Subject(fork_server, "cpu-sanitized", limits)
     try:
-        subject.begin_sanitizing(file_name(candidate), candidate.source)
         subject.load(file_name(candidate), candidate.source, "ModelNew")
         if job.within_s is not None:
             subject.end_within(job.within_s)
@@ -305,7 +269,9 @@ def sanitize(fork_server: ForkServer, job: Job, seed: int, tell: Tell) -> Report
 
 def _place(subject: Subject, output: str) -> Place | None:
     """Returns the innermost line of the candidate at which its worker was when it timed out, by what it has printed."""
-    for library, offset in subject.native_places(output):
+    known = {str(library): library for library in subject.libraries}
+    found = re.findall(r"^at (\S+)\+(0x[0-9a-f]{1,16})$", output, re.MULTILINE)
+    for library, offset in ((known[name], int(address, 16)) for name, address in found if name in known):
         with suppress(OSError):
             for name, number, _ in places(library, [offset])[offset].frames:
                 file, line = subject.file.place(name, number)
@@ -400,17 +366,18 @@ class _Trial:
                 worst = check.first_mismatches[0]
                 self._call(packed, FORWARD, checks=True)
                 detail = f"element {list(worst.index)} is {worst.expected:.7g}, but {worst.got:.7g}"
-                found = self._findings((i, _flat(worst.index[: one.dim()], one.shape)))
+                flat = reduce(lambda at, axis: at * axis[1] + axis[0], zip(worst.index, one.shape, strict=False), 0)
+                found = self._findings((i, flat))
                 return [replace(f, detail=detail, order=order) for f in found if f.kind is Kind.ORDER_DEPENDENCE]
         return []
 
     def _call(self, packed: Packed, order: int, *, checks: bool) -> Answer:
-        self.subject.sanitize_next_call(order, checks=checks)
+        self.subject.ask(messages.SanitizeNextCall(order, checks), messages.Done)
         return self.subject.call(packed)
 
     def _findings(self, blame: tuple[int, int] | None) -> list[Finding]:
-        described = self.subject.findings(blame)
-        found = read(described, self.case.name, self.job.candidate.source.split("\n"))
+        described = self.subject.ask(messages.GetFindings(blame), messages.Recorded)
+        found = read(described.content, self.case.name, self.job.candidate.source.split("\n"))
         return [f for f in found if f.kind is not Kind.INPUT_WRITTEN or not self._may_write(f)]
 
     def _may_write(self, finding: Finding) -> bool:
@@ -418,10 +385,3 @@ class _Trial:
         changed = self.reference.expectation(self.case)[1].changed
         named = re.match(r"input (\d+)", finding.buffer.name if finding.buffer else "")
         return int(named[1]) - 1 in changed if named else bool(changed)
-
-
-def _flat(index: Sequence[int], shape: Sequence[int]) -> int:
-    flat = 0
-    for i, n in zip(index, shape, strict=True):
-        flat = flat * n + i
-    return flat

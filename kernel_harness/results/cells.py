@@ -1,0 +1,52 @@
+"""The cells of tables as text: for a CSV file, for Markdown, and numbers for people to read."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pandas as pd
+
+# Characters that Markdown, its tables or HTML would read as markup. An underscore between letters is not markup.
+_MARKED = re.compile(r"[\\`*|<\[\]~&]|(?<![^\W_])_|_(?![^\W_])")
+# If a cell begins with one of these characters, a spreadsheet takes the cell for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv(table: pd.DataFrame) -> str:
+    """Returns `table`, a leaderboard or a table of a suite, as CSV text.
+
+    A floating-point number has at most six significant digits, an integer all of its digits. A text that a spreadsheet
+    would take for a formula gets an apostrophe before it.
+    """
+    texts = table.select_dtypes(exclude="number").map(_inert)
+    return str(table.assign(**texts).to_csv(index=False, float_format="%.6g"))
+
+
+def _inert(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+def markdown(text: str) -> str:
+    """Returns the text on one line with its markup characters escaped, for a cell of a Markdown table."""
+    return _MARKED.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def ratio(value: float) -> str:
+    """Returns a speedup as text with three significant digits, but `1.004` rather than `1`.
+
+    Near 1, the third decimal tells whether the speedup is different from 1.
+    """
+    return f"{value:.3f}" if 0.9 < value < 1.1 else f"{value:.3g}"
+
+
+def number(value: Any, form: str) -> str:
+    """Returns a number of a table in the format `form`, such as `{:.4g}`; an empty text if it is absent."""
+    if isinstance(value, str):
+        return value  # "nan" or "inf"
+    return "" if pd.isna(value) else form.format(value)
+
+
+def memory_text(count: int) -> str:
+    """Returns a number of bytes as text in MB or GB, such as `33.6 MB`."""
+    return f"{count / 1e9:.3g} GB" if count >= 999.5e6 else f"{count / 1e6:.3g} MB"
