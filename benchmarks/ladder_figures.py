@@ -28,6 +28,7 @@ import torch
 from kernel_harness import device as devices
 from kernel_harness.diagnostics.profile import ncu, one_call
 from kernel_harness.problem import candidate as candidates
+from kernel_harness.problem import distributions
 from kernel_harness.problem import problem as problems
 
 PROBLEM = ROOT / "problems" / "matmul_tt.py"
@@ -36,7 +37,7 @@ LADDER = (
     "reduction_per_element", "naive", "coalesced", "tiled_pretransposed", "tiled", "register_tile", "double_buffered",
     "warp_tiled", "cublas_direct", "float64_tensor", "tf32x3", "fp16x3_wgmma",
 )  # fmt: skip
-DISTRIBUTIONS = {"uniform on [0, 1)": problems.OWN, "normal": "normal", "normal, scaled": "scaled"}
+DISTRIBUTIONS = {"uniform on [0, 1)": distributions.OWN, "normal": "normal", "normal, scaled": "scaled"}
 SEED = 1
 # What one call of a kernel costs, by the metrics of Nsight Compute. Sums are over all launches of the call; a share is
 # that of the launch that takes longest.

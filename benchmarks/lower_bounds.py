@@ -35,8 +35,8 @@ from kernel_harness.checking.cases import Reference
 from kernel_harness.checking.lower_bound import LowerBound, derive
 from kernel_harness.device import peaks
 from kernel_harness.ipc import tensors
+from kernel_harness.problem import meta
 from kernel_harness.problem import problem as problems
-from kernel_harness.problem import sizing
 
 _DRAWS = 4
 _L2_BYTES = 60 << 20
@@ -122,7 +122,7 @@ def _varying(draws: Sequence[Sequence[torch.Tensor]]) -> float:
 
 def _at_own_size(problem: problems.Problem) -> LowerBound | None:
     try:
-        with sizing.on_meta():
+        with meta.on_meta():
             inputs = tensors.flatten(problem.inputs(0))[1]
             model = problem.model("cpu")
             outputs = tensors.flatten_output(problem.forward(model, problem.inputs(0)))[1]

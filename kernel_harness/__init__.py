@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernel_harness.core.errors import NotFound as NotFound
     from kernel_harness.core.errors import UserError as UserError
     from kernel_harness.core.status import Status as Status
-    from kernel_harness.problem.problem import ProblemError as ProblemError
+    from kernel_harness.problem.errors import ProblemError as ProblemError
     from kernel_harness.results.record import Result as Result
     from kernel_harness.results.reward import reward as reward
     from kernel_harness.suite.pool import EvaluatorPool as EvaluatorPool

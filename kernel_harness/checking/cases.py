@@ -23,9 +23,11 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.precision import Change, Precision
 from kernel_harness.device import device_memory
 from kernel_harness.ipc.packed import Packed, pack
+from kernel_harness.problem.distributions import OWN, SMALL, SPARSE
+from kernel_harness.problem.errors import ProblemError
 from kernel_harness.problem.known import known
 from kernel_harness.problem.lookalikes import LOOKALIKES, OUTLIERS, STRETCH
-from kernel_harness.problem.problem import OWN, SMALL, SPARSE, Problem, ProblemError
+from kernel_harness.problem.problem import Problem
 
 __all__ = ["Case", "Reference", "plan"]
 

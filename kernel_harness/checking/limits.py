@@ -24,7 +24,7 @@ from kernel_harness.checking.elementwise import (
     up_to,
 )
 from kernel_harness.core.precision import EXACT, REDUCED_TOLERANCE
-from kernel_harness.problem.problem import OWN
+from kernel_harness.problem.distributions import OWN
 
 LARGE = 64
 """An element of more than LARGE times the median magnitude is judged by the reference's errors at all elements."""

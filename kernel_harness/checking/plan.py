@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from kernel_harness.checking import drawn_shapes
 from kernel_harness.problem import sizing
+from kernel_harness.problem.distributions import OWN, PARAMETERS, SPARSE
 from kernel_harness.problem.lookalikes import OUTLIERS, RARE, STRETCH
-from kernel_harness.problem.problem import OWN, PARAMETERS, SPARSE, Problem, Shape, shape_text
+from kernel_harness.problem.problem import Problem, Shape, shape_text
 
 
 @dataclass(frozen=True)

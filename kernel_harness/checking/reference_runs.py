@@ -22,7 +22,8 @@ from kernel_harness.core.phases import phase
 from kernel_harness.device import device_memory
 from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed, pack
-from kernel_harness.problem.problem import OWN, Problem, shape_text
+from kernel_harness.problem.distributions import OWN
+from kernel_harness.problem.problem import Problem, shape_text
 
 # A GPU is short of memory for a shape if fewer than _AMPLE times the bytes of inputs and outputs are free on it. The
 # most is needed while the judge holds inputs, outputs and the right answer, and computes in float64.

@@ -28,7 +28,7 @@ def main(parsed: argparse.Namespace) -> int:
     an unknown one.
     """
     from kernel_harness.problem import lookup
-    from kernel_harness.problem.problem import ProblemError
+    from kernel_harness.problem.errors import ProblemError
     from kernel_harness.results import overview
 
     chosen = parsed.problem or parsed.named_problem

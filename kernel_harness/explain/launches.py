@@ -16,7 +16,7 @@ import torch
 from kernel_harness.checking.cases import Case
 from kernel_harness.core.phases import phase
 from kernel_harness.ipc.messages import KernelTimes
-from kernel_harness.problem.problem import OWN
+from kernel_harness.problem.distributions import OWN
 from kernel_harness.trial.trial import Trial
 from kernel_harness.workers.faults import Fault, Refused
 

@@ -11,7 +11,7 @@ from kernel_harness.checking.cases import Case
 from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.diagnostics.sanitizer import sanitize
 from kernel_harness.explain import registers
-from kernel_harness.problem.problem import PARAMETERS
+from kernel_harness.problem.distributions import PARAMETERS
 from kernel_harness.timing.measurements import Measurements
 from kernel_harness.timing.statistics import Timing
 from kernel_harness.trial.trial import Trial

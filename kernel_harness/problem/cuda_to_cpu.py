@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -53,3 +54,13 @@ def _cuda(
 ) -> torch.Tensor:
     """Returns the tensor on the CPU. This function replaces `Tensor.cuda`, so it has the same parameters."""
     return tensor.to("cpu", non_blocking=non_blocking, memory_format=memory_format)
+
+
+def cuda_replaced(source: str, *, emulated: bool) -> AbstractContextManager[Any]:
+    """Returns a context in which the CPU replaces CUDA, if the device is emulated or there is no CUDA device.
+
+    For a problem whose source does not contain "cuda", the context does nothing, because torch avoids the fused path of
+    some layers within CudaToCpu.
+    """
+    needed = "cuda" in source and (emulated or not torch.cuda.is_available())
+    return CudaToCpu() if needed else nullcontext()

@@ -10,9 +10,8 @@ import ast
 import difflib
 import inspect
 import logging
-import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
@@ -22,59 +21,26 @@ from typing import Any
 
 import torch
 
-from kernel_harness.core.errors import UserError
 from kernel_harness.core.precision import Tolerance, default_tolerance
-from kernel_harness.problem import constants, sizing
+from kernel_harness.problem import constants, meta, sizing
 from kernel_harness.problem.constants import Constant
-from kernel_harness.problem.cuda_to_cpu import CudaToCpu
+from kernel_harness.problem.cuda_to_cpu import cuda_replaced
+from kernel_harness.problem.distributions import OWN, VARIATIONS, redrawn, shifted
+from kernel_harness.problem.errors import ProblemError
 from kernel_harness.problem.generators import seeded
-from kernel_harness.problem.lookalikes import LOOKALIKES, is_measured, lookalikes
+from kernel_harness.problem.lookalikes import LOOKALIKES, lookalikes
 from kernel_harness.problem.made_on_cuda import MadeOnCuda, as_on_the_device, laid_out_as
-from kernel_harness.problem.varied_parameters import varied
+from kernel_harness.problem.spelling import check_spelling
+from kernel_harness.problem.varied_parameters import is_constant, trained_parameters, varied
 
 _LOG = logging.getLogger(__name__)
 
-OWN = "own"
-"""The name of the distribution from which the problem's own get_inputs() draws."""
-PARAMETERS = "parameters"
-"""The name of the case in which the parameters of the model are random. Its inputs are the problem's own."""
-SMALL = "small"
-"""The name of the distribution of small numbers. It shows the constants that are added to them, as in a norm."""
-SPARSE = "sparse"
-"""The name of the distribution in which most numbers are zero. It shows which numbers a sum of very many leaves out."""
-
 # The value of each constant that a shape sets, such as M, K and N, or `shape[0]` for an element of a tuple.
 Shape = Mapping[str, int]
-# Returns the random generator of a device, which is the same at each call.
-_GeneratorOf = Callable[[torch.device], torch.Generator]
-
-# The distributions for a problem file without STRESS. They change the values that get_inputs() draws, and keep whatever
-# structure these have (`_varied`).
-_VARIATIONS: Mapping[str, Mapping[str, Any]] = {
-    "normal": {}, "scaled": {"log2": 4}, SMALL: {"log2": -4}, SPARSE: {},
-}  # fmt: skip
-# Of a sparse tensor, the first and the last _ENDS numbers are kept, and _WITHIN between them.
-_ENDS, _WITHIN = 4, 56
-# The elements of a tensor that are converted to float64 at a time.
-_PART = 1 << 26
-# Not zero: the mean of all inputs, which a model may compute, would then be rounding error.
-_MEAN = 1 / 16
-
 # KernelBench sets this seed before it builds Model and before it builds ModelNew, so that both get the same weights.
 WEIGHT_SEED = 42
 # This seed is set before each forward of the reference and of the candidate, so that dropout draws the same numbers.
 FORWARD_SEED = 42
-
-
-# The names of a problem file that mean something to the harness. All but the first two are optional.
-_KNOWN = (
-    "Model", "get_inputs", "get_init_inputs", "CHECK_SHAPES", "CPU_SHAPE", "TOLERANCE", "STRESS", "flops",
-    "bytes_moved", "min_flops", "min_bytes", "error_scale",
-)  # fmt: skip
-
-
-class ProblemError(UserError):
-    """The error raised if a problem file cannot be used. The message names the file and the cause."""
 
 
 def shape_text(shape: Shape) -> str:
@@ -183,8 +149,8 @@ class Problem:
 
     @property
     def stress(self) -> dict[str, dict[str, Any]]:
-        """Returns the parameters of further input distributions, by name: the file's STRESS, or `_VARIATIONS`."""
-        return dict(getattr(self.module, "STRESS", _VARIATIONS))
+        """Returns the parameters of further input distributions, by name: the file's STRESS, or `VARIATIONS`."""
+        return dict(getattr(self.module, "STRESS", VARIATIONS))
 
     @property
     def states_stress(self) -> bool:
@@ -203,7 +169,7 @@ class Problem:
         device, it runs with the CPU, then and in later calls. The inputs have the strides, offsets and shared storages
         that they have where KernelBench has moved them to the device (`as_on_the_device`). For a distribution other
         than "own", each floating-point tensor in the list of inputs is replaced: by a tensor drawn from this
-        distribution if the problem file has STRESS, otherwise by one computed from its own numbers (`_varied`). The
+        distribution if the problem file has STRESS, otherwise by one computed from its own numbers (`shifted`). The
         distributions of `lookalikes` change a few numbers, for any problem.
         Raises ProblemError if get_inputs() raises an exception. Only torch.OutOfMemoryError is raised as it is.
         """
@@ -220,7 +186,7 @@ class Problem:
         if distribution in LOOKALIKES:
             return laid_out_as(inputs, lookalikes(inputs, distribution, generator("cpu")))
         parameters = self.stress[distribution]
-        change = _redraw if self.states_stress else _varied
+        change = redrawn if self.states_stress else shifted
         return laid_out_as(inputs, [change(value, distribution, parameters, generator) for value in inputs])
 
     def check_inputs(self) -> None:
@@ -231,15 +197,15 @@ class Problem:
         launch without blocks. Inputs are drawn on torch's device `meta`, which needs no memory, if that is possible.
         """
         if 0 not in self.shape.values():
-            with suppress(Exception), sizing.on_meta():
+            with suppress(Exception), meta.on_meta():
                 self.inputs(0)
                 return
             self.inputs(0)
             return
-        empty = sizing.empty_tensors(self)
+        empty = meta.empty_tensors(self)
         file = self.in_file
         named = [file, *(file.at(shape) for shape in (file.cpu_shape, *file.check_shapes))]
-        if empty > max(map(sizing.empty_tensors, named)):
+        if empty > max(map(meta.empty_tensors, named)):
             where = f"{self.path}: at {shape_text(self.shape)}"
             raise ProblemError(f"{where}, an input or an output has no elements, so there is nothing to judge")
 
@@ -295,7 +261,7 @@ class Problem:
     def parameters(self) -> frozenset[str]:
         """Returns the names of the reference's floating-point parameters; empty if the reference cannot be built."""
         try:
-            return frozenset(name for name, _ in _parameters(self.model("cpu")))
+            return frozenset(name for name, _ in trained_parameters(meta.model_on_meta(self)))
         except Exception:  # the first check that needs the model reports it
             return frozenset()
 
@@ -308,7 +274,7 @@ class Problem:
         """
         found = {}
         for name, value in self.state().items():
-            if value.is_floating_point() and value.numel() and _is_constant(value):
+            if value.is_floating_point() and value.numel() and is_constant(value):
                 first = value.flatten()[0].item()
                 if first in (0, 1) or (value.numel() > 1 and name in self.parameters):
                     found[name] = first
@@ -372,7 +338,7 @@ class Problem:
         source contains "cuda". Otherwise, CUDA is initialised first if `cuda` is true or the problem's source contains
         "cuda".
         """
-        to_cpu = _cuda_to_cpu(self.source, emulated=self.emulated)
+        to_cpu = cuda_replaced(self.source, emulated=self.emulated)
         cuda = (cuda or "cuda" in self.source) and torch.cuda.is_available() and not self.emulated
         with seeded(seed, cuda=cuda), to_cpu:
             yield
@@ -382,7 +348,7 @@ def load(name: str, path: Path) -> Problem:
     """Returns the problem in the file `path`, named `name`, with its size constants as the file sets them.
 
     Raises ProblemError if the file cannot be read or executed, if it lacks Model or get_inputs, or if it defines a name
-    that is probably a misspelling (`_check_spelling`).
+    that is probably a misspelling (`check_spelling`).
     """
     try:
         source = path.read_text(encoding="utf-8")
@@ -391,16 +357,6 @@ def load(name: str, path: Path) -> Problem:
     except UnicodeDecodeError as error:
         raise ProblemError(f"{path} is not UTF-8 text: {error}") from None
     return _execute(name, path, source, {}, emulated=False)
-
-
-def _cuda_to_cpu(source: str, *, emulated: bool) -> AbstractContextManager[Any]:
-    """Returns a context in which the CPU replaces CUDA, if the device is emulated or there is no CUDA device.
-
-    For a problem whose source does not contain "cuda", the context does nothing, because torch avoids the fused path of
-    some layers within CudaToCpu.
-    """
-    needed = "cuda" in source and (emulated or not torch.cuda.is_available())
-    return CudaToCpu() if needed else nullcontext()
 
 
 def _spread(path: Path, shape: Mapping[str, Any], found: Sequence[Constant]) -> dict[str, Any]:
@@ -430,11 +386,11 @@ def _execute(name: str, path: Path, source: str, shape: Shape, *, emulated: bool
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
     try:
-        with seeded(WEIGHT_SEED), _cuda_to_cpu(source, emulated=emulated), made if "cuda" in source else nullcontext():
+        with seeded(WEIGHT_SEED), cuda_replaced(source, emulated=emulated), made if "cuda" in source else nullcontext():
             exec(compile(tree, str(path), "exec", dont_inherit=True), module.__dict__)
     except Exception as error:
         raise ProblemError(f"{path}: {type(error).__name__}: {error}") from error
-    _check_spelling(path, tree)
+    check_spelling(path, tree)
     for required in ("Model", "get_inputs"):
         if not hasattr(module, required):
             raise ProblemError(f"{path} defines no {required}; a problem needs Model and get_inputs")
@@ -443,92 +399,3 @@ def _execute(name: str, path: Path, source: str, shape: Shape, *, emulated: bool
     numbers = {n: v for n, v in values.items() if isinstance(v, int) and not isinstance(v, bool)}
     text = ast.unparse(tree) if shape else source
     return Problem(name, path, source, MappingProxyType(numbers), text, module, emulated, made_on_cuda=made)
-
-
-def _check_spelling(path: Path, tree: ast.Module) -> None:
-    """Raises ProblemError if a name in the file is similar to one of _KNOWN that the file does not define.
-
-    Such a name is probably a misspelling. Without the error, it would silently have no effect.
-    """
-    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
-    lines = {target.id: target.lineno for target in targets if isinstance(target, ast.Name)}
-    lines |= {node.name: node.lineno for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
-    for name in lines.keys() - set(_KNOWN):
-        close = difflib.get_close_matches(name, set(_KNOWN) - lines.keys(), n=1, cutoff=0.85)
-        if close:
-            raise ProblemError(
-                f"{path}:{lines[name]}: {name} means nothing to the harness; did you mean {close[0]}? If not, give it "
-                "another name"
-            )
-
-
-def _redraw(value: Any, distribution: str, parameters: Mapping[str, Any], generator: _GeneratorOf) -> Any:
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        return value
-    shape, dtype, drawn = (
-        tuple(value.shape),
-        value.dtype,
-        {"generator": generator(value.device), "device": value.device},
-    )
-    if distribution == "integers":
-        limit = int(parameters["limit"])
-        return torch.randint(-limit, limit + 1, shape, **drawn).to(dtype)
-    normal = torch.randn(shape, **drawn)
-    if distribution == "scaled":
-        reach = int(parameters["log2_range"])
-        for dim, size in enumerate(shape):
-            powers = torch.randint(-reach, reach + 1, (size,), **drawn)
-            extents = [size if d == dim else 1 for d in range(len(shape))]
-            normal = normal * torch.exp2(powers / math.sqrt(len(shape))).reshape(extents)
-    return normal.to(dtype)
-
-
-def _varied(value: Any, distribution: str, parameters: Mapping[str, Any], generator: _GeneratorOf) -> Any:
-    """Returns a tensor with the numbers of `value`, changed as `distribution` says.
-
-    "normal": the numbers are shifted to mean _MEAN and scaled to standard deviation one, both computed without zeros.
-    "scaled" and "small": these numbers are then multiplied by 2^n, where n is `parameters["log2"]` (4 or -4). Zeros
-    stay zeros and equal numbers stay equal, so a triangular or symmetric matrix remains one: a kernel may rely on that.
-    These three return a tensor without a finite variance above zero as it is. "sparse": most numbers of `value` are
-    replaced by zero (`_sparse`). For each distribution, a tensor of choices (signs, classes, whole numbers) or of few
-    different numbers is returned as it is, and so is any other value.
-    """
-    if not isinstance(value, torch.Tensor) or not is_measured(value):
-        return value
-    if distribution == SPARSE:
-        return _sparse(value, generator(torch.device("cpu")).initial_seed())
-    count, total, squares = 0, 0.0, 0.0
-    for part in value.reshape(-1).split(_PART):  # torch converts all that it counts or sums before it adds
-        count += int(part.count_nonzero())
-        total += float(part.sum(dtype=torch.float64))
-        squares += float(part.double().square().sum())
-    mean = total / count
-    variance = squares / count - mean**2
-    if not 0 < variance < math.inf:
-        return value
-    factor = 1 / math.sqrt(variance)
-    mean -= _MEAN / factor
-    factor *= 2.0 ** parameters.get("log2", 0)
-    return value.sub(mean).mul_(factor).masked_fill_(value == 0, 0)
-
-
-def _sparse(value: torch.Tensor, seed: int) -> torch.Tensor:
-    """Returns `value` with zeros everywhere except at the first and the last _ENDS places and _WITHIN random ones.
-
-    For one `seed`, tensors with the same number of elements keep the same places.
-    """
-    random = torch.rand(_WITHIN, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    ends = torch.arange(min(_ENDS, value.numel()))
-    places = torch.cat([ends, value.numel() - 1 - ends, (random * value.numel()).long()]).to(value.device)
-    out, kept = torch.zeros_like(value), torch.unravel_index(places, value.shape)
-    out[kept] = value[kept]
-    return out
-
-
-def _parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
-    named = model.named_parameters() if isinstance(model, torch.nn.Module) else []
-    return [(name, each) for name, each in named if each.is_floating_point()]
-
-
-def _is_constant(value: torch.Tensor) -> bool:
-    return value.numel() > 0 and bool((value == value.flatten()[0]).all())

@@ -73,3 +73,14 @@ def _vary(parameter: torch.nn.Parameter, seed: int, place: int) -> None:
     change = torch.rand(parameter.shape, generator=generator, dtype=torch.float64) / 2 - 1 / 4
     with torch.no_grad():
         parameter.copy_(start * (1 + change) if start else change)
+
+
+def trained_parameters(model: Any) -> list[tuple[str, torch.nn.Parameter]]:
+    """Returns the names and the floating-point parameters of a model; none if it is no torch module."""
+    named = model.named_parameters() if isinstance(model, torch.nn.Module) else []
+    return [(name, each) for name, each in named if each.is_floating_point()]
+
+
+def is_constant(value: torch.Tensor) -> bool:
+    """Returns whether the tensor has elements, and all are one number."""
+    return value.numel() > 0 and bool((value == value.flatten()[0]).all())

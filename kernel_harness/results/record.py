@@ -23,7 +23,7 @@ from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.precision import Precision, Tolerance
 from kernel_harness.core.remark import Remark, RemarkKind, sentences
 from kernel_harness.core.status import Status
-from kernel_harness.problem.problem import OWN
+from kernel_harness.problem.distributions import OWN
 from kernel_harness.timing.intervals import Interval
 from kernel_harness.timing.statistics import Timing
 

@@ -21,7 +21,7 @@ from kernel_harness.core.atomic_file import replace_bytes
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.paths import python_path
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.problem.problem import ProblemError
+from kernel_harness.problem.errors import ProblemError
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite.allocation import Allocation
 from kernel_harness.suite.device_worker import (

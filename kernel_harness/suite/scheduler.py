@@ -15,7 +15,7 @@ from pathlib import Path
 from kernel_harness.core.closing import Closing
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.core.status import Status
-from kernel_harness.problem.problem import ProblemError
+from kernel_harness.problem.errors import ProblemError
 from kernel_harness.results.record import Result, from_line
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite.allocation import Allocation

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kernel_harness.core.errors import UserError
-from kernel_harness.problem.problem import ProblemError
+from kernel_harness.problem.errors import ProblemError
 from kernel_harness.results import record
 from kernel_harness.session.settings import Settings
 from kernel_harness.suite.collection import Collection

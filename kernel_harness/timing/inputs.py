@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from kernel_harness.checking.cases import Reference
 from kernel_harness.ipc.packed import Packed
+from kernel_harness.problem.distributions import OWN
 from kernel_harness.problem.lookalikes import LOOKALIKES
-from kernel_harness.problem.problem import OWN
 
 # Of OTHERS_EVERY timed rounds, one has inputs of another distribution than the problem's own, and LOOKALIKES_EVERY have
 # inputs that look like the problem's own.

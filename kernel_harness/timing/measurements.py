@@ -10,8 +10,8 @@ from typing import Any
 
 from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.device import Steady
+from kernel_harness.problem.distributions import OWN
 from kernel_harness.problem.lookalikes import LOOKALIKES
-from kernel_harness.problem.problem import OWN
 from kernel_harness.timing import clock
 from kernel_harness.timing.statistics import Round, reject_rounds, remaining_ms
 from kernel_harness.workers.faults import Fault

@@ -16,7 +16,7 @@ from kernel_harness.checking.compared import Expectation
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.status import Status
 from kernel_harness.ipc.input_memory import Written
-from kernel_harness.problem.problem import OWN
+from kernel_harness.problem.distributions import OWN
 from kernel_harness.timing.cohort import Arm, Cohort, asking
 from kernel_harness.timing.inputs import DrawnInputs, draw
 from kernel_harness.timing.statistics import Round, order_of_round

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kernel_harness.problem.problem import OWN
+from kernel_harness.problem.distributions import OWN
 from kernel_harness.timing.intervals import Floats, Interval, interval_of
 
 MAX_REJECTED_SHARE = 0.05

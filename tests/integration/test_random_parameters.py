@@ -9,7 +9,7 @@ import pytest
 
 from kernel_harness.api import Evaluator
 from kernel_harness.core.status import Status
-from kernel_harness.problem.problem import PARAMETERS
+from kernel_harness.problem.distributions import PARAMETERS
 
 pytestmark = pytest.mark.slow
 

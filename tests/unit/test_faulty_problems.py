@@ -11,7 +11,8 @@ import pytest
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 from kernel_harness.problem.candidate import Candidate
-from kernel_harness.problem.problem import Problem, ProblemError, load
+from kernel_harness.problem.errors import ProblemError
+from kernel_harness.problem.problem import Problem, load
 from kernel_harness.trial.trial import Trial
 from kernel_harness.workers.subject import Subject
 

@@ -12,7 +12,7 @@ from support.live_tensors import LiveTensors
 from kernel_harness.checking import elementwise, oracle, verify
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.explain import sensitivity
-from kernel_harness.problem import problem as problem_module
+from kernel_harness.problem import distributions
 from kernel_harness.problem.problem import load
 
 N = 1 << 20
@@ -40,7 +40,7 @@ def reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reference:
         reference._expectations.clear()
 
     monkeypatch.setattr(Reference, "make_room", forget)
-    for module, name in ((elementwise, "CHUNK"), (problem_module, "_PART"), (sensitivity, "_PIECE")):
+    for module, name in ((elementwise, "CHUNK"), (distributions, "_PART"), (sensitivity, "_PIECE")):
         monkeypatch.setattr(module, name, N // 64)
     monkeypatch.setattr(verify, "_COMPARED_BYTES", N // 16)
     path = tmp_path / "softmax.py"

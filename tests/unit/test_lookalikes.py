@@ -12,8 +12,9 @@ from torch import Tensor
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.checking.verify import verify
 from kernel_harness.core.status import Status
+from kernel_harness.problem.distributions import OWN
 from kernel_harness.problem.lookalikes import LOOKALIKES, OUTLIERS, RARE, SPIKES, STRETCH, lookalikes
-from kernel_harness.problem.problem import OWN, Problem, load
+from kernel_harness.problem.problem import Problem, load
 
 torch.set_num_threads(1)
 

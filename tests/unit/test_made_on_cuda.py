@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernel_harness.problem.problem import OWN, load
+from kernel_harness.problem.distributions import OWN
+from kernel_harness.problem.problem import load
 
 SOURCE = """
 import torch

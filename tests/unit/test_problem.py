@@ -13,7 +13,8 @@ import torch
 from support.command import ROOT
 
 from kernel_harness.cli import arguments
-from kernel_harness.problem.problem import Problem, ProblemError, load, shape_text
+from kernel_harness.problem.errors import ProblemError
+from kernel_harness.problem.problem import Problem, load, shape_text
 
 PROBLEMS = ROOT / "problems"
 

@@ -10,7 +10,7 @@ import torch
 
 from kernel_harness.checking.cases import Reference, plan
 from kernel_harness.cli import arguments
-from kernel_harness.problem import sizing
+from kernel_harness.problem import meta, sizing
 from kernel_harness.problem.problem import Problem, load
 
 SOURCE = """
@@ -46,14 +46,14 @@ def problem(
 
 
 def test_the_cost_counts_operations_and_the_bytes_of_inputs_and_results_without_views(tmp_path: Path) -> None:
-    found = sizing.cost(problem(tmp_path, "torch.rand(8, 16)", "x.T @ torch.ones(8, 4)"))
+    found = meta.cost(problem(tmp_path, "torch.rand(8, 16)", "x.T @ torch.ones(8, 4)"))
     assert found is not None
     assert (found.flops, found.bytes) == (2 * 16 * 8 * 4, 4 * (8 * 16 + 8 * 4 + 16 * 4))
 
 
 @pytest.mark.parametrize("inputs", ["torch.rand(4, 4).cuda()", "torch.rand(4, 4, device='cuda')"])
 def test_a_problem_that_asks_for_a_device_has_a_cost(inputs: str, tmp_path: Path) -> None:
-    assert sizing.cost(problem(tmp_path, inputs, "x.to('cuda:0').cpu()")) is not None
+    assert meta.cost(problem(tmp_path, inputs, "x.to('cuda:0').cpu()")) is not None
 
 
 def test_a_small_problem_keeps_its_size(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_large_problem_is_reduced_until_a_cpu_can_check_it(tmp_path: Path) -> 
     of = problem(tmp_path)
     at = of.on(emulated=True)
     assert {name: size for name, size in at.shape.items() if size != of.shape[name]} == {"batch_size": 513}
-    cost = sizing.cost(at)
+    cost = meta.cost(at)
     assert cost is not None and 0.2 < cost.share <= 1
 
 
@@ -86,10 +86,10 @@ def test_a_size_that_the_model_does_not_accept_is_not_used(tmp_path: Path) -> No
 def test_a_model_of_very_many_operators_is_reduced_without_running_it_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sizing, "MOST_OPERATORS", 2**8)  # of the 2**22 operators of the model
+    monkeypatch.setattr(meta, "MOST_OPERATORS", 2**8)  # of the 2**22 operators of the model
     at = problem(tmp_path, "torch.rand(2)", "[x + i for i in range(batch_size * features)]").on(emulated=True)
-    cost = sizing.cost(at)
-    assert cost is not None and cost.operators <= sizing.MOST_OPERATORS
+    cost = meta.cost(at)
+    assert cost is not None and cost.operators <= meta.MOST_OPERATORS
 
 
 def test_a_model_that_computes_with_numbers_keeps_its_size(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_layer_that_normalizes_over_few_elements_keeps_them(tmp_path: Path) ->
 def test_quick_operators_have_the_shapes_and_errors_of_torch(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def outcome() -> object:
         try:
-            with sizing.on_meta(), sizing._Work():
+            with meta.on_meta(), meta._Work():
                 found = eval(call, vars(torch))
         except (RuntimeError, ValueError, IndexError) as error:
             return type(error)
@@ -244,7 +244,7 @@ def test_constants_of_a_fixed_ratio_are_reduced_together(tmp_path: Path) -> None
     of = problem(tmp_path, inputs, "self.first(x)", layer=layer).at({"groups": 5})
     found = sizing.fitted(of)
     assert found["features"] == 2 * found["width"] and found["height"] == found["width"] < 64
-    cost = sizing.cost(of.at(found))
+    cost = meta.cost(of.at(found))
     assert cost is not None and cost.share <= 1
 
 
@@ -280,7 +280,7 @@ def test_each_reduced_size_is_checked_at_its_value_in_the_file_once(tmp_path: Pa
     assert at.shape["features"] <= 1024 and at.shape["batch_size"] <= 512 and at.shape["height"] <= 512
     assert {"features": 4096} in [{k: v for k, v in s.items() if v == of.shape[k] > 512} for s in found]
     for shape in found:
-        cost = sizing.cost(at.at(shape))
+        cost = meta.cost(at.at(shape))
         assert cost is not None and cost.share <= 2
     assert Reference(at, "cpu", None).works(plan(at, 1)[-2])
 
