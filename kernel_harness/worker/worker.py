@@ -45,7 +45,8 @@ def main(end: channel.Channel) -> int:
 class Worker:
     """The state of a worker process: its device, its candidate's class and model, and the shared memory that it maps.
 
-    Each method with a parameter `request` carries out the requests of this type and returns the reply.
+    Each method with a parameter `request` carries out the requests of this type, which say what it does, and returns
+    the reply. An `assert` on the device holds because the judge sends such a request to such devices only.
     """
 
     def __init__(self, end: channel.Channel) -> None:
@@ -91,16 +92,13 @@ class Worker:
         while self._results:
             os.close(self._results.pop())
 
-    def ping(self, request: messages.Ping) -> Done:
-        """Returns Done, which shows that the process runs."""
+    def _ping(self, request: messages.Ping) -> Done:
         return Done()
 
-    def probe(self, request: process_messages.Probe) -> process_messages.Probed:
-        """Tries everything that the wall must prevent, with the targets in `request`, and returns what succeeded."""
+    def _probe(self, request: process_messages.Probe) -> process_messages.Probed:
         return probe.attempt(request)
 
-    def start(self, request: messages.Start) -> Done:
-        """Opens the device, and puts `request.import_path` first in `sys.path`."""
+    def _start(self, request: messages.Start) -> Done:
         where.install()
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(line_buffering=True)
@@ -110,7 +108,7 @@ class Worker:
         self._device.open()
         return Done()
 
-    def share(self, request: messages.Share) -> Done:
+    def _share(self, request: messages.Share) -> Done:
         """Maps the judge's memory for `request.purpose`: inputs, outputs or the gate.
 
         First unmaps the earlier memory for the same purpose. If `request.size` is 0, only unmaps. Returns Done. Raises
@@ -137,7 +135,7 @@ class Worker:
         self._outputs.inputs, self._outputs.memory = map(self._shared.get, (Purpose.INPUTS, Purpose.OUTPUTS))
         return Done()
 
-    def load(self, request: messages.Load) -> Done:
+    def _load(self, request: messages.Load) -> Done:
         """Executes the candidate's file and keeps the model's class, which later requests use. Returns Done.
 
         The execution builds the candidate's extensions. `request` has the text of the file and the name of the class.
@@ -170,21 +168,21 @@ class Worker:
         self._device.built(library)
         return library, False
 
-    def build(self, request: build_messages.Build) -> build_messages.Library:
+    def _build(self, request: build_messages.Build) -> build_messages.Library:
         """Compiles sources that another worker asked for (`builds.made`). The library's descriptor goes with it."""
         self._stage = Stage.BUILD
         library, descriptor = builds.made(request)
         self._results.append(descriptor)
         return library
 
-    def make(self, request: messages.Make) -> messages.Made:
+    def _make(self, request: messages.Make) -> messages.Made:
         """Builds the model (`model.built`), which later calls use."""
         self._stage, self._model = Stage.MAKE, None
         memory = shared_memory.map_shared(self._sent[0], request.inputs.size)
         self._model, made = model.built(self._class, request, memory, self._device)
         return made
 
-    def prepare(self, request: messages.Prepare) -> Done:
+    def _prepare(self, request: messages.Prepare) -> Done:
         """Stores `request` for the next call, drops the last call, and seeds torch's generator with `request.seed`.
 
         The judge seeds the generator for the reference's call with the same seed. A timed call finds the memory that an
@@ -197,7 +195,7 @@ class Worker:
         torch.manual_seed(request.seed)
         return Done()
 
-    def call(self, request: messages.Call) -> messages.Called | device.Clocked:
+    def _call(self, request: messages.Call) -> messages.Called | device.Clocked:
         """Calls the model once. The judge gets the outputs as `Outputs` says.
 
         `request.prepare`, or the last `Prepare`, describes the call. The inputs are in the shared memory for inputs
@@ -207,7 +205,7 @@ class Worker:
         sent, and any exception that the model raises.
         """
         if request.prepare is not None:
-            self.prepare(request.prepare)
+            self._prepare(request.prepare)
         assert self._prepared is not None
         prepared, self._prepared = self._prepared, None
         self._kept = prepared.kept
@@ -242,14 +240,14 @@ class Worker:
             self._outputs.take(output)
         return output
 
-    def fetch(self, request: messages.Fetch) -> Done:
+    def _fetch(self, request: messages.Fetch) -> Done:
         """Copies the outputs of the last call, which did not fit before, to the shared memory for outputs."""
         self._outputs.copy_rest()
         self._device.synchronize()
         self._outputs.overwrite(self._kept)
         return Done()
 
-    def export(self, request: messages.Export) -> messages.Exported:
+    def _export(self, request: messages.Export) -> messages.Exported:
         """Returns the sizes of pieces of a region of this process's device memory. Their descriptors go with it."""
         assert self._outputs.exports is not None
         opened, sizes, left = self._outputs.exports.descriptors(request.region, request.first)
@@ -261,8 +259,7 @@ class Worker:
             raise RuntimeError(f"no memory is shared for {purpose}")
         return self._shared[purpose]
 
-    def list_kernels(self, request: messages.ListKernels) -> messages.KernelTimes:
-        """Calls the model once under a profiler, and returns names and times of the kernels that the call launches."""
+    def _list_kernels(self, request: messages.ListKernels) -> messages.KernelTimes:
         torch.manual_seed(request.seed)
         self._last = None
         _, inputs = self._place(request.inputs)
@@ -271,11 +268,7 @@ class Worker:
             kernels = self._device.kernels(lambda: self._model(*inputs))
         return messages.KernelTimes(tuple(name for name, _ in kernels), tuple(float(time) for _, time in kernels))
 
-    def skip_kernels(self, request: messages.SkipKernels) -> Done:
-        """Makes later calls skip the candidate's kernels if `request.skip`, and otherwise run them again. Returns Done.
-
-        The device must be one that skips kernels.
-        """
+    def _skip_kernels(self, request: messages.SkipKernels) -> Done:
         assert isinstance(self._device, device.SkipsKernels)
         self._device.skip_kernels(request.skip)
         return Done()
@@ -292,20 +285,15 @@ class Worker:
         self._input_count = len(inputs)
         return placed, inputs
 
-    def repeat(self, request: messages.Repeat) -> device.Clocked:
-        """Makes the last call, which had `keep` set, once more, and returns its time and memory.
-
-        The device's cache is not emptied before. It may hold the inputs, because the last call used the same ones. They
-        are in the shared memory for inputs afterwards, as after any call.
-        """
+    def _repeat(self, request: messages.Repeat) -> device.Clocked:
+        """Repeats the kept call. The inputs are in the shared memory for inputs afterwards, as after any call."""
         call, placed = self._kept_call()
         with torch.no_grad():
             clocked = self._device.timed(call, hold=device.Sleep(), cold=False)[1]
         placed.write_back()
         return clocked
 
-    def replay(self, request: messages.Replay) -> messages.Replayed:
-        """Times the last call, which had `keep` set, as a CUDA graph. There are none on a device without graphs."""
+    def _replay(self, request: messages.Replay) -> messages.Replayed:
         with torch.no_grad():
             return messages.Replayed(self._device.steady(self._kept_call()[0]))
 
@@ -331,31 +319,21 @@ class Worker:
             raise RuntimeError("this worker has kept no call that it could repeat")
         return self._last
 
-    def begin_profile(self, request: messages.BeginProfile) -> Done:
-        """Starts to record sizes and counts of each kernel launch. The device must be one that profiles."""
+    def _begin_profile(self, request: messages.BeginProfile) -> Done:
         assert isinstance(self._device, device.Profiles)
         self._device.begin_profile()
         return Done()
 
-    def end_profile(self, request: messages.EndProfile) -> messages.Recorded:
-        """Stops recording, and returns sizes and counts of each kernel launch since `begin_profile`.
-
-        The device must be one that profiles.
-        """
+    def _end_profile(self, request: messages.EndProfile) -> messages.Recorded:
         assert isinstance(self._device, device.Profiles)
         return messages.Recorded(self._device.end_profile())
 
-    def sanitize_next_call(self, request: messages.SanitizeNextCall) -> Done:
-        """Sets in which order threads run in the next call, and whether the sanitizer checks its memory accesses."""
+    def _sanitize_next_call(self, request: messages.SanitizeNextCall) -> Done:
         assert isinstance(self._device, device.Sanitizes)
         self._device.sanitize_next_call(request.order, checks=request.checks)
         return Done()
 
-    def findings(self, request: messages.GetFindings) -> messages.Recorded:
-        """Returns what the sanitizer found in the last call. The device must be one that sanitizes.
-
-        `request.blame` names one element of one output whose value changes with the order of threads, or is None.
-        """
+    def _findings(self, request: messages.GetFindings) -> messages.Recorded:
         assert isinstance(self._device, device.Sanitizes)
         return messages.Recorded(self._device.findings(request.blame))
 
