@@ -43,7 +43,7 @@ done
 exec {real_c} "$@"
 """
 _NVCC = """#!/bin/sh
-case " $* " in *" --version "*) echo "Cuda compilation tools, release 13.0, V13.0.0"; exit ;; esac
+case " $* " in *" --version "* | *" -V "*) echo "Cuda compilation tools, release 13.0, V13.0.0"; exit ;; esac
 export PYTHONPATH={package}"${{PYTHONPATH:+:$PYTHONPATH}}"
 exec {python} -m cuda_on_cpu.toolkit.compiler "$@"
 """
