@@ -35,8 +35,15 @@ case " $* " in *" -c "*) ;; *) exec {real} "$@" ;; esac
 export PYTHONPATH={package}"${{PYTHONPATH:+:$PYTHONPATH}}"
 exec {python} -m cuda_on_cpu.toolkit.compiler "$@"
 """
+# Older versions of setuptools compile C++ files with the C compiler, too, where BuildExtension does not use ninja.
+_C_COMPILER = """#!/bin/sh
+for word; do
+  case "$word" in *.cpp | *.cc | *.cxx | *.c++ | *.C) exec "${{0%/*}}/c++" "$@" ;; esac
+done
+exec {real_c} "$@"
+"""
 _NVCC = """#!/bin/sh
-case " $* " in *" --version "*) echo "Cuda compilation tools, release 13.0, V13.0.0"; exit ;; esac
+case " $* " in *" --version "* | *" -V "*) echo "Cuda compilation tools, release 13.0, V13.0.0"; exit ;; esac
 export PYTHONPATH={package}"${{PYTHONPATH:+:$PYTHONPATH}}"
 exec {python} -m cuda_on_cpu.toolkit.compiler "$@"
 """
@@ -63,27 +70,34 @@ def install(instrumentation: Instrumentation) -> None:
     os.environ["PATH"] = f"{home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"  # some programs look for nvcc there
     os.environ[INSTRUMENTATION] = instrumentation.name
     cpp_extension.get_cxx_compiler = lambda: compiler
-    sysconfig.get_config_vars()["CXX"] = compiler  # for setuptools, where BuildExtension does not use ninja
+    variables = sysconfig.get_config_vars()  # for setuptools, where BuildExtension does not use ninja
+    variables["CXX"], variables["CC"] = compiler, shlex.join([str(home / "host" / "cc"), *_c_compiler()[1:]])
     cpp_extension.include_paths = lambda *args, **kwargs: [str(flags.CUDA_HEADERS), *include_paths(*args, **kwargs)]
 
 
+def _c_compiler() -> list[str]:
+    """Returns the command of the C compiler of this Python, such as `gcc -pthread`."""
+    return shlex.split(sysconfig.get_config_var("CC") or "cc")
+
+
 def _folder() -> Path:
-    runtime = shared_parts.runtime()
+    runtime, real_c = shared_parts.runtime(), _c_compiler()[0]
 
     def build(folder: Path) -> None:
         package = Path(__file__).parents[2]
         words = {"real": host_compiler.path(), "python": sys.executable, "package": str(package)}
+        words["real_c"] = real_c
         quoted = {name: shlex.quote(word) for name, word in words.items()}
         for name in ("bin", "host", "lib64"):
             (folder / name).mkdir()
-        for program, text in ((folder / "bin" / "nvcc", _NVCC), (folder / "host" / "c++", _COMPILER)):
-            program.write_text(text.format(**quoted))
-            program.chmod(0o755)
+        for program, text in (("bin/nvcc", _NVCC), ("host/c++", _COMPILER), ("host/cc", _C_COMPILER)):
+            (folder / program).write_text(text.format(**quoted))
+            (folder / program).chmod(0o755)
         for name in _LIBRARIES:
             (folder / "lib64" / f"lib{name}.so").write_text(f'INPUT ("{runtime}")\n')
 
     key = cache.key(
-        what="toolkit", runtime=str(runtime), compiler=host_compiler.path(), python=sys.executable,
+        what="toolkit", runtime=str(runtime), compiler=host_compiler.path(), python=sys.executable, real_c=real_c,
         code=cache.digest_of(Path(__file__)), place=__file__,
     )  # fmt: skip
     return cache.get_or_build("emulator", key, build)[0]

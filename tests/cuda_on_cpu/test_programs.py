@@ -95,6 +95,19 @@ shift_of_setup.shift(x)
 print(x.unique().tolist())
 """
 
+# Compiles a file of C++ and one of C as older versions of setuptools do: both with the C compiler.
+USES_CC = """
+import shlex, subprocess, sysconfig
+for file in ("wrong.cpp", "right.c"):
+    subprocess.run([*shlex.split(sysconfig.get_config_var("CC")), "-c", file, "-o", "built.o"])
+"""
+ASKS_NVCC = """
+import subprocess
+from torch.utils.cpp_extension import CUDA_HOME
+for option in ("-V", "--version"):
+    print(subprocess.check_output([CUDA_HOME + "/bin/nvcc", option], text=True).split("release ")[1][:4])
+"""
+
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """`python -m cuda_on_cpu` in the folder."""
@@ -161,6 +174,21 @@ def test_a_setup_script_builds_an_extension_in_place(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stdout + built.stderr
 
     assert run(folder, "script.py").stdout == "[4.0]\n"
+
+
+def test_the_c_compiler_of_python_compiles_cpp_files_for_the_emulator(tmp_path: Path) -> None:
+    (tmp_path / "wrong.cpp").write_text("int f() { return z; }")
+    (tmp_path / "right.c").write_text("int f(int class) { return class; }")
+    done = run(written(tmp_path, script__py=USES_CC), "script.py")
+
+    assert "cuda_on_cpu: wrong.cpp:1: error: 'z' was not declared in this scope" in done.stderr
+    assert "right.c" not in done.stderr and (tmp_path / "built.o").exists()
+
+
+def test_nvcc_tells_its_version(tmp_path: Path) -> None:
+    done = run(written(tmp_path, script__py=ASKS_NVCC), "script.py")
+
+    assert done.stdout == "13.0\n13.0\n", done.stderr
 
 
 @pytest.mark.slow
