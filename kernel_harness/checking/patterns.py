@@ -156,10 +156,34 @@ def _repeated(wrong: Wrong) -> str | None:
     return None
 
 
+def _of_another_type(wrong: Wrong) -> str | None:
+    """Recognises right values that were stored as numbers of another type, such as int32 in an output of int64."""
+    if wrong.count < MIN_WRONG or wrong.got.dtype not in _STORED or _all_equal(wrong.expected):
+        return None
+    stored = wrong.got.reshape(-1).contiguous().view(torch.uint8)
+    for dtype in _STORED:
+        count = min(stored.numel() // dtype.itemsize, wrong.expected.numel())
+        if (
+            dtype is wrong.got.dtype
+            or dtype.is_floating_point is not wrong.got.is_floating_point()
+            or count < MIN_WRONG
+        ):
+            continue
+        values, wanted = stored[: count * dtype.itemsize].view(dtype), wrong.expected.reshape(-1)[:count]
+        rtol = 4 * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+        if not _all_equal(wanted) and torch.allclose(values.double(), wanted.double(), rtol, rtol):
+            return f"the right values are stored as {dtype} in an output of {wrong.got.dtype}"
+    return None
+
+
+_STORED = (
+    torch.int64, torch.int32, torch.int16, torch.uint8, torch.float64, torch.float32, torch.float16, torch.bfloat16
+)  # fmt: skip
 _ARRANGEMENTS: Recognisers = {
     _transposed: "swap the row and the column where the output is written: C[row * columns + column]",
     _shifted: "look for an index that is off by one: a loop bound, or a + 1 in the address of the store",
     _repeated: "an index is missing in the address of the load or of the store",
+    _of_another_type: "make the kernel's pointer to the output one to the type that the output has",
 }
 
 

@@ -55,6 +55,23 @@ def test_opposite_sign() -> None:
     assert edited(torch.Tensor.neg_) == "Every wrong element has the opposite sign."
 
 
+@pytest.mark.parametrize(
+    ("own", "stored"),
+    [
+        (torch.int64, torch.int32), (torch.int32, torch.int64), (torch.float64, torch.float32),
+        (torch.float32, torch.float16), (torch.float16, torch.bfloat16), (torch.bfloat16, torch.float32),
+    ],
+)  # fmt: skip
+def test_numbers_of_another_type(own: torch.dtype, stored: torch.dtype) -> None:
+    expected = (100 * answer(12, 9)).to(own)
+    memory = torch.zeros(2 * expected.numel() * 8, dtype=torch.uint8)
+    memory[: expected.numel() * stored.itemsize] = expected.to(stored).reshape(-1).view(torch.uint8)
+    got = memory[: expected.numel() * own.itemsize].view(own).reshape(12, 9)
+
+    text = describe(Wrong(got, expected, ~torch.isclose(got.double(), expected.double(), 1e-3, 1e-3))).text
+    assert text == f"The right values are stored as {stored} in an output of {own}."
+
+
 @pytest.mark.parametrize("shape", [(32, 32), (67, 45), (3, 8, 5)])
 def test_transposed(shape: tuple[int, ...]) -> None:
     expected = answer(*shape)
