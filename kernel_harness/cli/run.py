@@ -30,7 +30,7 @@ from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import command, shown
 from kernel_harness.core.remark import RemarkKind
 from kernel_harness.core.status import Status
-from kernel_harness.core.terminal import terminal
+from kernel_harness.core.terminal import shown_meanwhile, terminal
 
 if TYPE_CHECKING:
     from kernel_harness.cli.progress import Progress
@@ -113,7 +113,10 @@ def main(parsed: argparse.Namespace) -> int:
     if len(parsed.shapes) > 1 and (parsed.watch or parsed.case is not None):
         option = "--watch" if parsed.watch else "--case"
         raise UserError(f"{option} takes one shape, and --shape names {len(parsed.shapes)}")
-    with started_fork_server() as fork_server, growth_told():
+    with ExitStack() as running:
+        with shown_meanwhile("harness  loading torch"):
+            fork_server = running.enter_context(started_fork_server())
+            running.enter_context(growth_told())
         with phases.phase("start"):
             from kernel_harness.cli.progress import Progress
             from kernel_harness.problem import lookup
@@ -122,10 +125,11 @@ def main(parsed: argparse.Namespace) -> int:
         # torch.compile takes seconds to start. Chosen kernels are compared with it only if --baseline names it.
         wanted = settings(parsed, compiled=not (parsed.kernels or parsed.quick))
         progress = Progress(as_json=parsed.json)
-        at_shapes = [
-            StoredRun(parsed.problem, parsed.kernels, replace(wanted, shape=shape), progress, fork_server)
-            for shape in parsed.shapes or [{}]
-        ]
+        with shown_meanwhile("harness  choosing sizes and inputs"):
+            at_shapes = [
+                StoredRun(parsed.problem, parsed.kernels, replace(wanted, shape=shape), progress, fork_server)
+                for shape in parsed.shapes or [{}]
+            ]
         results = _judge_all(list({tuple(run.shape.items()): run for run in at_shapes}.values()), progress, parsed)
         asked_for = lookup.asked_for(parsed.kernels, at_shapes[0].candidates)
     return SOME_FAILED if any(_is_failure(result, asked_for) for result in results) else OK

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -69,3 +72,16 @@ def _can_show(text: str, stream: TextIO) -> bool:
     except (UnicodeEncodeError, LookupError):
         return False
     return True
+
+
+@contextmanager
+def shown_meanwhile(text: str) -> Iterator[None]:
+    """Returns a context in which stderr shows a line with `text`, which is erased at the end, if it is a terminal."""
+    if terminal(sys.stderr).width is None:
+        yield
+        return
+    print(f"  {text}", end="\r", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        print(" " * (len(text) + 2), end="\r", file=sys.stderr, flush=True)
