@@ -267,7 +267,8 @@ def _print_outcome(
         rows = leaderboard.of_interest(board.table, chosen) if parsed.kernels or parsed.watch else board.table
         print(board.title, leaderboard.render(rows, terminal=terminal(out), memory=parsed.verbose > 0), sep="\n\n")
         if more := len(board.table) - len(rows):
-            print(f"\n{more} more in {run.table_name}")
+            rows_are = "row of an earlier run is" if more == 1 else "rows of earlier runs are"
+            print(f"\n{more} {rows_are} in {run.table_name} alone.")
         if board.gone:
             print(f"\nLeft out, because the file is gone: {', '.join(board.gone)}")
     new = [result for result in finished if sweep is None or not sweep.is_told(result)]
