@@ -11,6 +11,7 @@ import os
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import torch
@@ -118,6 +119,7 @@ def refuse(torch_device: str, reason: str) -> None:
     _refused[torch_device] = reason
 
 
+@cache
 def driver_of(torch_device: str) -> tuple[Any, int]:
     """Returns the module with the functions of CUDA's driver, and the device's number.
 

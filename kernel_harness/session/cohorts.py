@@ -18,9 +18,10 @@ from kernel_harness.session.companions import CompanionMissing, Companions
 from kernel_harness.session.run import RunContext
 from kernel_harness.session.settings import QUICK_SHARE
 from kernel_harness.session.summary import Terms, failed, of_baseline, timed
+from kernel_harness.timing.cohort import Arm, Cohort
 from kernel_harness.timing.interference import convict
 from kernel_harness.timing.measurements import Measurements
-from kernel_harness.timing.rounds import Arm, Cohort, time_rounds
+from kernel_harness.timing.rounds import time_rounds
 from kernel_harness.timing.statistics import summarize
 from kernel_harness.timing.stopping import Stop
 from kernel_harness.trial.trial import State, Trial

@@ -17,7 +17,7 @@ from kernel_harness.core.phases import phase
 from kernel_harness.core.status import Status
 from kernel_harness.session.run import RunContext
 from kernel_harness.timing import baselines
-from kernel_harness.timing.rounds import Arm
+from kernel_harness.timing.cohort import Arm
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.model_process import ModelProcess, ModelSource
 

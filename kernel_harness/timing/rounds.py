@@ -29,8 +29,6 @@ from kernel_harness.timing.stopping import Stop
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.subject import Subject
 
-__all__ = ["Arm", "Cohort", "time_rounds"]
-
 
 @phase("rounds")
 def time_rounds(cohort: Cohort, reference: Reference, stop: Stop, tell: Tell) -> None:
