@@ -129,24 +129,23 @@ class Reference(ReferenceRuns):
         the timed shape holds (`known`). Raises torch.OutOfMemoryError if the device has too little memory,
         EnvironmentLacking if the host has.
         """
-
-        def tried() -> bool:
-            try:
-                return self._gives_finite_answer(case)
-            except (torch.OutOfMemoryError, EnvironmentLacking):  # a candidate may have filled the memory
-                raise
-            except Exception:
-                return False
-
         key = (case.shape, case.distribution)
         if key not in self._works:
-            if dict(case.shape) == dict(self.problem.shape):
-                where = self.device if self.device == "cpu" else torch.cuda.get_device_name(self.device)
-                self.require(case)  # what is known of this run's calls comes from such a trial
-                self._works[key] = known(self.problem, "works", tried, distribution=case.distribution, device=where)
-            else:
-                self._works[key] = tried()
+            try:
+                self._works[key] = self._has_worked(case)
+            except (torch.OutOfMemoryError, EnvironmentLacking):  # a candidate may have filled the memory
+                raise
+            except Exception:  # not kept for other runs: it may be another reason than the inputs
+                self._works[key] = False
         return self._works[key]
+
+    def _has_worked(self, case: Case) -> bool:
+        if dict(case.shape) != dict(self.problem.shape):
+            return self._gives_finite_answer(case)
+        self.require(case)  # what is known of this run's calls comes from such a trial
+        where = self.device if self.device == "cpu" else torch.cuda.get_device_name(self.device)
+        facts = {"distribution": case.distribution, "device": where}
+        return known(self.problem, "works", lambda: self._gives_finite_answer(case), **facts)
 
     def _gives_finite_answer(self, case: Case) -> bool:
         problem, seed = self.at(case), derived_seed(case.seed, "a trial")
