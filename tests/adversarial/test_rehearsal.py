@@ -37,7 +37,9 @@ from kernel_harness.timing.one_round import OneRound
 
 # The emulated device's libraries have the same keys, so each is built for both of them once.
 get_or_build = cache.get_or_build
-cache.get_or_build = lambda kind, *rest: get_or_build(kind.replace("tests.support.rehearsal", "cpu"), *rest)
+cache.get_or_build = lambda kind, *rest, **more: get_or_build(
+    kind.replace("tests.support.rehearsal", "cpu"), *rest, **more
+)
 # While a call runs, the judge waits without sleeping, which on a GPU makes its clock exact. Here it would take a core.
 os.sched_yield = lambda: time.sleep(1e-4)
 Rehearsal.policy = replace(Rehearsal.policy, most_warmup=4)  # times that mean nothing never become steady
@@ -168,7 +170,7 @@ import torch
 
 def repeats():
     frame = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "repeat":
+    while frame is not None and frame.f_code.co_name != "_repeat":
         frame = frame.f_back
     return frame is not None
 
