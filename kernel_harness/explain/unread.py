@@ -22,7 +22,7 @@ from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.trial.trial import Trial
 
-_LONGEST_S = 3.0
+_LONGEST_S = 1.0
 # A dimension with fewer indices is not examined. A period is a power of two, as the number of threads of a block mostly
 # is, and at most _LONGEST_PERIOD.
 _LEAST_INDICES, _LONGEST_PERIOD = 16, 1024

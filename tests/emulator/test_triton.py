@@ -20,7 +20,7 @@ from kernel_harness.diagnostics.profile import profile
 from kernel_harness.diagnostics.sanitizer import sanitize
 from kernel_harness.problem.candidate import Candidate, read
 from kernel_harness.problem.problem import load
-from kernel_harness.worker import worker
+from kernel_harness.worker import failure
 
 pytestmark = pytest.mark.slow
 
@@ -142,9 +142,9 @@ def test_the_error_of_a_kernel_that_does_not_compile_comes_before_its_place():
         """Triton's class has this name, and texts like this one."""
 
     text = "at 5:29:\ndef product(a, b):\n    for k in range(0, BQ):\n               ^\nNameError('BQ is not defined')"
-    told = worker._message(CompilationError(text))
+    told = failure._message(CompilationError(text))
     assert told.split("\n")[0] == "NameError('BQ is not defined') (at 5:29 of the kernel)"
-    assert told.endswith(text) and worker._message(ValueError(text)) == text
+    assert told.endswith(text) and failure._message(ValueError(text)) == text
 
 
 @needs_triton
