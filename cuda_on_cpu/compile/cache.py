@@ -104,7 +104,7 @@ def digest_of(*paths: Path) -> str:
 
 
 def get_or_build(
-    kind: str, name: str, build: Callable[[Path], Sequence[str] | None], *, in_use: bool = True
+    kind: str, name: str, build: Callable[[Path], Sequence[str] | None], *, in_use: bool = True, small: bool = False
 ) -> tuple[Path, bool]:
     """Returns the folder of a cache entry, and whether the cache already held the entry.
 
@@ -112,7 +112,8 @@ def get_or_build(
     or its files have changed, calls `build` with an empty folder to fill, and then evicts the least recently used
     entries until the cache keeps its size limit. Exceptions of `build` are passed on. If two processes ask for one
     entry, one process builds it and the other waits. If `in_use`, no process evicts the entry until this process ends
-    or calls `release` as often as it has asked for the entry in use. Otherwise the next build may evict it.
+    or calls `release` as often as it has asked for the entry in use. Otherwise the next build may evict it. A `small`
+    entry evicts no other, because looking at all of them takes longer than to make it; the next build does.
 
     `build` may return the paths of files that the build has read and that the key does not cover. If one of them has
     changed since the build began, or has vanished, or could not be recorded, the next call builds the entry again.
@@ -127,7 +128,7 @@ def get_or_build(
                 cached = _intact(folder)
                 if not cached:
                     _fill(folder, build)
-        if not cached:
+        if not cached and not small:
             evict(limit_bytes())
     except BaseException:
         release(folder)

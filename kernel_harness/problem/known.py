@@ -37,7 +37,7 @@ def known(problem: Problem, what: str, compute: Callable[[], T], **more: str | b
 
     try:
         key = cache.key(torch=torch.__version__, code=_code(), **parts)
-        folder, _ = cache.get_or_build("problems", key, build, in_use=False)
+        folder, _ = cache.get_or_build("problems", key, build, in_use=False, small=True)
         value: T = json.loads((folder / "value.json").read_text())
     except OSError:
         return compute()
