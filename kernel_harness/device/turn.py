@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from kernel_harness.device import device_memory
+from kernel_harness.device.gate_words import GateWords
 from kernel_harness.device.l2_cache import L2Cache
-from kernel_harness.ipc.gate import GATE_BYTES, Gate
+from kernel_harness.ipc.gate import Gate, Word
 
 # `block`: one thread reads a word of the host's memory until the word is not 0, or until `limit` ns have passed. At the
 # end it writes the time (%globaltimer, in ns) to `record`.
@@ -113,9 +114,7 @@ class Turn:
         self._driver, _ = device_memory.driver_of(torch_device)
         self._block, self._watch = _kernels(torch_device)
         self._beside = torch.cuda.Stream(torch_device)
-        offset = device_memory.register(gate.address, GATE_BYTES, torch_device)
-        self._open, self._done = gate.address_of_open + offset, gate.address_of_done + offset
-        self._begun, self._may_end = gate.address_of_begun + offset, gate.address_of_end + offset
+        self._gate_words = GateWords(gate, torch_device)
         weakref.finalize(self, self._driver.cuMemHostUnregister, gate.address).atexit = False
         self._memory = torch.zeros(_WORDS, dtype=torch.int64, pin_memory=True)
         self._words = self._memory.numpy()
@@ -138,11 +137,11 @@ class Turn:
         self._run(_ENDED, _WRITTEN)
         self._stream.wait_stream(self._beside)
         self._run(_ENDED, _FILLED)
-        self._write(self._open)
+        self._gate_words.write(Word.OPEN)
 
     def await_call(self) -> None:
         """Enqueues the wait for the end of the worker's call, and the reading of the clock that ends the bracket."""
-        self._wait_for(self._done)
+        self._gate_words.wait_for(Word.DONE)
         self._run(_ENDED, _AFTER)
 
     def await_idle(self) -> None:
@@ -151,13 +150,13 @@ class Turn:
         The GPU then works on for the worker, and comes back to the judge when the worker has nothing more for it to do.
         No word of the worker has a part in when that is.
         """
-        self._wait_for(self._begun)
+        self._gate_words.wait_for(Word.BEGUN)
         self._run(_ENDED, _AFTER)
 
     def let_end(self) -> None:
         """Enqueues what lets the worker's stream say that the call is done, and the wait for that."""
-        self._write(self._may_end)
-        self._wait_for(self._done)
+        self._gate_words.write(Word.MAY_END)
+        self._gate_words.wait_for(Word.DONE)
 
     def let_run(self) -> None:
         """Ends the blocking kernel."""
@@ -183,15 +182,6 @@ class Turn:
     def lost_ms(self) -> float:
         """Returns the time that other processes had on the GPU, in ms, while the judge wrote the inputs."""
         return float(self._words[_LOST]) / 1e6
-
-    def _write(self, word: int) -> None:
-        with torch.cuda.device(self._device):  # another thread may have chosen another GPU
-            self._checked(self._driver.cuStreamWriteValue32(self._stream.cuda_stream, word, 1, 0))
-
-    def _wait_for(self, word: int) -> None:
-        at_least = self._driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
-        with torch.cuda.device(self._device):
-            self._checked(self._driver.cuStreamWaitValue32(self._stream.cuda_stream, word, 1, at_least))
 
     def _run(self, word: int, record: int) -> None:
         self._launch(self._block, self._stream, self._at(word), self._at(record), _LIMIT_NS)

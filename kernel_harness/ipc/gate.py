@@ -7,12 +7,21 @@ microsecond.
 from __future__ import annotations
 
 import os
+from enum import IntEnum
 
 import torch
 
 GATE_BYTES = 4096
-# The indices of the words. Each is 0 or 1. They lie in different cache lines, because each has one writer.
-_READY, _OPEN, _DONE, _BEGUN, _END = 0, 16, 32, 48, 64
+
+
+class Word(IntEnum):
+    """The words of a gate, by their indices. Each is 0 or 1. They lie in different cache lines: each has one writer."""
+
+    READY = 0  # the worker is ready: the judge may open the gate
+    OPEN = 16
+    BEGUN = 32  # the worker's device has passed the open gate
+    MAY_END = 48  # the worker's device may say that the call is done
+    DONE = 64
 
 
 class Gate:
@@ -34,45 +43,29 @@ class Gate:
         """Returns the address of the memory, which is a multiple of the page size."""
         return int(self._words.ctypes.data)
 
-    @property
-    def address_of_open(self) -> int:
-        """Returns the address of the 32-bit word that is 1 while the gate is open and 0 while it is shut."""
-        return self.address + 4 * _OPEN
-
-    @property
-    def address_of_done(self) -> int:
-        """Returns the address of the 32-bit word that is 1 once the call is done, for a device that writes the word."""
-        return self.address + 4 * _DONE
-
-    @property
-    def address_of_begun(self) -> int:
-        """Returns the address of the 32-bit word that is 1 once the worker's device has passed the open gate."""
-        return self.address + 4 * _BEGUN
-
-    @property
-    def address_of_end(self) -> int:
-        """Returns the address of the 32-bit word that is 1 once the worker's device may say that the call is done."""
-        return self.address + 4 * _END
+    def address_of(self, word: Word) -> int:
+        """Returns the address of a 32-bit word, for a device that waits for it or writes it."""
+        return self.address + 4 * word
 
     def shut(self) -> None:
         """Shuts the gate, and clears all other words."""
-        self._words[[_READY, _OPEN, _DONE, _BEGUN, _END]] = 0
+        self._words[list(Word)] = 0
 
     def open(self) -> None:
         """Opens the gate: the call that is enqueued behind it begins, or the worker that waits at it makes the call."""
-        self._words[_OPEN] = 1
+        self._words[Word.OPEN] = 1
 
     def is_ready(self) -> bool:
         """Returns whether the worker has said that the judge may open the gate (`say_ready`)."""
-        return bool(self._words[_READY])
+        return bool(self._words[Word.READY])
 
     def is_open(self) -> bool:
         """Returns whether the gate is open."""
-        return bool(self._words[_OPEN])
+        return bool(self._words[Word.OPEN])
 
     def is_done(self) -> bool:
         """Returns whether the worker, or its device, has said that the outputs are in the memory for outputs."""
-        return bool(self._words[_DONE])
+        return bool(self._words[Word.DONE])
 
     def say_ready(self) -> None:
         """Tells the judge that it may open the gate.
@@ -80,19 +73,19 @@ class Gate:
         At that time the call is enqueued behind the gate, or the worker itself waits at the gate before it makes the
         call. The judge sees the same word in both cases.
         """
-        self._words[_READY] = 1
+        self._words[Word.READY] = 1
 
     def say_done(self) -> None:
         """Tells the judge that the outputs are in the memory for outputs."""
-        self._words[_DONE] = 1
+        self._words[Word.DONE] = 1
 
     def let_end(self) -> None:
         """Lets the worker's device say that the call is done, as soon as that is so."""
-        self._words[_END] = 1
+        self._words[Word.MAY_END] = 1
 
     def end(self) -> None:
         """Ends every wait of the judge's device for this worker, and the wait for the judge after a call."""
-        self._words[[_DONE, _BEGUN, _END]] = 1
+        self._words[[Word.DONE, Word.BEGUN, Word.MAY_END]] = 1
 
     def pass_through(self) -> None:
         """Tells the judge that it may open the gate, and waits until the gate is open, without a time limit.

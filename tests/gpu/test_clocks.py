@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
+from support.on_a_gpu import judged
 
 from kernel_harness.core.paths import SHIPPED
 from kernel_harness.core.status import Status
-from kernel_harness.device.cuda import Cuda
-from kernel_harness.problem.candidate import Candidate
-from kernel_harness.problem.problem import load
 from kernel_harness.results.record import Result
-from kernel_harness.session.run import SilentObserver
-from kernel_harness.session.session import Session
-from kernel_harness.session.settings import Settings
 
 pytestmark = [
     pytest.mark.gpu,
@@ -71,10 +64,7 @@ SOURCES = {
 @pytest.fixture(scope="module")
 def results() -> dict[str, Result]:
     """All candidates in one run at the full size of matmul_tt, where torch takes milliseconds."""
-    problem = load("matmul_tt", SHIPPED / "problems" / "matmul_tt.py")
-    candidates = [Candidate(name, Path(f"{name}.py"), source) for name, source in SOURCES.items()]
-    with Session(problem, Cuda("cuda"), Settings(budget_s=10), SilentObserver()) as session:
-        return {result.kernel: result for result in session.judge(candidates, lambda result: None)}
+    return judged(SHIPPED / "problems" / "matmul_tt.py", SOURCES, budget_s=10)
 
 
 def told(result: Result) -> float:
@@ -113,6 +103,8 @@ SHORT = """
 import gc
 import torch
 
+from kernel_harness.ipc.gate import Word
+
 CYCLES = 100_000  # 50 us on an H200
 
 
@@ -150,7 +142,7 @@ NOT_JOINED = """
 DONE_EARLY = """
         self.hold = self.hold or next((o for o in gc.get_objects() if type(o).__name__ == "AtGate"), None)
         if self.hold is not None:
-            self.hold._write(self.hold._done, 1)
+            self.hold._words.write(Word.DONE)
 """
 SHORT_BODIES = {"honest": SPIN, "not joined": NOT_JOINED, "done early": DONE_EARLY + SPIN}
 
@@ -159,9 +151,7 @@ SHORT_BODIES = {"honest": SPIN, "not joined": NOT_JOINED, "done early": DONE_EAR
 def short_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     path = tmp_path_factory.mktemp("spin") / "spin.py"
     path.write_text(SHORT.format(body=SPIN))
-    candidates = [Candidate(n, Path(f"{n}.py"), SHORT.format(body=body)) for n, body in SHORT_BODIES.items()]
-    with Session(load("spin", path), Cuda("cuda"), Settings(budget_s=8), SilentObserver()) as session:
-        return {result.kernel: result for result in session.judge(candidates, lambda result: None)}
+    return judged(path, {name: SHORT.format(body=body) for name, body in SHORT_BODIES.items()}, budget_s=8)
 
 
 @pytest.mark.parametrize("name", SHORT_BODIES)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
+from support.on_a_gpu import judged
 
 from kernel_harness.core.status import Status
-from kernel_harness.device.cuda import Cuda
-from kernel_harness.problem.candidate import Candidate
-from kernel_harness.problem.problem import load
 from kernel_harness.results.record import Result
-from kernel_harness.session.run import SilentObserver
-from kernel_harness.session.session import Session
-from kernel_harness.session.settings import Settings
 
 pytestmark = [
     pytest.mark.gpu,
@@ -100,9 +93,7 @@ BODIES = {
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     path = tmp_path_factory.mktemp("one_hot") / "one_hot.py"
     path.write_text(ONE_HOT.format(body=ZEROED))
-    candidates = [Candidate(n, Path(f"{n}.py"), ONE_HOT.format(body=body)) for n, body in BODIES.items()]
-    with Session(load("one_hot", path), Cuda("cuda"), Settings(budget_s=8), SilentObserver()) as session:
-        return {result.kernel: result for result in session.judge(candidates, lambda result: None)}
+    return judged(path, {name: ONE_HOT.format(body=body) for name, body in BODIES.items()}, budget_s=8)
 
 
 def test_an_honest_kernel_passes(results: dict[str, Result]) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernel_harness.device.cpu import Emulated
-from kernel_harness.ipc.gate import GATE_BYTES, Gate
+from kernel_harness.ipc.gate import GATE_BYTES, Gate, Word
 from kernel_harness.ipc.messages import Purpose
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.ipc.shared_memory import map_shared
@@ -77,8 +77,8 @@ def test_a_device_finds_the_words_by_their_addresses(shared: Shared) -> None:
     words = shared.mapped[Purpose.GATE].view(torch.int32)
     gate.shut()
     gate.open()
-    assert words[(gate.address_of_open - gate.address) // 4] == 1
-    assert words[(gate.address_of_done - gate.address) // 4] == 0
+    assert words[(gate.address_of(Word.OPEN) - gate.address) // 4] == 1
+    assert words[(gate.address_of(Word.DONE) - gate.address) // 4] == 0
     assert gate.address % GATE_BYTES == 0
 
 
