@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from kernel_harness.checking.patterns import Pattern
+from kernel_harness.problem.torch_modes import FunctionMode
 
 Call = Callable[..., Any]
 Arguments = Mapping[str, Any]
@@ -36,7 +36,7 @@ class Formula:
     compute: Callable[[Call, tuple[Any, ...], Arguments], Any]
 
 
-class Replaced(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow torch
+class Replaced(FunctionMode):
     """A context in which `formula`, if it is not None, computes the torch functions that it replaces.
 
     `called` holds all torch functions that were called in the context.
@@ -47,16 +47,14 @@ class Replaced(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow
         self._formula = formula
         self.called: set[Call] = set()
 
-    def __torch_function__(
-        self, func: Call, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Arguments | None = None
-    ) -> Any:
+    def result_of(self, func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
         """Calls `func`, a torch function called within the context, or computes its result by the formula."""
         self.called.add(func)
         if self._formula and func in self._formula.functions:
-            result = self._formula.compute(func, args, kwargs or {})
+            result = self._formula.compute(func, args, kwargs)
             if result is not NotImplemented:
                 return result
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def _gelu(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:

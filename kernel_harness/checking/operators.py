@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kernel_harness.problem.dispatch_mode import DispatchMode
+from kernel_harness.problem.torch_modes import DispatchMode
 
 PRODUCTS = re.compile(
     r"(?!upsample).*(mm|mv|dot|matmul|linear|convolution|conv[123]d|attention|lstm|gru|rnn|transformer|cdist)"

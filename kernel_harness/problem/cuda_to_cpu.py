@@ -7,17 +7,18 @@ one exists only in worker processes. But KernelBench's examples call `.cuda()` i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+
+from kernel_harness.problem.torch_modes import FunctionMode
 
 _CUDA = re.compile(r"cuda(:\d+)?")
 
 
-class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow torch
+class CudaToCpu(FunctionMode):
     """A context within which `.cuda()`, `.to("cuda")`, `device="cuda"` and `torch.device("cuda")` mean the CPU.
 
     The context applies to the current thread only. It patches nothing, so the caller's process stays as it is.
@@ -25,17 +26,11 @@ class CudaToCpu(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follo
     context.
     """
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def result_of(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Calls `func`, a torch function called within the context, with the CPU in place of each CUDA device."""
         if func is torch.Tensor.cuda:
-            return _cuda(*args, **(kwargs or {}))
-        return func(*map(_on_cpu, args), **{name: _on_cpu(value) for name, value in (kwargs or {}).items()})
+            return _cuda(*args, **kwargs)
+        return func(*map(_on_cpu, args), **{name: _on_cpu(value) for name, value in kwargs.items()})
 
 
 def _on_cpu(argument: Any) -> Any:

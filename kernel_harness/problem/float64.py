@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from kernel_harness.problem.torch_modes import FunctionMode
 
-class Float32ToFloat64(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow torch
+
+class Float32ToFloat64(FunctionMode):
     """A context within which torch's functions take and return float64 tensors in place of float32 ones.
 
     The numbers are the same: `torch.randn` draws in float32, and the result is converted.
     """
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def result_of(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Calls `func`, a torch function called within the context, with float64 tensors."""
-        arguments, keywords = pytree.tree_map(_wide, (args, dict(kwargs or {})))
+        arguments, keywords = pytree.tree_map(_wide, (args, dict(kwargs)))
         return pytree.tree_map(_wide, func(*arguments, **keywords))
 
 

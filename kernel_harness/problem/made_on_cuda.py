@@ -12,16 +12,16 @@ from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from kernel_harness.core.strides import copy, is_all_of_its_storage, may_overlap, seen_in, storage_of
+from kernel_harness.problem.torch_modes import FunctionMode
 
 # What torch.device("cuda") returns where the CPU replaces CUDA. Tensors made there are on "cpu".
 _STANDS_FOR_CUDA = torch.device("cpu", 0)
 
 
-class MadeOnCuda(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow torch
+class MadeOnCuda(FunctionMode):
     """A context that notes the tensors which the code in it puts on a CUDA device, and may be entered again.
 
     These are the results of functions that name a CUDA device or that get a noted tensor and name no other device.
@@ -38,15 +38,8 @@ class MadeOnCuda(TorchFunctionMode):  # type: ignore[misc]  # mypy does not foll
         """Returns whether the tensor, or one that shares its storage, was put on a CUDA device."""
         return tensor.layout is torch.strided and storage_of(tensor) in self._storages
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def result_of(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Calls `func`, a torch function called within the context, and notes its result if it is on a CUDA device."""
-        kwargs = kwargs or {}
         given = [*pytree.tree_leaves(args), *pytree.tree_leaves(dict(kwargs))]
         named = _device_of(func, given)
         if func is torch.device:

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
-from kernel_harness.problem.dispatch_mode import DispatchMode
+from kernel_harness.problem.torch_modes import DispatchMode, FunctionMode
 
 if TYPE_CHECKING:
     from kernel_harness.problem.problem import Problem
@@ -245,20 +244,14 @@ def _of_length(length: int, tensors: Iterable[torch.Tensor | None]) -> bool:
     return all(tensor is None or tensor.shape == (length,) for tensor in tensors)
 
 
-class _ToMeta(TorchFunctionMode):  # type: ignore[misc]  # mypy does not follow torch
+class _ToMeta(FunctionMode):
     """Within this context, torch's functions use the device `meta` in place of a device that a caller names."""
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def result_of(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Calls `func` with `meta` in place of each device among its arguments. Skips Tensor.cuda and Tensor.cpu."""
         if func in (torch.Tensor.cuda, torch.Tensor.cpu):
             return args[0]
-        return func(*map(_on_meta, args), **{name: _on_meta(value) for name, value in (kwargs or {}).items()})
+        return func(*map(_on_meta, args), **{name: _on_meta(value) for name, value in kwargs.items()})
 
 
 def _on_meta(argument: Any) -> Any:
