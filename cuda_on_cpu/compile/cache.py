@@ -41,6 +41,7 @@ _WHOLE_BYTES = 16 << 20
 _EDGE_BYTES = 1 << 20
 # The files that one build has read are hashed at each use of its product, so a build may not make that take long.
 _MOST_READ_BYTES = 256 << 20
+_SMALL_BYTES = 1 << 12  # no library is that small
 # The time of a file's last change may be this much too early, because a file system's clock advances in steps.
 _CLOCK_STEP_S = 0.05
 # The entries in use by this process: the descriptor of the lock, and how often the entry was asked for in use.
@@ -104,7 +105,7 @@ def digest_of(*paths: Path) -> str:
 
 
 def get_or_build(
-    kind: str, name: str, build: Callable[[Path], Sequence[str] | None], *, in_use: bool = True, small: bool = False
+    kind: str, name: str, build: Callable[[Path], Sequence[str] | None], *, in_use: bool = True
 ) -> tuple[Path, bool]:
     """Returns the folder of a cache entry, and whether the cache already held the entry.
 
@@ -112,8 +113,8 @@ def get_or_build(
     or its files have changed, calls `build` with an empty folder to fill, and then evicts the least recently used
     entries until the cache keeps its size limit. Exceptions of `build` are passed on. If two processes ask for one
     entry, one process builds it and the other waits. If `in_use`, no process evicts the entry until this process ends
-    or calls `release` as often as it has asked for the entry in use. Otherwise the next build may evict it. A `small`
-    entry evicts no other, because looking at all of them takes longer than to make it; the next build does.
+    or calls `release` as often as it has asked for the entry in use. Otherwise the next build may evict it. A new entry
+    of at most _SMALL_BYTES evicts no other: looking at all of them would take longer than the build.
 
     `build` may return the paths of files that the build has read and that the key does not cover. If one of them has
     changed since the build began, or has vanished, or could not be recorded, the next call builds the entry again.
@@ -128,7 +129,7 @@ def get_or_build(
                 cached = _intact(folder)
                 if not cached:
                     _fill(folder, build)
-        if not cached and not small:
+        if not cached and _size(folder) > _SMALL_BYTES:
             evict(limit_bytes())
     except BaseException:
         release(folder)

@@ -104,8 +104,10 @@ def values(model: Any) -> Iterator[Any]:
             if name == "_modules":  # modules() yields these
                 yield from value
                 yield from map(id, value.values())
-            elif isinstance(value, _FIXED) or (isinstance(value, dict) and not value):  # most, and quickly told
-                yield value if isinstance(value, _FIXED) else type(value)
+            elif isinstance(value, _FIXED):  # as most are: tree_flatten takes ten times as long
+                yield value
+            elif isinstance(value, dict) and not value:
+                yield type(value)
             else:
                 leaves, structure = pytree.tree_flatten(value)
                 yield from leaves
