@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kernel_harness.core.phases import phase
 from kernel_harness.workers.fork_server_process import ForkServerProcess
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ def started_fork_server() -> Iterator[ForkServer]:
     with ForkServerProcess() as process:
         gc.disable()  # collections would be a sixth of the time of torch's import (measured)
         try:
-            with phase("start"):
-                from kernel_harness.workers.fork_server import ForkServer
+            from kernel_harness.workers.fork_server import ForkServer
         finally:
             gc.enable()
         with ForkServer(process=process) as fork_server:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kernel_harness.cli.arguments import OK, add_problem
 from kernel_harness.core.paths import command, shown
+from kernel_harness.core.terminal import shown_meanwhile
 
 HELP = "write a simple kernel file that builds and passes, to start from"
 EXAMPLES = (
@@ -32,10 +33,11 @@ def main(parsed: argparse.Namespace) -> int:
 
     Raises UserError if the problem does not exist or cannot be used, or if the kernel file cannot be written.
     """
-    from kernel_harness.problem import lookup
-    from kernel_harness.scaffold import new
+    with shown_meanwhile("harness  trying the reference"):
+        from kernel_harness.problem import lookup
+        from kernel_harness.scaffold import new
 
-    path = new(lookup.problem(parsed.problem, Path.cwd()), parsed.name, Path.cwd(), cu=parsed.cu)
+        path = new(lookup.problem(parsed.problem, Path.cwd()), parsed.name, Path.cwd(), cu=parsed.cu)
     judge = shlex.join([*command(), "--problem", parsed.problem, "--kernel", path.stem])
     print(f"Wrote {shown(path)}. It should build and pass as it is. To judge it, once or at each save:\n")
     print(f"  {judge}\n  {judge} --watch")

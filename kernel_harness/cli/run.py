@@ -49,6 +49,12 @@ EXAMPLES = (
     ("matmul_tt tiled --shape M=256..8192:x2", "judge at several sizes"),
 )
 
+# The phases (`core.phases`) that are shown by another name, or together with others.
+_SHOWN_AS = {
+    "waiting for builds": "builds", "new baselines": "timing", "sensitivity": "explanations",
+    "lower bound": "explanations", "sanitizer": "explanations",
+}  # fmt: skip
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `run`."""
@@ -95,13 +101,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-# The phases (`core.phases`) that are shown by another name, or together with others.
-_SHOWN_AS = {
-    "device": "planning", "waiting for builds": "builds", "new baselines": "timing", "sensitivity": "explanations",
-    "lower bound": "explanations", "sanitizer": "explanations",
-}  # fmt: skip
-
-
 def main(parsed: argparse.Namespace) -> int:
     """Judges the kernels, then prints the leaderboard, the failures and the path of the leaderboard's CSV file.
 
@@ -114,10 +113,9 @@ def main(parsed: argparse.Namespace) -> int:
         option = "--watch" if parsed.watch else "--case"
         raise UserError(f"{option} takes one shape, and --shape names {len(parsed.shapes)}")
     with ExitStack() as running:
-        with shown_meanwhile("harness  loading torch"):
+        with shown_meanwhile("harness  loading torch"), phases.phase("start"):
             fork_server = running.enter_context(started_fork_server())
             running.enter_context(growth_told())
-        with phases.phase("start"):
             from kernel_harness.cli.progress import Progress
             from kernel_harness.problem import lookup
             from kernel_harness.session.stored_run import StoredRun
@@ -339,7 +337,8 @@ def _phases(finished: Sequence[Result]) -> str:
     in_order = sorted(total.items(), key=lambda item: item[0] == phases.OUTSIDE)
     told = [f"{name} {seconds:.1f} s" for name, seconds in in_order if seconds >= 0.05]
     runs = [f"run {name}" for name in dict.fromkeys(result.run for result in finished)]
-    return ", ".join([*told, f"{sum(total.values()):.1f} s in all", *runs])
+    line = ", ".join([*told, f"{sum(total.values()):.1f} s in all", *runs])
+    return terminal(sys.stdout).wrapped(line)
 
 
 def _timing_s(finished: Sequence[Result]) -> float:
