@@ -16,9 +16,11 @@ import torch
 
 from kernel_harness.checking.cases import Case
 from kernel_harness.checking.plan import derived_seed
+from kernel_harness.checking.replay import names_of
 from kernel_harness.checking.verify import unchanged
 from kernel_harness.core.phases import phase
 from kernel_harness.core.remark import Remark, RemarkKind
+from kernel_harness.ipc import tensors
 from kernel_harness.ipc.packed import Packed
 from kernel_harness.trial.trial import Trial
 
@@ -65,11 +67,11 @@ class _Search:
 
     def found(self) -> Iterator[str]:
         """Yields a sentence for each dimension of an input with indices that the candidate does not read."""
-        names = self._problem.input_names
-        for i, tensor in enumerate(self._packed.tensors):
+        arguments = tensors.unflatten(self._packed.structure, self._packed.tensors)
+        names = names_of(self._problem, arguments, self._packed.tensors)
+        for i, (name, tensor) in enumerate(zip(names, self._packed.tensors, strict=True)):
             if not tensor.is_floating_point() or self._is_unread(i, 0, slice(None)):
                 continue  # an input that is not read at all is another mistake
-            name = f"input {i + 1}" + (f" ({names[i]})" if i < len(names) else "")
             for dim, size in enumerate(tensor.shape):
                 part = self._unread_part(i, dim, size) if size >= _LEAST_INDICES else None
                 if part is not None and self._matters(i, dim, part):
@@ -128,8 +130,8 @@ class _Search:
         return changed
 
     def _with(self, i: int, changed: torch.Tensor) -> Packed:
-        tensors = tuple(changed if i == j else each for j, each in enumerate(self._packed.tensors))
-        return replace(self._packed, tensors=tensors)
+        inputs = tuple(changed if i == j else each for j, each in enumerate(self._packed.tensors))
+        return replace(self._packed, tensors=inputs)
 
     def _is_usual(self, outputs: Sequence[torch.Tensor]) -> bool:
         return all(map(unchanged, self._usual, outputs))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kernel_harness import Evaluator
 from kernel_harness.core.remark import RemarkKind
 from kernel_harness.core.status import Status
+from kernel_harness.explain import unread
 
 PROBLEM = """
 import torch
@@ -17,12 +19,18 @@ R, N = 48, 1024
 
 class Model(torch.nn.Module):
     def forward(self, x, y):
-        return (torch.triu(x[:, :R]).exp() + (x * y).sum(dim=1)).mean(dim=1)
+        return torch.triu(x[:, :R]).exp().sum(dim=1) + (x * y).sum(dim=1)
 
 def get_inputs():
     return [torch.rand(R, N), torch.rand(R, N)]
 """
 READ = "(x * y).sum(dim=1)"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search is never too slow, however busy the machine is."""
+    monkeypatch.setattr(unread, "_LONGEST_S", 60.0)
 
 
 @pytest.fixture(scope="module")
@@ -59,3 +67,17 @@ def test_what_a_sum_leaves_out_is_named(read: str, where: str, evaluator: Evalua
 @pytest.mark.parametrize("read", ["(x * y).sum(dim=1) * 1.25", "(x * y).sum(dim=1).round()"])
 def test_nothing_is_named_where_all_is_read(read: str, evaluator: Evaluator) -> None:
     assert not any("does not read" in text for text in mistakes(evaluator, read))
+
+
+def test_an_input_has_the_name_of_its_own_argument(tmp_path: Path) -> None:
+    """A number before it is an argument, too, and no input with elements."""
+    path, source = tmp_path / "scaled.py", PROBLEM.replace("x, y", "scale, x").replace("x * y", "x * scale")
+    source = source.replace("[torch.rand(R, N), ", "[1.5, ")
+    path.write_text(source)
+    with Evaluator(path, device="cpu", quick=True) as scaled:
+        candidate = source.replace("class Model", "class ModelNew").replace("(x * scale)", "(x * scale)[:, :-37]")
+        texts = [remark.text for remark in scaled.evaluate(candidate).remarks if remark.kind is RemarkKind.MISTAKE]
+
+    assert len(texts) == 1 and texts[0].startswith("The kernel does not read input 1 (x) at the last 37 of 1024 "), (
+        texts
+    )
