@@ -5,7 +5,10 @@ that are known only after a build, such as the headers that a source includes, a
 entry records their hashes instead.
 
 The cache keeps a size limit. An entry that a process of the program uses is not evicted: the process holds a shared
-lock of a file in the folder `locks`, which the wall hides from candidates. A lock ends with its process.
+lock of a file in the folder `locks`, which the wall hides from candidates. A lock ends with its process, and its file
+is deleted with the entry.
+
+Small values that can be computed again, such as what is known of a problem, are files without locks (`keep`).
 """
 
 from __future__ import annotations
@@ -16,17 +19,15 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from filelock import FileLock, Timeout
-
+from cuda_on_cpu.compile import seals
 from cuda_on_cpu.core import names
 from cuda_on_cpu.core.errors import UserError
 
@@ -34,16 +35,10 @@ from cuda_on_cpu.core.errors import UserError
 DEFAULT_LIMIT_BYTES = 4 << 30
 # An unfinished folder that has not changed for this time belongs to a build that was killed.
 _ABANDONED_S = 3600
+_UNUSED_VALUE_S = 30 * 24 * 3600  # after this time, a value that nobody has asked for is deleted
 _MANIFEST = "manifest.json"
-_UNFINISHED = "building-"  # the beginning of the names of folders that builds fill
+_UNFINISHED = "building-"  # the beginning of the names of folders and files that are being written
 _READ = "read.json"  # the files outside the cache that the build has read
-_WHOLE_BYTES = 16 << 20
-_EDGE_BYTES = 1 << 20
-# The files that one build has read are hashed at each use of its product, so a build may not make that take long.
-_MOST_READ_BYTES = 256 << 20
-_SMALL_BYTES = 1 << 12  # no library is that small
-# The time of a file's last change may be this much too early, because a file system's clock advances in steps.
-_CLOCK_STEP_S = 0.05
 # The entries in use by this process: the descriptor of the lock, and how often the entry was asked for in use.
 _in_use: dict[Path, tuple[int, int]] = {}
 _in_use_lock = threading.Lock()
@@ -113,8 +108,7 @@ def get_or_build(
     or its files have changed, calls `build` with an empty folder to fill, and then evicts the least recently used
     entries until the cache keeps its size limit. Exceptions of `build` are passed on. If two processes ask for one
     entry, one process builds it and the other waits. If `in_use`, no process evicts the entry until this process ends
-    or calls `release` as often as it has asked for the entry in use. Otherwise the next build may evict it. A new entry
-    of at most _SMALL_BYTES evicts no other: looking at all of them would take longer than the build.
+    or calls `release` as often as it has asked for the entry in use. Otherwise the next build may evict it.
 
     `build` may return the paths of files that the build has read and that the key does not cover. If one of them has
     changed since the build began, or has vanished, or could not be recorded, the next call builds the entry again.
@@ -125,11 +119,11 @@ def get_or_build(
         cached = _intact(folder)
         if not cached:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(_lock(folder, "build")):
+            with _locked(_lock(folder, "build"), fcntl.LOCK_EX):
                 cached = _intact(folder)
                 if not cached:
                     _fill(folder, build)
-        if not cached and _size(folder) > _SMALL_BYTES:
+        if not cached:
             evict(limit_bytes())
     except BaseException:
         release(folder)
@@ -145,10 +139,10 @@ def _fill(folder: Path, build: Callable[[Path], Sequence[str] | None]) -> None:
     fresh = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder.parent))
     try:
         start = time.time()
-        read = _record(build(fresh) or (), before=start - _CLOCK_STEP_S)
+        read = seals.of_read(build(fresh) or (), start)
         if read:
             (fresh / _READ).write_text(json.dumps(read))
-        (fresh / _MANIFEST).write_text(json.dumps(_seals(fresh)))
+        (fresh / _MANIFEST).write_text(json.dumps(seals.of_folder(fresh)))
         fresh.rename(folder)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -179,8 +173,7 @@ def _begin_use(folder: Path) -> None:
         descriptor, count = _in_use.get(folder, (-1, 0))
         if not count:
             try:
-                descriptor = os.open(_lock(folder, "use"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
+                descriptor = _open_locked(_lock(folder, "use"), fcntl.LOCK_SH)
             except OSError:
                 return
         _in_use[folder] = descriptor, count + 1
@@ -190,6 +183,33 @@ def _lock(folder: Path, what: str) -> Path:
     return locks() / f"{folder.parent.name}-{folder.name}.{what}"
 
 
+def _open_locked(path: Path, how: int) -> int:
+    """Returns a descriptor of the lock file at `path`, locked as `fcntl.flock` does for `how`; closing it unlocks.
+
+    Raises OSError if the file cannot be created, or if `how` has LOCK_NB and another process holds the lock.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(descriptor, how)
+            if os.fstat(descriptor).st_nlink:
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # of a file that an eviction has deleted meanwhile: another process would lock a new one
+
+
+@contextlib.contextmanager
+def _locked(path: Path, how: int) -> Iterator[None]:
+    descriptor = _open_locked(path, how)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor, too
+        os.close(descriptor)
+
+
 def mark_used(kind: str, name: str) -> None:
     """Sets the time of an entry's last use to now, if the cache holds the entry and its files are unchanged.
 
@@ -197,6 +217,31 @@ def mark_used(kind: str, name: str) -> None:
     that workers use, because a worker has no write access to the cache.
     """
     _intact(root() / kind / name[:32])
+
+
+def keep(kind: str, name: str, compute: Callable[[], tuple[Any, Sequence[str]]]) -> Any:
+    """Returns a small value that JSON can hold: the one that the cache keeps under a key, else the one of `compute`.
+
+    `kind` is the folder of such values, and `name` the key. `compute` returns the value and the paths of files on which
+    it depends and which the key does not cover: if one of them has changed, the value is computed again. Two processes
+    may compute a value at the same time. If the cache cannot be written, nothing is kept. Exceptions of `compute` are
+    passed on.
+    """
+    path = root() / kind / f"{name[:32]}.json"
+    with contextlib.suppress(OSError, ValueError, TypeError, LookupError):
+        kept = json.loads(path.read_text())
+        if seals.unchanged(kept["read"]):
+            os.utime(path)
+            return kept["value"]
+    start = time.time()
+    value, read = compute()
+    text = json.dumps({"value": value, "read": seals.of_read(read, start)})
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f"{_UNFINISHED}{os.getpid()}-{threading.get_ident()}")
+        fresh.write_text(text)
+        fresh.replace(path)
+    return json.loads(text)["value"]
 
 
 @dataclass(frozen=True)
@@ -217,6 +262,8 @@ def entries() -> list[Entry]:
     """Returns all entries of the build cache. The least recently used entry comes first."""
     found = []
     for manifest in root().glob(f"*/*/{_MANIFEST}"):
+        if manifest.parent.name.startswith(_UNFINISHED):
+            continue
         with contextlib.suppress(OSError):
             size, used_at = _size(manifest.parent), manifest.stat().st_mtime
             found.append(Entry(manifest.parent.parent.name, manifest.parent, size, used_at))
@@ -238,10 +285,11 @@ def _size(folder: Path) -> int:
 def evict(limit: int) -> int:
     """Deletes the least recently used entries until the build cache takes at most `limit` bytes.
 
-    The files of unfinished builds count, too. Entries in use are kept, even if they take more. Also deletes the
-    unfinished folders of killed builds. Returns the number of bytes freed, without those of unfinished folders.
+    The files of unfinished builds count, too. Entries in use are kept, even if they take more. Also deletes what killed
+    builds have left, and values that nobody has asked for in 30 days; they count as nothing, because they are small. If
+    `limit` is 0, all values go. Returns the number of bytes freed, without those of unfinished folders and of values.
     """
-    _sweep()
+    _sweep(_UNUSED_VALUE_S if limit > 0 else 0)
     found = entries()
     unfinished = sum(_size(folder) for folder in root().glob(f"*/{_UNFINISHED}*"))
     excess, freed = sum(entry.bytes for entry in found) + unfinished - limit, 0
@@ -260,18 +308,19 @@ def evict(limit: int) -> int:
 def _unused(folder: Path) -> Iterator[bool]:
     """Returns a context whose value says whether no process uses or builds the entry in `folder`.
 
-    If none does, none begins to within the context. Never waits.
+    If none does, none begins to within the context, and the files of the entry's locks are deleted. Never waits.
     """
+    paths = [_lock(folder, what) for what in ("build", "use")]
     with contextlib.ExitStack() as held:
         try:
-            held.enter_context(FileLock(_lock(folder, "build"), timeout=0))
-            descriptor = os.open(_lock(folder, "use"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            held.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (OSError, Timeout):
+            for path in paths:
+                held.enter_context(_locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB))
+        except OSError:
             yield False
         else:
             yield True
+            for path in paths:
+                path.unlink(missing_ok=True)
 
 
 class _State:
@@ -285,12 +334,22 @@ def make_room(size: int) -> None:
     evict(limit_bytes() - size)
 
 
-def _sweep() -> None:
-    """Deletes unfinished folders in the build cache that have not changed for an hour: their builds were killed."""
-    for folder in root().glob(f"*/{_UNFINISHED}*"):
+def _sweep(unused_s: float) -> None:
+    """Deletes what no process will ask for.
+
+    These are folders and files that have been unfinished for an hour, since their builds were killed, values that
+    nobody has asked for in `unused_s` seconds, and locks without an entry, of builds that failed.
+    """
+    now = time.time()
+    for path in [*root().glob(f"*/{_UNFINISHED}*"), *root().glob("*/*.json")]:
         with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _ABANDONED_S:
-                shutil.rmtree(folder, ignore_errors=True)
+            if now - path.stat().st_mtime >= (unused_s if path.suffix else _ABANDONED_S):
+                path.unlink() if path.is_file() else shutil.rmtree(path, ignore_errors=True)
+    for lock in locks().glob("*.use"):
+        kind, _, name = lock.stem.rpartition("-")
+        if not (root() / kind / name).exists():
+            with _unused(root() / kind / name):
+                pass
 
 
 def _intact(folder: Path) -> bool:
@@ -301,77 +360,15 @@ def _intact(folder: Path) -> bool:
     """
     manifest = folder / _MANIFEST
     try:
-        if json.loads(manifest.read_text()) != _seals(folder):
+        found = seals.of_folder(folder)
+        found.pop(_MANIFEST, None)
+        if json.loads(manifest.read_text()) != found:
             return False
         read = json.loads((folder / _READ).read_text()) if (folder / _READ).exists() else {}
     except (OSError, ValueError):
         return False
-    if not all(seal is not None and seal == _seal_of_foreign(Path(path)) for path, seal in read.items()):
+    if not seals.unchanged(read):
         return False
     with contextlib.suppress(OSError):  # a worker has no write access to the cache
         os.utime(manifest)
     return True
-
-
-def _record(paths: Sequence[str], before: float) -> dict[str, list[Any] | None]:
-    """Returns a dict from each path in `paths` to the seal (size and hash) of its file, or to None without a seal.
-
-    A file has no seal if it is missing, is not a regular file, or was changed at the time `before` or later, in seconds
-    since the epoch. A file also has no seal if this file and all existing files before it in `paths`, sealed or not,
-    have more than 256 MiB together. Each file counts with its size, but with at most 16 MiB. The limit is needed
-    because a candidate may have chosen the paths. If a build has read a file without a seal, its entry is built again
-    at the next use.
-    """
-    seals: dict[str, list[Any] | None] = {}
-    left = _MOST_READ_BYTES
-    for path in paths:
-        seal = None
-        with contextlib.suppress(OSError, ValueError):  # ValueError: a path with a zero byte
-            found = Path(path).stat()
-            left -= min(found.st_size, _WHOLE_BYTES)
-            if left >= 0 and max(found.st_mtime, found.st_ctime) < before:
-                seal = _seal_of_foreign(Path(path))
-        seals[path] = seal
-    return seals
-
-
-def _seal_of_foreign(path: Path) -> list[Any] | None:
-    """Returns the seal (size and hash) of a file outside of the cache; None if it is not regular or cannot be read.
-
-    Reading a device or a pipe could block or have side effects, so only a regular file is read. Some devices, such as a
-    watchdog, act when they are opened.
-    """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return None
-        # Another process may replace the file at any time, so the open file is examined, too.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            return _seal_of_open(file) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else None
-    except (OSError, ValueError):
-        return None
-
-
-def _seals(folder: Path) -> dict[str, list[Any]]:
-    return {str(path.relative_to(folder)): _seal(path) for path in _files(folder)}
-
-
-def _seal(path: Path) -> list[Any]:
-    """Returns the file's size in bytes and its SHA-256 in hex. Above 16 MiB, only the first and last MiB are hashed."""
-    with path.open("rb") as file:
-        return _seal_of_open(file)
-
-
-def _seal_of_open(file: BinaryIO) -> list[Any]:
-    size = os.fstat(file.fileno()).st_size
-    total = hashlib.sha256()
-    if size <= _WHOLE_BYTES:
-        total.update(file.read(size))
-    else:
-        total.update(file.read(_EDGE_BYTES))
-        file.seek(-_EDGE_BYTES, os.SEEK_END)
-        total.update(file.read(_EDGE_BYTES))
-    return [size, total.hexdigest()]
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (p for p in sorted(folder.rglob("*")) if p.is_file() and p.name != _MANIFEST)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -27,12 +25,11 @@ def measured(device: str, identity: Mapping[str, Any]) -> dict[str, float]:
     calls find them.
     """
 
-    def build(folder: Path) -> None:
+    def measure() -> tuple[dict[str, float], tuple[str, ...]]:
         with torch.cuda.device(device):  # the events belong to the current device
-            (folder / "ceilings.json").write_text(json.dumps(_measure(device)))
+            return _measure(device), ()
 
-    folder, _ = cache.get_or_build("ceilings", cache.key(what="ceilings", size=_SIZE, **identity), build)
-    found: dict[str, float] = json.loads((folder / "ceilings.json").read_text())
+    found: dict[str, float] = cache.keep("ceilings", cache.key(what="ceilings", size=_SIZE, **identity), measure)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -31,17 +30,8 @@ def known(problem: Problem, what: str, compute: Callable[[], T], **more: str | b
     names the value. Nothing is kept if the build cache cannot be written.
     """
     parts = {"what": what, "source": problem.source, "shape": dict(problem.shape), "emulated": problem.emulated, **more}
-
-    def build(folder: Path) -> list[str]:
-        (folder / "value.json").write_text(json.dumps(compute()))
-        return _modules_beside(problem.path)
-
-    try:
-        key = cache.key(torch=torch.__version__, code=_code(), **parts)
-        folder, _ = cache.get_or_build("problems", key, build, in_use=False)
-        value: T = json.loads((folder / "value.json").read_text())
-    except OSError:
-        return compute()
+    key = cache.key(torch=torch.__version__, code=_code(), **parts)
+    value: T = cache.keep("problems", key, lambda: (compute(), _modules_beside(problem.path)))
     return value
 
 

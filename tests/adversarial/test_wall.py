@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import itertools
 import os
 import platform
 import shutil
@@ -112,7 +113,7 @@ for path in {[str(p) for p in paths]!r}:
 
 def test_a_candidate_cannot_open_the_locks_of_the_build_cache(walled: ForkServer) -> None:
     """A lock that a candidate holds would stop the judge."""
-    files = [str(path) for path in cache.locks().iterdir()]
+    files = [str(path) for path in itertools.islice(cache.locks().iterdir(), 100)]
     opens = f"""
 found["opened"] = []
 for path in {files!r}:

@@ -16,7 +16,7 @@ import pytest
 from support.command import ROOT, Harness
 from support.product import PROBLEM_FILE
 
-from cuda_on_cpu.compile import cache, read_files
+from cuda_on_cpu.compile import cache, read_files, seals
 from cuda_on_cpu.compile.sources import from_arguments
 from cuda_on_cpu.emulator import units
 from cuda_on_cpu.emulator.flags import Instrumentation
@@ -32,7 +32,7 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is no
 @pytest.fixture
 def built(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
     """Asks the cache for an entry whose build reads these files. Returns whether the cache already held it."""
-    monkeypatch.setattr(cache, "_CLOCK_STEP_S", 0.0)  # else a file that a test has just written counts as changed
+    monkeypatch.setattr(seals, "_CLOCK_STEP_S", 0.0)  # else a file that a test has just written counts as changed
 
     def ask(*read: Path | str, during: Callable[[], Any] = lambda: None) -> bool:
         def build(folder: Path) -> list[str]:
@@ -98,7 +98,7 @@ def test_what_is_no_regular_file_is_not_opened_and_makes_the_entry_be_built_agai
 
 
 def test_a_build_that_reads_more_than_can_be_checked_is_built_again(built, tmp_path, monkeypatch):
-    monkeypatch.setattr(cache, "_MOST_READ_BYTES", 5)
+    monkeypatch.setattr(seals, "_MOST_READ_BYTES", 5)
     own = header(tmp_path)
     built(own)
     assert not built(own)
