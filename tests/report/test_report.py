@@ -22,7 +22,7 @@ from support.pages import EMULATION, GPU, H200, HOSTILE, SHAPE, as_rounds, board
 from kernel_harness import cli, report
 from kernel_harness.core.paths import MEASURED
 from kernel_harness.core.status import Status
-from kernel_harness.problem import candidate, lookup
+from kernel_harness.problem import candidate, lookup, variants
 from kernel_harness.report import highlight, page, pictures
 from kernel_harness.report.page import Page
 from kernel_harness.results.journal import Journal
@@ -384,11 +384,14 @@ def test_there_is_a_page_per_device_and_shape_with_links_between_shapes(tmp_path
 
 def test_a_kernel_s_source_is_on_the_page_and_marked_if_it_changed(tmp_path):
     tiled = candidate.read(ROOT / "kernels" / "matmul_tt" / "tiled.py")
-    folder = keep(tmp_path / "d", timed("tiled", 1.0, source_sha256=tiled.sha256), timed("naive", 1.0), timed("x", 1.0))
+    (variant,) = variants.of([tiled], [("TILE_K", ["8"])])
+    judged = [timed(each.name, 1.0, source_sha256=each.sha256) for each in (tiled, variant)]
+    folder = keep(tmp_path / "d", *judged, timed("naive", 1.0), timed("x", 1.0))
     (path,) = report.write(PROBLEM, folder, ROOT)
     kernels = re.findall(r'<details class="kernel".*?sha256', path.read_text(), re.S)
     told = {seen(k).split()[0]: k for k in kernels}
     assert "__global__" in seen(told["tiled"]) and "changed since" not in told["tiled"]
+    assert re.search(r"TILE_K\s*=\s*8\s*;", seen(told[variant.name])) and "changed since" not in told[variant.name]
     assert "changed since it was judged" in told["naive"]
     assert "has no file of this name" in seen(told["x"])
 
