@@ -134,7 +134,8 @@ def render(
         pictures={
             "speed": pictures.speed(one), "roofline": pictures.roofline(one),
             "samples": pictures.samples(one), "phases": pictures.phases(one),
-            "history": pictures.history(one), "sizes": pictures.sizes(one, everything),
+            "history": pictures.history(one), "revisions": pictures.revisions(one),
+            "sizes": pictures.sizes(one, everything),
         },
         failures=page.failures(one), failed_checks=page.failed_checks, advice=failure_text.advice,
         above_peak=leaderboard.ABOVE_PEAK_NOTE if any((row["percent_of_peak"] or 0) > 100 for row in rows) else "",
