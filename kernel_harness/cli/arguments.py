@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_harness.core.arms import BASELINE
 from kernel_harness.core.paths import RESULTS, kernel_folders, problem_folders
+from kernel_harness.problem.variants import VALUE
 
 if TYPE_CHECKING:
     from kernel_harness.session.settings import Settings
@@ -39,6 +40,7 @@ _SIZE = re.compile(
     r"(-?\d+(?:\.\.-?\d+:[x+]\d+)?|[(\[]\s*-?\d+(?:\s*,\s*-?\d+)*\s*,?\s*[)\]])\s*(?:,|$)"
 )
 _MOST_SHAPES = 100
+_DEFINE = re.compile(rf"([A-Za-z_]\w*)=({VALUE}(?:,{VALUE})*)")
 
 Shape = dict[str, int | tuple[int, ...]]
 
@@ -92,6 +94,16 @@ def _values(text: str) -> Sequence[int | tuple[int, ...]]:
     if ":+" in text:
         return range(first, last + 1, step)
     return [value for power in range(last.bit_length()) if (value := first * step**power) <= last]
+
+
+def definition(text: str) -> tuple[str, list[str]]:
+    """Returns the name and the values in `text`, such as `TILE=16,32`. Raises ArgumentTypeError for other text."""
+    found = _DEFINE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not of the form TILE=16,32: a name, and numbers or names without spaces"
+        )
+    return found[1], found[2].split(",")
 
 
 def positive(text: str) -> float:
@@ -179,6 +191,14 @@ def add_device(parser: argparse.ArgumentParser, *, sweep: bool = False) -> None:
         help="use these values for the size constants of the problem, such as M=512,K=64,N=96 or shape=(8,64); full: "
         "the size in the problem's file, also under emulation"
         + ("; M=256..8192:x2 or M=256..1024:+256: several shapes; may be given several times" if sweep else ""),
+    )  # fmt: skip
+
+
+def add_define(parser: argparse.ArgumentParser, values: str) -> None:
+    """Declares `--define` on `parser`: compile-time parameters of kernels. `values` is the end of its help."""
+    parser.add_argument(
+        "--define", type=definition, metavar="NAME=...", dest="defines", action="append", default=[],
+        help=f"give a constant or macro of the kernel's file another value, such as {values}",
     )  # fmt: skip
 
 

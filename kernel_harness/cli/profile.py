@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from kernel_harness.cli.arguments import OK, add_device, add_kernel, add_problem, add_results
+from kernel_harness.cli.arguments import OK, add_define, add_device, add_kernel, add_problem, add_results
 from kernel_harness.cli.fork_server import started_fork_server
 from kernel_harness.core.terminal import terminal
 
@@ -23,6 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_problem(parser, "problem")
     add_kernel(parser, "kernel", help="the name of a kernel of the problem, or the path of its file")
     add_device(parser)
+    add_define(parser, "TILE=32")
     add_results(parser)
 
 
@@ -35,11 +36,11 @@ def main(parsed: argparse.Namespace) -> int:
         from kernel_harness.cli.progress import Progress
         from kernel_harness.device import selection
         from kernel_harness.diagnostics.profile import profile
-        from kernel_harness.problem import lookup
+        from kernel_harness.problem import lookup, variants
         from kernel_harness.results.journal import results_folder
 
         problem = lookup.problem(parsed.problem, Path.cwd())
-        candidate = lookup.kernel(parsed.kernel, problem.name, Path.cwd())
+        candidate = variants.only(lookup.kernel(parsed.kernel, problem.name, Path.cwd()), parsed.defines)
         device = selection.selected(parsed.device)
         timed = problem.sized(parsed.shape, emulated=device.emulated)
         reports = results_folder(parsed.results, timed.name, device.label) / "profiles"

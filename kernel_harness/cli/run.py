@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 from kernel_harness.cli.arguments import (
     OK,
     SOME_FAILED,
+    add_define,
     add_device,
     add_files,
     add_judging,
@@ -47,6 +48,7 @@ EXAMPLES = (
     ("--problem matmul_tt --kernel mine --watch", "judge a kernel again each time its file is saved"),
     ("--problem matmul_tt --shape M=512,K=64,N=96", "judge at another size"),
     ("matmul_tt tiled --shape M=256..8192:x2", "judge at several sizes"),
+    ("matmul_tt tiled --define TILE_K=16,32", "judge with several values of a constant in its file"),
 )
 
 # The phases (`core.phases`) that are shown by another name, or together with others.
@@ -67,6 +69,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "(default: all)",
     )  # fmt: skip
     add_device(parser, sweep=True)
+    add_define(
+        parser,
+        "TILE=16,32: each value makes a kernel of its own; may be given several times, for all combinations",
+    )
     parser.add_argument(
         "--rounds", type=count, metavar="N",
         help="time exactly N rounds instead of using --budget; a round calls each kernel once",
@@ -194,13 +200,22 @@ class _Sweep:
 
 
 def _print_sweep(sweep: _Sweep, problem: str, parsed: argparse.Namespace) -> None:
-    """Prints one table of the results at all shapes, the time of each phase, and the paths of the CSV files."""
+    """Prints one table of the results at all shapes, the fastest variants, the phases, and the paths of CSV files."""
     from kernel_harness.results import leaderboard
 
     fixed, table = leaderboard.sweep(sweep.results)
     title = leaderboard.heading(problem, [replace(r, shape=fixed) for r in sweep.results], fixed)
     print(f"\n{title}", leaderboard.render(table, terminal=terminal(sys.stdout), memory=parsed.verbose > 0), sep="\n\n")
+    _print_fastest(sweep.results, sys.stdout)
     print("", *filter(None, [_phases(sweep.results)]), *sweep.paths, sep="\n")
+
+
+def _print_fastest(results: Sequence[Result], out: TextIO) -> None:
+    """Prints the fastest variant of each kernel to `out`."""
+    from kernel_harness.results import fastest
+
+    if said := fastest.sentences(results):
+        print("", *map(terminal(out).wrapped, said), sep="\n", file=out)
 
 
 def _judge(
@@ -246,8 +261,8 @@ def _print_outcome(
 ) -> None:
     """Writes the leaderboard's files. Prints the leaderboard, the time of each phase and the CSV file's path to stdout.
 
-    The remarks on kernels that passed and the failures follow the leaderboard. With `--json` only the remarks and
-    failures are printed, to stderr. With `--case` each kernel's status replaces the leaderboard, and no file of a
+    The remarks on kernels that passed, the failures and the fastest variants follow the leaderboard. With `--json` only
+    these are printed, to stderr. With `--case` each kernel's status replaces the leaderboard, and no file of a
     leaderboard is written. In a `sweep`, to which the results are added, only remarks and failures are printed that
     were not printed at an earlier shape.
     """
@@ -271,7 +286,9 @@ def _print_outcome(
             print(f"\nLeft out, because the file is gone: {', '.join(board.gone)}")
     new = [result for result in finished if sweep is None or not sweep.is_told(result)]
     _explain(run, new, out, with_output=parsed.verbose > 0)
-    if sweep is not None:
+    if sweep is None:
+        _print_fastest(finished, out)
+    else:
         sweep.results += finished
     path = run.save(board)  # last, because the disk may be full: the table is then already printed
     if sweep is not None:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from kernel_harness.cli.arguments import OK, SOME_FAILED, add_device, add_kernel, add_problem
+from kernel_harness.cli.arguments import OK, SOME_FAILED, add_define, add_device, add_kernel, add_problem
 from kernel_harness.cli.fork_server import started_fork_server
 from kernel_harness.diagnostics.sanitizer import TOOLS
 
@@ -26,6 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_problem(parser, "problem")
     add_kernel(parser, "kernel", help="the name of a kernel of the problem, or the path of its file")
     add_device(parser)
+    add_define(parser, "TILE=32")
     parser.add_argument(
         "--tool", action="append", choices=TOOLS,
         help="on a GPU: run this tool of compute-sanitizer; may be given several times (default: all)",
@@ -45,10 +46,10 @@ def main(parsed: argparse.Namespace) -> int:
         from kernel_harness.cli.progress import Progress
         from kernel_harness.device import selection
         from kernel_harness.diagnostics.sanitizer import sanitize
-        from kernel_harness.problem import lookup
+        from kernel_harness.problem import lookup, variants
 
         problem = lookup.problem(parsed.problem, Path.cwd())
-        candidate = lookup.kernel(parsed.kernel, problem.name, Path.cwd())
+        candidate = variants.only(lookup.kernel(parsed.kernel, problem.name, Path.cwd()), parsed.defines)
         device = selection.selected(parsed.device).name
         seed = parsed.seed if parsed.seed is not None else secrets.randbits(32)
         request = sanitize.Request(problem, candidate, device, parsed.shape, seed, tuple(parsed.tool or ()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -41,7 +42,8 @@ _LONGEST_WAIT_S = 5.0
 _SANITIZED = (Status.WRONG_VALUES, Status.CRASHED, Status.NONDETERMINISTIC, Status.TIMEOUT)
 # A kernel that timed out runs again for so long, to see where it is then.
 _HUNG_S = 5.0
-_ILLEGAL = "illegal memory access"  # in CUDA's text of the error, which names no line
+# In the text of a CUDA error that names no line of the kernel: CUDA's own words, or those of the emulator.
+_WITHOUT_LINE = re.compile(r"illegal memory access|waits at a barrier|waits in a warp|mask does not include")
 
 _LOG = logging.getLogger(__name__)
 
@@ -193,12 +195,12 @@ def _failed_check(trial: Trial) -> Case | None:
 
 @phase("sanitizer")
 def _on_memory(trial: Trial, fork_server: ForkServer, seed: int) -> list[Remark]:
-    """Runs the failed case again under the sanitizer, which looks for memory errors. Returns its finding, if any.
+    """Runs the failed case again under the sanitizer, which names the line of a mistake. Returns its finding, if any.
 
-    Only a compiled kernel that failed a case with a status in _SANITIZED, or by an illegal access, is sanitized.
+    Only a compiled kernel is sanitized that failed a case with a status in _SANITIZED, or by an error without a line.
     """
-    illegal = trial.fault is not None and trial.status is Status.RUNTIME_ERROR and _ILLEGAL in trial.fault.reason
-    if not (illegal or trial.status in _SANITIZED) or not trial.failed_case or not trial.builds:
+    error = trial.fault.reason if trial.fault is not None and trial.status is Status.RUNTIME_ERROR else ""
+    if not (_WITHOUT_LINE.search(error) or trial.status in _SANITIZED) or not trial.failed_case or not trial.builds:
         return []
     case, problem = trial.failed_case, trial.reference.problem
     within_s = _HUNG_S if trial.status is Status.TIMEOUT else sanitize.REMARK_S

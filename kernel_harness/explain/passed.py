@@ -64,17 +64,19 @@ def on_trial(trial: Trial, *, emulated: bool) -> list[Remark]:
     return found
 
 
-def on_memory(trial: Trial, fork_server: ForkServer, seed: int, device: str, command: str) -> list[Remark]:
+def on_memory(
+    trial: Trial, cases: Sequence[Case], fork_server: ForkServer, seed: int, device: str, command: str
+) -> list[Remark]:  # fmt: skip
     """Returns what the sanitizer finds in a compiled kernel that passed, on the `device` "cpu" within _SANITIZED_S.
 
-    A race or a read past the end need not show in the outputs. The kernel runs at a small shape, then at the timed one,
-    with threads in their usual order. If neither ends in time, a remark has the `command` that sanitizes it. `seed` is
-    that of the run. For "cpu", several threads may call this function at a time. Raises EnvironmentLacking if a GPU's
-    sanitizer is not installed.
+    A race or a read past the end need not show in the outputs. The kernel runs at a small shape of `cases`, then at the
+    timed one, with threads in their usual order. If neither ends in time, a remark has the `command` that sanitizes it.
+    `seed` is that of the run. For "cpu", several threads may call this function at a time. Raises EnvironmentLacking if
+    a GPU's sanitizer is not installed.
     """
     if not trial.builds:
         return []
-    of, cases = (trial.reference.problem, trial.candidate), _telling(trial.cases)
+    of, cases = (trial.reference.problem, trial.candidate), _telling(cases)
     if device == "cpu":
         found = sanitize.remark(fork_server, *of, cases, seed, within_s=_SANITIZED_S, orders=False, tell=trial.tell)
     else:

@@ -12,7 +12,7 @@ from typing import Any
 from kernel_harness.core.atomic_file import replace_text
 from kernel_harness.core.errors import UserError
 from kernel_harness.core.paths import command
-from kernel_harness.problem import lookup
+from kernel_harness.problem import lookup, variants
 from kernel_harness.problem.candidate import Candidate, read
 from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.report import devices, highlight, page, readme
@@ -96,7 +96,8 @@ def write(problem: Problem, folder: Path, root: Path) -> list[Path]:
     usual = _at_usual_shape(problem, results)
     shapes = list({tuple(r.shape.items()): r.shape for r in results}.values())
     stems = {_stem("report", shape, usual.shape): shape for shape in shapes}
-    sources = {c.name: c for c in map(read, lookup.kernel_files(problem.name, root))}
+    files = {c.name: c for c in map(read, lookup.kernel_files(problem.name, root))}
+    sources = {r.kernel: source for r in results if (source := variants.named(r.kernel, files))}
     profiles = line_profile.stored(folder.parent / leaderboard.EMULATED / "profiles")
     written = []
     for stem, shape in sorted(stems.items()):
@@ -133,7 +134,8 @@ def render(
         pictures={
             "speed": pictures.speed(one), "roofline": pictures.roofline(one),
             "samples": pictures.samples(one), "phases": pictures.phases(one),
-            "history": pictures.history(one), "sizes": pictures.sizes(one, everything),
+            "history": pictures.history(one), "revisions": pictures.revisions(one),
+            "sizes": pictures.sizes(one, everything),
         },
         failures=page.failures(one), failed_checks=page.failed_checks, advice=failure_text.advice,
         above_peak=leaderboard.ABOVE_PEAK_NOTE if any((row["percent_of_peak"] or 0) > 100 for row in rows) else "",

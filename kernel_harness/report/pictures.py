@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -165,18 +165,43 @@ def history(page: Page) -> Picture | None:
     newest timed result count, because times with different processors are not comparable. Returns None if these results
     come from fewer than two runs, or if they have no value to show.
     """
-    timed = _of_one_machine(page.results)
-    names = list(dict.fromkeys(r.run for r in timed))
-    if len(names) < 2:
+    dates = {result.run: result.measured_at[5:16].replace("T", " ") for result in page.results}
+    return _over(page, "run", lambda result: result.run, dates, least=1)
+
+
+def revisions(page: Page) -> Picture | None:
+    """Builds the chart of how the speedups (emulated: the times) of kernels changed from one git revision to the next.
+
+    It shows kernels with results of two revisions or more, the last result of each; otherwise it is as in `history`. A
+    `+` after a revision stands for uncommitted changes. The revisions are in the order of their first results.
+    """
+    return _over(page, "revision", _revision, {}, least=2)
+
+
+def _revision(result: Result) -> str:
+    commit = str(result.environment.get("commit", ""))[:7]
+    return commit and commit + "+" * bool(result.environment.get("dirty"))
+
+
+def _over(
+    page: Page, what: str, place: Callable[[Result], str], ticks: Mapping[str, str], *, least: int
+) -> Picture | None:  # fmt: skip
+    """Builds a chart of kernels over the values of `place`, each called `what`, except results for which it is empty.
+
+    `ticks` has the labels of places that are not their own labels. A kernel has at least `least` points.
+    """
+    timed = [result for result in _of_one_machine(page.results) if place(result)]
+    places = list(dict.fromkeys(map(place, timed)))
+    if len(places) < 2:
         return None
     shown = [r.kernel for r in page.latest.values() if r.timing and (page.emulated or not r.is_baseline)]
-    series = [charts.Series(k, _points(timed, names, k, page.emulated)) for k in shown[: charts.SERIES]]
-    series = [s for s in series if s.values]
+    points = {kernel: _points(timed, places, place, kernel, page.emulated) for kernel in shown}
+    series = [charts.Series(kernel, found) for kernel, found in points.items() if len(found) >= least]
     label, unit = ("emulated ms per call", "") if page.emulated else (f"speedup over {page.baseline}", "×")
-    dates = {r.run: r.measured_at[5:16].replace("T", " ") for r in timed}
-    words = f"The {label} of each kernel in each run."
-    ticks = [dates[name] for name in names]
-    return _drawn(lambda width: charts.lines(series, ticks, unit, ("", label), width), words) if series else None
+    words = f"The {label} of each kernel in each {what}."
+    labels = [ticks.get(each, each) for each in places]
+    draw = partial(charts.lines, series[: charts.SERIES], labels, unit, ("", label))
+    return _drawn(draw, words) if series else None
 
 
 def _of_one_machine(results: Sequence[Result]) -> list[Result]:
@@ -239,15 +264,16 @@ def _throughput(rate: Callable[[Result], float | None], result: Result) -> Inter
 
 
 def _points(
-    timed: Sequence[Result], names: Sequence[str], kernel: str, emulated: bool
+    timed: Sequence[Result], places: Sequence[str], place: Callable[[Result], str], kernel: str, emulated: bool
 ) -> list[tuple[int, Interval, bool]]:
+    """Returns the points of a kernel's line, from the last result at each of the `places`."""
     found: dict[int, tuple[int, Interval, bool]] = {}
     source = None
     for result in (r for r in timed if r.kernel == kernel):
         value = result.timing and (result.timing.time if emulated else result.timing.speedup)
         if not value:
             continue
-        index = names.index(result.run)
+        index = places.index(place(result))
         found[index] = (index, value, source is not None and source != result.source_sha256)
         source = result.source_sha256
-    return list(found.values())
+    return [found[index] for index in sorted(found)]

@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import psutil
 
+from kernel_harness.checking.cases import plan
 from kernel_harness.core.phases import phase
 from kernel_harness.explain.failed import on_trial as explained
 from kernel_harness.explain.passed import on_memory
@@ -139,16 +140,19 @@ def explain(run: RunContext, trial: Trial) -> None:
 def sanitize(run: RunContext, trials: Sequence[Trial]) -> None:
     """Gives trials that passed their checks what the sanitizer finds in them, on a GPU only if the settings say so.
 
-    Their verdicts stand, and their interim results are stored. Under emulation, several are sanitized at a time.
-    Raises EnvironmentLacking if a GPU's sanitizer is not installed.
+    Their verdicts stand, and their interim results are stored. Under emulation, several are sanitized at a time. The
+    cases are those of a run that is not quick, of which a call or two are sanitized: the few shapes of a quick run may
+    all fit a kernel's tiles. Raises EnvironmentLacking if a GPU's sanitizer is not installed.
     """
     if not run.device.emulated and not run.settings.sanitize:
         return
     device = run.device.name.partition("-")[0]
+    quick = run.settings.quick and run.settings.case is None
+    cases = plan(run.problem, run.settings.seed) if quick else run.cases
 
     def one(trial: Trial) -> None:
         again = sanitize_command(run.problem, run.device, trial.candidate)
-        trial.remarks += on_memory(trial, run.fork_server, run.settings.seed, device, again)
+        trial.remarks += on_memory(trial, cases, run.fork_server, run.settings.seed, device, again)
 
     with ThreadPoolExecutor(_jobs(run) if run.device.policy.checked_side_by_side else 1) as pool:
         try:

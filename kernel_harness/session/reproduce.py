@@ -8,7 +8,7 @@ from pathlib import Path
 from kernel_harness.checking.cases import Case
 from kernel_harness.core import paths
 from kernel_harness.device import Device
-from kernel_harness.problem import lookup
+from kernel_harness.problem import lookup, variants
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.session.settings import Settings
@@ -25,7 +25,7 @@ def command(problem: Problem, device: Device, settings: Settings, candidate: Can
         return ""
     name, _, strict = device.name.partition("-")
     words = [*paths.command(anywhere=True), "--problem", _problem_word(problem)]
-    words += ["--kernel", str(candidate.path.absolute())]
+    words += ["--kernel", str(candidate.path.absolute()), *_defines(candidate)]
     words += ["--device", name, *([f"--{strict}"] if strict else [])]
     if problem.shape:
         words += ["--shape", shape_text(problem.shape)]
@@ -59,7 +59,12 @@ def sanitize_command(problem: Problem, device: Device, candidate: Candidate) -> 
     kernel = str(candidate.path.absolute()) if candidate.path.is_file() else "KERNEL"
     shape = ["--shape", shape_text(problem.shape)] if problem.shape else []
     words = [*paths.command(anywhere=True), "sanitize", _problem_word(problem), kernel]
-    return shlex.join([*words, "--device", device.name.partition("-")[0], *shape])
+    return shlex.join([*words, *_defines(candidate), "--device", device.name.partition("-")[0], *shape])
+
+
+def _defines(candidate: Candidate) -> list[str]:
+    """Returns the options that make the candidate of its kernel file, if it is a variant."""
+    return [word for define in variants.parts(candidate.name)[1] for word in ("--define", define)]
 
 
 def _problem_word(problem: Problem) -> str:

@@ -56,6 +56,8 @@ class Settings:
 
     A constant without a value keeps its usual value. None stands for the size in the problem's file.
     """
+    defines: Sequence[tuple[str, Sequence[str]]] = ()
+    """Names of compile-time parameters with their values, in a run of the command: variants of each kernel."""
 
     @classmethod
     def of(

@@ -13,7 +13,7 @@ import pandas as pd
 from kernel_harness.core.errors import NotFound
 from kernel_harness.core.phases import phase
 from kernel_harness.device import selection
-from kernel_harness.problem import lookup
+from kernel_harness.problem import lookup, variants
 from kernel_harness.problem.candidate import Candidate
 from kernel_harness.problem.problem import shape_text
 from kernel_harness.results import leaderboard
@@ -46,7 +46,8 @@ class StoredRun:
     """A run that judges kernels of one problem in one Session and stores the results in a journal.
 
     `problem` is a name or a path. `kernels` are names, globs or paths; without any, all kernels of the problem are
-    judged. A StoredRun is a context manager. At the end of the context every process that the run started is ended.
+    judged. With `settings.defines`, their variants are judged instead. A StoredRun is a context manager. At the end of
+    the context every process that the run started is ended.
     Creating a StoredRun raises UserError if something that is named does not exist or cannot be used, and Unwritable
     if results cannot be stored.
     """
@@ -61,7 +62,7 @@ class StoredRun:
         usual = found.on(emulated=device.emulated)
         self._usual_shape, self.problem_name = usual.shape, usual.name
         self._own_shape = {} if found.cpu_shape or settings.shape != {} else found.shape
-        self.candidates = lookup.kernels(kernels, usual.name, Path.cwd())
+        self.candidates = self._found()
         sized = found.sized(None, emulated=device.emulated) if settings.shape is None else usual.at(settings.shape)
         names = [candidate.name for candidate in self.candidates]
         check_baseline(settings.baseline, emulated=device.emulated, kernels=names)
@@ -107,13 +108,16 @@ class StoredRun:
         while True:
             time.sleep(_POLL_S)
             try:
-                found = lookup.kernels(self._kernels, self.problem_name, Path.cwd())
+                found = self._found()
             except (NotFound, OSError):
                 continue  # an editor may remove a file for a moment while it replaces it
             changed = [c for c in found if c.source.strip() and before.get(c.name) != c.source]
             if changed:
                 self.candidates = found
                 return changed
+
+    def _found(self) -> list[Candidate]:
+        return variants.of(lookup.kernels(self._kernels, self.problem_name, Path.cwd()), self._settings.defines)
 
     @property
     def table_name(self) -> str:

@@ -181,6 +181,33 @@ def test_a_mistake_that_the_outputs_do_not_show_is_a_remark(
     assert remark["line"] == line and advised in remark["advice"]
 
 
+def test_a_quick_run_sanitizes_at_the_shapes_of_a_full_run(harness: Harness, tmp_path: Path) -> None:
+    shapes = "CHECK_SHAPES = [dict(N=1, M=4), dict(N=3, M=8), dict(N=7, M=12), dict(N=17, M=33)]"
+    (tmp_path / "p.py").write_text(PROBLEM.format(right="x.sum(1)") + shapes)
+    (tmp_path / "k.cu").write_text(PAST.replace("i <= columns", "i < (columns + 3) / 4 * 4"))
+    quick = ("--device", "cpu", "--quick", "--rounds", "2", "--seed", "1")
+    told = harness.run("--problem", tmp_path / "p.py", "--kernel", tmp_path / "k.cu", *quick)
+    assert told.code == 0 and "out-of-bounds read: " in told.stdout and "(case N=17,M=33:" in told.stdout, told.stdout
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("__shfl_down_sync(0xffffffff, sum, 1)", "divergent barrier: {}/k.cu:10: `__syncthreads();`"),
+        ("__shfl_down_sync(0xf, sum, 1)", "divergent warp: {}/k.cu:14"),
+    ],
+)
+def test_a_barrier_that_threads_never_reach_is_told_with_its_line(
+    other: str, said: str, harness: Harness, tmp_path: Path
+) -> None:
+    barrier = f"if (threadIdx.x < 16) {{\n__syncthreads();\n}} else {{\n\n\nparts[0] = {other};\n}}"
+    (tmp_path / "p.py").write_text(PROBLEM.format(right="x.sum(1)"))
+    (tmp_path / "k.cu").write_text(RACE.replace("BARRIER", barrier))
+    told = harness.run("--problem", tmp_path / "p.py", "--kernel", tmp_path / "k.cu", "--device", "cpu")
+    assert told.code == 1 and "k: RUNTIME_ERROR" in told.stdout, told.stdout
+    assert f"Sanitizer: {said.format(tmp_path)}" in told.stdout, told.stdout
+
+
 def test_a_right_kernel_gets_no_finding_and_one_that_takes_too_long_a_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from support.pages import EMULATION, GPU, H200, HOSTILE, SHAPE, as_rounds, board
 from kernel_harness import cli, report
 from kernel_harness.core.paths import MEASURED
 from kernel_harness.core.status import Status
-from kernel_harness.problem import candidate, lookup
+from kernel_harness.problem import candidate, lookup, variants
 from kernel_harness.report import highlight, page, pictures
 from kernel_harness.report.page import Page
 from kernel_harness.results.journal import Journal
@@ -300,6 +300,31 @@ def test_a_changed_source_is_marked_in_the_history():
     assert picture is not None and picture.wide.count("new source") == 1
 
 
+def at_revision(commit: str, run: str, kernel: str = "a", *, dirty: bool = False) -> Result:
+    return timed(kernel, float(run), run=run, environment={**GPU, "commit": commit * 40, "dirty": dirty})
+
+
+def test_kernels_of_several_revisions_have_a_line_over_them():
+    records = [
+        at_revision("e", "1"), at_revision("e", "2", dirty=True), at_revision("d", "3"), at_revision("e", "4"),
+        at_revision("d", "5", "once"), timed("a", 6.0, run="6"),
+    ]  # fmt: skip
+    page = Page(records, SHAPE)
+    picture = pictures.revisions(page)
+    assert picture is not None and "once" not in picture.wide
+    tips = re.findall(r"a, (\w+\+?): ([\d.]+)×", picture.wide)
+    assert [commit for commit, _ in tips] == ["eeeeeee", "eeeeeee+", "ddddddd"]
+    assert float(tips[0][1]) == pytest.approx(3 / 4, rel=0.02)  # of the last run at that revision
+    assert "over the git revisions" in seen(made(records))
+
+
+@pytest.mark.parametrize("last", [at_revision("e", "2"), at_revision("d", "2", "b"), timed("a", 2.0, run="2")])
+def test_one_revision_of_each_kernel_is_no_history_of_revisions(last: Result):
+    records = [at_revision("e", "1"), last]
+    assert pictures.revisions(Page(records, SHAPE)) is None
+    assert "over the git revisions" not in seen(made(records))
+
+
 def test_a_fact_that_differs_between_kernels_names_them():
     records = [timed("a", 1.0), timed("b", 2.0, environment={**GPU, "torch": "2.12.0"})]
     facts = dict(page.environment(Page(records, SHAPE)))
@@ -384,11 +409,14 @@ def test_there_is_a_page_per_device_and_shape_with_links_between_shapes(tmp_path
 
 def test_a_kernel_s_source_is_on_the_page_and_marked_if_it_changed(tmp_path):
     tiled = candidate.read(ROOT / "kernels" / "matmul_tt" / "tiled.py")
-    folder = keep(tmp_path / "d", timed("tiled", 1.0, source_sha256=tiled.sha256), timed("naive", 1.0), timed("x", 1.0))
+    (variant,) = variants.of([tiled], [("TILE_K", ["8"])])
+    judged = [timed(each.name, 1.0, source_sha256=each.sha256) for each in (tiled, variant)]
+    folder = keep(tmp_path / "d", *judged, timed("naive", 1.0), timed("x", 1.0))
     (path,) = report.write(PROBLEM, folder, ROOT)
     kernels = re.findall(r'<details class="kernel".*?sha256', path.read_text(), re.S)
     told = {seen(k).split()[0]: k for k in kernels}
     assert "__global__" in seen(told["tiled"]) and "changed since" not in told["tiled"]
+    assert re.search(r"TILE_K\s*=\s*8\s*;", seen(told[variant.name])) and "changed since" not in told[variant.name]
     assert "changed since it was judged" in told["naive"]
     assert "has no file of this name" in seen(told["x"])
 
