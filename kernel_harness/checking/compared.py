@@ -220,18 +220,18 @@ class Compared:
         If each of n inputs changes by a random share of about JITTER, a sum changes by JITTER times the root of the sum
         of its squared terms. That is at least the sum of their magnitudes, times JITTER, divided by the root of n.
         """
-        if i not in self._conditioned:
+        if i not in self._well_conditioned:
             terms = max(t.numel() for t in self.expectation.inputs)
             answers = [self.changed(i, partial(jittered, seed)) for seed in range(CONDITION_RUNS)]
             allowed = WELL_CONDITIONED * JITTER * self.truths[i].abs() / math.sqrt(terms)
-            self._conditioned[i] = all(
+            self._well_conditioned[i] = all(
                 a is not None and bool(((a.to(allowed.device) - self.truths[i]).abs() <= allowed).all())
                 for a in answers
             )
-        return self._conditioned[i]
+        return self._well_conditioned[i]
 
     @cached_property
-    def _conditioned(self) -> dict[int, bool]:
+    def _well_conditioned(self) -> dict[int, bool]:
         return {}
 
     def shows_precision(self, i: int) -> bool:

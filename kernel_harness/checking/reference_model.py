@@ -36,7 +36,7 @@ def run_model(
 
     `changed` has indices of input tensors. `seen` gets the model, and the outputs as it has returned them.
     """
-    after = memory_of(inputs)
+    after = detached_aliases(inputs)
     structure, outputs = tensors.flatten_output(problem.forward(model, inputs))
     if seen is not None:
         seen(model, outputs)
@@ -75,7 +75,7 @@ def views_of(model: Any, outputs: Sequence[torch.Tensor]) -> set[int]:
     return {i for i, output in enumerate(outputs) if output.untyped_storage().data_ptr() in held}
 
 
-def memory_of(inputs: Any) -> list[torch.Tensor]:
+def detached_aliases(inputs: Any) -> list[torch.Tensor]:
     """Returns the tensors of the inputs as further objects, which keep their shapes if a model changes those."""
     return [tensor.detach() for tensor in tensors.flatten(inputs)[1]]
 

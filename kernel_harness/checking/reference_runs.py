@@ -15,7 +15,15 @@ import torch
 from kernel_harness.checking import operators
 from kernel_harness.checking.elementwise import all_finite
 from kernel_harness.checking.plan import derived_seed
-from kernel_harness.checking.reference_model import alone, key_of, memory_of, on_host, placed, run_model, views_of
+from kernel_harness.checking.reference_model import (
+    alone,
+    detached_aliases,
+    key_of,
+    on_host,
+    placed,
+    run_model,
+    views_of,
+)
 from kernel_harness.checking.unchanged_models import UnchangedModels
 from kernel_harness.checking.verify import unchanged
 from kernel_harness.core.phases import phase
@@ -203,7 +211,7 @@ class ReferenceRuns(ABC):
         The answer is the outputs and then the inputs that the reference changes in place, as it leaves them.
         """
         inputs = placed(packed, self.device)
-        after = memory_of(inputs)
+        after = detached_aliases(inputs)
         structure, outputs = self.run(problem, inputs)
         changed = tuple(i for i, before in enumerate(packed.tensors) if not unchanged(before, after[i]))
         return structure, [*outputs, *(alone(after[i]) for i in changed)], replace(packed, changed=changed)

@@ -84,7 +84,7 @@ def model_on_meta(problem: Problem) -> Any:
         return problem.model("cpu").to("meta")
 
 
-def empty_tensors(problem: Problem) -> int:
+def count_empty_tensors(problem: Problem) -> int:
     """Returns the number of tensors without elements among the inputs and the outputs of one call of the reference.
 
     The outputs count only if get_inputs() and the reference run on the device `meta`. If get_inputs() fails there, the

@@ -92,7 +92,7 @@ class Problem:
         """
         if not emulated:
             return self
-        here = self._emulated()
+        here = self._for_emulation()
         return here.at(self.cpu_shape if hasattr(self.module, "CPU_SHAPE") else sizing.fitted(here))
 
     def sized(self, shape: Mapping[str, Any] | None, *, emulated: bool) -> Problem:
@@ -102,12 +102,12 @@ class Problem:
         None keeps the sizes of this problem. Raises ProblemError for an unknown constant, and if the device is emulated
         and the file uses torch.autocast.
         """
-        here = self._emulated() if emulated else replace(self, emulated=False)
+        here = self._for_emulation() if emulated else replace(self, emulated=False)
         if shape is None:
             return here
         return here.at(shape) if self.shape.keys() <= shape.keys() else self.on(emulated=emulated).at(shape)
 
-    def _emulated(self) -> Problem:
+    def _for_emulation(self) -> Problem:
         for node in ast.walk(ast.parse(self.source)):
             if "autocast" in (getattr(node, "attr", ""), getattr(node, "id", "")):
                 raise ProblemError(
@@ -202,10 +202,10 @@ class Problem:
                 return
             self.inputs(0)
             return
-        empty = meta.empty_tensors(self)
+        empty = meta.count_empty_tensors(self)
         file = self.in_file
         named = [file, *(file.at(shape) for shape in (file.cpu_shape, *file.check_shapes))]
-        if empty > max(map(meta.empty_tensors, named)):
+        if empty > max(map(meta.count_empty_tensors, named)):
             where = f"{self.path}: at {shape_text(self.shape)}"
             raise ProblemError(f"{where}, an input or an output has no elements, so there is nothing to judge")
 

@@ -57,10 +57,10 @@ def _reduced(problem: Problem, fixed: Collection[str] = ()) -> tuple[dict[str, i
             break
         for change in step:
             then = cost(problem.at({**shape, **change}))
-            if then is not None and not _normalizes_enough(now, then):
+            if then is not None and not _has_enough_norm_samples(now, then):
                 change = {**change, **_fewer_groups(shape, change)}
                 then = cost(problem.at({**shape, **change}))
-            if then is not None and _saves(now, then) and _normalizes_enough(now, then):
+            if then is not None and _saves(now, then) and _has_enough_norm_samples(now, then):
                 shape, now = {**shape, **change}, then
                 break
         else:
@@ -97,7 +97,7 @@ def _stretched(problem: Problem) -> list[Shape]:
             continue
         with_own = problem.at({**problem.shape, **{name: own[name] for name in names}})
         shape, then = _reduced(with_own, names)
-        if then is not None and _is_stretchable(then) and _normalizes_enough(usual, then):
+        if then is not None and _is_stretchable(then) and _has_enough_norm_samples(usual, then):
             found.append(shape)
             taken.update(names)
     return found
@@ -228,7 +228,7 @@ def _saves(before: Cost, after: Cost) -> bool:
     return before.cut or any(least < kept * most for most, least in pairs)
 
 
-def _normalizes_enough(before: Cost, after: Cost) -> bool:
+def _has_enough_norm_samples(before: Cost, after: Cost) -> bool:
     """Returns whether `samples` of `after` is at least _LEAST_SAMPLES, or at least that of `before`, or None."""
     if after.samples is None:
         return True

@@ -38,7 +38,7 @@ def fork() -> int:
     process has several threads, it first makes an ordinary fork, whose child ends at once, for the sake of the handler.
     Raises OSError if this machine denies new namespaces.
     """
-    if _threads() > 1:
+    if _thread_count() > 1:
         pid = os.fork()
         if not pid:
             os._exit(0)
@@ -46,7 +46,7 @@ def fork() -> int:
     return system.fork_into(_ALL, signal.SIGCHLD)
 
 
-def _threads() -> int:
+def _thread_count() -> int:
     return len(list(Path("/proc/self/task").iterdir()))
 
 

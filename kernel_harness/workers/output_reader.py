@@ -79,9 +79,9 @@ class OutputReader:
         values. Raises Fault if `reply` is malformed, and torch.OutOfMemoryError if the device has too little memory for
         right outputs.
         """
-        with self._readable():
+        with self._reading():
             copies = None
-            if not self._have_no_copy(reply):
+            if not self._is_uncopyable(reply):
                 try:
                     copies = self._copies(reply, packed, landing)
                 except torch.OutOfMemoryError:
@@ -96,9 +96,9 @@ class OutputReader:
         copy to the host, or copies by the worker that it could not make. Raises Fault if `reply` is malformed.
         """
         before, self._named = self._named, reply
-        with self._readable():
+        with self._reading():
             copied = self._needed(reply)
-            if self._have_no_copy(reply) or not self._exchange.holds(Purpose.OUTPUTS, copied):
+            if self._is_uncopyable(reply) or not self._exchange.holds(Purpose.OUTPUTS, copied):
                 return None
             if not landing.is_cuda or landing.numel() < self.landing_bytes:
                 return None
@@ -119,7 +119,7 @@ class OutputReader:
             self._expected = self.place(reply, packed, landing)
         return self._expected
 
-    def _have_no_copy(self, reply: Called) -> bool:
+    def _is_uncopyable(self, reply: Called) -> bool:
         """Returns whether outputs are far larger than right ones, or have too many dimensions to be copied on a GPU."""
         if self._exchange.turn is not None and any(len(leaf.shape) > _MOST_DIMENSIONS for leaf in reply.leaves):
             return True
@@ -192,7 +192,7 @@ class OutputReader:
         return _at(leaf, place).view(region)
 
     @contextmanager
-    def _readable(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[None]:
         """Raises Fault if the code in the `with` block finds that the worker described an invalid output.
 
         Access to the worker's memory is given within the block, in at most the time limit.
