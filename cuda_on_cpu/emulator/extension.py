@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cuda_on_cpu.compile import bindings, cache, host_compiler, light_headers, read_files
+from cuda_on_cpu.compile.compiler_log import errors
 from cuda_on_cpu.compile.errors import BuildFailed, UnsupportedConstruct
 from cuda_on_cpu.compile.sources import Sources, write_shown
 from cuda_on_cpu.emulator import constant_memory_limit, shared_memory_limit, shared_parts
@@ -27,6 +28,7 @@ from cuda_on_cpu.emulator.unsupported import all_in_log, find_in_log, find_in_to
 # How often a source is compiled again without functions that have what the emulator lacks. A compiler may report some
 # of these only after others are gone.
 _MOST_ATTEMPTS = 8
+_PERMISSIVE = "-fpermissive"  # g++'s flag for sources with errors of this kind; newer ones have a flag for each
 # In the output of the linker, GNU ld.
 _MISSING_LIBRARY = re.compile(r"\bld(?:\.\w+)?: cannot find (-l[^\s:]\S*?)(?::? |$)", re.MULTILINE)
 
@@ -67,11 +69,20 @@ def build(
             return _build_as_it_is(sources, folder, instrumentation, linked, headers)
         except BuildFailed as failure:
             attempts += 1
+            if _is_accepted_by_nvcc(failure.log) and _PERMISSIVE not in sources.cuda_cflags:
+                cflags, cuda_cflags = ((*each, _PERMISSIVE) for each in (sources.cflags, sources.cuda_cflags))
+                sources = replace(sources, cflags=cflags, cuda_cflags=cuda_cflags)
+                continue
             lacking = all_in_log(failure.log)
             reporting = _with_reports(sources, lacking) if attempts < _MOST_ATTEMPTS else None
             if reporting is None:
                 raise _refusal(failure, lacking) from None
             sources = reporting
+
+
+def _is_accepted_by_nvcc(log: str) -> bool:
+    """Returns whether all errors are of a kind that nvcc does not know: `using Array = Array<T, N>;` in a class."""
+    return all("changes meaning of" in error.text for error in errors(log)) and "changes meaning of" in log
 
 
 def _build_as_it_is(

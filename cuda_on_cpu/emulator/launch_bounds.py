@@ -1,4 +1,7 @@
-"""Adds a check to kernels with `__launch_bounds__`: a launch with more threads in a block fails, as on a GPU."""
+"""Lets kernels check their attributes: `__launch_bounds__` and `__cluster_dims__`.
+
+A launch with more threads in a block than the bounds fails, as on a GPU. A launch gets the clusters of the attribute.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from cuda_on_cpu.emulator.tokens import (
     brackets_after,
     closing_of,
     in_directive,
+    line_breaks,
     next_code,
     on_one_line,
     places_of,
@@ -15,33 +19,42 @@ from cuda_on_cpu.emulator.tokens import (
     tokenize,
 )
 
+_CLUSTER = "__cluster_dims__"
 # On a GPU, the results of these functions depend on the kernel's bounds. The emulator's do not, so a block size that a
 # source takes from them may be too large here only.
 _ASKS_FOR_BLOCK_SIZE = ("cudaOccupancy", "cudaFuncGetAttributes")
 
 
 def add_checks(tokens: list[Token]) -> None:
-    """Edits `tokens` in place: a kernel with `__launch_bounds__(...)` starts with `EMULATOR_LAUNCH_BOUNDS(...)`.
+    """Edits `tokens` in place: a kernel with an attribute starts with a macro of the attribute's arguments.
+
+    The macros are `EMULATOR_LAUNCH_BOUNDS` and `EMULATOR_CLUSTER`.
 
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#launch-bounds: "A kernel will fail to launch if executed with
     more threads per block than its launch bound maxThreadsPerBlock." A kernel whose bounds are uncertain gets no check:
     where the attribute is a part of a macro, a preprocessor directive is between the attribute and the body, or a
-    parameter of the kernel has a name that the bounds use.
+    parameter of the kernel has a name that the bounds use. An uncertain cluster is an error that the compiler reports.
     """
-    if any(token.kind is Kind.WORD and token.text.startswith(_ASKS_FOR_BLOCK_SIZE) for token in tokens):
-        return
-    for at in places_of(tokens, "__launch_bounds__"):
+    asks = any(token.kind is Kind.WORD and token.text.startswith(_ASKS_FOR_BLOCK_SIZE) for token in tokens)
+    if not asks:
+        _add_checks(tokens, "__launch_bounds__", "EMULATOR_LAUNCH_BOUNDS")
+    _add_checks(tokens, _CLUSTER, "EMULATOR_CLUSTER")
+
+
+def _add_checks(tokens: list[Token], attribute: str, macro: str) -> None:
+    for at in places_of(tokens, attribute):
         brackets = brackets_after(tokens, at)
-        if brackets is None or in_directive(tokens, at):
+        values = tokens[brackets[0] + 1 : brackets[1]] if brackets else []
+        if not brackets or not any(token.is_code for token in values):
             continue
-        opening, closing = brackets
-        body = _body(tokens, closing + 1)
-        if body is None or not _is_kernel(tokens, at, body):
-            continue
-        bounds = tokens[opening + 1 : closing]
-        names = {token.text for token in bounds if token.kind is Kind.WORD}
-        if any(token.is_code for token in bounds) and not names & _declared(tokens, closing + 1, body):
-            tokens[body : body + 1] = tokenize(f"{{EMULATOR_LAUNCH_BOUNDS({on_one_line(bounds)})")
+        body = _body(tokens, brackets[1] + 1)
+        names = {token.text for token in values if token.kind is Kind.WORD}
+        certain = body is not None and _is_kernel(tokens, at, body) and not in_directive(tokens, at)
+        if body is not None and certain and not names & _declared(tokens, brackets[1] + 1, body):
+            tokens[body : body + 1] = tokenize(f"{{{macro}({on_one_line(values)})")
+        elif attribute == _CLUSTER:  # g++ looks the name up, which is not there
+            unknown = f"__attribute__((aligned(::{_CLUSTER})))"
+            tokens[at : brackets[1] + 1] = tokenize(unknown + line_breaks(values))
 
 
 def _body(tokens: list[Token], at: int) -> int | None:

@@ -54,7 +54,7 @@ _OF_C = frozenset(
         "cudaMemGetInfo"
     )
 )
-_ATTRIBUTES = frozenset(
+ATTRIBUTES = frozenset(
     _WORDS.findall(
         "__launch_bounds__ __attribute__ __align__ alignas __cluster_dims__ __maxnreg__ decltype noexcept requires"
     )
@@ -136,7 +136,7 @@ def function_name(head: Sequence[str]) -> str:
     depth, in_attribute = 0, False
     for word, following in pairwise(head):
         if not depth and following == "(" and word.isidentifier():
-            if word not in _ATTRIBUTES:
+            if word not in ATTRIBUTES:
                 return word
             in_attribute = True
         if in_attribute:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from cuda_on_cpu.emulator.ptx_instructions import MEANINGS, NAMESPACE, Instruction, ctype
+from cuda_on_cpu.emulator import ptx_hopper, ptx_instructions
+from cuda_on_cpu.emulator.ptx_instructions import NAMESPACE, Instruction, ctype
 from cuda_on_cpu.emulator.tokens import Kind, Token, closing_of, next_code, on_one_line, text_at
 
 _PIECE = re.compile(
     r"\s+|//[^\n]*|/\*.*?\*/|(?P<piece>0[fF][0-9a-fA-F]{8}|-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?(?![\w.])|%\[\w+\]|%\d+"
-    r"|%[a-z_][\w.]*|[.A-Za-z_$][\w$]*(?:(?:\.|::)\w+)*|[@!{}\[\],;+|:-])",
+    r"|%=|%[a-z_][\w.]*|[.A-Za-z_$][\w$]*(?:(?:\.|::)\w+)*|[@!{}\[\],;+|:-])",
     re.DOTALL,
 )
-_SPECIAL = re.compile(r"(?:tid|ntid|ctaid|nctaid)\.[xyz]|laneid|warpid|clock|clock64|globaltimer|lanemask_\w\w")
+_SPECIAL = re.compile(
+    r"(?:tid|ntid|ctaid|nctaid|cluster_n?ctaid|n?clusterid)\.[xyz]|cluster_n?ctarank|laneid|warpid|clock|clock64"
+    r"|globaltimer|lanemask_\w\w"
+)
+_MEANINGS = {**ptx_instructions.MEANINGS, **ptx_hopper.MEANINGS}
 
 
 class UnknownPtx(ValueError):
@@ -30,18 +35,22 @@ def translation(tokens: Sequence[Token]) -> str:
     literals = [token for token in sections[0] if token.is_code]
     if any(token.kind is not Kind.LITERAL for token in literals):
         raise UnknownPtx(on_one_line(tokens))
-    ptx = "".join(_content(token.text) for token in literals).replace("%%", "%")
-    names: dict[str, str] = {}
-    bound: list[str] = []
+    # `%=` is a number of the statement. Here each statement is a function, which has its own labels.
+    ptx = "".join(_content(token.text) for token in literals).replace("%=", "_").replace("%%", "%")
+    names = {"_": "_"}  # a result that is not wanted
+    parameters: list[str] = []
+    operands: list[str] = []
     for section, output in zip(sections[1:3], (True, False), strict=False):
         for name, expression in _bindings(section):
-            own = f"emulator_{len(bound)}"
-            names[f"%{len(bound)}"] = own
+            own = f"emulator_{len(parameters)}"
+            names[f"%{len(parameters)}"] = own
             if name:
                 names[f"%[{name}]"] = own
-            bound.append(f"{'auto&' if output else 'const auto'} {own} = ({expression});")
-    body = " ".join([*bound, *_Statements(ptx, names).translated()])
-    return f"[&]() __attribute__((always_inline)) {{ {body} }}()"
+            parameters.append(f"{'auto&' if output else 'auto'} {own}")
+            operands.append(f"({expression})")
+    body = " ".join(_Statements(ptx, names).translated())
+    # Operands are arguments, because a lambda cannot capture a member of an anonymous union.
+    return f"[&]({', '.join(parameters)}) __attribute__((always_inline)) {{ {body} }}({', '.join(operands)})"
 
 
 def without_translation(tokens: Sequence[Token], instead: str) -> str:
@@ -49,8 +58,8 @@ def without_translation(tokens: Sequence[Token], instead: str) -> str:
 
     The expression names the operands, so the compiler reports a mistake in them.
     """
-    operands = [expression for section in _sections(tokens)[1:3] for _, expression in _bindings(section)]
-    return f"[&]() {{ {''.join(f'(void)({operand}); ' for operand in operands)}{instead}; }}()"
+    operands = [f"({expression})" for section in _sections(tokens)[1:3] for _, expression in _bindings(section)]
+    return f"[&]({'auto&&...' if operands else ''}) {{ {instead}; }}({', '.join(operands)})"
 
 
 def _sections(tokens: Sequence[Token]) -> list[list[Token]]:
@@ -112,6 +121,8 @@ class _Statements:
         for piece in self._pieces:
             if piece in "{}" and not statement:
                 out.append(piece)
+            elif piece == ":" and len(statement) == 1:
+                out.append(f"{_label(statement.pop())}:;")
             elif piece == ";":
                 if statement:
                     out.append(self._statement(statement))
@@ -141,9 +152,7 @@ class _Statements:
         type_ = ctype(pieces[0].removeprefix(".reg."))
         names = [piece for piece in pieces[1:] if piece != ","]
         for name in names:
-            if not re.fullmatch(r"[A-Za-z_$%][\w$]*", name):
-                raise KeyError(name)
-            self._names[name] = "ptx_" + re.sub(r"\W", "_", name)
+            self._names[name] = _label(name)
         return f"{type_} {', '.join(f'{self._names[name]}{{}}' for name in names)};"
 
     def _name(self, piece: str) -> str:
@@ -162,6 +171,9 @@ class _Statements:
 
     def _instruction(self, pieces: list[str]) -> str:
         parts = re.split(r"\.", pieces[0])
+        if parts[0] == "bra":
+            (label,) = pieces[1:]
+            return f"goto {_label(label)};"
         operands: list[str | list[str]] = []
         second = ""
         i = 1
@@ -169,11 +181,15 @@ class _Statements:
             if pieces[i] == "[":
                 end = pieces.index("]", i)
                 inside = pieces[i + 1 : end]
+                i = end + 1
+                if "{" in inside:  # a box of a tensor
+                    values = [self._value(piece) for piece in inside if piece not in ("{", "}", ",")]
+                    operands.append(f"{NAMESPACE}::tile({', '.join(values)})")
+                    continue
                 offset = "".join(inside[1:]).removeprefix("+").rstrip("uU") or "0"
                 if not re.fullmatch(r"-?(?:0[xX][0-9a-fA-F]+|\d+)", offset):
                     raise KeyError(offset)
                 operands.append(f"{NAMESPACE}::at({self._value(inside[0])}, {offset})")
-                i = end + 1
             elif pieces[i] == "{":
                 end = pieces.index("}", i)
                 operands.append([self._value(piece) for piece in pieces[i + 1 : end] if piece != ","])
@@ -189,4 +205,11 @@ class _Statements:
             else:
                 operands.append(self._value(pieces[i]))
                 i += 1
-        return MEANINGS[parts[0]](Instruction(parts, operands, second))
+        return _MEANINGS[parts[0]](Instruction(parts, operands, second))
+
+
+def _label(name: str) -> str:
+    """Returns the C++ label for a label of PTX. Raises KeyError for another text."""
+    if not re.fullmatch(r"[A-Za-z_$%][\w$]*", name):
+        raise KeyError(name)
+    return "ptx_" + re.sub(r"\W", "_", name)

@@ -20,7 +20,7 @@ _TYPES = {
 _INTEGER = re.compile(r"[bsu](?:8|16|32|64)")
 _SCOPES = {"cta", "gpu", "sys", "cluster", "relaxed", "acquire", "release", "acq_rel", "sc", "volatile", "weak"}
 _HINT = re.compile(r"ca|cg|cs|lu|cv|wb|wt|nc|L1::\w+|L2::\w+")
-_SPACES = {"global", "shared", "shared::cta", "const", "local"}
+_SPACES = {"global", "shared", "shared::cta", "shared::cluster", "const", "local"}
 _ROUNDS = {"rn": "rn", "rz": "rz", "rm": "rd", "rp": "ru"}
 _UNARY = {
     "neg": "-{0}", "abs": "fabsf({0})", "ex2": "exp2f({0})", "lg2": "log2f({0})", "rcp": "1.0f / {0}",
@@ -64,7 +64,9 @@ class Instruction:
         return f"{NAMESPACE}::as<{ctype(type_ or self.type)}>({_text(operand)})"
 
     def write(self, value: str) -> str:
-        """Returns C++ that stores `value` in the first operand."""
+        """Returns C++ that stores `value` in the first operand, or only computes it if the operand is `_`."""
+        if self.operands[0] == "_":
+            return f"static_cast<void>({value});"
         return f"{NAMESPACE}::put({_text(self.operands[0])}, {value});"
 
 
@@ -333,13 +335,17 @@ def _atomic(it: Instruction) -> str:
     address = _text(it.operands[0 if reduces else 1])
     first = 1 if reduces else 2
     values = "".join(f", {NAMESPACE}::as<{kind}>({_text(operand)})" for operand in it.operands[first:])
-    call = f"{_ATOMICS[op]}({address}.as<{kind}>(){values})"
+    call = f"{_ATOMICS[op]}({address}.template as<{kind}>(){values})"
     return f"{call};" if reduces else it.write(call)
 
 
 def _barrier(it: Instruction) -> str:
     if it.parts[1:] == ["warp", "sync"]:
         return f"__syncwarp({it.read(0, 'b32')});"
+    if it.parts[1] == "cluster":
+        _only(it.parts[3:], {"acquire", "release", "relaxed", "aligned"})
+        meanings = {"arrive": "cluster_arrive()", "wait": "cluster_wait(EMULATOR_HERE)"}
+        return f"::emulator::{meanings[it.parts[2]]};"
     parts = [part for part in it.parts[1:] if part not in ("cta", "aligned")]
     if parts == ["sync"] and list(it.operands) == ["0u"]:
         return "__syncthreads();"
@@ -351,7 +357,9 @@ def _barrier(it: Instruction) -> str:
 
 
 def _fence(it: Instruction) -> str:
-    _only(it.parts[1:], {"gl", *_SCOPES})
+    # Of `fence.proxy`, only the order of accesses would matter, and these are in order.
+    known = {"gl", "proxy", "async", "alias", "tensormap::generic", "mbarrier_init", "global", "shared::cta"}
+    _only(it.parts[1:], known | _SCOPES)
     return "__threadfence();"
 
 
@@ -364,6 +372,10 @@ def _async_copy(it: Instruction) -> str:
     if parts == ["wait_all"]:
         return f"{NAMESPACE}::async_commit(); {NAMESPACE}::async_wait(0);"
     spaces = (["shared", "global"], ["shared::cta", "global"])
+    if it.parts[1:4] == ["async", "mbarrier", "arrive"]:
+        _only(it.parts[4:], {"noinc", "shared", "shared::cta", "b64"})
+        counts = "true" if "noinc" in it.parts else "false"
+        return f"::emulator::async_arrive({it.operands[0]}.at, {counts});"
     if it.parts[1] != "async" or parts not in spaces or len(it.operands) > 4:
         raise KeyError("cp")
     return f"{NAMESPACE}::copy({', '.join(_text(operand) for operand in it.operands)});"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from cuda_on_cpu.emulator.launch_bounds import add_checks
 from cuda_on_cpu.emulator.launches import join_launches, rewrite_launches
-from cuda_on_cpu.emulator.nvcc_rules import refuse
+from cuda_on_cpu.emulator.nvcc_rules import ATTRIBUTES, refuse
 from cuda_on_cpu.emulator.tokens import (
     Kind,
     Token,
@@ -54,6 +54,7 @@ def rewrite(source: str, flags: Sequence[str] = ()) -> str:
     add_steps(tokens)
     _rewrite_dynamic_shared(tokens)
     _rewrite_qualifiers(tokens)
+    _drop_pragmas_of_macros(tokens)
     kernels = _kernels(tokens)
     _rewrite_calls(tokens, kernels)
     rewrite_launches(tokens, kernels)
@@ -72,7 +73,8 @@ def _rewrite_dynamic_shared(tokens: list[Token]) -> None:
         if end and declared:
             name, pointer, cast, array = declared
             breaks = line_breaks(tokens[start:end])
-            text = f"{pointer} = reinterpret_cast<{cast}>(::emulator::dynamic_shared);"
+            value = "*::emulator::dynamic_shared" if cast.endswith("&") else "::emulator::dynamic_shared"
+            text = f"{pointer} = reinterpret_cast<{cast}>({value});"
             again = f"{{extern {array};}}"  # g++, too, refuses another type for an array of this name
             outside = not any(at < start < closing for at, closing, _ in outermost_braces(tokens))
             if outside:
@@ -118,8 +120,10 @@ def _dynamic_shared_end(tokens: list[Token], start: int) -> int | None:
 def _pointer_to(declaration: list[Token]) -> tuple[str, str, str, str] | None:
     """Returns four texts: an array's name, the declaration and the type of a pointer to its elements, and its own.
 
+    A variable that is no array gets a reference instead.
+
     `declaration` has the tokens of the array's declaration without the `;`. Example: for `extern __shared__ float s[]`,
-    they are `("s", "float *s", "float *", "float s[]")`. Returns None if the array has a size or if there is no array.
+    they are `("s", "float *s", "float *", "float s[]")`. Returns None if the array has a size.
     """
     kept: list[Token] = []
     i = 0
@@ -134,7 +138,9 @@ def _pointer_to(declaration: list[Token]) -> tuple[str, str, str, str] | None:
     code = [i for i, token in enumerate(kept) if token.is_code]
     texts = [kept[i].text for i in code]
     if "[" not in texts:
-        return None
+        simple = len(texts) > 1 and kept[code[-1]].kind is Kind.WORD and not {"(", "=", "{"} & set(texts)
+        type_ = on_one_line(kept[: code[-1]])
+        return (texts[-1], f"{type_} &{texts[-1]}", f"{type_} &", f"{type_} {texts[-1]}") if simple else None
     bracket = texts.index("[")
     named = bracket > 0 and kept[code[bracket - 1]].kind is Kind.WORD
     further = texts[bracket + 2 :]  # further dimensions, such as `[33]`
@@ -147,6 +153,18 @@ def _pointer_to(declaration: list[Token]) -> tuple[str, str, str, str] | None:
     if rest:
         return name, f"{element} (*{name}){rest}", f"{element} (*){rest}", array
     return name, f"{element} *{name}", f"{element} *", array
+
+
+def _drop_pragmas_of_macros(tokens: list[Token]) -> None:
+    """Edits `tokens` in place: removes `#pragma unroll` from macros, where nvcc takes it and g++ does not."""
+    for at in places_of(tokens, "pragma"):
+        mark, end = previous_code(tokens, at), at
+        before = previous_code(tokens, mark)
+        if text_at(tokens, mark) != "#" or before < 0 or "\n" in joined(tokens[before + 1 : mark]):
+            continue
+        while end < len(tokens) and "\n" not in tokens[end].text:
+            end += 1
+        del tokens[mark:end]
 
 
 def _rewrite_qualifiers(tokens: list[Token]) -> None:
@@ -190,8 +208,8 @@ def _kernels(tokens: list[Token]) -> set[str]:
 def _declared_name(tokens: list[Token], at: int) -> str:
     """Returns the name of the function whose declaration continues at index `at`.
 
-    The name is the first word with a parameter list behind it that is no attribute such as `__launch_bounds__(256)`.
-    Returns an empty text if there is none before the end of the declaration.
+    The name is the first word with a parameter list behind it that is no attribute such as `__launch_bounds__(256)`,
+    which may be a macro. Returns an empty text if there is none before the end of the declaration.
     """
     while at < len(tokens) and tokens[at].text not in (";", "{", "}"):
         opening = next_code(tokens, at + 1)
@@ -205,7 +223,7 @@ def _declared_name(tokens: list[Token], at: int) -> str:
                 and tokens[after].kind is Kind.WORD
                 and text_at(tokens, next_code(tokens, after + 1)) == "("
             )
-            if not is_attribute:  # else `__launch_bounds__(256) name(`: the name follows
+            if not is_attribute and tokens[at].text not in ATTRIBUTES:  # else the name follows
                 return tokens[at].text
             at = closing
         at += 1

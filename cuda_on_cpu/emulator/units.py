@@ -41,7 +41,7 @@ _OWN_HEADER = re.compile(r'#\s*include\s*"(?!(?:torch|ATen|c10)/|cuda)')
 # FLT_MAX without an #include. A C++ source may not.
 _NVCC_INCLUDES = ("-include", "cfloat")
 # The flags of nvcc that have the same meaning for g++.
-_SHARED_FLAG = re.compile(r"-(?:D|U|I|std=|include)")
+_SHARED_FLAG = re.compile(r"-(?:D|U|I|std=|include|fpermissive)")
 # Many sources name C++17, which torch's headers accept. The emulator's headers are C++20, so this flag is left out.
 _CPP17 = re.compile(r"-std=(?:c|gnu)\+\+(?:17|1z)")
 # Casts of pointers: only a source with such a cast can access memory through a misaligned pointer.

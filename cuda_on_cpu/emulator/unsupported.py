@@ -38,7 +38,7 @@ _CUDA_HEADERS = re.compile(
 )
 _TORCH_STREAMS = ("getStreamFromPool", "CUDAStreamGuard", "setCurrentCUDAStream")
 _ASM, _VOLATILE = ("asm", "__asm__", "__asm"), ("volatile", "__volatile__")
-_KERNEL_ATTRIBUTES = ("__cluster_dims__", "__block_size__")  # of thread block clusters
+_KERNEL_ATTRIBUTES = ("__block_size__",)  # of thread block clusters
 _QUOTED = r"[\u2018'](?P<name>[\w:~]+)(?:\(.*?\))?[\u2019']"
 _UNKNOWN_NAME = re.compile(
     rf"^(?P<place>[^\s:][^:\n]*:\d+)(?::\d+)?: (?:fatal )?error: {_QUOTED} "

@@ -95,6 +95,8 @@ def _compile(command: Command, source: Path, output: Path) -> None:
         folder = Path(name)
         headers = LocalHeaders(folder / "headers", _of_program(command.folders))
         text = f'#line 1 "{source}"\n{headers.with_copies(file.text, path)}'
+        if headers.has_ptx:
+            text = f'#include "emulator/ptx.h"\n{text}'
         sources = _sources(command, text, source.suffix in _CUDA)
         file.add(sources)
         instrumentation = Instrumentation[os.environ.get(INSTRUMENTATION, "NONE")]

@@ -27,6 +27,8 @@ class LocalHeaders:
         """The copy of each header."""
         self.texts: list[str] = []
         """The text of each header before it was rewritten."""
+        self.has_ptx = False
+        """Whether a header has inline PTX, whose translation needs the emulator's header for it."""
 
     def with_copies(self, text: str, path: Path) -> str:
         """Returns the text of the file `path` with each `#include` of a header of the program replaced.
@@ -53,7 +55,9 @@ class LocalHeaders:
             text = header.read_text(encoding="utf-8", errors="replace")
             self.texts.append(text)
             copy.parent.mkdir(parents=True)
-            copy.write_text(f'#line 1 "{header}"\n{self._rewritten(text, header)}', encoding="utf-8")
+            rewritten = self._rewritten(text, header)
+            self.has_ptx |= "::emulator::ptx::" in rewritten
+            copy.write_text(f'#line 1 "{header}"\n{rewritten}', encoding="utf-8")
         return self.copies[header]
 
     def _rewritten(self, text: str, header: Path) -> str:

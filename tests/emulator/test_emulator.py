@@ -17,11 +17,9 @@ from support.command import ROOT
 from support.emulated_process import SOURCES, emulated, exported, extension, inside, load_inline  # noqa: F401 - a fixture
 
 from cuda_on_cpu.compile.errors import BuildFailed, UnsupportedConstruct
-from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.ipc.packed import pack
 from kernel_harness.problem import problem as problems
-from kernel_harness.workers.faults import Fault
 from kernel_harness.workers.fork_server import ForkServer
 from kernel_harness.workers.process import Limits
 from kernel_harness.workers.subject import Subject
@@ -808,7 +806,7 @@ def test_a_source_that_uses_the_cpp_front_end_is_built_with_the_full_headers():
     ("construct", "named"),
     [
         ("cudnnHandle_t handle;", "cudnnHandle_t of the header cudnn.h"),
-        ("__cluster_dims__(2) __global__ void k() {}", "__cluster_dims__"),
+        ("__block_size__((64, 1, 1), (2, 1, 1)) __global__ void k() {}", "__block_size__"),
     ],
 )
 @pytest.mark.slow
@@ -826,10 +824,10 @@ REMOVED = """
 #if 0
 #include <cudnn_frontend.h>
 #endif
-#define FENCE() asm volatile("wgmma.fence.sync.aligned;")  // not used
+#define FENCE() asm volatile("tcgen05.wait::ld.sync.aligned;")  // not used
 __global__ void k(int* out) {
 #ifdef FAST
-    asm("wgmma.commit_group.sync.aligned;");
+    asm("tcgen05.wait::st.sync.aligned;");
 #else
     *out = 7;
 #endif
@@ -906,9 +904,7 @@ def test_two_extensions_of_a_candidate_keep_their_kernels_of_one_name_apart():
 # ------------------------------------------------------------------------- shipped kernels, torch.compile
 
 
-FOR_HOPPER_ONLY = "kernels/matmul_tt/fp16x3_wgmma.py"
-SHIPPED = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("kernels/matmul_tt*/*.py")}
-EMULATED = sorted(SHIPPED - {FOR_HOPPER_ONLY})
+EMULATED = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("kernels/matmul_tt*/*.py"))
 
 
 # The Python of a kernel that torch.compile traces is the same in all kernels of a problem.
@@ -950,13 +946,6 @@ def answers(worker: Subject, kernel: str, *compiled: str, text: str = "") -> lis
 def test_a_shipped_kernel_gives_the_references_answer(worker, kernel):
     answer, expected = answers(worker, kernel, text=shipped_kernels.candidate(ROOT / kernel).source)
     torch.testing.assert_close(answer, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_a_shipped_kernel_for_hopper_is_unsupported_and_the_instruction_is_named(worker):
-    with pytest.raises(Fault, match=r"wgmma.py:\d+: the emulation cannot run ") as got:
-        answers(worker, FOR_HOPPER_ONLY)
-    assert got.value.status is Status.UNSUPPORTED
 
 
 @pytest.mark.slow

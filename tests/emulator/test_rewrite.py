@@ -327,15 +327,15 @@ def test_uncertain_launch_bounds_are_not_checked(source):
 # ------------------------------------------------------------------------------- what cannot be run
 
 
-PTX = '[&]() { EMULATOR_LACK("the inline PTX wgmma.fence.sync.aligned"); }()'
+PTX = '[&]() { EMULATOR_LACK("the inline PTX tcgen05.wait::ld.sync.aligned"); }()'
 
 
 @pytest.mark.parametrize(
     ("construct", "marked"),
     [
-        ('asm("wgmma.fence.sync.aligned;");', f"{PTX};"),
-        ('asm volatile ("wgmma.fence.sync.aligned;\\n" ::: "memory");', f"{PTX};"),
-        ('__asm__ __volatile__("bar.sync 0; " "wgmma.fence.sync.aligned;");', f"{PTX};"),
+        ('asm("tcgen05.wait::ld.sync.aligned;");', f"{PTX};"),
+        ('asm volatile ("tcgen05.wait::ld.sync.aligned;\\n" ::: "memory");', f"{PTX};"),
+        ('__asm__ __volatile__("bar.sync 0; " "tcgen05.wait::ld.sync.aligned;");', f"{PTX};"),
         ("#include <cufft.h>", '#pragma message "emulator_leaves_out cufft.h"'),
         ('#include "cudnn.h"', '#pragma message "emulator_leaves_out cudnn.h"'),
         (
@@ -353,22 +353,22 @@ def test_a_construct_that_only_a_gpu_can_run_is_marked_at_its_line(construct, ma
     "statement",
     [
         '"bar.red.popc.u32 %0, 1, p;"',  # a barrier for a part of the block
-        '"LOOP: add.u32 %0, %0, 1; bra LOOP;" : "+r"(x)',
+        '"LOOP: add.u32 %0, %0, 1; bra LOOP, more;" : "+r"(x)',
         '"mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e5m2.f32 {%0}, {%1}, {%1}, {%0};" : "+f"(d) : "r"(a)',
-        '"mbarrier.arrive.shared.b64 _, [%0];" :: "r"(bar)',
+        '"mbarrier.arrive.noComplete.shared.b64 _, [%0], 1;" :: "r"(bar)',
         '"add.rn.f32 %0, %1, %2" ";" SUFFIX : "=f"(x) : "f"(y), "f"(z)',
         '"mov.u32 %0, %%envreg3;" : "=r"(x)',
     ],
 )
 def test_ptx_without_a_translation_is_never_translated_in_part(statement):
     text = rewrite(f"asm volatile({statement});")
-    assert text.startswith("[&]() { ") and "emulator::ptx" not in text
+    assert re.match(r"\[&\]\((auto&&...)?\) { EMULATOR_LACK", text) and "emulator::ptx" not in text
     assert text.count('EMULATOR_LACK("the inline PTX ') == 1
 
 
 def test_the_operands_of_ptx_without_a_translation_stay_for_the_compiler():
     text = rewrite('asm("wgmma.fence %0, %1;" : "+f"(sums[0]) : "l"(desc + 1));')
-    assert text.startswith('[&]() { (void)(sums[0]); (void)(desc + 1); EMULATOR_LACK("')
+    assert text.startswith('[&](auto&&...) { EMULATOR_LACK("') and text.endswith("}((sums[0]), (desc + 1));")
 
 
 @pytest.mark.parametrize("statement", ['"" ::: "memory"', '"// nothing\\n" ::', '"membar.cta;" ::: "memory"'])
@@ -519,3 +519,35 @@ STEPS = {
 @pytest.mark.parametrize("source", STEPS)
 def test_lanes_take_the_steps_of_a_sum_in_volatile_memory_together(source):
     assert len(re.findall(r"emulator::step\(", rewrite(source))) == STEPS[source]
+
+
+def test_dynamic_shared_memory_may_be_one_variable():
+    text = rewrite("__global__ void k() {\n  extern __shared__ Buffers<A, 2> all;\n}\n")
+    assert "Buffers<A, 2> &all = reinterpret_cast<Buffers<A, 2> &>(*::emulator::dynamic_shared);" in text
+
+
+def test_a_pragma_in_a_macro_is_dropped_and_another_stays():
+    source = "#pragma once\n#define UNROLL #pragma unroll 4\n#pragma unroll\nfor (;;) {}\n"
+    assert rewrite(source) == source.replace("#pragma unroll 4", "")
+
+
+@pytest.mark.parametrize("head", ["__launch_bounds__(N) void", "void __launch_bounds__(N)", "__cluster_dims__(2) void"])
+def test_a_kernel_with_an_attribute_is_known_by_its_name(head):
+    text = rewrite(f"__global__ static {head} first(int* p);\nvoid* address = (void*)first;\n")
+    assert 'known("first", first)' in text
+
+
+@pytest.mark.parametrize(
+    ("statement", "does"),
+    [
+        ("AGAIN_%=: bra AGAIN_%=;", "ptx_AGAIN__:; goto ptx_AGAIN__;"),
+        ("{.reg .pred p; @p bra.uni OUT; OUT:}", "{ bool ptx_p{}; if (ptx_p) { goto ptx_OUT; } ptx_OUT:; }"),
+    ],
+)
+def test_labels_of_ptx_are_those_of_the_statement(statement, does):
+    assert does in rewrite(f'asm volatile("{statement}");')
+
+
+def test_a_kernel_with_clusters_asks_for_them_first():
+    text = rewrite("__global__ void __cluster_dims__(SIZE, 1, 1) k(int* p) { *p = 1; }")
+    assert "k(int* p) {EMULATOR_CLUSTER(SIZE, 1, 1) *p = 1; }" in text

@@ -29,7 +29,7 @@ CUDA = r"""
 #include <cudnn.h>
 #include <cute/tensor.hpp>
 __global__ void branch(float* x, int how) {
-    if (how == 1) asm volatile("wgmma.fence.sync.aligned;");
+    if (how == 1) asm volatile("tcgen05.wait::ld.sync.aligned;");
     x[threadIdx.x] = 1;
 }
 template <class T> __device__ T tile(T* x) {
@@ -61,7 +61,7 @@ class ModelNew(torch.nn.Module):
 CALL = "ops.launch(torch.zeros(32, device='cuda'), {how})"
 CAUGHT = "\n        ".join(["try:", f"    {CALL}", "except RuntimeError: pass"])
 REACHED = {
-    1: ("asm", "the inline PTX wgmma.fence"),
+    1: ("asm", "the inline PTX tcgen05.wait::ld"),
     2: ("make_tensor", "cute of the header cute/tensor.hpp"),
     3: ("cudaGraphDebugDotPrint", "cudaGraphDebugDotPrint"),
     4: ("cudnnHandle_t", "cudnnHandle_t of the header cudnn.h"),
@@ -108,7 +108,7 @@ def test_what_nothing_reaches_is_a_remark(session: Session) -> None:
 @pytest.mark.parametrize(
     "mistake",
     ["void unused() { cudaGraphCraete(nullptr, 0); }", "void unused() { cublasHandle handle; }",
-     '__global__ void unused() { asm volatile("wgmma.fence.sync.aligned;" :: "r"(missing)); }'],
+     '__global__ void unused() { asm volatile("tcgen05.wait::ld.sync.aligned;" :: "r"(missing)); }'],
 )  # fmt: skip
 def test_a_mistake_next_to_what_the_emulation_lacks_is_an_error(session: Session, mistake: str) -> None:
     source = SOURCE.replace(

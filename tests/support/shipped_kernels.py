@@ -13,8 +13,7 @@ from kernel_harness.problem.candidate import Candidate
 
 from .nvcc_compile import KERNELS, in_one_unit, load_kernel
 
-# The kernel that is left out has instructions of Hopper, which the emulator refuses.
-PATHS = sorted(path for path in KERNELS.glob("*/*.py") if path.stem != "fp16x3_wgmma")
+PATHS = sorted(KERNELS.glob("*/*.py"))
 _TOGETHER = '''
 import torch
 from torch import nn

@@ -3,37 +3,13 @@
 #include "emulator/async_copy.h"
 
 #include <cstring>
-#include <deque>
-#include <map>
-#include <vector>
 
-#include "emulator/block_barrier.h"
+#include "emulator/mbarrier.h"
 #include "emulator/profile.h"
 #include "emulator/sanitize.h"
-#include "emulator/scheduler.h"
+#include "pending.h"
 
 namespace emulator {
-namespace {
-
-struct Copy {
-  void* to;
-  const void* from;
-  std::size_t bytes, zeros;
-};
-using Batch = std::vector<Copy>;
-
-struct Queue {
-  Batch open;
-  std::deque<Batch> committed;
-};
-
-struct Block {
-  std::uint64_t launch = 0;
-  uint3 index{};
-  std::vector<Queue> threads;
-  std::map<const ArrivalBarrier*, Batch> bound;
-  std::map<unsigned, ArrivalBarrier> numbered;  // the barriers of bar.sync and bar.arrive
-};
 
 void make(const Batch& batch) {
   for (const Copy& copy : batch) {
@@ -42,22 +18,8 @@ void make(const Batch& batch) {
   }
 }
 
-// Returns the pending copies of the running block. Copies that an earlier block left are dropped first, because that
-// block's shared memory is gone.
-Block& running_block() {
-  static thread_local Block block;
-  const bool same = block.launch == launches && block.index.x == blockIdx.x && block.index.y == blockIdx.y && block.index.z == blockIdx.z;
-  if (!same) {
-    block.launch = launches;
-    block.index = blockIdx;
-    block.threads.assign(blockDim.x * blockDim.y * blockDim.z, {});
-    block.bound.clear();
-    block.numbered.clear();
-  }
-  return block;
-}
-
-Queue& mine() { return running_block().threads[threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)]; }
+namespace {
+Queue& mine() { return core->pending().queues[thread_index()]; }
 
 void report(const Copy& copy, const void* site) {
   if (!profile::on) return;
@@ -86,19 +48,38 @@ void async_wait(unsigned newest_left) {
   }
 }
 
-void async_copy(ArrivalBarrier& barrier, void* to, const void* from, std::size_t bytes) {
-  Batch& batch = running_block().bound[&barrier];
+void async_copy_before(const void* barrier, void* to, const void* from, std::size_t bytes) {
+  Batch& batch = core->pending().bound[barrier];
   batch.push_back({to, from, bytes, 0});
   report(batch.back(), __builtin_return_address(0));
+}
+
+void make_copies_of(const void* barrier) {
+  auto& bound = core->pending().bound;
+  const auto found = bound.find(barrier);
+  if (found == bound.end()) return;
+  make(found->second);
+  bound.erase(found);
+}
+
+void async_arrive(void* barrier, bool counts) {
+  if (!counts) mbarrier_more(barrier);
+  Queue& queue = mine();
+  Batch all;
+  for (const Batch& batch : queue.committed) all.insert(all.end(), batch.begin(), batch.end());
+  all.insert(all.end(), queue.open.begin(), queue.open.end());
+  Core* const owner = core;
+  owner->engine().work.push_back([=] {
+    for (Copy copy : all) copy.to = owner->now_at(copy.to), make({copy});
+    mbarrier_arrive(owner->now_at(barrier), 1);
+  });
 }
 
 unsigned arrive(ArrivalBarrier& barrier, int arrivals) {
   const unsigned phase = barrier.phase;
   barrier.left -= arrivals;
   if (barrier.left > 0) return phase;
-  Batch& copies = running_block().bound[&barrier];
-  make(copies);
-  copies.clear();
+  make_copies_of(&barrier);
   barrier.left = barrier.expected;
   ++barrier.phase;
   if (sanitize::on) sanitize::order_block();
@@ -106,7 +87,7 @@ unsigned arrive(ArrivalBarrier& barrier, int arrivals) {
 }
 
 void meet_at_barrier(unsigned number, unsigned threads, bool waits) {
-  ArrivalBarrier& barrier = running_block().numbered[number];
+  ArrivalBarrier& barrier = core->pending().numbered[number];
   if (barrier.left == barrier.expected) barrier.left = barrier.expected = static_cast<int>(threads);
   const unsigned phase = arrive(barrier, 1);
   while (waits && barrier.phase == phase) yield();

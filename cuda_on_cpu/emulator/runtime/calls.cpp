@@ -301,7 +301,24 @@ std::size_t dynamic_shared_limit(const char* kernel) {
   return limit;
 }
 
+namespace {
+std::set<std::string> large_clusters;  // the kernels that may have them
+}  // namespace
+
+// https://docs.nvidia.com/cuda/cuda-c-programming-guide/#thread-block-clusters: 8 blocks everywhere, 16 on an H200.
+unsigned cluster_limit(const char* kernel) {
+  std::lock_guard lock(granted_mutex);
+  const std::string wanted = kernel_name(kernel);
+  const bool large = std::any_of(large_clusters.begin(), large_clusters.end(), [&](const std::string& name) { return name == wanted || name.empty() || wanted.empty(); });
+  return large ? 16 : 8;
+}
+
 cudaError_t set_attribute(const char* kernel, cudaFuncAttribute which, int value) {
+  if (which == cudaFuncAttributeNonPortableClusterSizeAllowed) {
+    std::lock_guard lock(granted_mutex);
+    value ? static_cast<void>(large_clusters.insert(kernel_name(kernel))) : static_cast<void>(large_clusters.erase(kernel_name(kernel)));
+    return synchronize();
+  }
   if (which == cudaFuncAttributePreferredSharedMemoryCarveout) return give(value >= -1 && value <= 100 ? cudaSuccess : cudaErrorInvalidValue);
   if (which != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || static_cast<std::size_t>(value) > limits::kSharedBytesAsked)
     return give(cudaErrorInvalidValue);

@@ -9,6 +9,7 @@
 
 #include "emulator/profile.h"
 #include "emulator/sanitize.h"
+#include "pending.h"
 #include "time_slices.h"
 
 EMULATOR_BUILT_IN uint3 threadIdx{}, blockIdx{};
@@ -26,8 +27,27 @@ namespace {
 
 constexpr std::size_t kStackBytes = 256 * 1024;
 constexpr std::size_t kAlignment = 1024;  // the alignment of shared memory: the largest that an instruction needs
+// A descriptor of wgmma holds the lowest 18 bits of an address. Static and dynamic shared memory have 227 KiB at most, so
+// they fit one window of this size.
+constexpr std::size_t kWindow = 1 << 18;
+constexpr unsigned kMostBarrenEnds = 100;
+
+std::uintptr_t number_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
 }  // namespace
+
+Core::Core(Group* group)
+    : group_(group), shares_stacks_(group && group->stacks()), engine_(group ? &group->engine() : &own_engine_), stacks_(shares_stacks_ ? *group->stacks() : own_stacks_) {}
+Core::~Core() = default;
+
+bool Engine::run_one() {
+  if (work.empty()) return false;
+  const auto first = std::move(work.front());
+  work.pop_front();
+  ++events;
+  first();
+  return true;
+}
 
 void Core::begin_launch(const Launch& launch) {
   launch_ = &launch;
@@ -44,7 +64,10 @@ void Core::begin_launch(const Launch& launch) {
   for (unsigned i = 0; i < threads_.size(); ++i) threads_[i] = {{i % b.x, i / b.x % b.y, i / b.x / b.y}};
   blockDim = launch.block;
   gridDim = launch.grid;
-  if (launch.shared_bytes + kAlignment > dynamic_.size()) dynamic_.resize(launch.shared_bytes + kAlignment);
+  if (launch.shared_bytes + kWindow > dynamic_bytes_) {
+    dynamic_bytes_ = launch.shared_bytes + kWindow;
+    dynamic_.reset(new char[dynamic_bytes_]);
+  }
   if (sanitize::on) sanitize::static_memory(static_, static_bytes_);
   if (sanitize::on) sanitized_ = sanitize::dynamic_memory(launch.shared_bytes);
   dynamic_shared = dynamic_start();
@@ -52,12 +75,14 @@ void Core::begin_launch(const Launch& launch) {
 
 char* Core::dynamic_start() {
   if (sanitize::on) return sanitized_;
-  const auto start = reinterpret_cast<std::uintptr_t>(dynamic_.data());
-  return reinterpret_cast<char*>((start + kAlignment - 1) / kAlignment * kAlignment);
+  // Dynamic shared memory begins behind the static one, as far as the lowest 18 bits tell.
+  const std::uintptr_t behind = (number_of(static_) + static_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+  return dynamic_.get() + (behind - number_of(dynamic_.get())) % kWindow;
 }
 
 // Restores the library's thread-local memory. It contains __shared__ variables and other state, for example pybind11's.
 void Core::end_launch() {
+  engine_->run_all();
   if (static_bytes_) std::memcpy(static_, kept_.data(), static_bytes_);
   launch_ = nullptr;
 }
@@ -70,17 +95,69 @@ bool Core::holds(const void* address) const {
   return (at >= static_ && at < static_ + static_bytes_) || (at >= dynamic_shared && at < dynamic_shared + launch_->shared_bytes);
 }
 
-// Returns the address in the running block's shared memory that has these lower 32 bits.
+// Returns the address in the shared memory of the running block, or of another block of its cluster, that has these lower
+// 32 bits.
 void* Core::shared_at(std::uint32_t low) {
   const auto in = [&](char* start, std::size_t bytes) -> char* {
-    const std::uint32_t offset = low - static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(start));
+    const std::uint32_t offset = low - static_cast<std::uint32_t>(number_of(start));
     return bytes && offset <= bytes ? start + offset : nullptr;
   };
   if (char* found = in(dynamic_shared, launch_->shared_bytes)) return found;
   if (char* found = in(static_, static_bytes_)) return found;
+  for (Core* peer : peers_) {
+    if (char* found = peer == this ? nullptr : in(peer->dynamic_start(), launch_->shared_bytes)) return found;
+    if (char* found = in(peer->shared_.data(), static_bytes_)) return peer == this ? static_ + (found - shared_.data()) : found;
+  }
   fail("an access to shared memory at an address that is not there");
   alignas(kAlignment) static char nowhere[kAlignment];
   return nowhere;
+}
+
+char* Core::matrix_at(std::uint32_t low) {
+  const auto offset = [&](const char* start) { return (low - number_of(start)) % kWindow; };
+  if (offset(dynamic_shared) < launch_->shared_bytes) return dynamic_shared + offset(dynamic_shared);
+  if (offset(static_) < static_bytes_) return static_ + offset(static_);
+  return nullptr;
+}
+
+void* Core::in_block(const void* address, unsigned rank) {
+  if (rank >= std::max<std::size_t>(peers_.size(), 1)) return fail("an access to the shared memory of a block that the cluster does not have"), const_cast<void*>(address);
+  const char* at = static_cast<const char*>(address);
+  if (peers_.empty() || rank == rank_) return const_cast<char*>(at);
+  if (in_static(at)) return peers_[rank]->shared_.data() + (at - static_);
+  return peers_[rank]->dynamic_start() + (at - dynamic_shared);
+}
+
+namespace {
+bool is_in(const void* address, const char* start, std::size_t bytes) { return address >= start && address < start + bytes; }
+}  // namespace
+
+unsigned Core::rank_of(const void* address) const {
+  for (Core* peer : peers_)
+    if (is_in(address, peer->dynamic_start(), launch_->shared_bytes) || is_in(address, peer->shared_.data(), static_bytes_)) return peer->rank_;
+  return rank_;
+}
+
+void* Core::now_at(void* address) const {
+  char* at = static_cast<char*>(address);
+  if (group_ && in_static(at)) return entered_ ? at : const_cast<char*>(shared_.data()) + (at - static_);
+  for (Core* peer : peers_)
+    if (is_in(at, peer->shared_.data(), static_bytes_)) return peer->entered_ ? peer->static_ + (at - peer->shared_.data()) : at;
+  return at;
+}
+
+std::string Core::where(const void* address) const {
+  const char* at = static_cast<const char*>(address);
+  const auto text = [](const char* memory, std::ptrdiff_t byte) { return "byte " + std::to_string(byte) + " of " + memory + " shared memory"; };
+  if (in_static(at)) return text("static", at - static_);
+  if (is_in(at, dynamic_shared, launch_->shared_bytes)) return text("dynamic", at - dynamic_shared);
+  const unsigned rank = rank_of(at);
+  return rank == rank_ ? "" : "an address of block " + std::to_string(rank) + " of the cluster";
+}
+
+Pending& Core::pending() {
+  if (!pending_) pending_ = std::make_unique<Pending>(threads_.size());
+  return *pending_;
 }
 
 // Fills shared memory with ones. On a GPU, shared memory starts with arbitrary contents. Ones read as NaN, so a missing
@@ -92,6 +169,9 @@ void Core::poison() {
 
 void Core::begin_block(std::uint64_t number) {
   const dim3& grid = launch_->grid;
+  engine_->run_all();  // what the block before has begun
+  pending_.reset();
+  engine_->cluster_arrived = 0;
   blockIdx = {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y), static_cast<unsigned>(number / grid.x / grid.y)};
   next_ = interrupted_ = 0;
   abandoned_ = false;
@@ -112,7 +192,8 @@ void Core::reset_records() {
     warps_[w].converging = 0;
     warps_[w].gatherings.clear();
   }
-  ready_head_ = ready_count_ = waiting_ = votes_ = voters_ = at_grid_ = converging_ = 0;
+  for (Thread& thread : threads_) thread.state = nullptr, thread.waits = nullptr;
+  ready_head_ = ready_count_ = waiting_ = votes_ = voters_ = at_grid_ = converging_ = parked_ = 0;
   lockstep_ = false;
 }
 
@@ -123,13 +204,14 @@ void Core::run_blocks(std::uint64_t first, std::uint64_t end) {
   end_ = end;
   for (number_ = first; number_ < end_ && !(sanitize::on && sanitize::launch_aborted()); ++number_) {
     start_block(number_);
-    run_until_blocked();
+    do run_until_blocked();
+    while (alive_ && !abandoned_ && (engine_->run_one() || end_waits()));
     if (abandoned_) return drop_threads();
     if (alive_) report_deadlock();
   }
 }
 
-// While other blocks of a cooperative launch use the stacks, a block keeps the parts that its waiting threads use. An
+// While other blocks of a group use the stacks, a block keeps the parts that its waiting threads use. An
 // H200 holds up to 270,336 threads, each of which has only some hundred bytes on its stack at a grid barrier.
 void Core::keep_stacks() {
   std::vector<Fiber*> by_address;
@@ -138,7 +220,7 @@ void Core::keep_stacks() {
   const auto before = [](const char* at, const Fiber* fiber) { return at < fiber->stack.low(); };
   std::sort(by_address.begin(), by_address.end(), [](const Fiber* a, const Fiber* b) { return a->stack.low() < b->stack.low(); });
   for (const Thread& thread : threads_) {
-    if (!thread.at_grid) continue;
+    if (!thread.state) continue;
     const auto after = std::upper_bound(by_address.begin(), by_address.end(), reinterpret_cast<const char*>(thread.state), before);
     (*std::prev(after))->lowest = thread.state;
   }
@@ -151,11 +233,12 @@ void Core::restore_stacks() {
     if (fiber->lowest) std::memcpy(fiber->lowest, fiber->kept.data(), fiber->kept.size());
 }
 
-// Begins the turn of this block in a cooperative launch, whose blocks take turns on one OS thread. `enter` restores the
-// block's state, and `leave` stores it while another block runs.
+// Begins the turn of this block in a group. `enter` restores the block's state, and `leave` stores it while another block
+// runs.
 void Core::enter() {
   core = this;
-  restore_stacks();
+  entered_ = true;
+  if (shares_stacks_) restore_stacks();
   blockIdx = block_;
   row_end = row_end_;
   dynamic_shared = dynamic_start();
@@ -164,21 +247,22 @@ void Core::enter() {
 }
 
 void Core::leave() {
-  keep_stacks();
+  if (shares_stacks_) keep_stacks();
+  entered_ = false;
   block_ = blockIdx;
   row_end_ = row_end;
   shared_.assign(static_, static_ + static_bytes_);
 }
 
-// Runs the block until all its threads have finished or wait at a grid barrier. Returns true if they wait.
-bool Core::advance() {
-  if (!alive_) return false;
+// Runs the block until all its threads have finished, wait, or spin on memory.
+Turn Core::advance() {
+  if (!alive_) return Turn::kNone;
   enter();
+  moved_ = false;
   run_until_blocked();
   if (abandoned_) drop_threads();
-  if (alive_ && at_grid_ < alive_) report_deadlock();
   leave();
-  return alive_;
+  return moved_ ? Turn::kRan : ready_count_ ? Turn::kSpun : Turn::kNone;
 }
 
 State Core::wait_at_grid(State here) {
@@ -221,6 +305,41 @@ void Core::start_records() {
   for (unsigned i = 0; i < index; ++i) warps_[i / kWarpSize].alive &= ~(1u << i % kWarpSize);
 }
 
+// Wakes the threads whose conditions hold now. Returns whether there are any.
+bool Core::wake() {
+  const unsigned parked = parked_;
+  for (unsigned place = 0; place < threads_.size(); ++place) {
+    const unsigned i = sanitize::on ? sanitize::nth_thread(place) : place;
+    if (!threads_[i].waits || !threads_[i].waits->holds()) continue;
+    threads_[i].waits = nullptr;
+    threads_[i].state->answer = true;
+    --parked_;
+    push_ready(i);
+  }
+  return parked_ < parked;
+}
+
+bool Core::end_waits() {
+  barren_ = ended_at_ == engine_->events ? barren_ + 1 : 0;
+  ended_at_ = engine_->events;
+  if (barren_ > kMostBarrenEnds) return false;
+  const unsigned parked = parked_;
+  for (unsigned i = 0; i < threads_.size(); ++i) {
+    if (!threads_[i].waits || !threads_[i].waits->ends()) continue;
+    threads_[i].waits = nullptr;
+    threads_[i].state->answer = false;
+    --parked_;
+    push_ready(i);
+  }
+  return parked_ < parked;
+}
+
+State Core::wait_until(Waiting& waiting, State here) {
+  suspended(here).waits = &waiting;
+  ++parked_;
+  return next();
+}
+
 void Core::place(unsigned index) {
   running_ = &threads_[index];
   threadIdx = running_->at;
@@ -235,7 +354,7 @@ void Core::run_until_blocked() {
   emulator_wait(reinterpret_cast<std::uint64_t>(this), 0, [](std::uint64_t self, std::uint64_t, State here) {
     Core& core = *reinterpret_cast<Core*>(self);
     core.main_ = here;
-    return core.next();
+    return core.resume();
   });
 }
 
@@ -243,11 +362,15 @@ void Core::run_until_blocked() {
 // core's own context.
 State Core::next() {
   turns_ = 0;
+  moved_ = true;
   return resume();
 }
 
 State Core::resume() {
-  if (converging_ && !ready_count_ && next_ == threads_.size()) release_converged();
+  if (!ready_count_ && next_ == threads_.size()) {
+    if (parked_) wake();
+    if (converging_ && !ready_count_) release_converged();
+  }
   if (ready_count_) {
     place(ready_[ready_head_]);
     if (!lockstep_) pop_ready();
@@ -269,8 +392,14 @@ State Core::next_fiber() {
 State Core::wait_for_turn(State here) {
   push_ready(index_of(suspended(here)));
   if (next_ < threads_.size()) return next_fiber();
-  // All others spin, so that they may wait for what a converging lane does next, such as the release of a lock.
-  if (converging_ && ++turns_ > 2 * ready_count_) turns_ = 0, release_converged();
+  // All others spin, so that they may wait for what a parked or a converging thread does next, such as the release of a
+  // lock, or for another block.
+  if (++turns_ <= 2 * ready_count_) return resume();
+  turns_ = 0;
+  const bool woken = parked_ && wake();
+  if (!woken && converging_) release_converged();
+  else if (!woken && group_) return main_;
+  else if (!woken && parked_) engine_->run_one();
   return resume();
 }
 
@@ -309,8 +438,18 @@ void Core::refuse_block(long long most) {
   set_fault(text, cudaErrorInvalidValue);
 }
 
+bool Core::lacks_cluster(dim3 cluster) {
+  const dim3& given = launch_->cluster;
+  const bool same = given.x == cluster.x && given.y == cluster.y && given.z == cluster.z;
+  if (!same) end_ = number_ + 1, want_cluster(cluster);
+  return !same;
+}
+
 void Core::finish(Thread& thread) {
   --alive_;
+  ++engine_->events;
+  moved_ = true;
+  thread.state = nullptr;
   const unsigned index = index_of(thread);
   Warp& warp = warps_[index / kWarpSize];
   warp.alive &= ~(1u << index % kWarpSize);
@@ -386,7 +525,8 @@ void Core::tick(std::uintptr_t at) {
   if (!interrupted_) TimeSlices::shorten();
   if (++interrupted_ % (alive_ + 1) == 0 && !sanitize::on && !launch_->cooperative) {
     // All threads of the block had a turn and seem to wait, so they may wait for another block.
-    if (run_more_blocks(number_ + 1, end_)) end_ = number_ + 1;
+    if (group_) run_more_blocks(0, 0);
+    else if (run_more_blocks(number_ + 1, end_)) end_ = number_ + 1;
   }
   const bool own = carry;
   yield();
@@ -405,7 +545,10 @@ std::string Core::name(unsigned index) const {
 void Core::report_deadlock() {
   unsigned blocked = 0;
   while (blocked + 1 < threads_.size() && !threads_[blocked].at_barrier) ++blocked;
-  if (waiting_) {
+  const auto parked = std::find_if(threads_.begin(), threads_.end(), [](const Thread& each) { return each.waits; });
+  if (parked != threads_.end()) {
+    set_fault(name(index_of(*parked)) + " waits " + parked->waits->text());
+  } else if (waiting_) {
     set_fault(name(blocked) + " waits at a barrier that " + std::to_string(alive_ - waiting_) + " threads of its block never reach");
   } else {
     for (blocked = 0; !(warps_[blocked / kWarpSize].alive >> blocked % kWarpSize & 1);) ++blocked;
@@ -423,7 +566,8 @@ State Core::abandon() {
 
 // Drops all threads of the block that wait. Their stacks hold threads that will never continue.
 void Core::drop_threads() {
-  for (Thread& thread : threads_) thread.at_barrier = thread.at_grid = false;
+  for (Thread& thread : threads_) thread.at_barrier = thread.at_grid = false, thread.waits = nullptr, thread.state = nullptr;
+  parked_ = at_grid_ = ready_count_ = 0;
   fibers_.clear();
   idle_.clear();
   if (abandoned_) alive_ = 0;
@@ -434,6 +578,10 @@ void Core::drop_threads() {
 State at_barrier(std::uint64_t vote, std::uint64_t, State here) { return core->in_lockstep() ? core->arrive_in_lockstep(vote, here) : core->wait_at_barrier(vote, here); }
 State at_grid_barrier(std::uint64_t, std::uint64_t, State here) { return core->wait_at_grid(here); }
 State for_turn(std::uint64_t, std::uint64_t, State here) { return core->wait_for_turn(here); }
+bool wait_until(Waiting& waiting) {
+  if (waiting.holds()) return true;
+  return emulator_wait(reinterpret_cast<std::uint64_t>(&waiting), 0, [](std::uint64_t what, std::uint64_t, State here) { return core->wait_until(*reinterpret_cast<Waiting*>(what), here); });
+}
 bool grid_is_cooperative() { return core->cooperative(); }
 bool next_row() { return core->next_row(); }
 void* shared_at(std::uint32_t low) { return core->shared_at(low); }
@@ -462,6 +610,10 @@ void lack_in_kernel(const std::string& construct, const char* file, int line) {
   core->fail(kLacks, cudaErrorNotSupported);
   keep_lack(lacking(construct, file, line));
 }
+void lack_in_launch(const std::string& construct, const char* file, int line) {
+  set_fault(kLacks, cudaErrorNotSupported);
+  keep_lack(lacking(construct, file, line));
+}
 void lack(const char* file, int line, const char* construct) {
   lack(("emulator_lack " + lacking(construct, file, line)).c_str());
 }
@@ -484,6 +636,7 @@ void reads_absent_lane(unsigned lane) {
 bool is_shared(const void* address) { return core && core->holds(address); }
 
 void refuse_block(long long most) { core->refuse_block(most); }
+bool lacks_cluster(dim3 cluster) { return core->lacks_cluster(cluster); }
 
 void before_atomic(Update update) {
   thread_local unsigned attempts = 0;

@@ -2,11 +2,14 @@
 // possible. A kernel without barriers needs one stack. A thread that waits keeps its stack, and the next thread gets
 // another one.
 #pragma once
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "emulator/host.h"
+#include "emulator/mbarrier.h"
 #include "emulator/scheduler.h"
 
 namespace emulator {
@@ -30,6 +33,8 @@ Library library_of(const void* code);
 // Starts another OS thread for blocks of the running launch that have not begun: those from `first` to `end` first.
 // Returns false if it cannot, or if there are none.
 bool run_more_blocks(std::uint64_t first, std::uint64_t end);
+// Says that the kernel of the running launch has this size of a cluster as an attribute, so that it must begin again.
+void want_cluster(dim3 cluster);
 
 // The rendezvous of the lanes of one mask: the lanes that have arrived, and the outcome (Meeting) of the last
 // rendezvous.
@@ -45,6 +50,30 @@ struct Warp {
 };
 
 class Core;
+class Group;
+struct Pending;
+
+// What a thread waits for and no barrier counts, such as a phase of an mbarrier.
+class Waiting {
+ public:
+  virtual ~Waiting() = default;
+  virtual bool holds() = 0;                  // whether the thread goes on
+  virtual std::string text() const = 0;      // what it waits for
+  virtual bool ends() const { return false; }  // whether it may end before, when no other thread can go on
+};
+// Lets the running thread wait. Returns false if the wait has ended although the condition does not hold.
+bool wait_until(Waiting& waiting);
+
+// The copies of the GPU's asynchronous units, such as TMA. Each is made when no thread of its block or cluster can go
+// on without it, which is as late as CUDA allows.
+struct Engine {
+  std::deque<std::function<void()>> work;
+  unsigned cluster_arrived = 0;     // the threads that have arrived at the barrier of the cluster
+  std::uint64_t cluster_phase = 0;  // how often this barrier has opened
+  std::uint64_t events = 0;  // grows with each arrival and each end of a thread, by which a deadlock is told from a wait
+  bool run_one();
+  void run_all() { while (run_one()) {} }
+};
 
 using Stacks = std::vector<std::unique_ptr<Stack>>;
 
@@ -61,12 +90,16 @@ struct Thread {
   uint3 at;
   bool at_barrier = false, at_grid = false;
   State state = nullptr;  // while the thread waits: its saved context
+  Waiting* waits = nullptr;
 };
+// What the threads of a block did in a turn: nothing, because all wait; spin on memory; or more.
+enum class Turn { kNone, kSpun, kRan };
 
 class Core {
  public:
-  // The blocks of a cooperative launch take turns on `stacks`, which they share.
-  explicit Core(Stacks* stacks = nullptr) : stacks_(stacks ? *stacks : own_stacks_) {}
+  // The blocks of a group take turns on `stacks`, which they share.
+  explicit Core(Group* group = nullptr);
+  ~Core();
   void begin_launch(const Launch& launch);
   void end_launch();
   void run_blocks(std::uint64_t first, std::uint64_t end);
@@ -76,19 +109,44 @@ class Core {
   bool runs() const { return launch_ && alive_; }
   bool holds(const void* address) const;
   void* shared_at(std::uint32_t low);
+  // The shared memory whose address has these lowest 18 bits, which a descriptor of wgmma holds.
+  char* matrix_at(std::uint32_t low);
+  // The address in the shared memory of block `rank` of the cluster that `address` has in this block's.
+  void* in_block(const void* address, unsigned rank);
+  unsigned rank() const { return rank_; }  // in the cluster
+  unsigned rank_of(const void* address) const;
+  void join(std::vector<Core*> peers, unsigned rank) { peers_ = std::move(peers), rank_ = rank; }
+  void arrive_in_cluster();
+  bool passed_cluster(unsigned thread);
+  // Where the bytes at an address are now: the shared memory of a block in a group is elsewhere while it has no turn.
+  void* now_at(void* address) const;
+  // Says where in the cluster's shared memory an address is; empty if it is not there.
+  std::string where(const void* address) const;
+  Engine& engine() { return *engine_; }
+  Pending& pending();  // what the asynchronous instructions of this block have begun
+  bool lacks_cluster(dim3 cluster);
   bool next_row();
   // Called by a signal handler at the end of a time slice. `at` is the address of the interrupted instruction. If it is
   // the kernel's, and the same thread ran at the end of the slice before, other threads get their turn.
   void tick(std::uintptr_t at);
 
-  // For a cooperative launch, in which the blocks take turns.
   void begin_block(std::uint64_t number);
   void start_block(std::uint64_t n);
-  bool advance();
-  void leave();
-  void release_grid();
   void refuse_block(long long most);
   bool cooperative() const { return launch_->cooperative; }
+  const Launch& launch() const { return *launch_; }
+  unsigned threads_alive() const { return alive_; }
+  bool end_waits();  // ends those waits that may end. Returns false if there are none, or if this has changed nothing
+  void report_deadlock();
+  void drop_threads();
+
+  // For a group of blocks, which take turns.
+  Turn advance();
+  void enter();
+  void leave();
+  bool waits_at_grid() const { return alive_ && at_grid_ == alive_; }
+  bool was_abandoned() const { return abandoned_; }
+  void release_grid();
 
   // Each of these functions lets the running thread wait. `here` is the saved state of the thread. The result is the
   // state of the context that runs next.
@@ -99,6 +157,7 @@ class Core {
   State wait_in_warp(std::uint32_t mask, std::uint64_t value, State here);
   State wait_for_lanes(std::uint64_t place, State here);
   State wait_for_turn(State here);
+  State wait_until(Waiting& waiting, State here);
 
  private:
   Thread& self() {
@@ -115,8 +174,8 @@ class Core {
   void reset_records();
   void start_records();
   void leave_lockstep();
+  bool in_static(const void* address) const { return address >= static_ && address < static_ + static_bytes_; }
   std::uint64_t outcome(unsigned voters) const { return std::bit_cast<std::uint64_t>(Votes{votes_, votes_ == voters, votes_ > 0}); }
-  void enter();
   void run_until_blocked();
   State next();
   State resume();
@@ -133,8 +192,7 @@ class Core {
   Gathering& gathering_of(unsigned which, unsigned lane, std::uint32_t mask);
   bool is_read(const Gathering& gathering, unsigned first, unsigned except) const;
   void release(Gathering& gathering, unsigned first);
-  void report_deadlock();
-  void drop_threads();
+  bool wake();
   std::string name(unsigned index) const;
 
   void push_ready(unsigned index) {
@@ -155,17 +213,27 @@ class Core {
   std::vector<unsigned> ready_;  // a ring that holds each thread at most once
   unsigned ready_head_ = 0, ready_count_ = 0;
   unsigned next_ = 0, alive_ = 0, waiting_ = 0, converging_ = 0;
-  unsigned votes_ = 0, voters_ = 0, at_grid_ = 0;
-  unsigned row_end_ = 0;  // in a cooperative launch, the block's value of `row_end` while another block runs
-  unsigned turns_ = 0;  // how many threads in succession have let others run while lanes converge
-  bool lockstep_ = false, abandoned_ = false, refused_ = false;
+  unsigned votes_ = 0, voters_ = 0, at_grid_ = 0, parked_ = 0;
+  unsigned row_end_ = 0;  // in a group, the block's value of `row_end` while another block runs
+  unsigned turns_ = 0;  // how many threads in succession have let others run
+  bool lockstep_ = false, abandoned_ = false, refused_ = false, moved_ = false, entered_ = true;
+  std::uint64_t ended_at_ = 0;  // `events` of the engine when waits ended
+  unsigned barren_ = 0;         // how often waits have ended since, without an event
   std::uint64_t outcome_ = 0;  // the Votes of the last barrier
   Thread* running_ = nullptr;
   State main_ = nullptr;
+  Group* group_;
+  bool shares_stacks_;
+  Engine own_engine_, *engine_;
   Stacks own_stacks_, &stacks_;
+  std::vector<Core*> peers_;  // the blocks of the cluster
+  unsigned rank_ = 0;
+  std::unique_ptr<Pending> pending_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
-  std::vector<char> dynamic_, kept_, shared_;
+  std::unique_ptr<char[]> dynamic_;
+  std::size_t dynamic_bytes_ = 0;
+  std::vector<char> kept_, shared_;
   std::uint64_t number_ = 0, end_ = 0;  // the running block, and the end of the range of blocks to run
   std::uintptr_t code_low_ = 0, code_high_ = 0;  // the addresses of the kernel's library
   uint3 ticked_thread_{}, ticked_block_{};       // the thread that ran at the end of the last time slice
@@ -175,7 +243,43 @@ class Core {
   std::size_t static_bytes_ = 0;
 };
 
+// Blocks that wait for each other: those of a cooperative launch, or of a cluster. They take turns on one OS thread. The
+// many blocks of a cooperative launch share their stacks.
+class Group {
+ public:
+  Group(const Launch& launch, std::size_t blocks);
+  // Makes blocks of the group a cluster, in the order of their ranks.
+  void join(const std::vector<std::size_t>& members);
+  // Runs the blocks: block i is number `numbers[i]` of the grid.
+  void run(const std::vector<std::uint64_t>& numbers);
+  void end_launch();
+  Stacks* stacks() { return shares_ ? &stacks_ : nullptr; }
+  Engine& engine() { return engine_; }
+
+ private:
+  bool run_turns();
+  bool release_grid();
+  void report_deadlock();
+  bool shares_;
+  Stacks stacks_;
+  Engine engine_;
+  std::vector<std::unique_ptr<Core>> blocks_;
+};
+// Runs all blocks of a launch, or the clusters that `next` names, as groups.
+void run_grid(const Launch& launch);
+bool fault_set();  // whether the running launch has a fault
+void run_clusters(const Launch& launch, const std::function<bool(std::uint64_t&)>& next);
+std::uint64_t clusters_of(const Launch& launch);
+
 // The core of this OS thread.
 extern EMULATOR_BUILT_IN Core* core;
+
+// The work of the copy unit. A load goes to `to` and counts its bytes at `barrier`, or in each block of `mask`; `copy` makes
+// it, given the place where it goes. A store belongs to the open bulk group of the running thread.
+void add_load(void* to, void* barrier, std::uint32_t mask, std::uint32_t bytes, std::function<void(void*)> copy);
+void add_store(std::function<void()> copy);
+void reduce_bytes(void* to, const void* from, std::size_t bytes, const Reduction& by);
+// Makes the copies that are bound to a barrier which opens.
+void make_copies_of(const void* barrier);
 
 }  // namespace emulator

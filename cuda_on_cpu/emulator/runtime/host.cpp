@@ -56,6 +56,7 @@ constexpr Description kDescriptions[] = {
     {cudaErrorIllegalInstruction, "cudaErrorIllegalInstruction", "an illegal instruction was encountered"},
     {cudaErrorMisalignedAddress, "cudaErrorMisalignedAddress", "misaligned address"},
     {cudaErrorCooperativeLaunchTooLarge, "cudaErrorCooperativeLaunchTooLarge", "too many blocks in cooperative launch"},
+    {cudaErrorInvalidClusterSize, "cudaErrorInvalidClusterSize", "cluster misconfiguration"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
     {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"},
     {cudaErrorInvalidDevicePointer, "cudaErrorInvalidDevicePointer", "invalid device pointer"},
@@ -122,6 +123,7 @@ bool valid(const Launch& launch) {
     return refuse(launch, cudaErrorInvalidValue, "the launch asks for " + std::to_string(launch.shared_bytes) +
                   " bytes of dynamic shared memory: this kernel can have " + std::to_string(most) +
                   ", and more only by cudaFuncSetAttribute");
+  if (const char* wrong = wrong_cluster(launch)) return refuse(launch, cudaErrorInvalidClusterSize, wrong);
   const auto threads = static_cast<int>(block.x * block.y * block.z);
   if (launch.cooperative && static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z >
                                 static_cast<std::uint64_t>(resident_blocks(threads, launch.shared_bytes)) * limits::kMultiprocessors)
@@ -140,7 +142,7 @@ void fail(cudaError_t error, const char* text) {
 // CUDA_ERROR_INVALID_VALUE: https://github.com/facebookresearch/TensorComprehensions/pull/526
 void end_with_fault(const Launch& launch) {
   const auto error = static_cast<cudaError_t>(last_fault_error());
-  if (error == cudaErrorInvalidValue) refuse(launch, error, last_fault());
+  if (error == cudaErrorInvalidValue || error == cudaErrorInvalidClusterSize) refuse(launch, error, last_fault());
   else fail(error, last_fault());
 }
 

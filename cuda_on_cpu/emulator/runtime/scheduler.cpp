@@ -32,6 +32,7 @@ std::atomic<std::uint64_t> skipped{0};
 std::mutex fault_mutex;
 std::string fault_text;
 int fault_error = cudaErrorLaunchFailure;
+dim3 wanted_cluster;
 
 // The cores. Each is an OS thread. They start at the first launch, because a fork would not copy these threads.
 class Cores {
@@ -42,34 +43,13 @@ class Cores {
     {
       std::lock_guard lock(fault_mutex);
       fault_text.clear();
+      wanted_cluster = dim3();
     }
-    blocks_ = static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
-    chunk_ = std::max<std::uint64_t>(1, blocks_ / (count() * 8));
-    taken_ = 0;
-    helpers_ = 0;
-    launch_ = &launch;
     if (sanitize::on) sanitize::begin_launch(launch);
-    if (launch.cooperative) {
-      work_cooperatively(launch);
-    } else if (blocks_ > 1 && count() > 1) {
-      start();
-      {
-        std::lock_guard lock(mutex_);
-        ++generation_;
-        busy_ = static_cast<unsigned>(threads_.size());
-      }
-      wake_.notify_all();
-      work(launch);
-    } else {
-      work(launch);
-    }
-    {
-      std::unique_lock lock(mutex_);
-      idle_.wait(lock, [&] { return !busy_; });
-    }
+    if (!refuses(launch)) run_blocks(launch);
+    if (has_clusters(wanted_cluster)) run_as_clusters(launch);
     if (sanitize::on) sanitize::end_launch();
-    std::lock_guard lock(fault_mutex);
-    return fault_text.empty();
+    return !fault_set();
   }
 
   // Called while a block of the launch waits. Starts an OS thread that runs the blocks from `first` to `end`, and then
@@ -92,6 +72,46 @@ class Cores {
   }
 
  private:
+  static bool has_clusters(const dim3& size) { return size.x > 1 || size.y > 1 || size.z > 1; }
+
+  // The sanitizer knows the shared memory of one block at a time.
+  static bool refuses(const Launch& launch) {
+    if (!sanitize::on || !has_clusters(launch.cluster)) return false;
+    lack_in_launch("thread block clusters under the sanitizer", launch.file, launch.line);
+    return true;
+  }
+
+  // Runs the launch once more, because its kernel has the size of a cluster as an attribute.
+  void run_as_clusters(Launch launch) {
+    launch.cluster = wanted_cluster;
+    if (const char* wrong = wrong_cluster(launch)) set_fault(wrong, cudaErrorInvalidClusterSize);
+    else if (!refuses(launch)) run_blocks(launch);
+  }
+
+  void run_blocks(const Launch& launch) {
+    blocks_ = has_clusters(launch.cluster) ? clusters_of(launch) : static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
+    chunk_ = std::max<std::uint64_t>(1, blocks_ / (count() * 8));
+    taken_ = 0;
+    helpers_ = 0;
+    launch_ = &launch;
+    if (launch.cooperative) {
+      run_grid(launch);
+    } else if (blocks_ > 1 && count() > 1) {
+      start();
+      {
+        std::lock_guard lock(mutex_);
+        ++generation_;
+        busy_ = static_cast<unsigned>(threads_.size());
+      }
+      wake_.notify_all();
+      work(launch);
+    } else {
+      work(launch);
+    }
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [&] { return !busy_; });
+  }
+
   static unsigned count() {
     static const unsigned cores = [] {
       cpu_set_t set;
@@ -101,8 +121,12 @@ class Cores {
     return sanitize::on ? 1 : cores;
   }
 
-  // Runs the blocks from `first` to `end`, and then blocks that no core has taken.
+  // Runs clusters; or the blocks from `first` to `end`, and then blocks that no core has taken.
   void work(const Launch& launch, std::uint64_t first = 0, std::uint64_t end = 0) {
+    if (has_clusters(launch.cluster)) {
+      const TimeSlices slices;
+      return run_clusters(launch, [this](std::uint64_t& cluster) { return (cluster = taken_.fetch_add(1)) < blocks_; });
+    }
     static thread_local std::unique_ptr<Core> mine;
     static thread_local const FaultStack faults;
     if (!mine) mine = std::make_unique<Core>();
@@ -112,30 +136,6 @@ class Cores {
     if (first < end) mine->run_blocks(first, end);
     while ((first = taken_.fetch_add(chunk_)) < blocks_) mine->run_blocks(first, std::min(first + chunk_, blocks_));
     mine->end_launch();
-  }
-
-  void work_cooperatively(const Launch& launch) {
-    std::vector<std::unique_ptr<Core>> blocks(blocks_);
-    Stacks stacks;
-    static thread_local const FaultStack faults;
-    for (auto& block : blocks) (block = std::make_unique<Core>(&stacks))->begin_launch(launch);
-    for (std::uint64_t number = 0; number < blocks_; ++number) {
-      blocks[number]->begin_block(number);
-      blocks[number]->leave();
-    }
-    for (bool waiting = true; waiting;) {
-      std::size_t arrived = 0;
-      for (std::size_t i = 0; i < blocks.size(); ++i) arrived += blocks[sanitize::on ? sanitize::nth_block(i) : i]->advance();
-      waiting = arrived > 0;
-      if (waiting && arrived < blocks.size()) {
-        set_fault(std::to_string(arrived) + " blocks wait at a grid barrier that " + std::to_string(blocks.size() - arrived) + " blocks never reach");
-        break;
-      }
-      if (sanitize::on) sanitize::release_grid();
-      for (auto& block : blocks) block->release_grid();
-    }
-    blocks[0]->end_launch();
-    core = nullptr;
   }
 
   void start() {
@@ -160,7 +160,7 @@ class Cores {
   std::condition_variable wake_, idle_;
   std::vector<std::thread> threads_;
   const Launch* launch_ = nullptr;
-  std::uint64_t generation_ = 0, blocks_ = 0, chunk_ = 1;
+  std::uint64_t generation_ = 0, blocks_ = 0, chunk_ = 1;  // `blocks_` counts clusters if there are any
   std::atomic<std::uint64_t> taken_{0};
   unsigned busy_ = 0, helpers_ = 0;
 };
@@ -192,6 +192,14 @@ void set_fault(const std::string& text, int error) {
   if (!fault_text.empty()) return;
   fault_text = text;
   fault_error = error;
+}
+bool fault_set() {
+  std::lock_guard lock(fault_mutex);
+  return !fault_text.empty();
+}
+void want_cluster(dim3 cluster) {
+  std::lock_guard lock(fault_mutex);
+  wanted_cluster = cluster;
 }
 const char* last_fault() { return fault_text.c_str(); }
 int last_fault_error() { return fault_error; }

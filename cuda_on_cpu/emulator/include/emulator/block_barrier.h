@@ -1,9 +1,11 @@
-// cuda::barrier: a barrier in shared memory that opens after a given number of arrivals. Asynchronous copies can be bound
-// to it: they are made when it opens, which is as late as CUDA allows.
+// cuda::barrier, which is an mbarrier, and the barriers of pipelines. Asynchronous copies can be bound to a barrier: they
+// are made when it opens, which is as late as CUDA allows.
 #pragma once
 #include <cstddef>
+#include <utility>
 
 #include "emulator/kernel.h"
+#include "emulator/mbarrier.h"
 
 namespace emulator {
 
@@ -14,8 +16,8 @@ struct ArrivalBarrier {
 // Counts arrivals in the barrier's phase, and returns the number of this phase. The last arrival opens the barrier.
 unsigned arrive(ArrivalBarrier& barrier, int arrivals);
 unsigned phase_of(const ArrivalBarrier& barrier);
-// Copies `bytes` bytes before the barrier's present phase ends.
-void async_copy(ArrivalBarrier& barrier, void* to, const void* from, std::size_t bytes);
+// Copies `bytes` bytes before the present phase of a barrier ends, which is an ArrivalBarrier or an mbarrier.
+void async_copy_before(const void* barrier, void* to, const void* from, std::size_t bytes);
 
 }  // namespace emulator
 
@@ -23,39 +25,32 @@ namespace cuda {
 
 enum thread_scope { thread_scope_system, thread_scope_device, thread_scope_block, thread_scope_thread };
 
-template <thread_scope = thread_scope_system>
+template <thread_scope kScope = thread_scope_system>
 class barrier {
  public:
-  using arrival_token = unsigned;
+  using arrival_token = std::uint64_t;
   barrier() = default;
   explicit barrier(std::ptrdiff_t expected) { init(this, expected); }
 
-  friend void init(barrier* self, std::ptrdiff_t expected) {
-    self->state_.expected = self->state_.left = static_cast<int>(expected);
-    self->state_.phase = 0;
+  friend void init(barrier* self, std::ptrdiff_t expected) { emulator::mbarrier_init(&self->state_, static_cast<std::uint32_t>(expected)); }
+  arrival_token arrive(std::ptrdiff_t count = 1) { return emulator::mbarrier_arrive(&state_, static_cast<std::uint32_t>(count)); }
+  void wait(arrival_token token, const char* file = __builtin_FILE(), int line = __builtin_LINE()) const { wait_parity(emulator::mbarrier_parity(token), file, line); }
+  void wait_parity(bool parity, const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
+    while (!emulator::mbarrier_wait(&state_, parity, {file, line})) {}
   }
-  arrival_token arrive(std::ptrdiff_t count = 1) { return emulator::arrive(state_, static_cast<int>(count)); }
-  void wait(arrival_token phase) const {
-    while (emulator::phase_of(state_) == phase) emulator::yield();
-  }
-  void wait_parity(bool parity) const {
-    while ((emulator::phase_of(state_) & 1) == parity) emulator::yield();
-  }
-  void arrive_and_wait() { wait(arrive()); }
-  void arrive_and_drop() {
-    --state_.expected;
-    arrive();
-  }
+  void arrive_and_wait(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { wait(arrive(), file, line); }
+  void arrive_and_drop() { emulator::mbarrier_arrive(&state_, 1, true); }
+  std::uint64_t* native() { return &state_; }
 
  private:
-  template <class Shape, thread_scope kScope>
-  friend void memcpy_async(void* to, const void* from, const Shape& bytes, barrier<kScope>& bar);
-  emulator::ArrivalBarrier state_;
+  template <class Shape, thread_scope kOf>
+  friend void memcpy_async(void* to, const void* from, const Shape& bytes, barrier<kOf>& bar);
+  std::uint64_t state_;
 };
 
 template <class Shape, thread_scope kScope>
 void memcpy_async(void* to, const void* from, const Shape& bytes, barrier<kScope>& bar) {
-  emulator::async_copy(bar.state_, to, from, bytes);
+  emulator::async_copy_before(&bar.state_, to, from, bytes);
 }
 // The threads of the group divide the bytes among them.
 template <class Group, class Shape, thread_scope kScope>
@@ -64,5 +59,22 @@ void memcpy_async(const Group& group, void* to, const void* from, const Shape& b
   for (std::size_t at = step * group.thread_rank(); at < total; at += step * group.size())
     memcpy_async(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, total - at < step ? total - at : step, bar);
 }
+
+// Bytes that arrive by bulk copies (TMA), which the barrier counts.
+namespace device {
+template <thread_scope kScope>
+std::uint64_t* barrier_native_handle(barrier<kScope>& bar) { return bar.native(); }
+template <thread_scope kScope>
+std::uint64_t barrier_arrive_tx(barrier<kScope>& bar, std::ptrdiff_t count, std::ptrdiff_t bytes) {
+  emulator::mbarrier_expect(bar.native(), bytes);
+  return bar.arrive(count);
+}
+template <thread_scope kScope>
+void barrier_expect_tx(barrier<kScope>& bar, std::ptrdiff_t bytes) { emulator::mbarrier_expect(bar.native(), bytes); }
+template <class T, class Shape, thread_scope kScope>
+void memcpy_async_tx(T* to, const T* from, const Shape& bytes, barrier<kScope>& bar) {
+  emulator::bulk_load(to, from, static_cast<std::uint32_t>(static_cast<std::size_t>(bytes)), bar.native());
+}
+}  // namespace device
 
 }  // namespace cuda

@@ -4,6 +4,7 @@
 #include <bit>
 #include <type_traits>
 
+#include "emulator/cluster.h"
 #include "emulator/kernel.h"
 
 namespace emulator {
@@ -104,6 +105,31 @@ class grid_group {
   static dim3 group_dim() { return gridDim; }
 };
 inline grid_group this_grid() { return {}; }
+
+// The blocks of a cluster.
+class cluster_group {
+ public:
+  struct arrival_token {};
+  static void sync(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { emulator::cluster_arrive(), emulator::cluster_wait({file, line}); }
+  static arrival_token barrier_arrive() { return emulator::cluster_arrive(), arrival_token{}; }
+  static void barrier_wait(const char* file = __builtin_FILE(), int line = __builtin_LINE()) { emulator::cluster_wait({file, line}); }
+  static void barrier_wait(arrival_token, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { emulator::cluster_wait({file, line}); }
+  template <class T>
+  static T* map_shared_rank(T* address, int rank) {
+    return static_cast<T*>(emulator::in_block_of_cluster(const_cast<const void*>(static_cast<const volatile void*>(address)), static_cast<unsigned>(rank)));
+  }
+  static unsigned query_shared_rank(const void* address) { return emulator::block_of_address(address); }
+  static unsigned block_rank() { return emulator::cluster_rank(); }
+  static dim3 dim_blocks() { return emulator::cluster_size(); }
+  static unsigned num_blocks() { return dim_blocks().x * dim_blocks().y * dim_blocks().z; }
+  static dim3 block_index() { return {blockIdx.x % dim_blocks().x, blockIdx.y % dim_blocks().y, blockIdx.z % dim_blocks().z}; }
+  static unsigned thread_rank() { return block_rank() * emulator::block_size() + emulator::thread_rank(); }
+  static unsigned num_threads() { return num_blocks() * emulator::block_size(); }
+  static unsigned size() { return num_threads(); }
+  static dim3 dim_threads() { return {dim_blocks().x * blockDim.x, dim_blocks().y * blockDim.y, dim_blocks().z * blockDim.z}; }
+  static dim3 thread_index() { return {block_index().x * blockDim.x + threadIdx.x, block_index().y * blockDim.y + threadIdx.y, block_index().z * blockDim.z + threadIdx.z}; }
+};
+inline cluster_group this_cluster() { return {}; }
 
 // A tile of several warps. Its threads exchange values through the block's memory.
 template <unsigned N>

@@ -11,13 +11,14 @@ struct cudaFuncAttributes {
   std::size_t sharedSizeBytes, constSizeBytes, localSizeBytes;
   int maxThreadsPerBlock, numRegs, ptxVersion, binaryVersion, cacheModeCA, maxDynamicSharedSizeBytes, preferredShmemCarveout;
 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9, cudaFuncAttributeNonPortableClusterSizeAllowed = 13 };
 enum cudaSharedCarveout { cudaSharedmemCarveoutDefault = -1, cudaSharedmemCarveoutMaxShared = 100, cudaSharedmemCarveoutMaxL1 = 0 };
 enum : unsigned { cudaOccupancyDefault = 0, cudaOccupancyDisableCachingOverride = 1 };
 
 namespace emulator {
 std::string kernel_name(const std::string& text);  // the kernel's unqualified name; "" if the text is a variable
 std::size_t dynamic_shared_limit(const char* kernel);
+unsigned cluster_limit(const char* kernel);  // the most blocks of a cluster
 cudaError_t set_attribute(const char* kernel, cudaFuncAttribute which, int value);
 cudaError_t attributes(cudaFuncAttributes* out);
 class Configuration;

@@ -35,6 +35,7 @@ enum cudaError_t {
   cudaErrorMisalignedAddress = 716,
   cudaErrorLaunchFailure = 719,
   cudaErrorCooperativeLaunchTooLarge = 720,
+  cudaErrorInvalidClusterSize = 912,
   cudaErrorNotSupported = 801,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
@@ -59,6 +60,7 @@ struct Launch;
 // Returns whether a launch is within the limits of the emulated device. If not, sets the error of cudaGetLastError.
 bool valid(const Launch& launch);
 cudaError_t give(cudaError_t error);  // returns the error of one call, and keeps it for cudaGetLastError
+const char* wrong_cluster(const Launch& launch);  // says why a launch cannot have its cluster, or returns null
 bool fail_host_pointer(const char* kernel, unsigned position);
 void end_with_fault(const Launch& launch);          // sets the error of a launch that had a fault
 void fail(cudaError_t error, const char* detail);  // sets a sticky error; its text will include `detail`

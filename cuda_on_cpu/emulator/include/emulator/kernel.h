@@ -11,6 +11,9 @@
 #define __launch_bounds__(...)
 // The rewritten source has this at the start of a kernel with launch bounds.
 #define EMULATOR_LAUNCH_BOUNDS(...) if (::emulator::exceeds_launch_bounds(__VA_ARGS__)) return;
+#define __cluster_dims__(...)
+// The rewritten source has this at the start of a kernel with __cluster_dims__.
+#define EMULATOR_CLUSTER(...) if (::emulator::lacks_cluster(dim3(__VA_ARGS__))) return;
 #define __align__(n) __attribute__((aligned(n)))
 #define __grid_constant__
 #define __managed__

@@ -26,8 +26,10 @@ class Configuration {
     launch_.cooperative = true;
     return *this;
   }
-  // Reports that the emulator cannot run the launch.
-  [[noreturn]] void lacks(const char* what) const { lack(launch_.file, launch_.line, what); }
+  Configuration& clusters(dim3 size) {
+    launch_.cluster = size;
+    return *this;
+  }
 
   // Launches the kernel. Its arguments are copied once, as in a CUDA launch. `call` is a lambda around the kernel's
   // expression, so that templates and overloads resolve as in the original launch.

@@ -47,6 +47,7 @@ struct cudaLaunchAttribute {
   char pad[8 - sizeof(cudaLaunchAttributeID)];
   cudaLaunchAttributeValue val;
 };
+typedef cudaLaunchAttribute CUlaunchAttribute;
 // Attributes of streams. They are hints.
 using cudaStreamAttrID = cudaLaunchAttributeID;
 using cudaStreamAttrValue = cudaLaunchAttributeValue;
@@ -63,6 +64,8 @@ struct cudaLaunchConfig_t {
 
 namespace emulator {
 
+void* driver_function(const char* name);  // null for a function that the emulator does not have
+
 // A cudaLaunchConfig_t with the place of the call.
 struct PlacedConfig {
   const cudaLaunchConfig_t* config;
@@ -72,13 +75,15 @@ struct PlacedConfig {
 
   Configuration configuration() const {
     Configuration made(config->gridDim, config->blockDim, config->dynamicSmemBytes, config->stream, file, line);
-    for (unsigned i = 0; i < config->numAttrs; ++i) {
-      const cudaLaunchAttribute& each = config->attrs[i];
-      const auto& cluster = each.val.clusterDim;
-      if (each.id == cudaLaunchAttributeCooperative && each.val.cooperative) made.cooperative();
-      if (each.id == cudaLaunchAttributeClusterDimension && (cluster.x > 1 || cluster.y > 1 || cluster.z > 1)) made.lacks("a launch of thread block clusters");
-    }
+    made.clusters(cluster());
+    for (unsigned i = 0; i < config->numAttrs; ++i)
+      if (config->attrs[i].id == cudaLaunchAttributeCooperative && config->attrs[i].val.cooperative) made.cooperative();
     return made;
+  }
+  dim3 cluster() const {
+    for (unsigned i = 0; i < config->numAttrs; ++i)
+      if (const auto& size = config->attrs[i].val.clusterDim; config->attrs[i].id == cudaLaunchAttributeClusterDimension) return {size.x, size.y, size.z};
+    return {};
   }
 };
 
@@ -142,6 +147,30 @@ inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute wh
 template <class... P>
 cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute which, int value) {
   return cudaFuncSetAttribute(reinterpret_cast<const void*>(emulator::known("", kernel)), which, value);
+}
+// The functions of the driver that the emulator has. The others are not found.
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound, cudaDriverEntryPointVersionNotSufficent };
+enum : unsigned long long { cudaEnableDefault = 0, cudaEnableLegacyStream = 1, cudaEnablePerThreadDefaultStream = 2 };
+inline cudaError_t cudaGetDriverEntryPoint(const char* name, void** function, unsigned long long, cudaDriverEntryPointQueryResult* result = nullptr) {
+  *function = emulator::driver_function(name);
+  if (result) *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return emulator::synchronize();
+}
+inline cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long flags, cudaDriverEntryPointQueryResult* result = nullptr) {
+  return cudaGetDriverEntryPoint(name, function, flags, result);
+}
+// How many clusters an H200 runs at once. How its multiprocessors are grouped is not known here, so it may be fewer there.
+template <class K>
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, K, const cudaLaunchConfig_t* config) {
+  const dim3 size = emulator::PlacedConfig(config).cluster(), block = config->blockDim;
+  const int blocks = emulator::resident_blocks(static_cast<int>(block.x * block.y * block.z), config->dynamicSmemBytes) * static_cast<int>(emulator::limits::kMultiprocessors);
+  *clusters = blocks / static_cast<int>(size.x * size.y * size.z);
+  return emulator::synchronize();
+}
+template <class K>
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, K, const cudaLaunchConfig_t*) {
+  *size = 8;
+  return emulator::synchronize();
 }
 // Programmatic dependent launch. Here a kernel begins when the one before it has ended.
 inline void cudaGridDependencySynchronize() {}

@@ -71,7 +71,7 @@ class pipeline {
     for (unsigned i = consumed_; i + kNewest < produced_; ++i) wait(stage(i).filled, i / of_->count, 1);
   }
   void copy(void* to, const void* from, std::size_t bytes) {
-    if (of_) emulator::async_copy(stage(produced_).filled, to, from, bytes);
+    if (of_) emulator::async_copy_before(&stage(produced_).filled, to, from, bytes);
     else emulator::async_copy(to, from, bytes);
   }
 

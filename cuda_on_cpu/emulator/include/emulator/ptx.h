@@ -13,9 +13,12 @@
 
 #include "emulator/async_copy.h"
 #include "emulator/bfloat16.h"
+#include "emulator/cluster.h"
 #include "emulator/half.h"
 #include "emulator/kernel.h"
+#include "emulator/tensor_map.h"
 #include "emulator/tiny_float.h"
+#include "emulator/wgmma.h"
 
 namespace emulator {
 
@@ -193,6 +196,20 @@ inline unsigned ctaid_z() { return blockIdx.z; }
 inline unsigned nctaid_x() { return gridDim.x; }
 inline unsigned nctaid_y() { return gridDim.y; }
 inline unsigned nctaid_z() { return gridDim.z; }
+inline unsigned cluster_ctarank() { return cluster_rank(); }
+inline unsigned cluster_nctarank() { return cluster_size().x * cluster_size().y * cluster_size().z; }
+inline unsigned cluster_nctaid_x() { return cluster_size().x; }
+inline unsigned cluster_nctaid_y() { return cluster_size().y; }
+inline unsigned cluster_nctaid_z() { return cluster_size().z; }
+inline unsigned cluster_ctaid_x() { return blockIdx.x % cluster_size().x; }
+inline unsigned cluster_ctaid_y() { return blockIdx.y % cluster_size().y; }
+inline unsigned cluster_ctaid_z() { return blockIdx.z % cluster_size().z; }
+inline unsigned clusterid_x() { return blockIdx.x / cluster_size().x; }
+inline unsigned clusterid_y() { return blockIdx.y / cluster_size().y; }
+inline unsigned clusterid_z() { return blockIdx.z / cluster_size().z; }
+inline unsigned nclusterid_x() { return gridDim.x / cluster_size().x; }
+inline unsigned nclusterid_y() { return gridDim.y / cluster_size().y; }
+inline unsigned nclusterid_z() { return gridDim.z / cluster_size().z; }
 inline unsigned laneid() { return lane(); }
 inline unsigned warpid() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / kWarpSize; }
 inline unsigned clock() { return static_cast<unsigned>(clock64()); }
@@ -203,6 +220,22 @@ inline unsigned lanemask_lt() { return lanemask_eq() - 1; }
 inline unsigned lanemask_le() { return lanemask_lt() | lanemask_eq(); }
 inline unsigned lanemask_ge() { return ~lanemask_lt(); }
 inline unsigned lanemask_gt() { return ~lanemask_le(); }
+
+// mapa: the address in the shared memory of another block of the cluster.
+template <class A>
+A mapped(A address, std::uint32_t rank) {
+  if constexpr (sizeof(A) == 4) return static_cast<A>(reinterpret_cast<std::uintptr_t>(in_block_of_cluster(shared_at(address), rank)));
+  else return reinterpret_cast<A>(in_block_of_cluster(reinterpret_cast<const void*>(address), rank));
+}
+// setmaxnreg changes how many registers a thread may have, of which the emulation has no limit.
+inline void check_registers(std::uint32_t count) {
+  if (count < 24 || count > 256 || count % 8) fail_in_kernel("setmaxnreg with a number that is no multiple of 8 from 24 to 256");
+}
+// elect.sync: one lane of the mask, and whether it is the running one.
+inline std::pair<std::uint32_t, bool> elect(std::uint32_t mask) {
+  const auto leader = static_cast<std::uint32_t>(std::countr_zero(meet(mask, 0).lanes));
+  return {leader, leader == lane()};
+}
 
 // cp.async. `source` is the number of bytes to read, the rest are zeros; or, as a predicate, whether to read none. It is
 // inlined, so that a profile knows the kernel's line.
@@ -338,6 +371,37 @@ void multiply(std::tuple<D...> d, std::tuple<A...> a, std::tuple<B...> b, std::t
     }
   };
   std::apply([&](auto&... each) { (give(each), ...); }, d);
+}
+
+template <class Map, class... C>
+Tile tile(const Map& map, const C&... coordinates) {
+  static_assert(sizeof...(C) >= 1 && sizeof...(C) <= 5, "a tensor with 1 to 5 dimensions");
+  return {reinterpret_cast<const CUtensorMap*>(as<std::uint64_t>(map)), sizeof...(C), {as<std::int32_t>(coordinates)...}};
+}
+
+template <class V>
+std::uint32_t* register_of(V& value) {
+  static_assert(sizeof value == 4, "wgmma with sums in registers of another size");
+  return reinterpret_cast<std::uint32_t*>(&value);
+}
+
+template <class... D>
+void wgmma(const WgmmaShape& shape, std::tuple<D...> d, std::uint64_t a, std::uint64_t b, bool adds) {
+  std::apply([&](auto&... each) {
+    std::uint32_t* const registers[] = {register_of(each)...};
+    wgmma_begin(shape, registers, a, nullptr, b, adds);
+  }, d);
+}
+template <class... D, class... A>
+void wgmma(const WgmmaShape& shape, std::tuple<D...> d, std::tuple<A...> a, std::uint64_t b, bool adds) {
+  static_assert(sizeof...(A) == 4, "wgmma with another number of registers for A than four");
+  std::apply([&](auto&... each) {
+    std::uint32_t* const registers[] = {register_of(each)...};
+    std::apply([&](const auto&... value) {
+      const std::uint32_t values[] = {as<std::uint32_t>(value)...};
+      wgmma_begin(shape, registers, 0, values, b, adds);
+    }, a);
+  }, d);
 }
 
 }  // namespace ptx

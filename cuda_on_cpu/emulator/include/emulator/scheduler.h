@@ -36,6 +36,7 @@ struct Launch {
   int line = 0;
   std::uint64_t ticket = 0;  // for the sanitizer, its place in the order of launches
   bool cooperative = false;  // all blocks run at once, so that they can wait for each other
+  dim3 cluster{};            // the blocks of a thread block cluster, which run at once and reach each other's shared memory
 };
 
 extern std::atomic<std::uint64_t> launches;  // the launches so far in this process, with those that failed
@@ -128,6 +129,7 @@ void fail_in_kernel(const char* what);
 // Ends the launch, because its kernel has reached what the emulator cannot run at this place of the source. The worker
 // process then reports the candidate as unsupported.
 void lack_in_kernel(const std::string& construct, const char* file, int line);
+void lack_in_launch(const std::string& construct, const char* file, int line);
 // The same for a construct of any function: ends the kernel's block, or throws in host code. `sentence` begins with
 // "emulator_lack ", by which the sentences are found in a library.
 [[noreturn]] void lack(const char* sentence);
@@ -147,6 +149,10 @@ bool exceeds_launch_bounds(Most most, Others...) {
   refuse_block(bound);
   return true;
 }
+
+// Whether a kernel whose attribute names this size of a cluster was launched without it. All threads of the block call it
+// first and then return, and the launch begins again with clusters.
+bool lacks_cluster(dim3 cluster);
 
 inline unsigned lane() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % kWarpSize; }
 

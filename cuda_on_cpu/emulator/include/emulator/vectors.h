@@ -26,6 +26,18 @@ EMULATOR_VECTORS(longlong, long long, 16, 16)
 EMULATOR_VECTORS(ulonglong, unsigned long long, 16, 16)
 EMULATOR_VECTORS(float, float, 8, 16)
 EMULATOR_VECTORS(double, double, 16, 16)
+// Since CUDA 13, vectors of 32 bytes name their alignment.
+#define EMULATOR_ALIGNED(NAME, T, ALIGN)                                            \
+  struct alignas(ALIGN) NAME##4_##ALIGN##a { T x, y, z, w; };                       \
+  constexpr NAME##4_##ALIGN##a make_##NAME##4_##ALIGN##a(T x, T y, T z, T w) { return {x, y, z, w}; }
+#define EMULATOR_BOTH_ALIGNED(NAME, T) EMULATOR_ALIGNED(NAME, T, 16) EMULATOR_ALIGNED(NAME, T, 32)
+EMULATOR_BOTH_ALIGNED(long, long)
+EMULATOR_BOTH_ALIGNED(ulong, unsigned long)
+EMULATOR_BOTH_ALIGNED(longlong, long long)
+EMULATOR_BOTH_ALIGNED(ulonglong, unsigned long long)
+EMULATOR_BOTH_ALIGNED(double, double)
+#undef EMULATOR_BOTH_ALIGNED
+#undef EMULATOR_ALIGNED
 // uint3 is the type of the built-in indices, so dim3.h defines it.
 struct uint1 { unsigned x; };
 struct alignas(8) uint2 { unsigned x, y; };

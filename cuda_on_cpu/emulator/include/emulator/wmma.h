@@ -11,6 +11,20 @@
 
 namespace nvcuda::wmma {
 
+// The numbers of 4 bits and of one bit, of which there are no matrices here.
+namespace experimental {
+namespace precision {
+struct u4;
+struct s4;
+struct b1;
+}  // namespace precision
+enum bmmaBitOp { bmmaBitOpXOR = 1, bmmaBitOpAND = 2 };
+enum bmmaAccumulateOp { bmmaAccumulateOpPOPC = 1 };
+}  // namespace experimental
+template <class... A>
+void bmma_sync(A&&...) { EMULATOR_LACK("bmma_sync"); }
+
+
 struct matrix_a;
 struct matrix_b;
 struct accumulator;

@@ -1,0 +1,141 @@
+// Bulk copies, the groups of bulk stores, and reductions in bulk.
+#include <cstring>
+#include <mutex>
+
+#include "emulator/bfloat16.h"
+#include "emulator/half.h"
+#include "emulator/mbarrier.h"
+#include "pending.h"
+
+namespace emulator {
+namespace {
+
+bool aligned(const void* a, const void* b, std::uint32_t bytes) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(a) | reinterpret_cast<std::uintptr_t>(b) | bytes;
+  if (bits % 16 == 0) return true;
+  fail_in_kernel("a bulk copy whose addresses or size are no multiples of 16 bytes");
+  return false;
+}
+
+template <class T>
+T reduced(BulkOperation operation, T old, T value) {
+  switch (operation) {
+    case BulkOperation::kAdd: return static_cast<T>(old + value);
+    case BulkOperation::kMin: return value < old ? value : old;
+    case BulkOperation::kMax: return old < value ? value : old;
+    default: break;
+  }
+  if constexpr (std::is_integral_v<T>) {
+    switch (operation) {
+      case BulkOperation::kInc: return old >= value ? 0 : old + 1;
+      case BulkOperation::kDec: return old == 0 || old > value ? value : old - 1;
+      case BulkOperation::kAnd: return old & value;
+      case BulkOperation::kOr: return old | value;
+      case BulkOperation::kXor: return old ^ value;
+      default: break;
+    }
+  }
+  return old;
+}
+
+template <class T>
+void reduce_all(void* to, const void* from, std::size_t bytes, BulkOperation operation) {
+  static std::mutex one;  // blocks on other cores may update the same numbers
+  std::lock_guard lock(one);
+  for (std::size_t at = 0; at + sizeof(T) <= bytes; at += sizeof(T)) {
+    T old, value;
+    std::memcpy(static_cast<void*>(&old), static_cast<char*>(to) + at, sizeof old);
+    std::memcpy(static_cast<void*>(&value), static_cast<const char*>(from) + at, sizeof value);
+    T result;
+    if constexpr (std::is_same_v<T, __half>) result = __float2half_rn(reduced(operation, static_cast<float>(widened(old)), static_cast<float>(widened(value))));
+    else if constexpr (std::is_same_v<T, __nv_bfloat16>) result = __float2bfloat16_rn(reduced(operation, static_cast<float>(widened(old)), static_cast<float>(widened(value))));
+    else result = reduced(operation, old, value);
+    std::memcpy(static_cast<char*>(to) + at, static_cast<const void*>(&result), sizeof result);
+  }
+}
+
+}  // namespace
+
+void reduce_bytes(void* to, const void* from, std::size_t bytes, const Reduction& by) {
+  switch (by.type) {
+    case BulkType::kU32: return reduce_all<std::uint32_t>(to, from, bytes, by.operation);
+    case BulkType::kS32: return reduce_all<std::int32_t>(to, from, bytes, by.operation);
+    case BulkType::kU64: return reduce_all<std::uint64_t>(to, from, bytes, by.operation);
+    case BulkType::kS64: return reduce_all<std::int64_t>(to, from, bytes, by.operation);
+    case BulkType::kHalf: return reduce_all<__half>(to, from, bytes, by.operation);
+    case BulkType::kBfloat16: return reduce_all<__nv_bfloat16>(to, from, bytes, by.operation);
+    case BulkType::kFloat: return reduce_all<float>(to, from, bytes, by.operation);
+    case BulkType::kDouble: return reduce_all<double>(to, from, bytes, by.operation);
+  }
+}
+
+void add_load(void* to, void* barrier, std::uint32_t mask, std::uint32_t bytes, std::function<void(void*)> copy) {
+  Core* const owner = core;
+  const auto load = [=](void* to, void* barrier) {
+    owner->engine().work.push_back([=] {
+      copy(owner->now_at(to));
+      mbarrier_expect(owner->now_at(barrier), -static_cast<std::int64_t>(bytes));
+    });
+  };
+  if (!mask) return load(to, barrier);
+  for (unsigned rank = 0; rank < 16; ++rank)
+    if (mask >> rank & 1) load(owner->in_block(to, rank), owner->in_block(barrier, rank));
+}
+
+void add_store(std::function<void()> copy) {
+  Core* const owner = core;
+  const unsigned thread = thread_index();
+  BulkGroups& groups = owner->pending().bulk[thread];
+  const std::uint64_t group = groups.finished + groups.unfinished.size();  // the number that the open group will have
+  ++groups.open;
+  owner->engine().work.push_back([=] {
+    copy();
+    BulkGroups& groups = owner->pending().bulk[thread];
+    const std::uint64_t place = group - groups.finished;
+    --(place < groups.unfinished.size() ? groups.unfinished[place] : groups.open);
+    while (!groups.unfinished.empty() && !groups.unfinished.front()) groups.unfinished.pop_front(), ++groups.finished;
+  });
+}
+
+void bulk_load(void* to, const void* from, std::uint32_t bytes, void* barrier, std::uint32_t mask, const Reduction* reduction) {
+  if (!aligned(to, from, bytes)) return;
+  Core* const owner = core;
+  const Reduction by = reduction ? *reduction : Reduction{};
+  const bool reduces = reduction;
+  add_load(to, barrier, mask, bytes, [=](void* there) {
+    const void* source = owner->now_at(const_cast<void*>(from));
+    reduces ? reduce_bytes(there, source, bytes, by) : static_cast<void>(std::memcpy(there, source, bytes));
+  });
+}
+
+void bulk_store(void* to, const void* from, std::uint32_t bytes, const Reduction* reduction) {
+  if (!aligned(to, from, bytes)) return;
+  Core* const owner = core;
+  const Reduction by = reduction ? *reduction : Reduction{};
+  const bool reduces = reduction;
+  add_store([=] {
+    const void* source = owner->now_at(const_cast<void*>(from));
+    reduces ? reduce_bytes(to, source, bytes, by) : static_cast<void>(std::memcpy(to, source, bytes));
+  });
+}
+
+void bulk_commit() {
+  BulkGroups& groups = core->pending().bulk[thread_index()];
+  groups.unfinished.push_back(groups.open);
+  groups.open = 0;
+  while (!groups.unfinished.empty() && !groups.unfinished.front()) groups.unfinished.pop_front(), ++groups.finished;
+}
+
+void bulk_wait(unsigned newest_left, SourcePlace place) {
+  struct Finished : Waiting {
+    BulkGroups& groups;
+    unsigned newest_left;
+    SourcePlace place;
+    Finished(BulkGroups& groups, unsigned newest_left, SourcePlace place) : groups(groups), newest_left(newest_left), place(place) {}
+    bool holds() override { return groups.unfinished.size() <= newest_left; }
+    std::string text() const override { return "at " + std::string(place.file) + ":" + std::to_string(place.line) + " for bulk copies that never end"; }
+  } finished(core->pending().bulk[thread_index()], newest_left, place);
+  wait_until(finished);
+}
+
+}  // namespace emulator
