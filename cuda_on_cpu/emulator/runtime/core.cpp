@@ -564,8 +564,10 @@ State Core::abandon() {
   return main_;
 }
 
-// Drops all threads of the block that wait. Their stacks hold threads that will never continue.
+// Drops all threads of the block that wait, and copies that have not been made: these may be what the fault is about.
+// The threads' stacks hold threads that will never continue.
 void Core::drop_threads() {
+  engine_->work.clear();
   for (Thread& thread : threads_) thread.at_barrier = thread.at_grid = false, thread.waits = nullptr, thread.state = nullptr;
   parked_ = at_grid_ = ready_count_ = 0;
   fibers_.clear();

@@ -51,8 +51,8 @@ void Group::run(const std::vector<std::uint64_t>& numbers) {
     core->leave();
   }
   while (run_turns() && !fault_set()) {}
+  if (!fault_set()) engine_.run_all();
   for (auto& block : blocks_) block->drop_threads();
-  engine_.run_all();
 }
 
 // Gives each block a turn, and lets the copy unit work if no block has done anything. Returns false at the end.
