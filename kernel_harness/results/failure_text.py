@@ -35,6 +35,11 @@ _TIPS = {
     r"illegal memory access|SIGSEGV|SIGBUS|malloc\(\)|free\(\)|corrupt": "a thread reads or "
     "writes beyond an array: guard it with if (row < rows && column < columns), and print the sizes at this shape",
     r"__trap\(\)": "the kernel ends itself there: look for the condition that it reports",
+    r"\b(?:an|the) mbarrier": "compare the arrivals with the count that the barrier is initialised with, the expected "
+    "bytes with those that the copies bring, and the parity with the phase that the thread waits for",
+    r"barrier of its cluster": "every thread of every block of the cluster must arrive at each barrier of the cluster",
+    r"for a wgmma|wgmma with|different wgmma": "all 128 threads of a warpgroup must call the same "
+    "wgmma, with descriptors of shared memory",
     r"unspecified launch failure|waits at a barrier|waits in a warp": "every thread of the block must reach each "
     "__syncthreads(): no thread may return before it or skip it in a branch",
     r"out of memory": "allocate less memory, or free the memory of earlier calls",

@@ -182,9 +182,19 @@ def test_lines_of_code_in_a_reason_keep_their_form():
     assert '<span class="under reason">k.cu:5: error: no x</span>' in text.replace("&#39;", "'")
 
 
-def test_a_failure_outside_the_comparison_has_its_advice():
-    broken = result("k", Status.CRASHED, verdict="SIGSEGV", checks=())
-    assert "Try: a thread reads or writes beyond an array" in seen(made([broken]))
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("SIGSEGV", "a thread reads or writes beyond an array"),
+        ("thread (0, 0, 0) waits at wgmma.py:9 for a phase of the mbarrier at byte 0", "compare the arrivals with"),
+        ("thread (0, 0, 0) waits at wgmma.py:9 for a wgmma that only 96 of the 128 threads", "all 128 threads of a"),
+        ("thread (0, 0, 0) waits at wgmma.py:9 at the barrier of its cluster, which", "every thread of every block"),
+        ("unspecified launch failure (wgmma.py:9)", "every thread of the block must reach each"),
+    ],
+)
+def test_a_failure_outside_the_comparison_has_its_advice(said: str, advice: str):
+    broken = result("k", Status.CRASHED, verdict=said, checks=())
+    assert f"Try: {advice}" in seen(made([broken]))
 
 
 def test_facts_of_the_environment_are_written_for_readers():
