@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from cuda_on_cpu.emulator.ptx_instructions import NAMESPACE, Instruction
+from cuda_on_cpu.emulator import ptx_instructions
+from cuda_on_cpu.emulator.ptx_instructions import NAMESPACE, Instruction, only
 
 _EMULATOR = "::emulator"
 _HERE = "EMULATOR_HERE"
@@ -26,19 +27,13 @@ _DEPTHS = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "
 _SUMS = {"f32": "kFloat", "f16": "kHalf", "s32": "kInteger"}
 
 
-def _only(parts: Sequence[str], allowed: set[str]) -> None:
-    for part in parts:
-        if part not in allowed:
-            raise KeyError(part)
-
-
 def _pointer(address: str | list[str]) -> str:
     return f"{address}.at"
 
 
 def _mbarrier(it: Instruction) -> str:
     operation = it.parts[1]
-    _only(it.parts[2:], {"expect_tx", "parity", "b64", *_SPACES, *_ORDERS})
+    only(it.parts[2:], {"expect_tx", "parity", "b64", *_SPACES, *_ORDERS})
     if operation == "init":
         return f"{_EMULATOR}::mbarrier_init({_pointer(it.operands[0])}, {it.read(1, 'u32')});"
     if operation == "inval":
@@ -76,15 +71,13 @@ def _arrive(it: Instruction) -> str:
 def _copy(it: Instruction) -> str:
     """Returns C++ for the bulk copies among the instructions `cp`; for the others, that of `cp.async`."""
     if "bulk" not in it.parts[:4]:
-        from cuda_on_cpu.emulator.ptx_instructions import MEANINGS as OTHERS
-
-        return OTHERS["cp"](it)
+        return ptx_instructions.MEANINGS["cp"](it)
     parts = [part for part in it.parts if not _HINT.fullmatch(part)]
     operands = list(it.operands[: len(it.operands) - (len(parts) < len(it.parts))])  # the last one is the cache's
     if parts[3:] == ["commit_group"]:
         return f"{_EMULATOR}::bulk_commit();"
     if parts[3:4] == ["wait_group"]:
-        _only(parts[4:], {"read"})
+        only(parts[4:], {"read"})
         return f"{_EMULATOR}::bulk_wait({it.read(0, 'u32')}, {_HERE});"
     if parts[3:4] == ["prefetch"]:
         return ""
@@ -93,7 +86,7 @@ def _copy(it: Instruction) -> str:
 
 def _bulk_copy(parts: Sequence[str], operands: Sequence[str | list[str]]) -> str:
     reduces = parts[1] == "reduce"
-    _only(parts[1:], {"async", "bulk", "global", *_SPACES, _COUNTS_BYTES, _IN_GROUP, _TO_ALL,
+    only(parts[1:], {"async", "bulk", "global", *_SPACES, _COUNTS_BYTES, _IN_GROUP, _TO_ALL,
                       *({"reduce", "noftz", *_OPERATIONS, *_NUMBERS} if reduces else ())})  # fmt: skip
     more = ""
     if reduces:
@@ -126,7 +119,7 @@ def _tensor_copy(parts: Sequence[str], operands: Sequence[str | list[str]]) -> s
         "4d",
         "5d",
     }
-    _only(parts[1:], known | _SPACES | ({"reduce", *_OPERATIONS} if reduces else set()))
+    only(parts[1:], known | _SPACES | ({"reduce", *_OPERATIONS} if reduces else set()))
     if _IN_GROUP in parts:
         more = ""
         if reduces:
@@ -145,12 +138,12 @@ def _reduction(operation: str, type_: str) -> str:
 
 
 def _mapa(it: Instruction) -> str:
-    _only(it.parts[1:], {*_SPACES, "u32", "u64"})
+    only(it.parts[1:], {*_SPACES, "u32", "u64"})
     return it.write(f"{NAMESPACE}::mapped({it.read(1)}, {it.read(2, 'u32')})")
 
 
 def _elect(it: Instruction) -> str:
-    _only(it.parts[1:], {"sync"})
+    only(it.parts[1:], {"sync"})
     leader = "" if it.operands[0] == "_" else it.write("leader")
     return f"{{ const auto [leader, mine] = {NAMESPACE}::elect({it.read(1, 'b32')}); {leader} {it.second} = mine; }}"
 

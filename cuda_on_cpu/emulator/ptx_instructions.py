@@ -81,7 +81,7 @@ def _text(operand: str | list[str]) -> str:
     return operand
 
 
-def _only(parts: Sequence[str], allowed: set[str]) -> None:
+def only(parts: Sequence[str], allowed: set[str]) -> None:
     """Raises KeyError if `parts` has another part than those in `allowed`."""
     for part in parts:
         if part not in allowed:
@@ -89,7 +89,7 @@ def _only(parts: Sequence[str], allowed: set[str]) -> None:
 
 
 def _mov(it: Instruction) -> str:
-    _only(it.parts[1:-1], set())
+    only(it.parts[1:-1], set())
     if isinstance(it.operands[0], list) or isinstance(it.operands[1], list):
         return f"{NAMESPACE}::repack<{ctype(it.type)}>({_text(it.operands[0])}, {_text(it.operands[1])});"
     return it.write(it.read(1))
@@ -102,15 +102,15 @@ def _arithmetic(it: Instruction) -> str:
     if (_INTEGER.fullmatch(type_) and middle == {"cc"}) or op in ("addc", "subc"):
         return _carried(it)
     if _INTEGER.fullmatch(type_):
-        _only(sorted(middle), set())
+        only(sorted(middle), set())
         return it.write(f"static_cast<{ctype(type_)}>({_INTEGERS[op].format(it.read(1), it.read(2))})")
-    _only(sorted(middle), {*_ROUNDS, "ftz", "full", "approx"})
+    only(sorted(middle), {*_ROUNDS, "ftz", "full", "approx"})
     if type_ == "f32" and op in _FLOATS:
         rounding = next((_ROUNDS[part] for part in it.parts if part in _ROUNDS), "rn")
         arguments = ", ".join(it.read(1 + i) for i in range(count))
         return it.write(f"{_FLOATS[op].format('', rounding)}({arguments})")
     if type_ == "f64" and op in _DOUBLES:
-        _only(sorted(middle), {"rn"})
+        only(sorted(middle), {"rn"})
         return it.write(_DOUBLES[op].format(*(it.read(1 + i) for i in range(count))))
     if type_ == "f32" and op in ("min", "max"):
         return it.write(f"f{op}f({it.read(1)}, {it.read(2)})")
@@ -123,7 +123,7 @@ def _arithmetic(it: Instruction) -> str:
 
 def _carried(it: Instruction) -> str:
     """Returns C++ for a sum or difference of integers that sets the carry flag (`.cc`), reads it, or both."""
-    _only(it.parts[1:-1], {"cc"})
+    only(it.parts[1:-1], {"cc"})
     if it.type not in ("u32", "s32", "b32", "u64", "s64", "b64"):
         raise KeyError(it.type)
     name = "sum" if it.parts[0].startswith("add") else "difference"
@@ -138,7 +138,7 @@ def _multiply(it: Instruction) -> str:
     if not _INTEGER.fullmatch(it.type):
         return _arithmetic(it)
     carries = "cc" in it.parts or it.parts[0] == "madc"
-    _only(it.parts[1:-1], {"lo", "wide", "hi", *(["cc"] if carries else [])})
+    only(it.parts[1:-1], {"lo", "wide", "hi", *(["cc"] if carries else [])})
     bits, sign = int(it.type[1:]), it.type[0]
     wide = f"{'' if sign == 's' else 'unsigned '}__int128" if bits == 64 else _TYPES[f"{sign}{2 * bits}"]
     if not it.parts[1:-1] or (it.parts[1] == "wide" and (bits == 64 or carries)):
@@ -158,10 +158,10 @@ def _multiply(it: Instruction) -> str:
 
 def _unary(it: Instruction) -> str:
     if _INTEGER.fullmatch(it.type):
-        _only(it.parts[1:-1], set())
+        only(it.parts[1:-1], set())
         value = it.read(1)
         return it.write({"neg": f"(0 - {value})", "abs": f"({value} < 0 ? 0 - {value} : {value})"}[it.parts[0]])
-    _only(it.parts[1:-1], {"approx", "ftz", "rn"})
+    only(it.parts[1:-1], {"approx", "ftz", "rn"})
     if it.type == "f64" and it.parts[0] in ("neg", "abs", "rcp", "sqrt") and "approx" not in it.parts:
         value = it.read(1)
         return it.write({"neg": f"-{value}", "abs": f"fabs({value})", "rcp": f"1.0 / {value}",
@@ -177,19 +177,19 @@ def _shift(it: Instruction) -> str:
 
 
 def _lop3(it: Instruction) -> str:
-    _only(it.parts[1:], {"b32"})
+    only(it.parts[1:], {"b32"})
     return it.write(f"{NAMESPACE}::lop3({', '.join(it.read(i, 'b32') for i in range(1, 5))})")
 
 
 def _prmt(it: Instruction) -> str:
-    _only(it.parts[1:], {"b32"})
+    only(it.parts[1:], {"b32"})
     return it.write(f"__byte_perm({', '.join(it.read(i, 'b32') for i in range(1, 4))})")
 
 
 def _bits(it: Instruction) -> str:
     """Returns C++ for an instruction on the bits of an integer. `popc`, `clz` and `bfind` have results of 32 bits."""
     op, type_ = it.parts[0], it.type
-    _only(it.parts[1:-1], set())
+    only(it.parts[1:-1], set())
     allowed = {"bfe": ("u32", "s32", "u64", "s64"), "bfind": ("u32", "s32", "u64", "s64")}.get(op, ("b32", "b64"))
     if type_ not in allowed:
         raise KeyError(type_)
@@ -204,7 +204,7 @@ def _divide(it: Instruction) -> str:
     """Returns C++ for `div` and `rem` of integers, and `div` of floats."""
     if not _INTEGER.fullmatch(it.type):
         return _arithmetic(it)
-    _only(it.parts[1:-1], set())
+    only(it.parts[1:-1], set())
     return it.write(f"{it.read(1)} {'/' if it.parts[0] == 'div' else '%'} {it.read(2)}")
 
 
@@ -254,7 +254,7 @@ def _active(it: Instruction) -> str:
 
 
 def _setp(it: Instruction) -> str:
-    _only(it.parts[2:-1], set())
+    only(it.parts[2:-1], set())
     a, b = it.read(1), it.read(2)
     if it.parts[1] == "ne" and not _INTEGER.fullmatch(it.type):  # a comparison with NaN is false, this one too
         return it.write(f"({a} < {b} || {a} > {b})")
@@ -298,14 +298,14 @@ def _cvt(it: Instruction) -> str:
         return it.write(f"{make}({it.read(2, 'f32')}, {it.read(1, 'f32')})")  # the first operand is the upper half
     if to in _FP8 or source in _FP8:
         return _cvt_fp8(it, to, source, set(middle))
-    _only(middle, {"rn", "rzi", "rni", "ftz"})
+    only(middle, {"rn", "rzi", "rni", "ftz"})
     value = it.read(1, source)
     if source in ("f16", "bf16"):
         value, source = f"static_cast<float>(::emulator::widened({value}))", "f32"
     if to in ("f16", "bf16") and source == "f32":
         return it.write(f"{'__float2half_rn' if to == 'f16' else '__float2bfloat16_rn'}({value})")
     if source in ("f32", "f64") and _INTEGER.fullmatch(to):
-        _only(middle, {"rzi", "rni", "ftz"})
+        only(middle, {"rzi", "rni", "ftz"})
         whole = f"{'std::trunc' if 'rzi' in middle else 'std::nearbyint'}({value})"
         return it.write(f"{NAMESPACE}::saturated<{ctype(to)}>({whole})")
     if to in ("f16", "bf16") or to not in _TYPES:
@@ -317,7 +317,7 @@ def _memory(it: Instruction) -> str:
     """Returns C++ for a load or a store, of one number or of a vector. Cache hints are ignored."""
     wide = {"v2": 2, "v4": 4}
     middle = [part for part in it.parts[1:-1] if part not in wide and not _HINT.fullmatch(part)]
-    _only(middle, _SPACES | _SCOPES)
+    only(middle, _SPACES | _SCOPES)
     load = it.parts[0] == "ld"
     values, address = (it.operands[0], it.operands[1]) if load else (it.operands[1], it.operands[0])
     count = next((wide[part] for part in it.parts if part in wide), 1)
@@ -330,7 +330,7 @@ def _memory(it: Instruction) -> str:
 def _atomic(it: Instruction) -> str:
     reduces = it.parts[0] == "red"
     op = next((part for part in it.parts[1:-1] if part in _ATOMICS), "")
-    _only([part for part in it.parts[1:-1] if part != op], _SPACES | _SCOPES)
+    only([part for part in it.parts[1:-1] if part != op], _SPACES | _SCOPES)
     kind = _ATOMIC_TYPES[it.type]
     address = _text(it.operands[0 if reduces else 1])
     first = 1 if reduces else 2
@@ -343,7 +343,7 @@ def _barrier(it: Instruction) -> str:
     if it.parts[1:] == ["warp", "sync"]:
         return f"__syncwarp({it.read(0, 'b32')});"
     if it.parts[1] == "cluster":
-        _only(it.parts[3:], {"acquire", "release", "relaxed", "aligned"})
+        only(it.parts[3:], {"acquire", "release", "relaxed", "aligned"})
         meanings = {"arrive": "cluster_arrive()", "wait": "cluster_wait(EMULATOR_HERE)"}
         return f"::emulator::{meanings[it.parts[2]]};"
     parts = [part for part in it.parts[1:] if part not in ("cta", "aligned")]
@@ -359,7 +359,7 @@ def _barrier(it: Instruction) -> str:
 def _fence(it: Instruction) -> str:
     # Of `fence.proxy`, only the order of accesses would matter, and these are in order.
     known = {"gl", "proxy", "async", "alias", "tensormap::generic", "mbarrier_init", "global", "shared::cta"}
-    _only(it.parts[1:], known | _SCOPES)
+    only(it.parts[1:], known | _SCOPES)
     return "__threadfence();"
 
 
@@ -373,7 +373,7 @@ def _async_copy(it: Instruction) -> str:
         return f"{NAMESPACE}::async_commit(); {NAMESPACE}::async_wait(0);"
     spaces = (["shared", "global"], ["shared::cta", "global"])
     if it.parts[1:4] == ["async", "mbarrier", "arrive"]:
-        _only(it.parts[4:], {"noinc", "shared", "shared::cta", "b64"})
+        only(it.parts[4:], {"noinc", "shared", "shared::cta", "b64"})
         counts = "true" if "noinc" in it.parts else "false"
         return f"::emulator::async_arrive({it.operands[0]}.at, {counts});"
     if it.parts[1] != "async" or parts not in spaces or len(it.operands) > 4:
@@ -391,7 +391,7 @@ def _stmatrix(it: Instruction) -> str:
 
 def _move_matrices(it: Instruction, function: str, registers: str | list[str], row: str | list[str]) -> str:
     """Returns C++ that moves matrices between registers and the rows in shared memory, of which `row` is a lane's."""
-    _only(it.parts[1:], {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"})
+    only(it.parts[1:], {"sync", "aligned", "m8n8", "x1", "x2", "x4", "trans", "shared", "shared::cta", "b16"})
     if not isinstance(registers, list) or f"x{len(registers)}" not in it.parts:
         raise KeyError("registers")
     transposed = "true" if "trans" in it.parts else "false"

@@ -19,7 +19,7 @@ void make(const Batch& batch) {
 }
 
 namespace {
-Queue& mine() { return core->pending().queues[thread_index()]; }
+Queue& mine() { return core->pending().queue(thread_index()); }
 
 void report(const Copy& copy, const void* site) {
   if (!profile::on) return;

@@ -85,12 +85,12 @@ void add_load(void* to, void* barrier, std::uint32_t mask, std::uint32_t bytes, 
 void add_store(std::function<void()> copy) {
   Core* const owner = core;
   const unsigned thread = thread_index();
-  BulkGroups& groups = owner->pending().bulk[thread];
+  BulkGroups& groups = owner->pending().bulk(thread);
   const std::uint64_t group = groups.finished + groups.unfinished.size();  // the number that the open group will have
   ++groups.open;
   owner->engine().work.push_back([=] {
     copy();
-    BulkGroups& groups = owner->pending().bulk[thread];
+    BulkGroups& groups = owner->pending().bulk(thread);
     const std::uint64_t place = group - groups.finished;
     --(place < groups.unfinished.size() ? groups.unfinished[place] : groups.open);
     while (!groups.unfinished.empty() && !groups.unfinished.front()) groups.unfinished.pop_front(), ++groups.finished;
@@ -120,7 +120,7 @@ void bulk_store(void* to, const void* from, std::uint32_t bytes, const Reduction
 }
 
 void bulk_commit() {
-  BulkGroups& groups = core->pending().bulk[thread_index()];
+  BulkGroups& groups = core->pending().bulk(thread_index());
   groups.unfinished.push_back(groups.open);
   groups.open = 0;
   while (!groups.unfinished.empty() && !groups.unfinished.front()) groups.unfinished.pop_front(), ++groups.finished;
@@ -134,7 +134,7 @@ void bulk_wait(unsigned newest_left, SourcePlace place) {
     Finished(BulkGroups& groups, unsigned newest_left, SourcePlace place) : groups(groups), newest_left(newest_left), place(place) {}
     bool holds() override { return groups.unfinished.size() <= newest_left; }
     std::string text() const override { return "at " + std::string(place.file) + ":" + std::to_string(place.line) + " for bulk copies that never end"; }
-  } finished(core->pending().bulk[thread_index()], newest_left, place);
+  } finished(core->pending().bulk(thread_index()), newest_left, place);
   wait_until(finished);
 }
 

@@ -51,7 +51,7 @@ struct Warp {
 
 class Core;
 class Group;
-struct Pending;
+class Pending;
 
 // What a thread waits for and no barrier counts, such as a phase of an mbarrier.
 class Waiting {

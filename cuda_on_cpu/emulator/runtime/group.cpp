@@ -121,14 +121,14 @@ void run_clusters(const Launch& launch, const std::function<bool(std::uint64_t&)
 // ------------------------------------------------------------------------------------- the barrier of a cluster
 
 void Core::arrive_in_cluster() {
-  pending().cluster_phases[thread_index()] = engine_->cluster_phase;
+  pending().cluster_phase(thread_index()) = engine_->cluster_phase;
   ++engine_->cluster_arrived;
   ++engine_->events;
 }
 
 // Whether the phase of the cluster's barrier has ended in which the thread arrived: no other thread is missing.
 bool Core::passed_cluster(unsigned thread) {
-  const auto phase = pending().cluster_phases[thread];
+  const auto phase = pending().cluster_phase(thread);
   if (engine_->cluster_phase == phase) {
     unsigned alive = peers_.empty() ? alive_ : 0;
     for (const Core* peer : peers_) alive += peer->alive_;

@@ -28,14 +28,30 @@ struct BulkGroups {  // of a thread's bulk copies that bulk groups count
   std::uint64_t finished = 0;       // how many groups left `unfinished`
 };
 
-struct Pending {
-  explicit Pending(std::size_t threads) : queues(threads), bulk(threads), cluster_phases(threads), warpgroups(threads / kWarpgroup + 1) {}
-  std::vector<Queue> queues;
-  std::vector<BulkGroups> bulk;
-  std::vector<std::uint64_t> cluster_phases;  // in which phase of the cluster's barrier each thread arrived
+class Pending {
+ public:
+  explicit Pending(std::size_t threads) : threads_(threads) {}
+  Queue& queue(unsigned thread) { return of(queues_, threads_)[thread]; }
+  BulkGroups& bulk(unsigned thread) { return of(bulk_, threads_)[thread]; }
+  Warpgroup& warpgroup(unsigned thread) { return of(warpgroups_, threads_ / kWarpgroup + 1)[thread / kWarpgroup]; }
+  // In which phase of the cluster's barrier the thread arrived.
+  std::uint64_t& cluster_phase(unsigned thread) { return of(cluster_phases_, threads_)[thread]; }
+
   std::map<const void*, Batch> bound;           // copies by the barrier that waits for them
   std::map<unsigned, ArrivalBarrier> numbered;  // the barriers of bar.sync and bar.arrive
-  std::vector<Warpgroup> warpgroups;
+
+ private:
+  // Most blocks use one kind of instruction, so the records of each kind are made at its first use.
+  template <class T>
+  static std::vector<T>& of(std::vector<T>& all, std::size_t count) {
+    if (all.empty()) all.resize(count);
+    return all;
+  }
+  std::size_t threads_;
+  std::vector<Queue> queues_;
+  std::vector<BulkGroups> bulk_;
+  std::vector<std::uint64_t> cluster_phases_;
+  std::vector<Warpgroup> warpgroups_;
 };
 
 inline unsigned thread_index() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }

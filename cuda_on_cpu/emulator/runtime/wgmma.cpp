@@ -19,7 +19,7 @@ constexpr std::uint32_t kArbitrary = 0xFFFEFFFE;
 
 unsigned bytes_of(WgmmaType type) { return type == WgmmaType::kTf32 ? 4 : type == WgmmaType::kHalf || type == WgmmaType::kBfloat16 ? 2 : 1; }
 
-Warpgroup& mine() { return core->pending().warpgroups[thread_index() / kWarpgroup]; }
+Warpgroup& mine() { return core->pending().warpgroup(thread_index()); }
 
 // ----------------------------------------------------------------------------------------------- registers
 
