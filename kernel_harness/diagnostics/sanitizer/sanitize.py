@@ -42,6 +42,7 @@ REMARK_S = 20.0
 # Inputs and models are drawn from generators of the whole process, so one thread draws at a time.
 _DRAWING = threading.Lock()
 _RUNNING = "running the sanitizer"
+_NOT_SANITIZED = "races and accesses outside of memory were not looked for: {}"
 _ENDLESS = "look for a loop that never ends here, or a barrier that some threads never reach"
 # After a finding of these kinds, further findings are unreliable: threads were ended early, or memory is corrupt.
 _DAMAGE = {Kind.OUT_OF_BOUNDS_READ, Kind.OUT_OF_BOUNDS_WRITE, Kind.USE_AFTER_FREE, Kind.DIVERGENT_WARP, Kind.MISALIGNED}
@@ -175,10 +176,10 @@ def remark(
     """Sanitizes a candidate in some cases on the emulated device. Returns a remark with the first finding.
 
     Returns None if there is no finding, or if the emulator with its sanitizer cannot be built. The calls are stopped
-    after `within_s` seconds. If no case has ended until then, or the build takes too long, the remark says so. The time
-    to build the sanitizer itself, once per machine, does not count. `seed` determines the random orders of threads, if
-    there are other `orders` than the usual one. `tell` is called with a text for the progress display before each step.
-    Several threads may call this function at a time.
+    after `within_s` seconds. If no case has ended until then, the build takes too long, or the sanitizer cannot run the
+    kernel, the remark says so. The time to build the sanitizer itself, once per machine, does not count. `seed`
+    determines the random orders of threads, if there are other `orders` than the usual one. `tell` is called with a
+    text for the progress display before each step. Several threads may call this function at a time.
     """
     try:
         devices.named("cpu-sanitized").prepare(tell)
@@ -188,6 +189,8 @@ def remark(
     report = sanitize(fork_server, Job(problem, candidate, cases, orders, within_s), seed, silent)
     if found := _first(report, candidate):
         return found
+    if report.fault.startswith(Status.UNSUPPORTED):
+        return Remark(RemarkKind.DEVICE, _NOT_SANITIZED.format(report.fault.partition(": ")[2]))
     if report.cases or not report.fault.startswith(Status.TIMEOUT):
         return None
     if report.at:
