@@ -35,7 +35,7 @@ from cuda_on_cpu.core.errors import UserError
 DEFAULT_LIMIT_BYTES = 4 << 30
 # An unfinished folder that has not changed for this time belongs to a build that was killed.
 _ABANDONED_S = 3600
-_UNUSED_VALUE_S = 30 * 24 * 3600  # after this time, a value that nobody has asked for is deleted
+_UNUSED_VALUE_S = 30 * 24 * 3600  # a value that no process has read for this time is deleted
 _MANIFEST = "manifest.json"
 _UNFINISHED = "building-"  # the beginning of the names of folders and files that are being written
 _READ = "read.json"  # the files outside the cache that the build has read
@@ -285,9 +285,9 @@ def _size(folder: Path) -> int:
 def evict(limit: int) -> int:
     """Deletes the least recently used entries until the build cache takes at most `limit` bytes.
 
-    The files of unfinished builds count, too. Entries in use are kept, even if they take more. Also deletes what killed
-    builds have left, and values that nobody has asked for in 30 days; they count as nothing, because they are small. If
-    `limit` is 0, all values go. Returns the number of bytes freed, without those of unfinished folders and of values.
+    The files of unfinished builds count, too. Entries in use are kept, even if they take more. Also deletes the
+    unfinished folders of killed builds, and values that no process has read for 30 days, or all values if `limit` is 0.
+    The size of values is not counted. Returns the number of bytes freed, without those of unfinished folders.
     """
     _sweep(_UNUSED_VALUE_S if limit > 0 else 0)
     found = entries()
@@ -335,10 +335,10 @@ def make_room(size: int) -> None:
 
 
 def _sweep(unused_s: float) -> None:
-    """Deletes what no process will ask for.
+    """Deletes unfinished folders and files, unread values, and lock files of entries that do not exist.
 
-    These are folders and files that have been unfinished for an hour, since their builds were killed, values that
-    nobody has asked for in `unused_s` seconds, and locks without an entry, of builds that failed.
+    A folder or a file is unfinished if it has not changed for an hour: its build was killed. A value is unread if no
+    process has read it for `unused_s` seconds. A build that failed leaves lock files and no entry.
     """
     now = time.time()
     for path in [*root().glob(f"*/{_UNFINISHED}*"), *root().glob("*/*.json")]:

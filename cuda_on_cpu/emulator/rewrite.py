@@ -16,6 +16,7 @@ from cuda_on_cpu.emulator.tokens import (
     Kind,
     Token,
     argument_end,
+    begins_line,
     brackets_after,
     closing_of,
     joined,
@@ -159,10 +160,9 @@ def _drop_pragmas_of_macros(tokens: list[Token]) -> None:
     """Edits `tokens` in place: removes `#pragma unroll` from macros, where nvcc takes it and g++ does not."""
     for at in places_of(tokens, "pragma"):
         mark, end = previous_code(tokens, at), at
-        before = previous_code(tokens, mark)
-        if text_at(tokens, mark) != "#" or before < 0 or "\n" in joined(tokens[before + 1 : mark]):
+        if text_at(tokens, mark) != "#" or begins_line(tokens, mark):
             continue
-        while end < len(tokens) and "\n" not in tokens[end].text:
+        while end < len(tokens) and "\n" not in tokens[end].text:  # the macro may continue on the next line
             end += 1
         del tokens[mark:end]
 

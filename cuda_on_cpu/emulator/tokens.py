@@ -202,6 +202,12 @@ def _ends_line(token: Token) -> bool:
     return token.kind is Kind.SPACE and "\n" in token.text.replace("\\\n", "")
 
 
+def begins_line(tokens: Sequence[Token], at: int) -> bool:
+    """Returns whether no code is before the token at index `at` on its line."""
+    before = previous_code(tokens, at)
+    return before < 0 or "\n" in joined(tokens[before + 1 : at])
+
+
 class Function(NamedTuple):
     """The definition of a function: the words before its body, and the indices of the braces around the body.
 

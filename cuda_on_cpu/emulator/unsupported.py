@@ -16,6 +16,7 @@ from pathlib import Path
 from cuda_on_cpu.emulator import ptx
 from cuda_on_cpu.emulator.tokens import (
     Token,
+    begins_line,
     brackets_after,
     functions,
     joined,
@@ -23,7 +24,6 @@ from cuda_on_cpu.emulator.tokens import (
     line_of,
     next_code,
     places_of,
-    previous_code,
     text_at,
     tokenize,
 )
@@ -226,8 +226,7 @@ def _included(tokens: Sequence[Token], at: int) -> tuple[str, int]:
 
     The index is that of the token behind the name. The name is empty if this `#` does not start an `#include`.
     """
-    before = previous_code(tokens, at)
-    if before >= 0 and "\n" not in joined(tokens[before + 1 : at]):
+    if not begins_line(tokens, at):
         return "", at
     word = next_code(tokens, at + 1)
     name = next_code(tokens, word + 1)

@@ -1,6 +1,7 @@
 // Bulk copies, the groups of bulk stores, and reductions in bulk.
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 #include "emulator/bfloat16.h"
 #include "emulator/half.h"
@@ -93,37 +94,34 @@ void add_store(std::function<void()> copy) {
     BulkGroups& groups = owner->pending().bulk(thread);
     const std::uint64_t place = group - groups.finished;
     --(place < groups.unfinished.size() ? groups.unfinished[place] : groups.open);
-    while (!groups.unfinished.empty() && !groups.unfinished.front()) groups.unfinished.pop_front(), ++groups.finished;
+    groups.retire();
   });
 }
 
-void bulk_load(void* to, const void* from, std::uint32_t bytes, void* barrier, std::uint32_t mask, const Reduction* reduction) {
-  if (!aligned(to, from, bytes)) return;
-  Core* const owner = core;
-  const Reduction by = reduction ? *reduction : Reduction{};
-  const bool reduces = reduction;
-  add_load(to, barrier, mask, bytes, [=](void* there) {
+namespace {
+// Returns what copies `bytes` bytes from `from` to a place, or reduces the numbers there by them.
+std::function<void(void*)> copy_of(const void* from, std::uint32_t bytes, const Reduction* reduction) {
+  const auto by = reduction ? std::optional(*reduction) : std::nullopt;
+  return [owner = core, from, bytes, by](void* to) {
     const void* source = owner->now_at(const_cast<void*>(from));
-    reduces ? reduce_bytes(there, source, bytes, by) : static_cast<void>(std::memcpy(there, source, bytes));
-  });
+    by ? reduce_bytes(to, source, bytes, *by) : static_cast<void>(std::memcpy(to, source, bytes));
+  };
+}
+}  // namespace
+
+void bulk_load(void* to, const void* from, std::uint32_t bytes, void* barrier, std::uint32_t mask, const Reduction* reduction) {
+  if (aligned(to, from, bytes)) add_load(to, barrier, mask, bytes, copy_of(from, bytes, reduction));
 }
 
 void bulk_store(void* to, const void* from, std::uint32_t bytes, const Reduction* reduction) {
-  if (!aligned(to, from, bytes)) return;
-  Core* const owner = core;
-  const Reduction by = reduction ? *reduction : Reduction{};
-  const bool reduces = reduction;
-  add_store([=] {
-    const void* source = owner->now_at(const_cast<void*>(from));
-    reduces ? reduce_bytes(to, source, bytes, by) : static_cast<void>(std::memcpy(to, source, bytes));
-  });
+  if (aligned(to, from, bytes)) add_store([to, copy = copy_of(from, bytes, reduction)] { copy(to); });
 }
 
 void bulk_commit() {
   BulkGroups& groups = core->pending().bulk(thread_index());
   groups.unfinished.push_back(groups.open);
   groups.open = 0;
-  while (!groups.unfinished.empty() && !groups.unfinished.front()) groups.unfinished.pop_front(), ++groups.finished;
+  groups.retire();
 }
 
 void bulk_wait(unsigned newest_left, SourcePlace place) {
@@ -133,7 +131,7 @@ void bulk_wait(unsigned newest_left, SourcePlace place) {
     SourcePlace place;
     Finished(BulkGroups& groups, unsigned newest_left, SourcePlace place) : groups(groups), newest_left(newest_left), place(place) {}
     bool holds() override { return groups.unfinished.size() <= newest_left; }
-    std::string text() const override { return "at " + std::string(place.file) + ":" + std::to_string(place.line) + " for bulk copies that never end"; }
+    std::string text() const override { return text_of(place) + " for bulk copies that never end"; }
   } finished(core->pending().bulk(thread_index()), newest_left, place);
   wait_until(finished);
 }

@@ -90,9 +90,7 @@ void Core::end_launch() {
 // Returns whether an address is in the running block's shared memory. Host code calls this, too. Then no block runs,
 // and the result is false.
 bool Core::holds(const void* address) const {
-  if (!launch_) return false;
-  const auto* at = static_cast<const char*>(address);
-  return (at >= static_ && at < static_ + static_bytes_) || (at >= dynamic_shared && at < dynamic_shared + launch_->shared_bytes);
+  return launch_ && (in_static(address) || in_dynamic(address));
 }
 
 // Returns the address in the shared memory of the running block, or of another block of its cluster, that has these lower
@@ -128,10 +126,6 @@ void* Core::in_block(const void* address, unsigned rank) {
   return peers_[rank]->dynamic_start() + (at - dynamic_shared);
 }
 
-namespace {
-bool is_in(const void* address, const char* start, std::size_t bytes) { return address >= start && address < start + bytes; }
-}  // namespace
-
 unsigned Core::rank_of(const void* address) const {
   for (Core* peer : peers_)
     if (is_in(address, peer->dynamic_start(), launch_->shared_bytes) || is_in(address, peer->shared_.data(), static_bytes_)) return peer->rank_;
@@ -150,7 +144,7 @@ std::string Core::where(const void* address) const {
   const char* at = static_cast<const char*>(address);
   const auto text = [](const char* memory, std::ptrdiff_t byte) { return "byte " + std::to_string(byte) + " of " + memory + " shared memory"; };
   if (in_static(at)) return text("static", at - static_);
-  if (is_in(at, dynamic_shared, launch_->shared_bytes)) return text("dynamic", at - dynamic_shared);
+  if (in_dynamic(at)) return text("dynamic", at - dynamic_shared);
   const unsigned rank = rank_of(at);
   return rank == rank_ ? "" : "an address of block " + std::to_string(rank) + " of the cluster";
 }
@@ -305,33 +299,29 @@ void Core::start_records() {
   for (unsigned i = 0; i < index; ++i) warps_[i / kWarpSize].alive &= ~(1u << i % kWarpSize);
 }
 
-// Wakes the threads whose conditions hold now. Returns whether there are any.
-bool Core::wake() {
+// Wakes the threads for whose conditions `wakes` is true. Their waits return `answer`. Returns whether there are any.
+template <class Wakes>
+bool Core::wake_if(Wakes wakes, bool answer) {
   const unsigned parked = parked_;
   for (unsigned place = 0; place < threads_.size(); ++place) {
     const unsigned i = sanitize::on ? sanitize::nth_thread(place) : place;
-    if (!threads_[i].waits || !threads_[i].waits->holds()) continue;
+    if (!threads_[i].waits || !wakes(*threads_[i].waits)) continue;
     threads_[i].waits = nullptr;
-    threads_[i].state->answer = true;
+    threads_[i].state->answer = answer;
     --parked_;
     push_ready(i);
   }
   return parked_ < parked;
 }
 
+bool Core::wake() {
+  return wake_if([](Waiting& waiting) { return waiting.holds(); }, true);
+}
+
 bool Core::end_waits() {
   barren_ = ended_at_ == engine_->events ? barren_ + 1 : 0;
   ended_at_ = engine_->events;
-  if (barren_ > kMostBarrenEnds) return false;
-  const unsigned parked = parked_;
-  for (unsigned i = 0; i < threads_.size(); ++i) {
-    if (!threads_[i].waits || !threads_[i].waits->ends()) continue;
-    threads_[i].waits = nullptr;
-    threads_[i].state->answer = false;
-    --parked_;
-    push_ready(i);
-  }
-  return parked_ < parked;
+  return barren_ <= kMostBarrenEnds && wake_if([](const Waiting& waiting) { return waiting.ends(); }, false);
 }
 
 State Core::wait_until(Waiting& waiting, State here) {

@@ -17,6 +17,15 @@ namespace emulator {
 // Sets the fault of the launch: its text, and its error, a cudaError_t. Keeps only the first fault of a launch.
 void set_fault(const std::string& text, int error = cudaErrorLaunchFailure);
 
+inline std::string text_of(SourcePlace place) { return "at " + std::string(place.file) + ":" + std::to_string(place.line); }
+inline bool is_in(const void* address, const char* start, std::size_t bytes) { return address >= start && address < start + bytes; }
+inline std::uint64_t volume(const dim3& size) { return static_cast<std::uint64_t>(size.x) * size.y * size.z; }
+// TMA and wgmma exchange pieces of 16 bytes by the address. The pattern has rows of 32, 64 or 128 bytes; 16 stands for none.
+inline char* swizzled(char* at, unsigned row_bytes) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(at);
+  return reinterpret_cast<char*>(bits ^ (bits >> 3 & (row_bytes - 16)));
+}
+
 // A kernel's static shared memory: the thread-local memory of the library that contains the kernel.
 struct SharedMemory {
   char* data = nullptr;
@@ -174,7 +183,8 @@ class Core {
   void reset_records();
   void start_records();
   void leave_lockstep();
-  bool in_static(const void* address) const { return address >= static_ && address < static_ + static_bytes_; }
+  bool in_static(const void* address) const { return is_in(address, static_, static_bytes_); }
+  bool in_dynamic(const void* address) const { return is_in(address, dynamic_shared, launch_->shared_bytes); }
   std::uint64_t outcome(unsigned voters) const { return std::bit_cast<std::uint64_t>(Votes{votes_, votes_ == voters, votes_ > 0}); }
   void run_until_blocked();
   State next();
@@ -193,6 +203,8 @@ class Core {
   bool is_read(const Gathering& gathering, unsigned first, unsigned except) const;
   void release(Gathering& gathering, unsigned first);
   bool wake();
+  template <class Wakes>
+  bool wake_if(Wakes wakes, bool answer);
   std::string name(unsigned index) const;
 
   void push_ready(unsigned index) {

@@ -22,8 +22,6 @@ std::vector<std::uint64_t> blocks_of(const Launch& launch, std::uint64_t cluster
   return numbers;
 }
 
-std::uint64_t volume(const dim3& size) { return static_cast<std::uint64_t>(size.x) * size.y * size.z; }
-
 }  // namespace
 
 std::uint64_t clusters_of(const Launch& launch) { return volume(launch.grid) / volume(launch.cluster); }
@@ -150,7 +148,7 @@ void cluster_wait(SourcePlace place) {
     Passed(Core& owner, unsigned thread, SourcePlace place) : owner(owner), thread(thread), place(place) {}
     bool holds() override { return owner.passed_cluster(thread); }
     std::string text() const override {
-      return "at " + std::string(place.file) + ":" + std::to_string(place.line) + " at the barrier of its cluster, which other threads never reach";
+      return text_of(place) + " at the barrier of its cluster, which other threads never reach";
     }
   } passed(*core, thread_index(), place);
   wait_until(passed);

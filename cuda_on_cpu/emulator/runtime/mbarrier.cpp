@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::uint32_t kMost = (1 << 20) - 1;
 
-struct State_ {
+struct Counts {
   std::uint64_t missing : 20, expected : 20;
   std::int64_t bytes : 22;
   std::uint64_t phase : 1, absent : 1;  // `absent` is set in shared memory that no thread has written
 };
-static_assert(sizeof(State_) == 8);
+static_assert(sizeof(Counts) == 8);
 
-State_ state_of(const void* barrier) { return std::bit_cast<State_>(__atomic_load_n(static_cast<const std::uint64_t*>(barrier), __ATOMIC_SEQ_CST)); }
+Counts state_of(const void* barrier) { return std::bit_cast<Counts>(__atomic_load_n(static_cast<const std::uint64_t*>(barrier), __ATOMIC_SEQ_CST)); }
 
 bool usable(const void* barrier) {
   const char* wrong = reinterpret_cast<std::uintptr_t>(barrier) % 8 ? "an mbarrier whose address is no multiple of 8" : state_of(barrier).absent ? "an mbarrier that was not initialised" : nullptr;
@@ -34,7 +34,7 @@ std::uint64_t update(void* barrier, Change change) {
   std::uint64_t before = __atomic_load_n(bits, __ATOMIC_SEQ_CST), after;
   bool opens;
   do {
-    auto state = std::bit_cast<State_>(before);
+    auto state = std::bit_cast<Counts>(before);
     change(state);
     opens = !state.missing && !state.bytes;
     if (opens) state.missing = state.expected, state.phase ^= 1;
@@ -54,8 +54,8 @@ class Phase : public Waiting {
   bool holds() override { return state_of(barrier_).phase != parity_; }
   bool ends() const override { return true; }
   std::string text() const override {
-    const State_ state = state_of(barrier_);
-    return "at " + std::string(place_.file) + ":" + std::to_string(place_.line) + " for the end of a phase (parity " + std::to_string(parity_) + ") of the mbarrier at " + core->where(barrier_) +
+    const Counts state = state_of(barrier_);
+    return text_of(place_) + " for the end of a phase (parity " + std::to_string(parity_) + ") of the mbarrier at " + core->where(barrier_) +
            ": " + std::to_string(state.missing) + " of " + std::to_string(state.expected) + " arrivals and " + std::to_string(state.bytes) + " bytes are missing";
   }
 
@@ -70,7 +70,7 @@ class Phase : public Waiting {
 void mbarrier_init(void* barrier, std::uint32_t count) {
   if (!count || count > kMost) return fail_in_kernel("an mbarrier for no arrival, or for more than 1048575");
   if (reinterpret_cast<std::uintptr_t>(barrier) % 8) return fail_in_kernel("an mbarrier whose address is no multiple of 8");
-  __atomic_store_n(static_cast<std::uint64_t*>(barrier), std::bit_cast<std::uint64_t>(State_{count, count, 0, 0, 0}), __ATOMIC_SEQ_CST);
+  __atomic_store_n(static_cast<std::uint64_t*>(barrier), std::bit_cast<std::uint64_t>(Counts{count, count, 0, 0, 0}), __ATOMIC_SEQ_CST);
 }
 
 void mbarrier_end(void* barrier) {
@@ -80,7 +80,7 @@ void mbarrier_end(void* barrier) {
 std::uint64_t mbarrier_arrive(void* barrier, std::uint32_t count, bool drops) {
   if (!usable(barrier)) return 0;
   bool too_many = false;
-  const std::uint64_t before = update(barrier, [&](State_& state) {
+  const std::uint64_t before = update(barrier, [&](Counts& state) {
     too_many = count > state.missing || (drops && count > state.expected);
     if (too_many) return;
     state.missing -= count;
@@ -91,13 +91,13 @@ std::uint64_t mbarrier_arrive(void* barrier, std::uint32_t count, bool drops) {
 }
 
 void mbarrier_more(void* barrier) {
-  if (usable(barrier)) update(barrier, [](State_& state) { ++state.missing; });
+  if (usable(barrier)) update(barrier, [](Counts& state) { ++state.missing; });
 }
 
 void mbarrier_expect(void* barrier, std::int64_t bytes) {
   if (!usable(barrier)) return;
   bool too_many = false;
-  update(barrier, [&](State_& state) {
+  update(barrier, [&](Counts& state) {
     const std::int64_t sum = state.bytes + bytes;
     too_many = sum > kMost || sum < -static_cast<std::int64_t>(kMost);
     if (!too_many) state.bytes = sum;
@@ -105,8 +105,8 @@ void mbarrier_expect(void* barrier, std::int64_t bytes) {
   if (too_many) fail_in_kernel("more bytes at an mbarrier than the 1048575 that a phase can count");
 }
 
-bool mbarrier_parity(std::uint64_t state) { return std::bit_cast<State_>(state).phase; }
-std::uint32_t mbarrier_missing(std::uint64_t state) { return std::bit_cast<State_>(state).missing; }
+bool mbarrier_parity(std::uint64_t state) { return std::bit_cast<Counts>(state).phase; }
+std::uint32_t mbarrier_missing(std::uint64_t state) { return std::bit_cast<Counts>(state).missing; }
 
 bool mbarrier_wait(const void* barrier, bool parity, SourcePlace place) {
   if (!usable(barrier)) return true;

@@ -26,6 +26,9 @@ struct BulkGroups {  // of a thread's bulk copies that bulk groups count
   unsigned open = 0;                // the copies that no group has
   std::deque<unsigned> unfinished;  // how many copies of each committed group have not been made, the oldest group first
   std::uint64_t finished = 0;       // how many groups left `unfinished`
+  void retire() {
+    while (!unfinished.empty() && !unfinished.front()) unfinished.pop_front(), ++finished;
+  }
 };
 
 class Pending {

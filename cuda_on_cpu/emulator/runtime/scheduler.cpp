@@ -72,7 +72,7 @@ class Cores {
   }
 
  private:
-  static bool has_clusters(const dim3& size) { return size.x > 1 || size.y > 1 || size.z > 1; }
+  static bool has_clusters(const dim3& size) { return volume(size) > 1; }
 
   // The sanitizer knows the shared memory of one block at a time.
   static bool refuses(const Launch& launch) {
@@ -89,7 +89,7 @@ class Cores {
   }
 
   void run_blocks(const Launch& launch) {
-    blocks_ = has_clusters(launch.cluster) ? clusters_of(launch) : static_cast<std::uint64_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
+    blocks_ = has_clusters(launch.cluster) ? clusters_of(launch) : volume(launch.grid);
     chunk_ = std::max<std::uint64_t>(1, blocks_ / (count() * 8));
     taken_ = 0;
     helpers_ = 0;

@@ -32,12 +32,7 @@ std::uint32_t box_bytes(const Map& map) {
   return bytes;
 }
 
-// Swizzling exchanges pieces of 16 bytes by the address.
-char* swizzled(char* at, const Map& map) {
-  const auto bits = reinterpret_cast<std::uintptr_t>(at);
-  constexpr unsigned kMasks[] = {0, 0x10, 0x30, 0x70};
-  return reinterpret_cast<char*>(bits ^ (bits >> 3 & kMasks[map.swizzle]));
-}
+constexpr unsigned kRowBytes[] = {16, 32, 64, 128};  // by CUtensorMapSwizzle
 
 // Calls each(shared, global, bytes) for the elements of a box; `global` is null outside of the tensor.
 template <class Each>
@@ -53,7 +48,7 @@ void for_elements(const Map& map, const std::int32_t* first, char* shared, Each 
       inside &= place >= 0 && place <= map.dims[i];
       offset += place * static_cast<std::int64_t>(i ? map.strides[i - 1] : size);
     }
-    each(swizzled(shared, map), inside ? reinterpret_cast<char*>(map.address) + offset : nullptr, size);
+    each(swizzled(shared, kRowBytes[map.swizzle]), inside ? reinterpret_cast<char*>(map.address) + offset : nullptr, size);
     for (unsigned i = 0; i < map.rank && ++at[i] == count(map, i); ++i) at[i] = 0;
   }
 }
@@ -128,7 +123,6 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap*, CUtensorMapDataType, cuuint32_t, 
 // The limits are those of the function's documentation.
 CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuuint32_t rank, void* address, const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
                                 const cuuint32_t* element_strides, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
-  constexpr unsigned kSpans[] = {0, 32, 64, 128};
   if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || swizzle > CU_TENSOR_MAP_SWIZZLE_128B || type > CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ) return refuse("this tensor map");
   if (rank < 1 || rank > 5 || !address || reinterpret_cast<std::uintptr_t>(address) % 16) return CUDA_ERROR_INVALID_VALUE;
   Map map{};
@@ -137,7 +131,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* out, CUtensorMapDataType type, cuui
   map.type = static_cast<std::uint8_t>(type), map.rank = static_cast<std::uint8_t>(rank), map.swizzle = static_cast<std::uint8_t>(swizzle);
   map.fills_nan = fill == CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA;
   const std::uint64_t inner = std::uint64_t{box[0]} * bytes_of(map);
-  bool wrong = inner % 16 || (swizzle && inner > kSpans[swizzle]);
+  bool wrong = inner % 16 || (swizzle && inner > kRowBytes[swizzle]);
   for (unsigned i = 0; i < rank; ++i) {
     const std::uint64_t step = element_strides[i];
     wrong |= dims[i] < 1 || dims[i] > 1ull << 32 || box[i] < 1 || box[i] > 256 || step < 1 || step > 8;

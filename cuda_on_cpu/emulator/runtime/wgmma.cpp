@@ -77,10 +77,9 @@ struct Matrix {
     if (bits >> 49 & 7) fail_in_kernel("wgmma with a base offset in its descriptor, which the emulation does not know");
     if (!start) fail_in_kernel("wgmma with a descriptor whose address is not in shared memory");
   }
-  // The 16 bytes at an offset. Swizzling exchanges pieces of 16 bytes by the address.
+  // The 16 bytes at an offset.
   const char* piece(std::uint64_t offset) const {
-    const auto at = reinterpret_cast<std::uintptr_t>(start) + offset;
-    const char* found = reinterpret_cast<const char*>(at ^ (at >> 3 & (swizzle - 16)));
+    const char* found = swizzled(start + offset, swizzle);
     if (core->holds(found) && core->holds(found + 15)) return found;
     fail_in_kernel("wgmma with a descriptor of a matrix that exceeds shared memory");
     return nullptr;
@@ -223,7 +222,7 @@ class Issued : public Waiting {
   bool holds() override { return group_.run >= end_ || last().issued == kWarpgroup; }
   bool ends() const override { return may_end_; }
   std::string text() const override {
-    return "at " + std::string(place_.file) + ":" + std::to_string(place_.line) + " for a wgmma that only " + std::to_string(last().issued) + " of the 128 threads of its warpgroup have called";
+    return text_of(place_) + " for a wgmma that only " + std::to_string(last().issued) + " of the 128 threads of its warpgroup have called";
   }
 
  private:

@@ -1,4 +1,4 @@
-// The types of the driver's functions, for those who ask for their addresses.
+// The types of pointers to the driver's functions, such as cudaGetDriverEntryPoint gives.
 #pragma once
 #include "cuda.h"
 

@@ -143,7 +143,7 @@ template <class T>
 T* mapa(space_cluster_t, T* address, std::uint32_t rank) { return static_cast<T*>(emulator::in_block_of_cluster(address, rank)); }
 inline bool elect_sync(std::uint32_t mask) { return static_cast<unsigned>(std::countr_zero(emulator::meet(mask, 0).lanes)) == emulator::lane(); }
 inline std::uint32_t get_sreg_cluster_ctarank() { return emulator::cluster_rank(); }
-inline std::uint32_t get_sreg_cluster_nctarank() { return emulator::cluster_size().x * emulator::cluster_size().y * emulator::cluster_size().z; }
+inline std::uint32_t get_sreg_cluster_nctarank() { return emulator::cluster_blocks(); }
 inline std::uint32_t get_sreg_laneid() { return emulator::lane(); }
 
 }  // namespace cuda::ptx

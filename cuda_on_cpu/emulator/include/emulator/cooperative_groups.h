@@ -121,7 +121,7 @@ class cluster_group {
   static unsigned query_shared_rank(const void* address) { return emulator::block_of_address(address); }
   static unsigned block_rank() { return emulator::cluster_rank(); }
   static dim3 dim_blocks() { return emulator::cluster_size(); }
-  static unsigned num_blocks() { return dim_blocks().x * dim_blocks().y * dim_blocks().z; }
+  static unsigned num_blocks() { return emulator::cluster_blocks(); }
   static dim3 block_index() { return {blockIdx.x % dim_blocks().x, blockIdx.y % dim_blocks().y, blockIdx.z % dim_blocks().z}; }
   static unsigned thread_rank() { return block_rank() * emulator::block_size() + emulator::thread_rank(); }
   static unsigned num_threads() { return num_blocks() * emulator::block_size(); }

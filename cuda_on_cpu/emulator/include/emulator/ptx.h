@@ -197,7 +197,7 @@ inline unsigned nctaid_x() { return gridDim.x; }
 inline unsigned nctaid_y() { return gridDim.y; }
 inline unsigned nctaid_z() { return gridDim.z; }
 inline unsigned cluster_ctarank() { return cluster_rank(); }
-inline unsigned cluster_nctarank() { return cluster_size().x * cluster_size().y * cluster_size().z; }
+inline unsigned cluster_nctarank() { return cluster_blocks(); }
 inline unsigned cluster_nctaid_x() { return cluster_size().x; }
 inline unsigned cluster_nctaid_y() { return cluster_size().y; }
 inline unsigned cluster_nctaid_z() { return cluster_size().z; }
