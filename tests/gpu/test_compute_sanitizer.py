@@ -199,6 +199,16 @@ def test_a_synccheck_report_names_the_diverged_thread():
     assert "thread (64, 0, 0) of block (2, 0, 0)" in found.sentence
 
 
+def test_an_assertion_that_fails_is_a_trap_at_its_line_by_what_the_worker_prints():
+    where = "/tmp/x/mine.cu:34: void scale<float>(float *, int): block: [7,1,0], thread: [{},0,0]"
+    said = f"{where} Assertion `i < n` failed."
+    printed = "\n".join(["hello", said.format(3), said.format(4), said.format(5).replace("mine", "theirs")])
+    (found,) = compute_sanitizer.failed_assertions(printed, "kernels/scale/mine.cu", SOURCE)
+    assert (found.kind, found.kernel, found.count) == (Kind.TRAP, "scale<float>", 2)
+    assert found.here == Place("kernels/scale/mine.cu", 34, (3, 0, 0), (7, 1, 0))
+    assert "`line 34;`" in found.sentence and "the assertion `i < n` fails" in found.sentence
+
+
 def test_a_clean_log_is_no_finding():
     assert read_log("========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n") == []
     assert read_log("") == []
@@ -307,6 +317,7 @@ def test_a_worker_that_cannot_open_the_device_is_not_the_candidates_fault(fork_s
 # The bugs that each tool finds. None: with the kind that the emulator reports; otherwise with this kind.
 SEEN: dict[str, dict[str, Kind | None]] = {
     "memcheck": {
+        "elements/assertion_that_fails": None,
         "elements/index_overflow": None,
         "elements/misaligned_vector": None,
         "elements/negative_index": None,
@@ -351,7 +362,6 @@ _DEVICE_ONLY = "up to version 2025.3, the tool checks only device memory"
 _PAIRED = "sm_90 lets any two barriers of a block match, and counts exited threads; the tool reports neither"
 # The bugs that no tool finds: the tool that comes closest, and why it does not find them.
 UNSEEN = {
-    "elements/assertion_that_fails": ("memcheck", "the program's own assertion, which torch reports"),
     "elements/copy_read_too_early": ("racecheck", "the host reads too early; the tool checks only shared memory"),
     "elements/grid_stride_of_one_block": ("racecheck", _SHARED_ONLY),
     "elements/grid_too_small": ("initcheck", _COPY),

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from cuda_on_cpu.emulator.findings import Finding, Kind, Place, source_line
@@ -27,6 +28,12 @@ _EXIT_TIMEOUT_S = 120
 # header, then the function that contains it.
 _AT = re.compile(r"(?:\bat|^Device Frame:) (?P<function>.+?)(?:\+0x[0-9a-f]+)? in (?P<file>.+?):(?P<line>\d+)\b")
 _BY = re.compile(r"\bby thread \((\d+),(\d+),(\d+)\) in block \((\d+),(\d+),(\d+)\)")
+# What the CUDA runtime prints for an assertion of a kernel that fails.
+_ASSERTION = re.compile(
+    r"^(?P<file>.+?):(?P<line>\d+): (?P<function>.+?): "
+    r"block: \[(\d+),(\d+),(\d+)\], thread: \[(\d+),(\d+),(\d+)\] Assertion `(?P<condition>.+)` failed",
+    re.MULTILINE,
+)
 _HAZARDS = re.compile(r"\[(\d+) hazards?\]")
 _SIZE = re.compile(r"of size (\d+)")
 # For each pattern of the first words of a report: the kind of finding that the report becomes.
@@ -157,6 +164,31 @@ def read(log: str, file: str, source: Sequence[str], case: str) -> list[Finding]
         found.setdefault(key, finding)
         counts[key] = counts.get(key, 0) + finding.count
     return [Finding(**{**vars(f), "count": counts[key]}) for key, f in found.items()]
+
+
+def failed_assertions(printed: str, file: str, source: Sequence[str]) -> list[Finding]:
+    """Returns one finding per assertion of the candidate that failed, by what its worker has printed.
+
+    The reports of compute-sanitizer do not name the line of an assertion. `file` and `source` are as for `read`.
+    """
+    found: dict[int, list[re.Match[str]]] = {}
+    for match in _ASSERTION.finditer(printed):
+        if _same_file(match["file"], file):
+            found.setdefault(int(match["line"]), []).append(match)
+    return [_assertion(matches, Place(file, line), source) for line, matches in found.items()]
+
+
+def _assertion(matches: Sequence[re.Match[str]], here: Place, source: Sequence[str]) -> Finding:
+    first = matches[0]
+    bx, by, bz, x, y, z = map(int, first.groups()[3:9])
+    return Finding(
+        kind=Kind.TRAP,
+        kernel=first["function"].split("(")[0].split()[-1],
+        here=replace(here, thread=(x, y, z), block=(bx, by, bz)),
+        source=source_line(source, here.line),
+        detail=f"the assertion `{first['condition']}` fails",
+        count=len(matches),
+    )
 
 
 def _reports(log: str) -> Iterator[list[str]]:

@@ -302,11 +302,12 @@ def sanitize_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell, 
             except Fault as fault:
                 report.fault = f"{fault.status}: {fault.reason}"
             finally:
-                log = watched.log()
+                log, printed = watched.log(), subject.printed
                 subject.close()
             _LOG.info("output of %s:\n%s", tool, log)
-            log = subject.file.translated(log)
-            report.add(compute_sanitizer.read(log, file_name(candidate), candidate.source.split("\n"), ""))
+            name, source = file_name(candidate), candidate.source.split("\n")
+            report.add(compute_sanitizer.read(subject.file.translated(log), name, source, ""))
+            report.add(compute_sanitizer.failed_assertions(printed, name, source))
     if not report.cases and not report.fault:
         report.fault = _DECLINES.format(declined)
     return report
