@@ -269,8 +269,8 @@ CUtensorMap map_of(torch::Tensor x, CUtensorMapSwizzle swizzle, bool nan, int bo
 }
 
 // Copies the box at (row, column) to `box` as it lies in shared memory, and back to another tensor at the same place, where
-// it is added if `adds`.
-__global__ void box_kernel(const __grid_constant__ CUtensorMap from, const __grid_constant__ CUtensorMap to, float* box, int row, int column, int bytes, bool adds) {
+// it is added if `back` is 2; 0: it is not copied back.
+__global__ void box_kernel(const __grid_constant__ CUtensorMap from, const __grid_constant__ CUtensorMap to, float* box, int row, int column, int bytes, int back) {
   __shared__ alignas(1024) float tile[16 * 32];
   __shared__ uint64_t full;
   if (threadIdx.x == 0) init(&full, 1);
@@ -282,16 +282,16 @@ __global__ void box_kernel(const __grid_constant__ CUtensorMap from, const __gri
   }
   wait(&full, 0);
   for (int i = threadIdx.x; i < bytes / 4; i += 32) box[i] = tile[i];
-  if (threadIdx.x == 0) {
-    if (adds) asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&to), "r"(column), "r"(row), "r"(shared_address(tile)) : "memory");
+  if (threadIdx.x == 0 && back) {
+    if (back == 2) asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&to), "r"(column), "r"(row), "r"(shared_address(tile)) : "memory");
     else asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&to), "r"(column), "r"(row), "r"(shared_address(tile)) : "memory");
     asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
   }
 }
-torch::Tensor box(torch::Tensor x, torch::Tensor y, int row, int column, int swizzle, bool nan, bool adds, int columns, int step) {
+torch::Tensor box(torch::Tensor x, torch::Tensor y, int row, int column, int swizzle, bool nan, int back, int columns, int step) {
   const auto mode = static_cast<CUtensorMapSwizzle>(swizzle);
   auto out = torch::empty({16 / step, columns}, x.options());
-  box_kernel<<<1, 32>>>(map_of(x, mode, nan, columns, step), map_of(y, mode, nan, columns, step), out.data_ptr<float>(), row, column, static_cast<int>(out.numel() * 4), adds);
+  box_kernel<<<1, 32>>>(map_of(x, mode, nan, columns, step), map_of(y, mode, nan, columns, step), out.data_ptr<float>(), row, column, static_cast<int>(out.numel() * 4), back);
   return out;
 }
 

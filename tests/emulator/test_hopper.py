@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 import torch
 from support.emulated_process import emulated, extension, inside  # noqa: F401 - a fixture
-from support.hopper import CHECKS, NO_WAIT
+from support.hopper import CHECKS, COPIED, LOADED, NO_WAIT
 
 
 def ops() -> ModuleType:
@@ -25,6 +25,22 @@ def test_hopper(name):
 def test_sums_that_are_read_before_a_wait_are_right_because_ptxas_adds_the_wait():
     a, b = torch.ones(64, 16, dtype=torch.half).cuda(), torch.ones(16, 16, dtype=torch.half).cuda()
     assert torch.equal(ops().product(a, b, NO_WAIT, 128, 1).cpu(), torch.full((64, 16), 16.0))
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("row", "column", "back", "says"),
+    [
+        (0, 45, LOADED, "whose first coordinate, in bytes, is no multiple of 16"),
+        (0, -1, LOADED, "whose first coordinate, in bytes, is no multiple of 16"),
+        (-3, 0, COPIED, "a tensor store with a negative coordinate"),
+    ],
+)
+def test_boxes_at_which_an_h200_stops_are_errors(row, column, back, says):
+    x = torch.zeros(50, 48).cuda()
+    ops().box(x, x.clone(), row, column, 0, False, back, 32, 1)
+    with pytest.raises(RuntimeError, match=says):
+        torch.cuda.synchronize()
 
 
 @emulated

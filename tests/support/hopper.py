@@ -7,6 +7,7 @@ from types import ModuleType
 
 import torch
 
+LOADED, COPIED, ADDED = 0, 1, 2  # what becomes of a box that was loaded
 FUNCTIONS = ["product", "doubled", "column_sums", "box", "cluster_sums", "multicast", "cuda_barrier", "elected", "hang"]
 HALF, HALF_TA, HALF_TB, NEGATIVE, BFLOAT16, TF32, E4M3, E5M2, INT8, REGISTERS, HALF_SUM, NO_WAIT = range(12)
 _SWIZZLES = {"none": 16, "32 bytes": 32, "64 bytes": 64, "128 bytes": 128}
@@ -42,9 +43,9 @@ def column_sums(ops: ModuleType) -> None:
 def boxes(swizzle: int, columns: int) -> Callable[[ModuleType], None]:
     def check(ops: ModuleType) -> None:
         x = torch.arange(50 * 48).view(50, 48).float() + 1
-        for row, column in ((0, 0), (16, 8), (40, 24), (-3, -5), (49, 47)):
+        for row, column in ((0, 0), (16, 8), (40, 24), (49, 44), (80, 0)):
             y = torch.zeros(50, 48, device="cuda")
-            found = ops.box(x.cuda(), y, row, column, swizzle, False, False, columns, 1).cpu()
+            found = ops.box(x.cuda(), y, row, column, swizzle, False, COPIED, columns, 1).cpu()
             padded = torch.nn.functional.pad(x, (8, 64, 8, 64))
             right = padded[row + 8 : row + 24, column + 8 : column + 8 + columns]
             # Within 8 rows of the swizzle's width, pieces of 16 bytes are exchanged by the row.
@@ -61,11 +62,13 @@ def boxes(swizzle: int, columns: int) -> Callable[[ModuleType], None]:
 def box_forms(ops: ModuleType) -> None:
     """Outside of a tensor is NaN if that is asked for. Boxes are added, and may have each second row."""
     x, y = torch.randn(20, 48), torch.ones(20, 48, device="cuda")
-    found = ops.box(x.cuda(), y, 16, 32, 0, True, True, 32, 1).cpu()
+    found = ops.box(x.cuda(), y, 16, 32, 0, True, ADDED, 32, 1).cpu()
     assert torch.equal(found[:4, :16], x[16:, 32:]) and found[4:].isnan().all() and found[:, 16:].isnan().all()
     assert torch.equal(y.cpu()[16:, 32:], x[16:, 32:] + 1) and torch.equal(y.cpu()[:16], torch.ones(16, 48))
-    found = ops.box(x.cuda(), y, 1, 0, 0, False, False, 32, 2).cpu()
+    found = ops.box(x.cuda(), y, 1, 0, 0, False, COPIED, 32, 2).cpu()
     assert torch.equal(found, x[1:17:2, :32])
+    found = ops.box(x.cuda(), y, -3, -8, 0, False, LOADED, 32, 1).cpu()
+    assert torch.equal(found[3:, 8:], x[:13, :24]) and not found[:3].any() and not found[:, :8].any()
 
 
 def cluster_sums(ops: ModuleType) -> None:

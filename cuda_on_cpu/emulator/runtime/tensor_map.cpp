@@ -60,13 +60,17 @@ void fill_outside(char* to, const Map& map) {
   std::memcpy(to, &nan, bytes_of(map));
 }
 
-// Returns the map of a tile; without a mark if a thread may not use it.
-Map map_of(const Tile& tile, const void* shared) {
+// Returns the map of a tile; without a mark if a thread may not use it. An H200 stops at a box whose first element in a row
+// is at no multiple of 16 bytes, even outside of the tensor, and at a store to negative coordinates (docs/validation.md).
+Map map_of(const Tile& tile, const void* shared, bool stores) {
   Map map;
   std::memcpy(&map, tile.map, sizeof map);
+  const bool negative = stores && std::any_of(tile.at, tile.at + tile.rank, [](std::int32_t at) { return at < 0; });
   const char* wrong = map.mark != kMark                                    ? "a tensor copy with a tensor map that was not encoded"
                       : map.rank != tile.rank                              ? "a tensor copy with another number of coordinates than the tensor has dimensions"
                       : reinterpret_cast<std::uintptr_t>(shared) % 128     ? "a tensor copy whose address in shared memory is no multiple of 128"
+                      : tile.at[0] * std::int64_t{bytes_of(map)} % 16      ? "a tensor copy whose first coordinate, in bytes, is no multiple of 16"
+                      : negative                                           ? "a tensor store with a negative coordinate"
                                                                            : nullptr;
   if (wrong) fail_in_kernel(wrong), map.mark = 0;
   return map;
@@ -81,7 +85,7 @@ BulkType type_of(const Map& map) {
 }  // namespace
 
 void tensor_load(void* to, const Tile& tile, void* barrier, std::uint32_t mask) {
-  const Map map = map_of(tile, to);
+  const Map map = map_of(tile, to, false);
   if (!map.mark) return;
   add_load(to, barrier, mask, box_bytes(map), [=](void* there) {
     for_elements(map, tile.at, static_cast<char*>(there), [&](char* shared, const char* global, unsigned size) {
@@ -91,7 +95,7 @@ void tensor_load(void* to, const Tile& tile, void* barrier, std::uint32_t mask) 
 }
 
 void tensor_store(const Tile& tile, const void* from, const Reduction* reduction) {
-  const Map map = map_of(tile, from);
+  const Map map = map_of(tile, from, true);
   if (!map.mark) return;
   Core* const owner = core;
   const bool reduces = reduction;
