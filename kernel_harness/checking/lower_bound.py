@@ -17,11 +17,11 @@ from kernel_harness.checking.inputs_read import Input
 from kernel_harness.checking.outputs_written import Written
 from kernel_harness.checking.probe import CannotRun, Probe, reference_errors, summed
 from kernel_harness.checking.reference_model import memory_errors
-from kernel_harness.checking.unchanged_models import values
 from kernel_harness.checking.verify import WRONG_NORM
 from kernel_harness.core.phases import phase
 from kernel_harness.core.precision import Precision, is_inexact
 from kernel_harness.ipc import tensors
+from kernel_harness.problem.model_values import values
 from kernel_harness.problem.problem import Problem
 
 _MOST_OTHERS = 2  # further distributions whose outputs are looked at

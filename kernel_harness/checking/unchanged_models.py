@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
+from types import FunctionType
 from typing import Any, TypeVar
 
 import torch
 from torch.utils import _pytree as pytree
 
 from kernel_harness.ipc.tensors import checksum
+from kernel_harness.problem.model_values import FIXED, values
 
 T = TypeVar("T")
-
-# Values that a call cannot change in place. Functions are compared by identity.
-_FIXED = (bool, int, float, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.Size, type(len))
-_FUNCTION = type(lambda: None)
 
 
 class UnchangedModels:
@@ -79,7 +77,7 @@ def _state(model: Any, most_bytes: float) -> list[Any] | None:
                 return None
             state.append((id(value), value.shape, value.stride()))
             sums.append(checksum(value))
-        elif isinstance(value, (*_FIXED, _FUNCTION, pytree.TreeSpec)):
+        elif isinstance(value, (*FIXED, FunctionType, pytree.TreeSpec)):
             state.append((type(value), value))
         elif isinstance(value, set):
             state.append(frozenset(value))
@@ -89,26 +87,3 @@ def _state(model: Any, most_bytes: float) -> list[Any] | None:
     for device in {each.device for each in sums}:
         state += torch.stack([each for each in sums if each.device == device]).tolist()
     return state
-
-
-def values(model: Any) -> Iterator[Any]:
-    """Yields what the attributes of a model and of its submodules hold, in a fixed order.
-
-    For each attribute, these are its name, the values in its containers (lists, tuples and dicts, nested at will), and
-    the structure of the containers. A tensor is one value. A submodule is represented by its name and its `id`.
-    """
-    modules = model.modules() if isinstance(model, torch.nn.Module) else [model]
-    for module in modules:
-        for name, value in vars(module).items() if hasattr(module, "__dict__") else ():
-            yield name
-            if name == "_modules":  # modules() yields these
-                yield from value
-                yield from map(id, value.values())
-            elif isinstance(value, _FIXED):  # as most are: tree_flatten takes ten times as long
-                yield value
-            elif isinstance(value, dict) and not value:
-                yield type(value)
-            else:
-                leaves, structure = pytree.tree_flatten(value)
-                yield from leaves
-                yield structure

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernel_harness.problem.lookalikes import is_measured
+from kernel_harness.problem.lookalikes import is_measured, places_in
 
 OWN = "own"
 """The name of the distribution from which the problem's own get_inputs() draws."""
@@ -96,7 +96,7 @@ def _sparse(value: torch.Tensor, seed: int) -> torch.Tensor:
     """
     random = torch.rand(_WITHIN, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     ends = torch.arange(min(_ENDS, value.numel()))
-    places = torch.cat([ends, value.numel() - 1 - ends, (random * value.numel()).long()]).to(value.device)
-    out, kept = torch.zeros_like(value), torch.unravel_index(places, value.shape)
+    places = torch.cat([ends, value.numel() - 1 - ends, (random * value.numel()).long()])
+    out, kept = torch.zeros_like(value), places_in(value, places)
     out[kept] = value[kept]
     return out

@@ -103,7 +103,7 @@ def _replaced(value: torch.Tensor, size: float, signs: torch.Tensor, generator: 
     """Returns `value` with numbers at random places replaced by ones of `size` to twice this, times one of `signs`."""
     places = torch.randint(value.numel(), signs.shape, generator=generator)
     sizes = min(size, torch.finfo(value.dtype).max / 64) * (1 + torch.rand(signs.shape, generator=generator))
-    at = torch.unravel_index(places.to(value.device), value.shape)
+    at = places_in(value, places)
     out, new = value.clone(), (signs * sizes).to(value) * value[at].sign()
     out[at] = new
     if _is_symmetric(value):
@@ -146,3 +146,15 @@ def _with_rare(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _is_symmetric(value: torch.Tensor) -> bool:
     return value.ndim > 1 and value.shape[-1] == value.shape[-2] and bool(torch.equal(value, value.mT))
+
+
+def places_in(value: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Returns the indices of the elements `places` of `value`, which are counted in row-major order, by dimension.
+
+    `torch.unravel_index` would import sympy, which takes a second.
+    """
+    left, indices = places.to(value.device), list[torch.Tensor]()
+    for size in reversed(value.shape):
+        indices.insert(0, left % size)
+        left = left // size
+    return tuple(indices)

@@ -79,9 +79,9 @@ def model_on_meta(problem: Problem) -> Any:
     """Returns a new reference model on the device `meta`, which draws no weights if the constructor runs there."""
     try:
         with on_meta():
-            return problem.model("cpu")
+            return problem.new_model()
     except Exception:  # a constructor that computes with numbers, such as the rates of dropout
-        return problem.model("cpu").to("meta")
+        return problem.new_model().to("meta")
 
 
 def count_empty_tensors(problem: Problem) -> int:
@@ -236,8 +236,11 @@ def _fits(other: Any, first: torch.Tensor) -> bool:
     """Returns whether an operator of `first` and `other` gives a result with the shape and dtype of `first`."""
     if not isinstance(other, torch.Tensor):
         return isinstance(other, (int, float))
-    in_order = first.is_contiguous() and other.is_contiguous() and first.dtype == other.dtype
-    return in_order and bool(torch.broadcast_shapes(first.shape, other.shape) == first.shape)
+    if not (first.is_contiguous() and other.is_contiguous() and first.dtype == other.dtype):
+        return False
+    # `torch.broadcast_shapes` imports sympy.
+    pairs = zip(reversed(other.shape), reversed(first.shape), strict=False)
+    return other.ndim <= first.ndim and all(theirs in (1, own) for theirs, own in pairs)
 
 
 def _of_length(length: int, tensors: Iterable[torch.Tensor | None]) -> bool:

@@ -26,6 +26,7 @@ from kernel_harness.problem import constants, meta, sizing
 from kernel_harness.problem.constants import Constant
 from kernel_harness.problem.cuda_to_cpu import cuda_replaced
 from kernel_harness.problem.distributions import OWN, VARIATIONS, redrawn, shifted
+from kernel_harness.problem.drawn_models import DrawnModels, copied
 from kernel_harness.problem.errors import ProblemError
 from kernel_harness.problem.generators import seeded
 from kernel_harness.problem.lookalikes import LOOKALIKES, lookalikes
@@ -58,7 +59,8 @@ class Problem:
     `emulated` is true if the candidate's device is emulated: the problem's code then runs on the CPU, even where it
     asks for CUDA. The code runs in the judge, which restores the states of torch's random generators after each use.
     `parameter_seed` is the seed of random parameters (`with_random_parameters`); if it is None, the model draws its
-    weights from WEIGHT_SEED. `made_on_cuda` holds the tensors that the file's own code has put on a CUDA device.
+    weights from WEIGHT_SEED. `made_on_cuda` holds the tensors that the file's own code has put on a CUDA device, and
+    `drawn_models` the models whose weights took long to draw.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Problem:
     emulated: bool = False
     parameter_seed: int | None = None
     made_on_cuda: MadeOnCuda = field(default_factory=MadeOnCuda, compare=False, repr=False)
+    drawn_models: DrawnModels = field(default_factory=DrawnModels, compare=False, repr=False)
 
     def at(self, shape: Mapping[str, Any]) -> Problem:
         """Returns the problem with the size constants in `shape` replaced. The other constants keep their values.
@@ -253,8 +256,11 @@ class Problem:
         return [self.state()]
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Returns the parameters and buffers in the reference's state dict, by name, in its order and on the CPU."""
-        state: dict[str, Any] = getattr(self.model("cpu"), "state_dict", dict)()
+        """Returns the parameters and buffers in the reference's state dict, by name, in its order and on the CPU.
+
+        They must not be changed: other models are copied from them.
+        """
+        state: dict[str, Any] = getattr(self._drawn_model()[0], "state_dict", dict)()
         return {name: value.detach() for name, value in state.items() if isinstance(value, torch.Tensor)}
 
     @cached_property
@@ -281,16 +287,26 @@ class Problem:
         return found
 
     def model(self, device: str) -> Any:
-        """Returns a new reference model on `device`.
+        """Returns a reference model on `device` that nothing else changes.
 
         Its constructor draws the weights from the same seed as the constructor of the candidate.
         """
-        init, seed = self.init_inputs(), self.parameter_seed
-        with self._running(self.weight_seed), torch.no_grad():
-            with nullcontext() if seed is None else varied(seed):
-                model = self.module.Model(*init)
+        model, is_kept = self._drawn_model()
+        with torch.no_grad():
+            if is_kept:
+                return copied(model, device)
             # A move to the CPU changes nothing there, and fails on fake tensors that something else still refers to.
             return model if device == "cpu" else model.to(device)
+
+    def _drawn_model(self) -> tuple[Any, bool]:
+        with self._running(self.weight_seed):  # one thread draws, and others wait for its model
+            return self.drawn_models.get((self.parameter_seed, self.emulated), self.new_model)
+
+    def new_model(self) -> Any:
+        """Returns a new reference model on torch's default device, whose weights are drawn from the model's seed."""
+        init, seed = self.init_inputs(), self.parameter_seed
+        with self._running(self.weight_seed), torch.no_grad(), nullcontext() if seed is None else varied(seed):
+            return self.module.Model(*init)
 
     @property
     def input_names(self) -> list[str]:
