@@ -1,4 +1,4 @@
-"""Refuses device code that nvcc refuses and g++ accepts: calls of host functions, exceptions, lambdas without a flag.
+"""Refuses code that nvcc refuses and g++ accepts: calls of host functions on the device, lambdas without a flag, ...
 
 Each rule was tried with nvcc 13.0. A rule that would need types, such as one for calls of members, is left out, so no
 code that nvcc accepts is refused.
@@ -29,6 +29,8 @@ EXTENDED_LAMBDA = ("--extended-lambda", "-extended-lambda", "--expt-extended-lam
 _BEFORE_TYPE = (";", "{", "}", "(", "const", "constexpr")
 _SPACES = ("__device__", "__host__")
 _ON_DEVICE = ("__device__", "__global__")
+_SPECIFIERS = frozenset({"static", "extern", "const", "volatile"})
+_MEMORIES = frozenset({"__shared__", "__constant__", "__device__"})
 _WORDS = re.compile(r"\w+")
 # Names of std and of the C library that CUDA has no device code for. In C++20, which torch's headers need, many others
 # are constexpr, and torch's flags let kernels call constexpr functions.
@@ -92,6 +94,7 @@ def refuse(tokens: list[Token], flags: Sequence[str]) -> None:
             _annotated_lambdas(tokens),
             "__host__ or __device__ annotation on lambda requires --extended-lambda nvcc flag",
         )
+    errors |= dict.fromkeys(_late_alignments(tokens), "attribute does not apply to any entity")
     for at in sorted(errors, reverse=True):
         tokens[at:at] = tokenize(f'_Pragma("GCC error \\"{errors[at]}\\"") ')
 
@@ -211,3 +214,16 @@ def _annotated_lambdas(tokens: Sequence[Token]) -> list[int]:
         if text_at(tokens, previous_code(tokens, i)) == "]"
         and text_at(tokens, next_code(tokens, i + 1)) in ("(", "{", *_SPACES)
     ]
+
+
+def _late_alignments(tokens: Sequence[Token]) -> list[int]:
+    """Returns where declarations begin with `alignas` behind a specifier: `extern __shared__ alignas(16) float s[]`."""
+    found = []
+    for i in places_of(tokens, "alignas"):
+        at, words = previous_code(tokens, i), set[str]()
+        while text_at(tokens, at) in _SPECIFIERS | _MEMORIES:
+            words.add(text_at(tokens, at))
+            at = previous_code(tokens, at)
+        if words & _SPECIFIERS and not in_directive(tokens, i) and (at < 0 or text_at(tokens, at) in (";", "{", "}")):
+            found.append(next_code(tokens, at + 1))
+    return found

@@ -9,6 +9,7 @@ from cuda_on_cpu.emulator import constant_memory_limit
 from cuda_on_cpu.emulator.rewrite import rewrite
 
 HOST = "calling a __host__ function"
+ATTRIBUTE = "attribute does not apply to any entity"
 LAMBDA = "annotation on lambda requires"
 REFUSED = {
     "float h(float a) { return a; }\n__global__ void k(float* x) { *x = h(*x); }": HOST,
@@ -29,6 +30,10 @@ REFUSED = {
     "__device__ float g(float a) { auto f = [=] __device__ (float v) { return v + a; }; return f(a); }": LAMBDA,
     "void h() { auto f = [] __host__ __device__ (float v) { return v; }; f(1); }": LAMBDA,
     "void h() { each<<<1, 1>>>([=] __device__(float v) { return v; }); }": LAMBDA,
+    "__global__ void k(float* x) { extern __shared__ alignas(16) float s[]; *x = s[0]; }": ATTRIBUTE,
+    "__global__ void k(float* x) { static __shared__ alignas(16) float s[4]; *x = s[0]; }": ATTRIBUTE,
+    "__shared__ extern alignas(16) float s[];": ATTRIBUTE,
+    "float h() { const alignas(8) int y = 1; return y; }": ATTRIBUTE,
 }
 ACCEPTED = [
     "float h(float a) { return a; }\ntemplate <class T> __global__ void k(T* x) { *x = h(*x); }",  # never compiled
@@ -47,6 +52,10 @@ ACCEPTED = [
     "__global__ void k(float* x) { *x = std::max(x[0], x[1]); std::swap(x[0], x[1]); }",
     "int set(int a) { return a; }\n__global__ void k(float* x, int map) { int list = map; *x = list; }",
     "void h() { auto f = [](float v) { return v; }; f(1); }",
+    "__global__ void k(float* x) { __shared__ alignas(16) float s[4]; *x = s[0]; }",
+    "__global__ void k(float* x) { alignas(16) extern __shared__ float s[]; *x = s[0]; }",
+    "__global__ void k(float* x) { extern __shared__ float alignas(16) s[]; *x = s[0]; }",
+    "__global__ void k(float* x) { extern __shared__ __align__(16) float s[]; *x = s[0]; }",
     "__device__ int table[3]; __global__ void k(float* x) { *x = table[0]; }",
 ]
 
