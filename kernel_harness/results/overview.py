@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from tabulate import tabulate
 
 from kernel_harness.core.paths import command
 from kernel_harness.core.terminal import Terminal
-from kernel_harness.problem import candidate, lookup
+from kernel_harness.problem import candidate, lookup, variants
 from kernel_harness.problem.problem import Problem, shape_text
 from kernel_harness.results.journal import Journal
 from kernel_harness.results.record import Result
@@ -28,7 +29,9 @@ def text(problem: Problem, root: Path, results: Path, terminal: Terminal) -> str
     rows = []
     for path in lookup.kernel_files(problem.name, root):
         one = candidate.read(path)
-        found = [_cells(*each, one.sha256) for each in last.get(one.name, [])] or [("not judged yet", "", "", "")]
+        found = [_cells(*each, one.sha256) for each in last.get(one.name, [])] or [
+            (_unjudged(one.name, last), "", "", "")
+        ]
         rows += [(one.name if i == 0 else "", *cells, one.title if i == 0 else "") for i, cells in enumerate(found)]
     if not rows:
         return f"{head}\n  no kernels yet; {shlex.join(command())} new {problem.name} NAME writes one to start from"
@@ -51,6 +54,12 @@ def _last_results(folder: Path) -> dict[str, list[tuple[str, Result]]]:
     for (kernel, label), result in sorted(found.items(), key=lambda item: item[1].measured_at, reverse=True):
         by_kernel.setdefault(kernel, []).append((label, result))
     return by_kernel
+
+
+def _unjudged(name: str, judged: Iterable[str]) -> str:
+    """Returns what the line of a kernel without a result says. `judged` are the names of all kernels with a result."""
+    count = sum(variants.parts(each)[0] == name for each in judged)
+    return f"judged as {count} variant{'s' * (count > 1)} only" if count else "not judged yet"
 
 
 def _cells(label: str, result: Result, sha256: str) -> tuple[str, str, str, str]:

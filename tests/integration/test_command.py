@@ -298,6 +298,20 @@ def test_list_marks_a_result_of_another_source(tmp_path: Path) -> None:
     assert re.search(r"naive +PASSED \(of an older version\) +nvidia-h200 +2026-01-02 03:04", text)
 
 
+def test_list_counts_the_variants_of_a_kernel_that_was_not_judged_itself(tmp_path: Path) -> None:
+    names = ["tiled[TILE_K=8]", "tiled[TILE_K=16]", "naive", "naive[BLOCK=8]", "coalesced[TILE=8]"]
+    results = [Result(name, Status.PASSED, "", {}, "0" * 64, measured_at="2026-01-02T03:04:05+00:00") for name in names]
+    path = tmp_path / "matmul_tt" / "nvidia-h200" / "runs.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(to_line(result) + "\n" for result in results))
+    text = overview.text(lookup.problem("matmul_tt", ROOT), ROOT, tmp_path, Terminal())
+
+    assert re.search(r"^  tiled +judged as 2 variants only ", text, re.MULTILINE)
+    assert re.search(r"^  coalesced +judged as 1 variant only ", text, re.MULTILINE)
+    assert re.search(r"^  naive +PASSED ", text, re.MULTILINE)
+    assert re.search(r"^  warp_tiled +not judged yet ", text, re.MULTILINE)
+
+
 def test_list_goes_on_after_a_problem_file_that_cannot_be_used(
     typed: Callable[..., Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
