@@ -24,6 +24,7 @@ from cuda_on_cpu.compile.sources import Sources
 from cuda_on_cpu.core.errors import EnvironmentLacking
 from cuda_on_cpu.emulator import extension, flags
 from cuda_on_cpu.emulator.flags import Instrumentation
+from cuda_on_cpu.emulator.nvcc_rules import EXTENDED_LAMBDA
 from cuda_on_cpu.toolkit import INSTRUMENTATION, MARK
 from cuda_on_cpu.toolkit.local_headers import LocalHeaders
 
@@ -53,6 +54,11 @@ class Command:
     listed: Path | None = None
     folders: list[Path] = field(default_factory=list)
     options: list[tuple[str, ...]] = field(default_factory=list)
+
+    @property
+    def rules(self) -> list[str]:
+        """Those of nvcc's flags on which it depends what nvcc refuses."""
+        return [group[0] for group in self.options if group[0] in EXTENDED_LAMBDA]
 
 
 def main(words: Sequence[str]) -> int:
@@ -93,7 +99,7 @@ def _compile(command: Command, source: Path, output: Path) -> None:
     file = CandidateFile(str(source), path.read_text(encoding="utf-8", errors="replace"))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        headers = LocalHeaders(folder / "headers", _of_program(command.folders))
+        headers = LocalHeaders(folder / "headers", _of_program(command.folders), command.rules)
         text = f'#line 1 "{source}"\n{headers.with_copies(file.text, path)}'
         if headers.has_ptx:
             text = f'#include "emulator/ptx.h"\n{text}'
@@ -135,7 +141,8 @@ def _sources(command: Command, text: str, is_cuda: bool) -> Sources:
     text = "".join(f"#define {macro} {value}\n" for macro, value in defined.items()) + text
     return Sources(
         name=name, cpp="" if is_cuda else text, cuda=text if is_cuda else "", functions=None, cflags=words,
-        cuda_cflags=words if is_cuda else (), ldflags=(), error_handling=False, with_cuda=None, implicit_headers=True,
+        cuda_cflags=(*words, *command.rules) if is_cuda else (), ldflags=(), error_handling=False, with_cuda=None,
+        implicit_headers=True,
         include_paths=tuple(str(folder) for folder in (Path(command.source or "").absolute().parent, *command.folders)),
     )  # fmt: skip
 

@@ -18,11 +18,11 @@ class LocalHeaders:
     """Rewritten copies of the headers that one source includes, in a folder of their own.
 
     `folders` are those in which the compiler looks for headers of the program, in order. Headers of torch, CUDA and the
-    system are not in these folders, and are not rewritten.
+    system are not in these folders, and are not rewritten. `flags` are the program's flags for nvcc.
     """
 
-    def __init__(self, folder: Path, folders: Sequence[Path]) -> None:
-        self._folder, self._folders = folder, folders
+    def __init__(self, folder: Path, folders: Sequence[Path], flags: Sequence[str] = ()) -> None:
+        self._folder, self._folders, self._flags = folder, folders, flags
         self.copies: dict[Path, Path] = {}
         """The copy of each header."""
         self.texts: list[str] = []
@@ -62,6 +62,6 @@ class LocalHeaders:
 
     def _rewritten(self, text: str, header: Path) -> str:
         try:
-            return rewrite(self.with_copies(text, header))
+            return rewrite(self.with_copies(text, header), self._flags)
         except MalformedLaunch as error:
             raise BuildFailed(f"{header}:{error.line}: error: {error.problem}", final=True) from None

@@ -48,17 +48,20 @@ def test_wrong():
     assert extension.run(torch.ones(1, device="cuda")).item() == 3
 """
 )
-# An extension of several files: a header launches a kernel with dynamic shared memory.
+# An extension of several files: a header launches a kernel with dynamic shared memory and an extended lambda.
 FILES = {
     "shift.cuh": """#pragma once
-__global__ void shift(float* x, int n) {
+template <class Change>
+__global__ void shift(float* x, int n, Change change) {
   extern __shared__ float kept[];
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   kept[threadIdx.x] = i < n ? x[i] : 0;
   __syncthreads();
-  if (i < n) x[i] = kept[threadIdx.x] + STEP;
+  if (i < n) x[i] = change(kept[threadIdx.x]);
 }
-inline void launch(float* x, int n) { shift<<<(n + 63) / 64, 64, 64 * sizeof(float)>>>(x, n); }
+inline void launch(float* x, int n) {
+  shift<<<(n + 63) / 64, 64, 64 * sizeof(float)>>>(x, n, [] __device__(float value) { return value + STEP; });
+}
 """,
     "shift.cu": '#include "shift.cuh"\nvoid shift_on_device(float* x, int n) { launch(x, n); }\n',
     "bound.cpp": """#include <torch/extension.h>
@@ -76,7 +79,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("shift", &shift); }
 LOAD = """
 import torch
 from torch.utils.cpp_extension import load
-extension = load("shift_of_files", ["bound.cpp", "shift.cu"], extra_cuda_cflags=["-DSTEP=3"])
+extension = load("shift_of_files", ["bound.cpp", "shift.cu"], extra_cuda_cflags=["-DSTEP=3", "--extended-lambda"])
 x = torch.zeros(100, device="cuda")
 extension.shift(x)
 print(x.unique().tolist())
@@ -84,7 +87,7 @@ print(x.unique().tolist())
 SETUP = """
 from setuptools import setup
 from torch.utils.cpp_extension import BuildExtension, CUDAExtension
-flags = {"cxx": ["-O3"], "nvcc": ["-O3", "-DSTEP=4", "--use_fast_math"]}
+flags = {"cxx": ["-O3"], "nvcc": ["-O3", "-DSTEP=4", "--use_fast_math", "--expt-extended-lambda"]}
 extension = CUDAExtension("shift_of_setup", ["bound.cpp", "shift.cu"], extra_compile_args=flags)
 setup(name="shift_of_setup", ext_modules=[extension], cmdclass={"build_ext": BuildExtension})
 """
@@ -162,7 +165,7 @@ def test_load_builds_several_files_and_their_headers(tmp_path: Path) -> None:
     assert run(folder, "script.py").stdout == "[-3.0]\n"
 
     (folder / "shift.cuh").write_text(FILES["shift.cuh"].replace("+ STEP", "+ LEAP"))
-    assert f"{folder}/shift.cuh:7: error: 'LEAP' was not declared in this scope" in run(folder, "script.py").stderr
+    assert f"{folder}/shift.cuh:11: error: 'LEAP' was not declared in this scope" in run(folder, "script.py").stderr
 
 
 @pytest.mark.slow
