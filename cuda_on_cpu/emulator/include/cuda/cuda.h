@@ -45,3 +45,5 @@ CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, std::size_t c
 CUresult cuMemsetD16Async(CUdeviceptr address, unsigned short value, std::size_t count, CUstream stream);
 CUresult cuMemsetD32Async(CUdeviceptr address, unsigned value, std::size_t count, CUstream stream);
 inline CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+
+#include "emulator/shared_handles.h"

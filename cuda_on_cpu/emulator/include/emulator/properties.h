@@ -109,6 +109,7 @@ enum cudaDeviceAttr {
   cudaDevAttrReservedSharedMemoryPerBlock = 111,
   cudaDevAttrMemoryPoolsSupported = 115,
   cudaDevAttrClusterLaunch = 120,
+  cudaDevAttrIpcEventSupport = 125,
 };
 // How the host waits for the device, and what device memory may be: hints.
 #define cudaDeviceScheduleAuto 0
