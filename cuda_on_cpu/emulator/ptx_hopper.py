@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from cuda_on_cpu.emulator import ptx_instructions
-from cuda_on_cpu.emulator.ptx_instructions import NAMESPACE, Instruction, only
+from cuda_on_cpu.emulator.ptx_instructions import NAMESPACE, Instruction, ctype, only
 
 _EMULATOR = "::emulator"
 _HERE = "EMULATOR_HERE"
@@ -137,6 +137,27 @@ def _reduction(operation: str, type_: str) -> str:
     return f"const {_EMULATOR}::Reduction by{{{values}}}; "
 
 
+def _store(it: Instruction) -> str:
+    """Returns C++ for `st.async` and `red.async`; for the others, that of the instructions without `async`."""
+    if it.parts[1] != "async":
+        return ptx_instructions.MEANINGS[it.parts[0]](it)
+    reduces, type_ = it.parts[0] == "red", it.type
+    more = {"relaxed", "cluster", *_OPERATIONS} if reduces else {"weak", "v2", "v4"}
+    only(it.parts[2:-1], {_COUNTS_BYTES, "shared::cluster", *more})
+    by = ""
+    if reduces:
+        (operation,) = (_OPERATIONS[part] for part in it.parts if part in _OPERATIONS)
+        by = _reduction(operation, _NUMBERS[type_])
+    if _COUNTS_BYTES not in it.parts or type_[1:] not in ("32", "64") or (reduces and type_[0] == "f"):
+        raise KeyError("async")
+    each = it.operands[1] if isinstance(it.operands[1], list) else [it.operands[1]]
+    if len(each) != next((int(part[1]) for part in it.parts if part in ("v2", "v4")), 1):
+        raise KeyError("vector")
+    value = ", ".join(f"{NAMESPACE}::as<{ctype(type_)}>({one})" for one in each)
+    arguments = f"{_pointer(it.operands[0])}, value, sizeof value, {_pointer(it.operands[2])}{', &by' * reduces}"
+    return f"{{ {by}const {ctype(type_)} value[] = {{{value}}}; {_EMULATOR}::async_store({arguments}); }}"
+
+
 def _mapa(it: Instruction) -> str:
     only(it.parts[1:], {*_SPACES, "u32", "u64"})
     return it.write(f"{NAMESPACE}::mapped({it.read(1)}, {it.read(2, 'u32')})")
@@ -195,4 +216,5 @@ def _registers(it: Instruction) -> str:
 
 MEANINGS: dict[str, Callable[[Instruction], str]] = {
     "mbarrier": _mbarrier, "cp": _copy, "mapa": _mapa, "elect": _elect, "wgmma": _wgmma, "setmaxnreg": _registers,
+    "st": _store, "red": _store,
 }  # fmt: skip

@@ -1,4 +1,5 @@
 // Bulk copies, the groups of bulk stores, and reductions in bulk.
+#include <array>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -99,18 +100,25 @@ void add_store(std::function<void()> copy) {
 }
 
 namespace {
-// Returns what copies `bytes` bytes from `from` to a place, or reduces the numbers there by them.
-std::function<void(void*)> copy_of(const void* from, std::uint32_t bytes, const Reduction* reduction) {
+// Returns what copies the bytes at the address that `source` gives to a place, or reduces the numbers there by them.
+template <class Source>
+std::function<void(void*)> copy_of(Source source, std::uint32_t bytes, const Reduction* reduction) {
   const auto by = reduction ? std::optional(*reduction) : std::nullopt;
-  return [owner = core, from, bytes, by](void* to) {
-    const void* source = owner->now_at(const_cast<void*>(from));
-    by ? reduce_bytes(to, source, bytes, *by) : static_cast<void>(std::memcpy(to, source, bytes));
-  };
+  return [source, bytes, by](void* to) { by ? reduce_bytes(to, source(), bytes, *by) : static_cast<void>(std::memcpy(to, source(), bytes)); };
+}
+std::function<void(void*)> copy_of(const void* from, std::uint32_t bytes, const Reduction* reduction) {
+  return copy_of([owner = core, from]() -> const void* { return owner->now_at(const_cast<void*>(from)); }, bytes, reduction);
 }
 }  // namespace
 
 void bulk_load(void* to, const void* from, std::uint32_t bytes, void* barrier, std::uint32_t mask, const Reduction* reduction) {
   if (aligned(to, from, bytes)) add_load(to, barrier, mask, bytes, copy_of(from, bytes, reduction));
+}
+
+void async_store(void* to, const void* value, std::uint32_t bytes, void* barrier, const Reduction* reduction) {
+  std::array<char, 16> kept;  // the longest has four numbers of 32 bits
+  std::memcpy(kept.data(), value, bytes);
+  add_load(to, barrier, 0, bytes, copy_of([kept]() -> const void* { return kept.data(); }, bytes, reduction));
 }
 
 void bulk_store(void* to, const void* from, std::uint32_t bytes, const Reduction* reduction) {

@@ -71,6 +71,27 @@ EMULATOR_TAG(scope_cluster)
 EMULATOR_TAG(scope_gpu)
 EMULATOR_TAG(scope_sys)
 #undef EMULATOR_TAG
+#define EMULATOR_OPERATION(NAME, OPERATION)                                                     \
+  struct NAME##_t {                                                                             \
+    static constexpr emulator::BulkOperation operation = emulator::BulkOperation::OPERATION;    \
+  };                                                                                            \
+  inline constexpr NAME##_t NAME{};
+EMULATOR_OPERATION(op_add, kAdd)
+EMULATOR_OPERATION(op_min, kMin)
+EMULATOR_OPERATION(op_max, kMax)
+EMULATOR_OPERATION(op_inc, kInc)
+EMULATOR_OPERATION(op_dec, kDec)
+EMULATOR_OPERATION(op_and_op, kAnd)
+EMULATOR_OPERATION(op_or_op, kOr)
+EMULATOR_OPERATION(op_xor_op, kXor)
+#undef EMULATOR_OPERATION
+template <class T, class Operation>
+constexpr emulator::Reduction emulator_reduction() {
+  using emulator::BulkType;
+  if constexpr (std::is_integral_v<T>) return {Operation::operation, sizeof(T) == 8 ? (std::is_signed_v<T> ? BulkType::kS64 : BulkType::kU64) : std::is_signed_v<T> ? BulkType::kS32 : BulkType::kU32};
+  else if constexpr (sizeof(T) == 2) return {Operation::operation, std::is_same_v<T, __half> ? BulkType::kHalf : BulkType::kBfloat16};
+  else return {Operation::operation, sizeof(T) == 8 ? BulkType::kDouble : BulkType::kFloat};
+}
 template <int kNumber>
 struct n32_t {
   static constexpr int value = kNumber;
@@ -111,6 +132,25 @@ void cp_async_bulk(To, space_global_t, void* to, const void* from, std::uint32_t
 inline void cp_async_bulk(space_cluster_t, space_shared_t, void* to, const void* from, std::uint32_t bytes, std::uint64_t* barrier) { emulator::bulk_load(to, from, bytes, barrier); }
 inline void cp_async_bulk(space_cluster_t, space_global_t, void* to, const void* from, std::uint32_t bytes, std::uint64_t* barrier, std::uint16_t mask) { emulator::bulk_load(to, from, bytes, barrier, mask); }
 inline void cp_async_bulk(space_global_t, space_shared_t, void* to, const void* from, std::uint32_t bytes) { emulator::bulk_store(to, from, bytes); }
+template <class Operation, class T>
+void cp_reduce_async_bulk(space_cluster_t, space_shared_t, Operation, T* to, const T* from, std::uint32_t bytes, std::uint64_t* barrier) {
+  constexpr auto by = emulator_reduction<T, Operation>();
+  emulator::bulk_load(to, from, bytes, barrier, 0, &by);
+}
+template <class Operation, class T>
+void cp_reduce_async_bulk(space_global_t, space_shared_t, Operation, T* to, const T* from, std::uint32_t bytes) {
+  constexpr auto by = emulator_reduction<T, Operation>();
+  emulator::bulk_store(to, from, bytes, &by);
+}
+template <class T>
+void st_async(T* to, const T& value, std::uint64_t* barrier) { emulator::async_store(to, &value, sizeof value, barrier); }
+template <class T, std::size_t kCount>
+void st_async(T* to, const T (&values)[kCount], std::uint64_t* barrier) { emulator::async_store(to, values, sizeof values, barrier); }
+template <class Operation, class T>
+void red_async(Operation, T* to, const T& value, std::uint64_t* barrier) {
+  constexpr auto by = emulator_reduction<T, Operation>();
+  emulator::async_store(to, &value, sizeof value, barrier, &by);
+}
 inline void cp_async_bulk_commit_group() { emulator::bulk_commit(); }
 template <int kNewest>
 void cp_async_bulk_wait_group(n32_t<kNewest>, const char* file = __builtin_FILE(), int line = __builtin_LINE()) { emulator::bulk_wait(kNewest, {file, line}); }
@@ -128,6 +168,12 @@ void cp_async_bulk_tensor(To, space_global_t, void* to, const void* map, const s
 }
 template <std::size_t kRank>
 void cp_async_bulk_tensor(space_global_t, space_shared_t, const void* map, const std::int32_t (&at)[kRank], const void* from) { emulator::tensor_store(emulator_tile(map, at), from); }
+
+template <class Operation, std::size_t kRank>
+void cp_reduce_async_bulk_tensor(space_global_t, space_shared_t, Operation, const void* map, const std::int32_t (&at)[kRank], const void* from) {
+  constexpr auto by = emulator_reduction<std::uint32_t, Operation>();  // the tensor map has the type
+  emulator::tensor_store(emulator_tile(map, at), from, &by);
+}
 
 inline void fence_proxy_async() { __threadfence(); }
 template <class Space>

@@ -103,6 +103,10 @@ class grid_group {
   static dim3 block_index() { return blockIdx; }
   static dim3 dim_blocks() { return gridDim; }
   static dim3 group_dim() { return gridDim; }
+  static dim3 dim_clusters() { return emulator::cluster_grid(); }
+  static dim3 cluster_index() { return emulator::cluster_index(); }
+  static unsigned long long num_clusters() { return static_cast<unsigned long long>(dim_clusters().x) * dim_clusters().y * dim_clusters().z; }
+  static unsigned long long cluster_rank() { return cluster_index().x + static_cast<unsigned long long>(dim_clusters().x) * (cluster_index().y + static_cast<unsigned long long>(dim_clusters().y) * cluster_index().z); }
 };
 inline grid_group this_grid() { return {}; }
 

@@ -35,6 +35,8 @@ struct Reduction {
 // Bulk copies are made later, by the GPU's copy unit. A load counts down the bytes of a barrier in shared memory. With
 // a mask, it goes to the same place in each block of the cluster whose bit is set, and counts at the barrier there.
 void bulk_load(void* to, const void* from, std::uint32_t bytes, void* barrier, std::uint32_t mask = 0, const Reduction* reduction = nullptr);
+// A load of a value of at most 16 bytes: st.async and red.async.
+void async_store(void* to, const void* value, std::uint32_t bytes, void* barrier, const Reduction* reduction = nullptr);
 // A store joins the open bulk group of its thread.
 void bulk_store(void* to, const void* from, std::uint32_t bytes, const Reduction* reduction = nullptr);
 void bulk_commit();

@@ -49,7 +49,7 @@ T as(const V& value) {
 }
 template <class T, class V>
 void put(T& out, const V& value) {
-  out = as<T>(value);
+  out = as<std::remove_volatile_t<T>>(value);
 }
 
 struct Address {
@@ -204,12 +204,12 @@ inline unsigned cluster_nctaid_z() { return cluster_size().z; }
 inline unsigned cluster_ctaid_x() { return blockIdx.x % cluster_size().x; }
 inline unsigned cluster_ctaid_y() { return blockIdx.y % cluster_size().y; }
 inline unsigned cluster_ctaid_z() { return blockIdx.z % cluster_size().z; }
-inline unsigned clusterid_x() { return blockIdx.x / cluster_size().x; }
-inline unsigned clusterid_y() { return blockIdx.y / cluster_size().y; }
-inline unsigned clusterid_z() { return blockIdx.z / cluster_size().z; }
-inline unsigned nclusterid_x() { return gridDim.x / cluster_size().x; }
-inline unsigned nclusterid_y() { return gridDim.y / cluster_size().y; }
-inline unsigned nclusterid_z() { return gridDim.z / cluster_size().z; }
+inline unsigned clusterid_x() { return cluster_index().x; }
+inline unsigned clusterid_y() { return cluster_index().y; }
+inline unsigned clusterid_z() { return cluster_index().z; }
+inline unsigned nclusterid_x() { return cluster_grid().x; }
+inline unsigned nclusterid_y() { return cluster_grid().y; }
+inline unsigned nclusterid_z() { return cluster_grid().z; }
 inline unsigned laneid() { return lane(); }
 inline unsigned warpid() { return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) / kWarpSize; }
 inline unsigned clock() { return static_cast<unsigned>(clock64()); }
