@@ -26,6 +26,7 @@ from cuda_on_cpu.emulator.tokens import (
     outermost_braces,
     places_of,
     previous_code,
+    template_end,
     text_at,
     tokenize,
 )
@@ -38,6 +39,8 @@ _TAKES_KERNEL = {
     "cudaFuncSetAttribute": 0, "cudaLaunchKernel": 0, "cudaLaunchCooperativeKernel": 0, "cudaLaunchKernelEx": 1,
     "cudaLaunchKernelExC": 1,
 }  # fmt: skip
+# Other characters may stand between two comparisons: `a.x < b && c > (d)`.
+_IN_TEMPLATE_ARGUMENTS = ("<", ">", "::", ",", "*", "(", ")", "{", "}", ".")
 _VOID_POINTERS = (["void", "*"], ["const", "void", "*"], ["void", "const", "*"])
 
 
@@ -55,6 +58,7 @@ def rewrite(source: str, flags: Sequence[str] = ()) -> str:
     add_steps(tokens)
     _rewrite_dynamic_shared(tokens)
     _rewrite_qualifiers(tokens)
+    _name_member_templates(tokens)
     _drop_pragmas_of_macros(tokens)
     kernels = _kernels(tokens)
     _rewrite_calls(tokens, kernels)
@@ -192,6 +196,25 @@ def _order_shared(tokens: list[Token], at: int) -> None:
         tokens[start:behind] = tokenize(text)
     elif start != at:
         tokens[start : at + 1] = tokenize("__shared__" + line_breaks(tokens[start:at]))
+
+
+def _name_member_templates(tokens: list[Token]) -> None:
+    """Edits `tokens` in place: calls such as `a.f<T>()` become `a.template f<T>()`.
+
+    g++ needs the word in a template if the type of `a` is deduced from its arguments; nvcc does not. Elsewhere the word
+    is allowed.
+    """
+    for at in places_of(tokens, ".", "->"):
+        name = next_code(tokens, at + 1)
+        opening = next_code(tokens, name + 1)
+        if text_at(tokens, opening) != "<" or tokens[name].kind is not Kind.WORD or text_at(tokens, name) == "template":
+            continue
+        end = template_end(tokens, opening)
+        if end is None or text_at(tokens, next_code(tokens, end + 1)) != "(":
+            continue
+        inside = (token for token in tokens[opening : end + 1] if token.is_code)
+        if all(token.kind in (Kind.WORD, Kind.NUMBER) or token.text in _IN_TEMPLATE_ARGUMENTS for token in inside):
+            tokens[name:name] = tokenize("template ")
 
 
 def _kernels(tokens: list[Token]) -> set[str]:

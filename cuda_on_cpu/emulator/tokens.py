@@ -288,12 +288,12 @@ def argument_end(tokens: Sequence[Token], start: int) -> int:
         if text in OPENING:
             end = closing_of(tokens, i)
         elif text == "<" and i > start and tokens[previous_code(tokens, i)].kind is Kind.WORD:
-            end = _template_end(tokens, i)
+            end = template_end(tokens, i)
         i = (i if end is None else end) + 1
     return i
 
 
-def _template_end(tokens: Sequence[Token], at: int) -> int | None:
+def template_end(tokens: Sequence[Token], at: int) -> int | None:
     """Returns the index of the `>` that ends the template arguments whose `<` is at index `at`.
 
     Returns None if this `<` is a comparison or a part of a shift: the token after the `>` tells them apart.

@@ -551,3 +551,15 @@ def test_labels_of_ptx_are_those_of_the_statement(statement, does):
 def test_a_kernel_with_clusters_asks_for_them_first():
     text = rewrite("__global__ void __cluster_dims__(SIZE, 1, 1) k(int* p) { *p = 1; }")
     assert "k(int* p) {EMULATOR_CLUSTER(SIZE, 1, 1) *p = 1; }" in text
+
+
+@pytest.mark.parametrize("call", ["a.f<T, 2>()", "a->f<N::T*>(x)", "a[0].f<B<T>>()"])
+def test_a_call_of_a_member_template_says_that_it_is_one(call):
+    assert rewrite(call) == re.sub(r"(\.|->)f<", r"\1template f<", call)
+
+
+@pytest.mark.parametrize(
+    "text", ["if (a.x < b.x && c > (d)) {}", "e = a.x < b ? c > (d) : e;", "a.template f<T>();", "if (a.x < b) (c);"]
+)
+def test_comparisons_and_named_templates_stay_as_they_are(text):
+    assert rewrite(text) == text
