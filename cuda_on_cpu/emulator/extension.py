@@ -29,6 +29,7 @@ from cuda_on_cpu.emulator.unsupported import all_in_log, find_in_log, find_in_to
 # of these only after others are gone.
 _MOST_ATTEMPTS = 8
 _PERMISSIVE = "-fpermissive"  # g++'s flag for sources with errors of this kind; newer ones have a flag for each
+_UNKNOWN_TO_NVCC = re.compile(r"changes meaning of|there are no arguments to .* that depend on a template parameter")
 # In the output of the linker, GNU ld.
 _MISSING_LIBRARY = re.compile(r"\bld(?:\.\w+)?: cannot find (-l[^\s:]\S*?)(?::? |$)", re.MULTILINE)
 
@@ -81,8 +82,12 @@ def build(
 
 
 def _is_accepted_by_nvcc(log: str) -> bool:
-    """Returns whether all errors are of a kind that nvcc does not know: `using Array = Array<T, N>;` in a class."""
-    return all("changes meaning of" in error.text for error in errors(log)) and "changes meaning of" in log
+    """Returns whether all errors are of kinds that nvcc does not know.
+
+    They are `using Array = Array<T, N>;` in a class, and a call of an unknown function in a template without instances.
+    """
+    found = errors(log)
+    return bool(found) and all(_UNKNOWN_TO_NVCC.search(error.text) for error in found)
 
 
 def _build_as_it_is(

@@ -59,6 +59,7 @@ def rewrite(source: str, flags: Sequence[str] = ()) -> str:
     _rewrite_dynamic_shared(tokens)
     _rewrite_qualifiers(tokens)
     _name_member_templates(tokens)
+    _name_types_in_sizes(tokens)
     _drop_pragmas_of_macros(tokens)
     kernels = _kernels(tokens)
     _rewrite_calls(tokens, kernels)
@@ -215,6 +216,20 @@ def _name_member_templates(tokens: list[Token]) -> None:
         inside = (token for token in tokens[opening : end + 1] if token.is_code)
         if all(token.kind in (Kind.WORD, Kind.NUMBER) or token.text in _IN_TEMPLATE_ARGUMENTS for token in inside):
             tokens[name:name] = tokenize("template ")
+
+
+def _name_types_in_sizes(tokens: list[Token]) -> None:
+    """Edits `tokens` in place: `sizeof(A::T)` becomes `sizeof(typename A::T)` if the source declares a type T.
+
+    g++ needs the word if A depends on a template's parameters; nvcc does not. Elsewhere the word is allowed.
+    """
+    declared = {text_at(tokens, next_code(tokens, i + 1)) for i in places_of(tokens, "using", "struct", "class")}
+    for at in places_of(tokens, "sizeof"):
+        opening = next_code(tokens, at + 1)
+        closing = closing_of(tokens, opening) if text_at(tokens, opening) == "(" else None
+        words = [token.text for token in tokens[opening + 1 : closing] if token.is_code] if closing else []
+        if len(words) > 2 and words[-2] == "::" and words[-1] in declared and set(words[1::2]) == {"::"}:
+            tokens[opening + 1 : opening + 1] = tokenize("typename ")
 
 
 def _kernels(tokens: list[Token]) -> set[str]:

@@ -81,6 +81,16 @@ void sent_by_library(torch::Tensor x, torch::Tensor y, torch::Tensor greatest, t
   sent_by_library_kernel<<<2, 32>>>(x.data_ptr<int64_t>(), y.data_ptr<int64_t>(), greatest.data_ptr<int>(), sums.data_ptr<int>());
 }
 
+// A GPU needs the alignment of an access, not that of the type whose member it accesses. No kernel calls the template, so
+// nvcc does not miss the function.
+struct alignas(128) Row {
+  float at[32];
+};
+template <class T>
+__device__ float of_a_later_gpu(float2 pair) { return function_of_a_later_gpu(pair); }
+__global__ void second_half_kernel(const float* x, float* y) { y[threadIdx.x] = reinterpret_cast<const Row*>(x + 16)->at[threadIdx.x]; }
+void second_half(torch::Tensor x, torch::Tensor y) { second_half_kernel<<<1, 16>>>(x.data_ptr<float>(), y.data_ptr<float>()); }
+
 // Driver functions for memory that processes share are declared, and refuse to run.
 int shares_memory(bool calls) {
   CUmemGenericAllocationHandle handle = 0;

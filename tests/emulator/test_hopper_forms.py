@@ -41,6 +41,13 @@ def test_functions_of_cuda_ptx_store_and_reduce():
 
 
 @emulated
+def test_a_member_needs_its_own_alignment_only():
+    x, y = torch.randn(32), torch.zeros(16, device="cuda")
+    ops().second_half(x.cuda(), y)
+    assert torch.equal(y.cpu(), x[16:])
+
+
+@emulated
 def test_memory_that_processes_share_is_refused_when_it_is_asked_for():
     assert ops().shares_memory(False) == 64
     assert ops().shares_memory(True) == 801

@@ -563,3 +563,10 @@ def test_a_call_of_a_member_template_says_that_it_is_one(call):
 )
 def test_comparisons_and_named_templates_stay_as_they_are(text):
     assert rewrite(text) == text
+
+
+def test_a_type_of_the_source_in_a_size_is_named_as_one():
+    before = "struct L { using tile = float[4]; static int count; }; "
+    assert rewrite(before + "sizeof(L::tile) + sizeof(L::count)") == (
+        before + "sizeof(typename L::tile) + sizeof(L::count)"
+    )
