@@ -287,10 +287,15 @@ def _rewrite_calls(tokens: list[Token], kernels: set[str]) -> None:
         kernel, cast = argument[low:high], argument[:low] + argument[high:]
         if any(token.is_code for token in kernel):
             tokens[start:end] = _known(kernel, cast, kernels)
-    for i in places_of(tokens, *kernels):
-        first, end = _start_of_cast(tokens, i), _end_of_name(tokens, i)
-        if first is not None and text_at(tokens, next_code(tokens, end)) not in ("(", "<<<"):
-            tokens[first:end] = _known(tokens[first:end], [], kernels)
+    for i in range(len(tokens) - 1, -1, -1):
+        if tokens[i].kind is not Kind.WORD:
+            continue
+        end = _end_of_name(tokens, i)
+        # With template arguments, it is a function, perhaps a kernel of a header.
+        if tokens[i].text in kernels or end > i + 1:
+            first = _start_of_cast(tokens, i)
+            if first is not None and text_at(tokens, next_code(tokens, end)) not in ("(", "<<<", "::"):
+                tokens[first:end] = _known(tokens[first:end], [], kernels)
 
 
 def _known(kernel: list[Token], cast: list[Token], kernels: set[str]) -> list[Token]:
@@ -328,6 +333,8 @@ def _end_of_name(tokens: list[Token], at: int) -> int:
         depth += (tokens[i].text == "<") - (tokens[i].text == ">")
         if not depth:
             return i + 1
+        if tokens[i].text in (";", "}"):
+            break
     return at + 1
 
 

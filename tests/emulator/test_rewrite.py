@@ -570,3 +570,8 @@ def test_a_type_of_the_source_in_a_size_is_named_as_one():
     assert rewrite(before + "sizeof(L::tile) + sizeof(L::count)") == (
         before + "sizeof(typename L::tile) + sizeof(L::count)"
     )
+
+
+def test_a_kernel_of_a_header_is_known_by_its_template_arguments():
+    assert 'p = (void*)::emulator::known("", n::k<A, B>);' in rewrite("void* p = (void*)n::k<A, B>;")
+    assert rewrite("f((void*)a, b < c, d > e);") == "f((void*)a, b < c, d > e);"

@@ -98,6 +98,11 @@ auto known(const char* name, void (*kernel)(P...)) {
   remember(reinterpret_cast<const void*>(kernel), {name, &launch_known<P...>});
   return kernel;
 }
+template <class R, class... P>
+  requires(!std::is_void_v<R>)
+auto known(const char*, R (*function)(P...)) {
+  return function;
+}
 inline const void* known(const char*, const void* kernel) { return kernel; }
 
 // Launches a known kernel. The address of anything else is the error that it is on a GPU.
