@@ -395,6 +395,7 @@ def _move_matrices(it: Instruction, function: str, registers: str | list[str], r
     if not isinstance(registers, list) or f"x{len(registers)}" not in it.parts:
         raise KeyError("registers")
     transposed = "true" if "trans" in it.parts else "false"
+    row = _text(row).replace(f"{NAMESPACE}::at(", f"{NAMESPACE}::row_at<{len(registers)}>(", 1)
     return f"{NAMESPACE}::{function}<{transposed}>({row}, {', '.join(registers)});"
 
 

@@ -200,12 +200,16 @@ def _order_shared(tokens: list[Token], at: int) -> None:
 
 
 def _name_member_templates(tokens: list[Token]) -> None:
-    """Edits `tokens` in place: calls such as `a.f<T>()` become `a.template f<T>()`.
+    """Edits `tokens` in place: calls such as `a.f<T>()` become `a.template f<T>()`, and so do those of a parameter A.
 
-    g++ needs the word in a template if the type of `a` is deduced from its arguments; nvcc does not. Elsewhere the word
-    is allowed.
+    g++ needs the word in `A::f<T>()`, and where the type of `a` is deduced in a template; nvcc does not. Elsewhere the
+    word is allowed.
     """
-    for at in places_of(tokens, ".", "->"):
+    named = [next_code(tokens, i + 1) for i in places_of(tokens, "typename", "class")]
+    parameters = {text_at(tokens, i) for i in named if text_at(tokens, next_code(tokens, i + 1)) in (",", ">", "=")}
+    for at in places_of(tokens, ".", "->", "::"):
+        if tokens[at].text == "::" and text_at(tokens, previous_code(tokens, at)) not in parameters:
+            continue
         name = next_code(tokens, at + 1)
         opening = next_code(tokens, name + 1)
         if text_at(tokens, opening) != "<" or tokens[name].kind is not Kind.WORD or text_at(tokens, name) == "template":

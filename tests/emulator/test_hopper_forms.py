@@ -48,6 +48,13 @@ def test_a_member_needs_its_own_alignment_only():
 
 
 @emulated
+def test_a_matrix_needs_the_addresses_of_its_rows_only():
+    x, y = torch.arange(32, dtype=torch.int32), torch.zeros(32, dtype=torch.int32, device="cuda")
+    ops().one_matrix(x.cuda(), y)
+    assert torch.equal(y.cpu(), 2 * x)
+
+
+@emulated
 def test_memory_that_processes_share_is_refused_when_it_is_asked_for():
     assert ops().shares_memory(False) == 64
     assert ops().shares_memory(True) == 801

@@ -558,6 +558,13 @@ def test_a_call_of_a_member_template_says_that_it_is_one(call):
     assert rewrite(call) == re.sub(r"(\.|->)f<", r"\1template f<", call)
 
 
+def test_a_call_of_a_member_template_of_a_parameter_says_that_it_is_one():
+    before = "template <typename A, class B = int> int g() "
+    assert rewrite(before + "{ return A::f<3>(x) + B::f<A>() + n::f<3>(x); }") == (
+        before + "{ return A::template f<3>(x) + B::template f<A>() + n::f<3>(x); }"
+    )
+
+
 @pytest.mark.parametrize(
     "text", ["if (a.x < b.x && c > (d)) {}", "e = a.x < b ? c > (d) : e;", "a.template f<T>();", "if (a.x < b) (c);"]
 )

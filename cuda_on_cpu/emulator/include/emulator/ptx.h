@@ -248,6 +248,12 @@ __attribute__((always_inline)) inline void copy(Address to, Address from, Size b
 template <class Size>
 void copy(Address to, Address from, Size bytes) { copy(to, from, bytes, static_cast<std::size_t>(bytes)); }
 
+// The address that a lane gives to ldmatrix or stmatrix. Those of lanes without a row are ignored.
+template <unsigned kMatrices, class V>
+Address row_at(const V& base, std::int64_t offset) {
+  return lane() < 8 * kMatrices ? at(base, offset) : Address{nullptr};
+}
+
 // ldmatrix: lanes 8 j to 8 j + 7 give the addresses of the rows of matrix j, which has 8 x 8 elements of 16 bits. Each
 // lane gets two elements of one row of each matrix, or of one column.
 template <bool kTransposed, class... R>
