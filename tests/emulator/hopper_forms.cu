@@ -45,6 +45,8 @@ void sent(torch::Tensor x, torch::Tensor y, torch::Tensor counts, int more) {
   sent_kernel<<<2, 32>>>(static_cast<const float4*>(x.data_ptr()), y.data_ptr<float>(), counts.data_ptr<int>(), more);
 }
 
+int hints() { return cudaFuncSetAttribute(sent_kernel, cudaFuncAttributeClusterSchedulingPolicyPreference, cudaClusterSchedulingPolicySpread); }
+
 // The same by functions of cuda::ptx, with numbers of 64 bits. The greatest number of the other block is reduced there, and
 // the blocks' sums of their numbers are reduced in bulk in the memory of the device.
 __global__ void __cluster_dims__(2, 1, 1) sent_by_library_kernel(const int64_t* x, int64_t* y, int* greatest, int* sums) {

@@ -24,6 +24,11 @@ def test_asynchronous_stores_and_reductions_count_bytes_at_the_other_blocks_barr
 
 
 @emulated
+def test_where_clusters_are_placed_is_a_hint():
+    assert ops().hints() == 0
+
+
+@emulated
 def test_a_barrier_that_expects_more_bytes_than_are_sent_hangs():
     x, y = torch.randn(2, 128), torch.zeros(2, 128, device="cuda")
     ops().sent(x.cuda(), y, torch.zeros(2, dtype=torch.int32, device="cuda"), 4)

@@ -319,6 +319,7 @@ cudaError_t set_attribute(const char* kernel, cudaFuncAttribute which, int value
     value ? static_cast<void>(large_clusters.insert(kernel_name(kernel))) : static_cast<void>(large_clusters.erase(kernel_name(kernel)));
     return synchronize();
   }
+  if (which == cudaFuncAttributeClusterSchedulingPolicyPreference) return give(value >= 0 && value <= 2 ? cudaSuccess : cudaErrorInvalidValue);
   if (which == cudaFuncAttributePreferredSharedMemoryCarveout) return give(value >= -1 && value <= 100 ? cudaSuccess : cudaErrorInvalidValue);
   if (which != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 || static_cast<std::size_t>(value) > limits::kSharedBytesAsked)
     return give(cudaErrorInvalidValue);
