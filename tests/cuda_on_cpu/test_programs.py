@@ -229,4 +229,4 @@ def test_load_names_the_line_of_what_cannot_be_emulated(tmp_path: Path) -> None:
         (folder / name).write_text(text.replace("__syncthreads();", "__vimax3_s32(1, 2, 3);"))
     done = run(folder, "script.py")
 
-    assert f"ExtensionNotBuilt: {folder}/shift.cuh:6: the emulation cannot run __vimax3_s32." in done.stderr
+    assert f"ExtensionNotBuilt: {folder}/shift.cuh:7: the emulation cannot run __vimax3_s32." in done.stderr
