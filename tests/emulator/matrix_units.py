@@ -1,6 +1,6 @@
 """Compares the emulated wgmma instructions with MMA-Sim, a model of the GPU's matrix units that is right in every bit.
 
-    pip install mmasim && python benchmarks/matrix_units.py [--draws N]
+    pip install mmasim && python tests/emulator/matrix_units.py [--draws N]
 
 For each number format, random matrices are multiplied once by the kernels of tests/emulator/hopper.cu and once by
 MMA-Sim's model of an H100. The table shows in how many elements both agree in every bit, and the largest difference as
@@ -21,10 +21,10 @@ from types import ModuleType
 import torch
 from tabulate import tabulate
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from support.hopper import BFLOAT16, E4M3, E5M2, FUNCTIONS, HALF, HALF_SUM, TF32
+from support.hopper import BFLOAT16, E4M3, E5M2, FUNCTIONS, HALF, HALF_SUM, TF32  # noqa: E402 - found by the path
 
 # By the number of the kind: its name for MMA-Sim, the dtype, and the largest difference that is allowed.
 KINDS = {
