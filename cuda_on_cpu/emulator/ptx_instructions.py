@@ -395,8 +395,8 @@ def _move_matrices(it: Instruction, function: str, registers: str | list[str], r
     if not isinstance(registers, list) or f"x{len(registers)}" not in it.parts:
         raise KeyError("registers")
     transposed = "true" if "trans" in it.parts else "false"
-    row = _text(row).replace(f"{NAMESPACE}::at(", f"{NAMESPACE}::row_at<{len(registers)}>(", 1)
-    return f"{NAMESPACE}::{function}<{transposed}>({row}, {', '.join(registers)});"
+    # Only the lanes that have a row form its address.
+    return f"{NAMESPACE}::{function}<{transposed}>([&] {{ return {_text(row)}; }}, {', '.join(registers)});"
 
 
 # The number types of A and B, and the depths of the products that exist for them.

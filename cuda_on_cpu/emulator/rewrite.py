@@ -329,17 +329,9 @@ def _start_of_cast(tokens: list[Token], at: int) -> int | None:
 
 def _end_of_name(tokens: list[Token], at: int) -> int:
     """Returns the index behind the name at index `at` and its template arguments, if it has any."""
-    end = next_code(tokens, at + 1)
-    if text_at(tokens, end) != "<":
-        return at + 1
-    depth = 0
-    for i in range(end, len(tokens)):
-        depth += (tokens[i].text == "<") - (tokens[i].text == ">")
-        if not depth:
-            return i + 1
-        if tokens[i].text in (";", "}"):
-            break
-    return at + 1
+    opening = next_code(tokens, at + 1)
+    end = template_end(tokens, opening) if text_at(tokens, opening) == "<" else None
+    return at + 1 if end is None else end + 1
 
 
 def _without_void_cast(argument: list[Token]) -> tuple[int, int]:

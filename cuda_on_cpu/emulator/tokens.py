@@ -49,7 +49,7 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 OPENING, CLOSING = frozenset("([{"), frozenset(")]}")
-_BEHIND_TEMPLATE = ("(", "{", "::", ",", ")", "")  # what follows template arguments, but not `a > b`
+_BEHIND_TEMPLATE = ("(", "{", "::", ",", ")", ";", "<<<", "")  # what follows template arguments, but not `a > b`
 
 
 @functools.lru_cache(maxsize=16)  # a build needs the tokens of a source several times

@@ -249,16 +249,16 @@ template <class Size>
 void copy(Address to, Address from, Size bytes) { copy(to, from, bytes, static_cast<std::size_t>(bytes)); }
 
 // The address that a lane gives to ldmatrix or stmatrix. Those of lanes without a row are ignored.
-template <unsigned kMatrices, class V>
-Address row_at(const V& base, std::int64_t offset) {
-  return lane() < 8 * kMatrices ? at(base, offset) : Address{nullptr};
+template <unsigned kMatrices, class Row>
+const char* row_of_lane(const Row& row) {
+  return lane() < 8 * kMatrices ? row().at : nullptr;
 }
 
 // ldmatrix: lanes 8 j to 8 j + 7 give the addresses of the rows of matrix j, which has 8 x 8 elements of 16 bits. Each
 // lane gets two elements of one row of each matrix, or of one column.
-template <bool kTransposed, class... R>
-void load_matrices(Address row, R&... registers) {
-  const Exchanged<const char*> rows(~0u, row.at);
+template <bool kTransposed, class Row, class... R>
+void load_matrices(const Row& row, R&... registers) {
+  const Exchanged<const char*> rows(~0u, row_of_lane<sizeof...(R)>(row));
   if (rows.lanes() != ~0u) fail_in_kernel("all lanes of a warp must call ldmatrix together");
   unsigned matrix = 0;
   const unsigned mine = lane(), outer = mine / 4, inner = mine % 4 * 2;
@@ -277,9 +277,9 @@ void load_matrices(Address row, R&... registers) {
 }
 
 // stmatrix: the inverse. Each lane has two elements of one row of each matrix, or of one column.
-template <bool kTransposed, class... R>
-void store_matrices(Address row, const R&... registers) {
-  const Exchanged<const char*> rows(~0u, row.at);
+template <bool kTransposed, class Row, class... R>
+void store_matrices(const Row& row, const R&... registers) {
+  const Exchanged<const char*> rows(~0u, row_of_lane<sizeof...(R)>(row));
   if (rows.lanes() != ~0u) fail_in_kernel("all lanes of a warp must call stmatrix together");
   unsigned matrix = 0;
   const unsigned mine = lane(), outer = mine / 4, inner = mine % 4 * 2;
