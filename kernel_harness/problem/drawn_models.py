@@ -33,7 +33,10 @@ class DrawnModels:
 
         A kept model must not be changed: `copied` makes another.
         """
-        model = self._kept.pop(key, None) or draw()
+        if key in self._kept:
+            self._kept[key] = self._kept.pop(key)
+            return self._kept[key], True
+        model = draw()
         if _nbytes(model) < _LEAST_BYTES or not _holds_only_data(model):
             return model, False
         self._kept[key] = model

@@ -293,6 +293,7 @@ def sanitize_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell, 
     report, declined = Report(), ""
     reference, candidate = Reference(job.problem, "cpu", None), job.candidate
     variables = devices.named(device).worker_variables()
+    name, source = file_name(candidate), candidate.source.split("\n")
     for tool in tools:
         tell(tool)
         with compute_sanitizer.WatchedWorkers(tool, fork_server, variables) as watched:
@@ -305,7 +306,6 @@ def sanitize_on_gpu(fork_server: ForkServer, device: str, job: Job, tell: Tell, 
                 log, printed = watched.log(), subject.printed
                 subject.close()
             _LOG.info("output of %s:\n%s", tool, log)
-            name, source = file_name(candidate), candidate.source.split("\n")
             report.add(compute_sanitizer.read(subject.file.translated(log), name, source, ""))
             report.add(compute_sanitizer.failed_assertions(printed, name, source))
     if not report.cases and not report.fault:
