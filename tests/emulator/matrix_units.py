@@ -24,7 +24,8 @@ from tabulate import tabulate
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from support.hopper import BFLOAT16, E4M3, E5M2, FUNCTIONS, HALF, HALF_SUM, TF32  # noqa: E402 - found by the path
+from support.emulated_process import exported  # noqa: E402 - found by the path
+from support.hopper import BFLOAT16, E4M3, E5M2, HALF, HALF_SUM, TF32  # noqa: E402
 
 # By the number of the kind: its name for MMA-Sim, the dtype, and the largest difference that is allowed.
 KINDS = {
@@ -87,14 +88,13 @@ def _answer(file: Path) -> None:
 
 @functools.cache
 def _kernels() -> ModuleType:
-    """Returns the emulated kernels of tests/emulator/hopper.cu."""
+    """Returns the emulated products of tests/emulator/hopper.cu."""
     import cuda_on_cpu
 
     cuda_on_cpu.enable()
     source = (ROOT / "tests" / "emulator" / "hopper.cu").read_text()
-    heads = tuple(f"{result} {name}(" for result in ("torch::Tensor", "int", "void") for name in FUNCTIONS)
-    declared = "\n".join(line[: line.index(")") + 1] + ";" for line in source.split("\n") if line.startswith(heads))
-    found: ModuleType = cuda_on_cpu.load_inline("hopper", declared, source, functions=FUNCTIONS)
+    declared = f"{exported('hopper')['product']};"
+    found: ModuleType = cuda_on_cpu.load_inline("hopper", declared, source, functions=["product"])
     return found
 
 

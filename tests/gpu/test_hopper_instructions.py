@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 from support.command import ROOT
+from support.emulated_process import exported
 from support.hopper import CHECKS, FUNCTIONS
 from torch.utils import cpp_extension
 
@@ -23,16 +24,12 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def ops(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     source = (ROOT / "tests" / "emulator" / "hopper.cu").read_text()
-    declared = [line[: line.index(")") + 1] + ";" for line in source.split("\n") if _defines(line)]
+    declared = [f"{exported('hopper')[name]};" for name in FUNCTIONS]
     folder: Path = tmp_path_factory.mktemp("hopper")
     return cpp_extension.load_inline(
         name="hopper", cpp_sources="\n".join(declared), cuda_sources=source, functions=FUNCTIONS,
         extra_cuda_cflags=["-gencode=arch=compute_90a,code=sm_90a"], build_directory=str(folder),
     )  # fmt: skip
-
-
-def _defines(line: str) -> bool:
-    return any(line.startswith(f"{kind} {name}(") for kind in ("torch::Tensor", "int", "void") for name in FUNCTIONS)
 
 
 @pytest.mark.parametrize("name", CHECKS)
