@@ -50,17 +50,19 @@ class AtGate:
     def __init__(self, gate: Gate, torch_device: str, enqueued: Callable[[], None]) -> None:
         self._gate, self._enqueued = gate, enqueued
         self._words = GateWords(gate, torch_device)
-        self._beside = torch.cuda.Stream()
         # This does not wait: it only shows whether the device can wait for a word and write one.
         self._words.wait_for(Word.OPEN, 0)
         self._words.write(Word.DONE, 0)
 
     def begin(self) -> None:
-        """Makes the current stream wait until the gate is open. Another stream then says that the call has begun."""
-        with torch.cuda.stream(self._beside):
-            self._words.wait_for(Word.OPEN)
-            self._words.write(Word.BEGUN)
+        """Makes the current stream wait until the gate is open, and then say that the call has begun.
+
+        An empty kernel follows. Where the event that begins the measured time comes right after a word, the times of
+        two processes differ by 0.2 us (one standard deviation); after a kernel, by 0.07 us (measured on an H200).
+        """
         self._words.wait_for(Word.OPEN)
+        self._words.write(Word.BEGUN)
+        torch.cuda._sleep(0)
 
     def end(self) -> None:
         """Enqueues the word that the call is done, which the device writes itself, and says that the worker is ready.
