@@ -53,6 +53,7 @@ class AtGate:
         # This does not wait: it only shows whether the device can wait for a word and write one.
         self._words.wait_for(Word.OPEN, 0)
         self._words.write(Word.DONE, 0)
+        torch.cuda._sleep(0)  # its first use loads the kernel, which would wait for a stream that waits at the gate
 
     def begin(self) -> None:
         """Makes the current stream wait until the gate is open, and then say that the call has begun.
