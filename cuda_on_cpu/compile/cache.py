@@ -99,6 +99,11 @@ def digest_of(*paths: Path) -> str:
     return total.hexdigest()
 
 
+def modules(*folders: Path) -> list[Path]:
+    """Returns the Python files in the `folders`, without those of folders below them."""
+    return [file for folder in folders for file in sorted(folder.glob("*.py"))]
+
+
 def get_or_build(
     kind: str, name: str, build: Callable[[Path], Sequence[str] | None], *, in_use: bool = True
 ) -> tuple[Path, bool]:

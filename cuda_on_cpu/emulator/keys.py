@@ -13,32 +13,8 @@ from cuda_on_cpu.compile.sources import Sources, parts_of_key
 from cuda_on_cpu.emulator import flags
 from cuda_on_cpu.emulator.flags import Instrumentation
 
-# A change of these modules can change a candidate's library, so their text is part of its key.
-_BUILDERS = [
-    *(
-        flags.HERE / f"{name}.py"
-        for name in (
-            "counted_updates",
-            "extension",
-            "flags",
-            "launch_bounds",
-            "launches",
-            "narrow_accesses",
-            "nvcc_rules",
-            "ptx",
-            "ptx_instructions",
-            "rewrite",
-            "tokens",
-            "units",
-            "unrolled_loops",
-            "unsupported",
-        )
-    ),
-    *(
-        Path(bindings.__file__).with_name(f"{name}.py")
-        for name in ("bindings", "host_compiler", "light_headers", "sources")
-    ),
-]
+# The modules that make a candidate's library. A change of any of them can change it, so their text is part of its key.
+_BUILDERS = cache.modules(flags.HERE, Path(bindings.__file__).parent)
 
 
 @functools.cache

@@ -31,10 +31,7 @@ _LIBRARIES = "cublas|cusparse|cusolver|curand|cufft|npp|nvrtc|nvml|nvtx|cub|thru
 _LACKING = re.compile(rf"fatal error: ((?:{_LIBRARIES})[\w./+-]*): No such file")
 
 # A change of these modules can change a candidate's library, so their text is part of its key.
-_BUILDERS = [
-    Path(__file__),
-    *(Path(bindings.__file__).with_name(f"{name}.py") for name in ("bindings", "light_headers", "sources")),
-]
+_BUILDERS = cache.modules(Path(__file__).parent, Path(bindings.__file__).parent)
 # load_inline puts these lines before a CUDA source.
 _IMPLICIT = ("#include <torch/types.h>", "#include <cuda.h>", "#include <cuda_runtime.h>")
 

@@ -44,4 +44,4 @@ def _modules_beside(path: Path) -> list[str]:
 
 @functools.cache
 def _code() -> str:
-    return cache.digest_of(*(file for folder in _CODE for file in sorted(folder.glob("*.py"))))
+    return cache.digest_of(*cache.modules(*_CODE))
