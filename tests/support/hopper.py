@@ -30,6 +30,23 @@ def product(kind: int, wide: int) -> Callable[[ModuleType], None]:
     return check
 
 
+def cut_off(kind: int, sums: tuple[float, float]) -> Callable[[ModuleType], None]:
+    """The sum of one product of 4096 and others of 1/4, and of these products and an infinite one."""
+
+    def check(ops: ModuleType) -> None:
+        dtype = _DTYPES.get(kind, torch.float16)
+        a, b = (torch.full((n, 32 // dtype.itemsize), 0.5) for n in (64, 16))
+        a[:, 0] = b[:, 0] = 64
+        assert ops.product(a.to(dtype).cuda(), b.to(dtype).cuda(), kind, 16, 1)[5, 3].item() == sums[0]
+        if dtype != torch.float8_e4m3fn:  # has no infinity
+            a[5, 1] = torch.inf
+            found = ops.product(a.to(dtype).cuda(), b.to(dtype).cuda(), kind, 16, 1).cpu()
+            assert found[5].isposinf().all() and (found[:5] == sums[0]).all()
+        assert ops.product(a.to(dtype).cuda(), b.to(dtype).cuda(), kind, 16, 2)[6, 3].item() == sums[1]
+
+    return check
+
+
 def doubled(ops: ModuleType) -> None:
     x = torch.randn(7 * 1024)
     assert torch.equal(ops.doubled(x.cuda()).cpu(), 2 * x)
@@ -110,6 +127,9 @@ _KINDS = {
 CHECKS: dict[str, Callable[[ModuleType], None]] = {
     **{f"product {kind}, swizzle {swizzle}": product(number, wide)
        for kind, number in _KINDS.items() for swizzle, wide in _SWIZZLES.items()},
+    "cut off, FP8": cut_off(E4M3, (4096, 8192)), "cut off, other FP8": cut_off(E5M2, (4096, 8192)),
+    "cut off, half": cut_off(HALF, (4099.75, 8199.5)), "cut off, bfloat16": cut_off(BFLOAT16, (4099.75, 8199.5)),
+    "cut off, TF32": cut_off(TF32, (4097.75, 8195.5)), "cut off, half sums": cut_off(HALF_SUM, (4100, 8200)),
     **{f"box, swizzle {swizzle}": boxes(swizzle, columns) for swizzle, columns in enumerate((32, 8, 16, 32))},
     **{f"multicast to {blocks} blocks": multicast(blocks) for blocks in (1, 2, 8)},
     "bulk copies": doubled, "bulk reduction": column_sums, "forms of boxes": box_forms, "cluster": cluster_sums,

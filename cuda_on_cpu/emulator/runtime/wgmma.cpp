@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "aligned_sums.h"
 #include "emulator/bfloat16.h"
 #include "emulator/half.h"
 #include "emulator/tiny_float.h"
@@ -147,13 +148,19 @@ std::vector<T> numbers_of_registers(const std::vector<std::uint32_t>& registers,
   return out;
 }
 
-template <class T>
-__attribute__((optimize("O3"))) void add_products(T* __restrict__ sums, const T* __restrict__ a, const T* __restrict__ b, unsigned depth, unsigned columns) {
+__attribute__((optimize("O3"))) void add_integers(std::int32_t* __restrict__ sums, const std::int32_t* __restrict__ a, const std::int32_t* __restrict__ b, unsigned depth, unsigned columns) {
   for (unsigned row = 0; row < kRows; ++row)
     for (unsigned k = 0; k < depth; ++k) {
-      const T factor = a[k * kRows + row];
+      const std::int32_t factor = a[k * kRows + row];
       for (unsigned column = 0; column < columns; ++column) sums[row * columns + column] += factor * b[k * columns + column];
     }
+}
+
+int least_exponent(WgmmaType type) { return type == WgmmaType::kE4M3 ? -6 : type == WgmmaType::kHalf || type == WgmmaType::kE5M2 ? -14 : -126; }
+
+Alignment alignment_of(const WgmmaShape& shape) {
+  const bool tiny = bytes_of(shape.a) == 1;
+  return {tiny ? 13 : 25, tiny ? 13 : 23, least_exponent(shape.a), least_exponent(shape.b), shape.sum == WgmmaSum::kHalf};
 }
 
 template <class T>
@@ -164,10 +171,8 @@ void run(const Product& product, std::vector<T>& sums) {
                                              : numbers_of_registers<T>(product.a_registers, shape.a, shape.negates_a);
   const auto b = numbers<T>(Matrix(product.b), shape.b, shape.columns, shape.transposes_b, shape.negates_b);
   if (!product.adds) std::fill(sums.begin(), sums.end(), T{});
-  add_products(sums.data(), a.data(), b.data(), depth, shape.columns);
-  if constexpr (std::is_same_v<T, float>)
-    if (shape.sum == WgmmaSum::kHalf)
-      for (float& sum : sums) sum = of_half(to_half(sum));
+  if constexpr (std::is_same_v<T, float>) add_aligned(alignment_of(shape), sums, a, b, shape.columns);
+  else add_integers(sums.data(), a.data(), b.data(), depth, shape.columns);
 }
 
 void run_until(Warpgroup& group, std::uint64_t end) {

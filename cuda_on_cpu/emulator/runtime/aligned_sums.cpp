@@ -1,0 +1,103 @@
+#include "aligned_sums.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "emulator/half.h"
+
+namespace emulator {
+namespace {
+
+constexpr std::int32_t kOfZero = -10000;  // the exponent of a factor that is zero
+
+std::int32_t exponent_of(float value, int least, std::int32_t of_zero) {
+  if (value == 0) return of_zero;
+  return std::max(static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(value) >> 23 & 0xFF) - 127, least);
+}
+
+double power_of_two(std::int32_t exponent) { return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52); }
+
+// Cut off behind `bits` bits, or earlier if the number is below the least normal float.
+double cut(double value, int bits) {
+  if (std::fabs(value) < 0x1p-126) return std::trunc(value * power_of_two(126 + bits)) * power_of_two(-126 - bits);
+  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(value) & ~std::uint64_t{0} << (52 - bits));
+}
+
+// The nearest half. A float whose last bit says that more follows is rounded to the half to which the number is rounded.
+float nearest_half(double value) {
+  const float cut_off = static_cast<float>(cut(value, 23));
+  const float marked = std::bit_cast<float>(std::bit_cast<std::uint32_t>(cut_off) | (cut_off != value));
+  return static_cast<float>(widened(__float2half_rn(marked)));
+}
+
+struct Row {
+  const Alignment& alignment;
+  const float *a, *b;  // the row of A, whose numbers are `rows` apart, and B
+  const std::int32_t *a_exponents, *b_exponents;
+  std::size_t depth, rows, columns;
+};
+
+__attribute__((optimize("O3"))) void align(const Row& row, const float* sums, std::int32_t* __restrict__ largest, double* __restrict__ scales) {
+  const std::int32_t zero = row.alignment.zero();
+  for (std::size_t column = 0; column < row.columns; ++column) largest[column] = exponent_of(sums[column], row.alignment.least_sum(), zero);
+  for (std::size_t k = 0; k < row.depth; ++k) {
+    const std::int32_t exponent = row.a_exponents[k * row.rows];
+    const std::int32_t* others = row.b_exponents + k * row.columns;
+    for (std::size_t column = 0; column < row.columns; ++column) {
+      const std::int32_t both = exponent + others[column];
+      largest[column] = std::max(largest[column], both < kOfZero / 2 ? zero : both);
+    }
+  }
+  for (std::size_t column = 0; column < row.columns; ++column) scales[column] = power_of_two(row.alignment.bits - largest[column]);
+}
+
+__attribute__((optimize("O3"))) void add(const Row& row, const float* sums, const double* __restrict__ scales, double* __restrict__ totals) {
+  for (std::size_t column = 0; column < row.columns; ++column) totals[column] = std::trunc(sums[column] * scales[column]);
+  for (std::size_t k = 0; k < row.depth; ++k) {
+    const double factor = row.a[k * row.rows];
+    const float* others = row.b + k * row.columns;
+    for (std::size_t column = 0; column < row.columns; ++column) totals[column] += std::trunc(factor * others[column] * scales[column]);
+  }
+}
+
+// Infinity or NaN, or a finite number if no number is infinite or NaN.
+double plain(const Row& row, float sum, std::size_t column) {
+  double total = sum;
+  for (std::size_t k = 0; k < row.depth; ++k) total += static_cast<double>(row.a[k * row.rows]) * row.b[k * row.columns + column];
+  return total;
+}
+
+std::vector<std::int32_t> exponents_of(const std::vector<float>& numbers, int least) {
+  std::vector<std::int32_t> found(numbers.size());
+  std::transform(numbers.begin(), numbers.end(), found.begin(), [&](float each) { return exponent_of(each, least, kOfZero); });
+  return found;
+}
+
+bool all_finite(const std::vector<float>& numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [](float each) { return std::isfinite(each); });
+}
+
+}  // namespace
+
+void add_aligned(const Alignment& alignment, std::vector<float>& sums, const std::vector<float>& a, const std::vector<float>& b, std::size_t columns) {
+  const std::size_t rows = sums.size() / columns, depth = a.size() / rows;
+  const bool finite = all_finite(a) && all_finite(b) && all_finite(sums);
+  const auto a_exponents = exponents_of(a, alignment.least_a), b_exponents = exponents_of(b, alignment.least_b);
+  std::vector<std::int32_t> largest(columns);
+  std::vector<double> scales(columns), totals(columns);
+  for (std::size_t r = 0; r < rows; ++r) {
+    const Row row{alignment, &a[r], b.data(), &a_exponents[r], b_exponents.data(), depth, rows, columns};
+    float* const of_row = &sums[r * columns];
+    align(row, of_row, largest.data(), scales.data());
+    add(row, of_row, scales.data(), totals.data());
+    for (std::size_t column = 0; column < columns; ++column) {
+      const double special = finite ? 0 : plain(row, of_row[column], column);
+      const double total = totals[column] * power_of_two(largest[column] - alignment.bits);
+      of_row[column] = !std::isfinite(special) ? static_cast<float>(special) : alignment.half ? nearest_half(total) : static_cast<float>(cut(total, alignment.kept));
+    }
+  }
+}
+
+}  // namespace emulator
