@@ -7,8 +7,8 @@ namespace emulator {
 
 // How one instruction adds. All numbers are cut off below the bit that is `bits` places below the largest exponent of
 // all products and of the sum before. The exact sum of what is left is cut off at `kept` bits behind the point if it is
-// a float, or rounded to the nearest half. A zero counts as a number with the exponent `zero`. Exponents of
-// factors are no lower than `least_a` and `least_b`, those of sums no lower than `least_sum`.
+// a float, or rounded to the nearest half. Exponents of factors are no lower than `least_a` and `least_b`, those of sums
+// no lower than `least_sum`; a sum of zero has the exponent `zero`. Numbers below 2^-126 count as zero here.
 // Found with an H100 by Microsoft's MMA-Sim, https://github.com/microsoft/MMA-Sim, which describes it in Python.
 struct Alignment {
   int bits, kept, least_a, least_b;
