@@ -20,6 +20,7 @@ from kernel_harness.checking.patterns import Pattern, describe
 from kernel_harness.checking.wrong_elements import Mismatch, Wrong, first_mismatches
 from kernel_harness.core.precision import Precision, Tolerance
 from kernel_harness.core.status import Status
+from kernel_harness.ipc.input_memory import unequal
 
 WRONG_NORM = 1e-2
 """An output is wrong if its relative error, in the Frobenius norm, is at least this: no number format explains it."""
@@ -33,7 +34,6 @@ _OF_FAST_ALGORITHMS = (
     "(error_scale)"
 )
 
-_COMPARED_BYTES = 1 << 28
 _KEPT = "An output is overwritten after its call: a kernel must not count on what it has left in its output."
 
 
@@ -137,10 +137,8 @@ def unchanged(before: torch.Tensor | bytes, after: torch.Tensor | bytes) -> bool
         return before == after
     if before.shape != after.shape or before.dtype != after.dtype:
         return False
-    # On a GPU if one of the two is there. In pieces: torch.equal needs as much memory as the bytes that it compares.
-    moved, there = (before, after) if after.is_cuda else (after, before)
-    parts = (_bytes_of(tensor).split(_COMPARED_BYTES) for tensor in (moved, there))
-    return all(torch.equal(one.to(two.device), two) for one, two in zip(*parts, strict=True))
+    there, moved = (after, before) if after.is_cuda else (before, after)  # on a GPU if one of the two is there
+    return not unequal(there, moved).item()
 
 
 @dataclass(frozen=True)
@@ -359,7 +357,3 @@ def _input_pattern(compared: Compared, i: int) -> Pattern | None:
     left = inputs and unchanged(compared.outputs[i], inputs[number])
     text = f"The reference changes this input in place{', and the call left it as it was' if left else ''}."
     return Pattern(text, "write to the input what the reference writes there: its caller may read it")
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
