@@ -94,6 +94,11 @@ def figures(entries: Sequence[Entry]) -> list[Figure]:
     def add(name: str, value: Callable[[Sequence[Entry]], float], meaning: str) -> None:
         found.append(Figure(name, {each: value(of) for each, of in problems.items()}, len(problems), meaning))
 
+    def add_fast(name: str, of_best: str, counts: Callable[[Entry], bool], how: str) -> None:
+        add(name, partial(_share, counts), f"the share of a problem's candidates that pass{how}, averaged")
+        some = f"the share of problems of which some candidate passes{how}"
+        add(of_best, lambda of: float(any(map(counts, of))), some)
+
     found: list[Figure] = []
     add("correct rate", partial(_share, _passed), "the share of a problem's candidates that pass, averaged")
     for k in (k for k in SAMPLES if k <= min(map(len, problems.values()))):
@@ -103,10 +108,10 @@ def figures(entries: Sequence[Entry]) -> list[Figure]:
         return found
     for p in THRESHOLDS:
         above = "" if p == 0 else f" with a speedup above {p:g}"
-        counts = partial(_faster, p)
-        add(f"fast_{p:g}", partial(_share, counts), f"the share of a problem's candidates that pass{above}, averaged")
-        some = f"the share of problems of which some candidate passes{above}"
-        add(f"fast_{p:g} (best)", lambda of, counts=counts: float(any(map(counts, of))), some)  # type: ignore[misc]
+        add_fast(f"fast_{p:g}", f"fast_{p:g} (best)", partial(_faster, p), above)
+        if p >= 1:
+            certain = f" with a speedup whose whole interval is above {p:g}"
+            add_fast(f"fast_{p:g} (certain)", f"fast_{p:g} (best, certain)", partial(_certainly_faster, p), certain)
     return found + _geometric_means(problems)
 
 
@@ -166,6 +171,10 @@ def _pass_at(k: int, entries: Sequence[Entry]) -> float:
 def _faster(p: float, one: Entry) -> bool:
     """Returns whether a candidate counts for fast_p: it passed, and `p` is 0 or its speedup is above `p`."""
     return one.passed and (p == 0 or (one.speedup is not None and one.speedup.estimate > p))
+
+
+def _certainly_faster(p: float, one: Entry) -> bool:
+    return one.passed and one.speedup is not None and one.speedup.low > p
 
 
 def _geometric_means(problems: Mapping[str, Sequence[Entry]]) -> list[Figure]:

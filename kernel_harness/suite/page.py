@@ -22,7 +22,8 @@ MOST_LISTED = 5000
 _LEAST_FILLED = 0.5
 _LONGEST_REASON = 200
 # The figures that the page shows first.
-_HEADLINE = ("correct rate", "fast_1", "fast_1 (best)", "geometric mean speedup (best)")
+# fast_1 as the field defines it counts copies of the reference that were 0.1% faster by chance.
+_HEADLINE = ("correct rate", "fast_1 (certain)", "fast_1 (best, certain)", "geometric mean speedup (best)")
 # Lower bounds of the classes of speedup. The class of a cell is `speed-` and the place in this list.
 _SPEEDS = (0.0, 0.5, 0.8, 1.0, 1.5, 2.0)
 _CLASSES = {

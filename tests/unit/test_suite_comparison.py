@@ -144,7 +144,7 @@ def test_the_command_compares_suites_by_name(
 
     assert ended.code == code
     assert "8 candidates are in both" in ended.stdout
-    assert ("worse: fast_1, fast_1 (best), fast_1.5" in ended.stderr) == (code == 3)
+    assert ("worse: fast_1, fast_1 (best), fast_1 (certain)" in ended.stderr) == (code == 3)
 
 
 def test_a_suite_is_not_compared_with_something_else(typed: Callable[..., Finished], tmp_path: Path) -> None:

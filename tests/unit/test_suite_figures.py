@@ -45,6 +45,8 @@ def named(entries: Sequence[Entry]) -> dict[str, Figure]:
         ("fast_0 (best)", 1.0),
         ("fast_1 (best)", 1 / 2),
         ("fast_0.8 (best)", 1.0),
+        ("fast_1 (certain)", (2 / 4 + 0) / 2),
+        ("fast_1 (best, certain)", 1 / 2),
         ("geometric mean speedup", math.sqrt((0.4 * 1.2 * 3.0) ** (1 / 3) * 0.9)),
         ("geometric mean speedup (best)", math.sqrt(3.0 * 0.9)),
     ],
@@ -59,6 +61,13 @@ def test_pass_at_k_is_left_out_where_a_problem_has_fewer_candidates() -> None:
 
 def test_fast_p_counts_speedups_above_p_only() -> None:
     assert named([entry("p", "a", 1.0)])["fast_1"].value == 0
+
+
+@pytest.mark.parametrize(("speedup", "certain"), [(1.005, 0), (1.02, 1), (0.9, 0)])
+def test_fast_p_is_certain_only_where_the_whole_interval_is_above_p(speedup: float, certain: int) -> None:
+    found = named([entry("p", "a", 0.5), entry("p", "b", speedup)])  # the intervals reach from -1% to +1%
+    assert found["fast_1"].value == (speedup > 1) / 2 and found["fast_1 (best)"].value == (speedup > 1)
+    assert found["fast_1 (certain)"].value == certain / 2 and found["fast_1 (best, certain)"].value == certain
 
 
 def test_a_candidate_that_passed_without_a_time_counts_as_right_and_not_as_fast() -> None:
