@@ -174,7 +174,7 @@ def _faster(p: float, one: Entry) -> bool:
 
 
 def _certainly_faster(p: float, one: Entry) -> bool:
-    return one.passed and one.speedup is not None and one.speedup.low > p
+    return one.passed and one.speedup is not None and one.speedup.low is not None and one.speedup.low > p
 
 
 def _geometric_means(problems: Mapping[str, Sequence[Entry]]) -> list[Figure]:
