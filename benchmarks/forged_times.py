@@ -1,12 +1,13 @@
 """Shows on a GPU which time the harness reports for kernels that hide a part of their work, and for honest kernels.
 
-    python benchmarks/forged_times.py [--device cuda] [--budget SECONDS] [--us MICROSECONDS ...] [--out FILE]
+    python benchmarks/forged_times.py [--device cuda] [--budget SECONDS] [--us US ...] [--among N] [--out FILE]
     python benchmarks/forged_times.py --write FILE
 
 Each kernel spins for a given time. Forged kernels scale the time that the device's events measured, or work where the
 events do not see it. Honest kernels do the same work in other ways. The table shows the reported time divided by the
 time of "torch", which does the same work, and to what share of it the judge's clock verified the device's. `--write`
-puts the table that another run has stored into docs/timing.md.
+puts the table that another run has stored into docs/timing.md. With `--among 50`, further copies are judged in the same
+run, 50 kernels in all; the time that is spent on each is then shorter.
 """
 
 from __future__ import annotations
@@ -125,6 +126,7 @@ HIDING = {
 """,
 }
 FACTORS = (0.95, 0.85, 0.6)
+FURTHER = "further copy "
 
 
 def main() -> None:
@@ -133,6 +135,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="cuda or cuda:N (default: cuda)")
     parser.add_argument("--budget", type=float, help="seconds of timing at each duration (default: the device's)")
     parser.add_argument("--us", type=float, nargs="+", default=[2770.0, 50.0, 5.0], help="durations in microseconds")
+    parser.add_argument("--among", type=int, default=0, metavar="N", help="judge N kernels in all, the others copies")
     parser.add_argument("--out", type=Path, help="append the rows to this file, a line of JSON for each")
     parser.add_argument(
         "--write", type=Path, metavar="FILE", help="write the table of the rows in FILE; measure nothing"
@@ -144,12 +147,17 @@ def main() -> None:
         return
     rows = []
     for microseconds in options.us:
-        for result in judged(microseconds, options.device, options.budget):
+        for result in judged(microseconds, options.device, options.budget, options.among):
             rows.append(_row(microseconds, result))
             if options.out:
                 with options.out.open("a") as file:
                     print(json.dumps(rows[-1]), file=file)
     print(table(rows))
+    for microseconds in options.us:
+        copies = [row for row in rows if row["us"] == microseconds and row["kernel"].startswith(FURTHER)]
+        told = [row["reported"] for row in copies if "reported" in row]
+        if told:
+            print(f"{microseconds:g} us, {len(told)} of {len(copies)} further copies passed, reported as {min(told):.4f} to {max(told):.4f}")
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -170,27 +178,28 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     return tabulate(lines, headers, tablefmt="github", disable_numparse=True)
 
 
-def judged(microseconds: float, device: str, budget_s: float | None) -> list[Result]:
-    """Returns the results of all kernels that spin for so many microseconds."""
+def judged(microseconds: float, device: str, budget_s: float | None, among: int) -> list[Result]:
+    """Returns the results of all kernels that spin for so many microseconds: at least `among`, with further copies."""
     cycles = int(microseconds * CYCLES_PER_US)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "spin.py"
         path.write_text(PROBLEM.format(cycles=cycles))
         problem = load_problem("spin", path)
         with Session(problem, devices.named(device), Settings(budget_s=budget_s), SilentObserver()) as session:
-            return list(session.judge(_candidates(cycles), lambda result: None))
+            return list(session.judge(_candidates(cycles, among), lambda result: None))
 
 
 def _scaled() -> dict[str, float]:
     return {f"device time x {factor:g}": factor for factor in FACTORS}
 
 
-def _candidates(cycles: int) -> list[Candidate]:
+def _candidates(cycles: int, among: int) -> list[Candidate]:
     made: Mapping[str, str] = {
         **{name: KERNEL.format(cycles=cycles, factor=1, body=body) for name, body in (HONEST | HIDING).items()},
         **{name: KERNEL.format(cycles=cycles, factor=f, body=PLAIN) for name, f in _scaled().items()},
     }
-    return [Candidate(name, Path(f"{name}.py"), source) for name, source in made.items()]
+    copies = {f"{FURTHER}{i}": KERNEL.format(cycles=cycles, factor=1, body=PLAIN) for i in range(among - len(made))}
+    return [Candidate(name, Path(f"{name}.py"), source) for name, source in (made | copies).items()]
 
 
 def _row(microseconds: float, result: Result) -> dict[str, Any]:
