@@ -157,7 +157,8 @@ def main() -> None:
         copies = [row for row in rows if row["us"] == microseconds and row["kernel"].startswith(FURTHER)]
         told = [row["reported"] for row in copies if "reported" in row]
         if told:
-            print(f"{microseconds:g} us, {len(told)} of {len(copies)} further copies passed, reported as {min(told):.4f} to {max(told):.4f}")
+            passed = f"{microseconds:g} us: {len(told)} of {len(copies)} further copies passed"
+            print(f"{passed}, reported as {min(told):.4f} to {max(told):.4f}")
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
