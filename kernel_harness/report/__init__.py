@@ -158,7 +158,7 @@ def _table(folder: Path, name: str, device: str, root: Path) -> str:
     problem = lookup.problem(name, root)
     results = Journal(folder / problem.name / device).read()
     table = leaderboard.rank(results, _at_usual_shape(problem, results).shape)
-    if table.empty:
+    if not table:
         raise UserError(
             f"there are no results of {name} on {device} at the problem's usual shape in {folder}; a run on "
             "that device stores some, unless --shape names another shape"

@@ -5,14 +5,11 @@ The charts of the page are built in the module `pictures`.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-
-import pandas as pd
 
 from kernel_harness.checking.verify import Check
 from kernel_harness.core.arms import BASELINE
@@ -70,10 +67,10 @@ class Page:
     def latest(self) -> dict[str, Result]:
         """The one result of each kernel that the leaderboard shows, by kernel name and in the order of its rows."""
         found = leaderboard.latest(self.results, self.shape)
-        return {name: found[name] for name in map(str, self.table["kernel"])}
+        return {row["kernel"]: found[row["kernel"]] for row in self.table}
 
     @cached_property
-    def table(self) -> pd.DataFrame:
+    def table(self) -> Sequence[leaderboard.Row]:
         """The leaderboard at the shape of the page."""
         return leaderboard.rank(self.results, self.shape)
 
@@ -103,8 +100,8 @@ def rows(page: Page) -> list[dict[str, Any]]:
     of the reason, which is a sentence: the others may be code. `is_baseline` is a bool.
     """
     found = []
-    for row, earlier in zip(page.table.to_dict("records"), leaderboard.earlier(page.table), strict=True):
-        clean: dict[str, Any] = {str(k): None if _missing(v) else v for k, v in row.items()}
+    for row, earlier in zip(page.table, leaderboard.earlier(page.table), strict=True):
+        clean = dict(row)
         result = page.latest[clean["kernel"]]
         clean["title"], clean["peaks"] = result.title, _peaks(result)
         clean["first_line"] = result.reason.strip().partition("\n")[0]
@@ -113,10 +110,6 @@ def rows(page: Page) -> list[dict[str, Any]]:
         clean["versus"] = None if page.emulated or itself else _versus(result)
         found.append(clean)
     return found
-
-
-def _missing(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 
 def _versus(result: Result) -> Comparison | None:

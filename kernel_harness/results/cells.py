@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv as csv_module
+import io
+import math
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-import pandas as pd
 
 # Characters that Markdown, its tables or HTML would read as markup. An underscore between letters is not markup.
 _MARKED = re.compile(r"[\\`*|<\[\]~&]|(?<![^\W_])_|_(?![^\W_])")
@@ -13,17 +15,22 @@ _MARKED = re.compile(r"[\\`*|<\[\]~&]|(?<![^\W_])_|_(?![^\W_])")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def csv(table: pd.DataFrame) -> str:
-    """Returns `table`, a leaderboard or a table of a suite, as CSV text.
+def csv(columns: Sequence[Any], rows: Iterable[Mapping[Any, Any]]) -> str:
+    """Returns a leaderboard, or a table of a suite, as CSV text: a line with the names `columns`, and the rows.
 
     A floating-point number has at most six significant digits, an integer all of its digits. A text that a spreadsheet
-    would take for a formula gets an apostrophe before it.
+    would take for a formula gets an apostrophe before it. None and NaN give an empty cell.
     """
-    texts = table.select_dtypes(exclude="number").map(_inert)
-    return str(table.assign(**texts).to_csv(index=False, float_format="%.6g"))
+    text = io.StringIO()
+    writer = csv_module.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_csv_cell(row[name]) for name in columns] for row in rows)
+    return text.getvalue()
 
 
-def _inert(cell: Any) -> Any:
+def _csv_cell(cell: Any) -> Any:
+    if isinstance(cell, float):
+        return "" if math.isnan(cell) else f"{cell:.6g}"
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
 
 
@@ -44,7 +51,7 @@ def number(value: Any, form: str) -> str:
     """Returns a number of a table in the format `form`, such as `{:.4g}`; an empty text if it is absent."""
     if isinstance(value, str):
         return value  # "nan" or "inf"
-    return "" if pd.isna(value) else form.format(value)
+    return "" if value is None else form.format(value)
 
 
 def memory_text(count: int) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from tabulate import tabulate
 
 from kernel_harness.core.arms import BASELINE
@@ -21,6 +20,8 @@ from kernel_harness.results.cells import csv, markdown, memory_text, number, rat
 from kernel_harness.results.journal import writing
 from kernel_harness.results.record import Result
 
+Row = Mapping[str, Any]
+"""A row of a leaderboard: its value in each column, by name. An absent value is None."""
 COLUMNS = (
     "rank", "kernel", "status", "precision", "time_ms", "time_ms_low", "time_ms_high", "speedup", "speedup_low",
     "speedup_high", "tflops", "percent_of_peak", "gbytes_per_s", "max_abs_error", "relative_error", "shapes",
@@ -42,9 +43,10 @@ _WIDEST = 100
 _LEFT_OUT = ("of the bound", "TFLOPS", "shapes", "% of peak", "max abs error", "from an earlier run", "95% interval")
 # The headings of the column of times.
 TIME, EMULATED_TIME = "time (ms)", "emulation, ms"
+_INTERVAL = "{time_ms_low:.4g} - {time_ms_high:.4g}"
 
 
-def rank(results: Sequence[Result], shape: Mapping[str, int]) -> pd.DataFrame:
+def rank(results: Sequence[Result], shape: Mapping[str, int]) -> list[Row]:
     """Builds the leaderboard of the results at one shape, with the columns COLUMNS.
 
     It has one row per kernel, from the result that `latest` chooses. The fastest kernel comes first. Kernels that
@@ -55,11 +57,10 @@ def rank(results: Sequence[Result], shape: Mapping[str, int]) -> pd.DataFrame:
     """
     chosen = sorted(latest(results, shape).values(), key=_order)
     places = _places(chosen)
-    table = pd.DataFrame([{"rank": places.get(r.kernel), **_row(r)} for r in chosen], columns=list(COLUMNS))
-    return table.astype({"rank": "Int64", "peak_bytes": "Int64"})
+    return [{"rank": places.get(r.kernel), **_row(r)} for r in chosen]
 
 
-def sweep(results: Sequence[Result]) -> tuple[dict[str, int], pd.DataFrame]:
+def sweep(results: Sequence[Result]) -> tuple[dict[str, int], list[Row]]:
     """Returns the size constants that are the same in all `results`, and one table of the leaderboards at all shapes.
 
     The table has the column `timed at` before those of COLUMNS: the values of the other size constants. The shapes are
@@ -68,10 +69,8 @@ def sweep(results: Sequence[Result]) -> tuple[dict[str, int], pd.DataFrame]:
     shapes = list({tuple(result.shape.items()): dict(result.shape) for result in results}.values())
     fixed = {name: value for name, value in shapes[0].items() if all(shape.get(name) == value for shape in shapes)}
     own = [shape_text({name: value for name, value in shape.items() if name not in fixed}) for shape in shapes]
-    tables = [rank(results, shape) for shape in shapes]
-    for table, text in zip(tables, own, strict=True):
-        table.insert(0, "timed at", text)
-    return fixed, pd.concat(tables, ignore_index=True)
+    rows = ({"timed at": at, **row} for at, shape in zip(own, shapes, strict=True) for row in rank(results, shape))
+    return fixed, list(rows)
 
 
 def latest(results: Sequence[Result], shape: Mapping[str, int]) -> dict[str, Result]:
@@ -174,7 +173,7 @@ def _verified_to(result: Result) -> float | None:
 
 
 def _error(value: float | None) -> float | str | None:
-    """Returns the numerical error `value`, as text if it is NaN or infinite: pandas takes NaN for an absent number."""
+    """Returns the numerical error `value`, as text if it is NaN or infinite."""
     return value if value is None or math.isfinite(value) else str(value)
 
 
@@ -200,30 +199,33 @@ def heading(problem: str, results: Sequence[Result], shape: Mapping[str, int]) -
     return ", ".join(parts)
 
 
-def _shown(table: pd.DataFrame, *, memory: bool) -> tuple[list[str], list[list[str]]]:
+def _shown(table: Sequence[Row], *, memory: bool) -> tuple[list[str], list[list[str]]]:
     """Returns (headings, rows) of the leaderboard `table` as text for people to read.
 
     The text has fewer columns than the CSV file, and no column that is empty in every row. `memory` says whether the
     peak memory of a call is shown. If any result is from the emulated device, the heading of the times says that they
     are the emulation's.
     """
+
+    def column(name: str, form: str = "{}") -> list[str]:
+        return [number(row[name], form) for row in table]
+
     named: dict[str, list[str]] = {
-        **({"timed at": list(table["timed at"])} if "timed at" in table else {}),
-        "rank": ["" if pd.isna(v) else str(v) for v in table["rank"]],
-        "kernel": list(table["kernel"]),
-        "status": list(table["status"]),
-        EMULATED_TIME if emulated(table) else TIME: [number(v, "{:.4g}") for v in table["time_ms"]],
+        **({"timed at": column("timed at")} if _is_sweep(table) else {}),
+        "rank": column("rank"),
+        "kernel": column("kernel"),
+        "status": column("status"),
+        EMULATED_TIME if emulated(table) else TIME: column("time_ms", "{:.4g}"),
         "95% interval": [
-            f"{low:.4g} - {high:.4g}" if pd.notna(low) and pd.notna(high) else ""
-            for low, high in zip(table["time_ms_low"], table["time_ms_high"], strict=True)
+            "" if None in (row["time_ms_low"], row["time_ms_high"]) else _INTERVAL.format_map(row) for row in table
         ],
-        "speedup": ["" if pd.isna(v) else f"{ratio(v)}x" for v in table["speedup"]],
-        "TFLOPS": [number(v, "{:.3g}") for v in table["tflops"]],
-        "% of peak": [number(v, "{:.3g}") for v in table["percent_of_peak"]],
-        "of the bound": [number(v, "{:.1%}") for v in table["share_of_bound"]],
-        "max abs error": [number(v, "{:.2g}") for v in table["max_abs_error"]],
-        "shapes": [v if isinstance(v, str) else "" for v in table["shapes"]],
-        "memory": ["" if pd.isna(v) else memory_text(v) for v in table["peak_bytes"]],
+        "speedup": ["" if row["speedup"] is None else f"{ratio(row['speedup'])}x" for row in table],
+        "TFLOPS": column("tflops", "{:.3g}"),
+        "% of peak": column("percent_of_peak", "{:.3g}"),
+        "of the bound": column("share_of_bound", "{:.1%}"),
+        "max abs error": column("max_abs_error", "{:.2g}"),
+        "shapes": column("shapes"),
+        "memory": ["" if row["peak_bytes"] is None else memory_text(row["peak_bytes"]) for row in table],
         "from an earlier run": earlier(table),
     }
     if not memory:
@@ -232,39 +234,42 @@ def _shown(table: pd.DataFrame, *, memory: bool) -> tuple[list[str], list[list[s
     return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
 
 
-def earlier(table: pd.DataFrame) -> list[str]:
+def _is_sweep(table: Sequence[Row]) -> bool:
+    return any("timed at" in row for row in table)
+
+
+def earlier(table: Sequence[Row]) -> list[str]:
     """Returns for each row of the leaderboard `table` the date and time (UTC) when it was measured, as text.
 
     The text is empty for rows of the latest run in the table. It also says whether the row was measured on another
     machine than that run, as far as the model of the processor can tell.
     """
-    runs = [run for run in table["run"] if isinstance(run, str)]
-    if len(set(runs)) < 2:
+    runs = {row["run"] for row in table if row["run"] is not None}
+    if len(runs) < 2:
         return [""] * len(table)
     latest_run = max(runs)  # a run's id begins with the time at which the run began
-    machine = table.loc[table["run"] == latest_run, "processor"].iloc[0]
+    machine = next(row["processor"] for row in table if row["run"] == latest_run)
     return [
         ""
-        if run == latest_run
-        else measured_at[:16].replace("T", " ") + ("" if processor == machine else ", on another machine")
-        for run, measured_at, processor in table[["run", "measured_at", "processor"]].itertuples(index=False)
+        if row["run"] == latest_run
+        else row["measured_at"][:16].replace("T", " ") + ("" if row["processor"] == machine else ", on another machine")
+        for row in table
     ]
 
 
-def emulated(table: pd.DataFrame) -> bool:
+def emulated(table: Sequence[Row]) -> bool:
     """Returns whether any result of the leaderboard `table` is from the emulated device."""
-    return bool((table["device"] == EMULATED).any())
+    return any(row["device"] == EMULATED for row in table)
 
 
-def of_interest(table: pd.DataFrame, kernels: Collection[str]) -> pd.DataFrame:
+def of_interest(table: Sequence[Row], kernels: Collection[str]) -> list[Row]:
     """Returns the rows of the leaderboard `table` of some kernels, of `torch`, and of the best of all kernels."""
-    timed = table[table["rank"].notna()]
-    wanted = {*kernels, BASELINE, *timed["kernel"][:1]}
-    return table[table["kernel"].isin(wanted)]
+    best = [row["kernel"] for row in table if row["rank"] is not None][:1]
+    return [row for row in table if row["kernel"] in {*kernels, BASELINE, *best}]
 
 
 def render(
-    table: pd.DataFrame, style: str = "simple", terminal: Terminal | None = None, *, memory: bool = False
+    table: Sequence[Row], style: str = "simple", terminal: Terminal | None = None, *, memory: bool = False
 ) -> str:
     """Returns the leaderboard `table` as text in `style`, the name of a table format of the package `tabulate`.
 
@@ -296,32 +301,36 @@ def render(
     return "\n\n".join([text, *_notes(table)])
 
 
-def _notes(table: pd.DataFrame) -> list[str]:
+def _notes(table: Sequence[Row]) -> list[str]:
     """Returns the notes below the table (`render`)."""
     notes = []
     if emulated(table):
         notes.append(EMULATED_NOTE)
-    if (table["time_ms"].notna() & table["time_ms_low"].isna()).any():
+    if any(row["time_ms"] is not None and row["time_ms_low"] is None for row in table):
         notes.append(NO_INTERVAL_NOTE)
-    if table[table["rank"].notna()].duplicated([name for name in ("timed at", "rank") if name in table]).any():
+    places = [(row.get("timed at"), row["rank"]) for row in table if row["rank"] is not None]
+    if len(set(places)) < len(places):
         notes.append(SHARED_NOTE)
-    if (table["percent_of_peak"] > 100).any():
+    if any((row["percent_of_peak"] or 0) > 100 for row in table):
         notes.append(ABOVE_PEAK_NOTE)
-    if "timed at" not in table and (memory := _memory_note(table)):
+    if not _is_sweep(table) and (memory := _memory_note(table)):
         notes.append(memory)
-    if (verified := table["verified_to"].dropna()).size:
-        notes.append(f"The judge's own clock verifies these times to {verified.max():.1%} or better.")
+    if verified := [row["verified_to"] for row in table if row["verified_to"] is not None]:
+        notes.append(f"The judge's own clock verifies these times to {max(verified):.1%} or better.")
     return notes
 
 
-def _memory_note(table: pd.DataFrame) -> str:
+def _memory_note(table: Sequence[Row]) -> str:
     """Returns a note that names the kernels of which a call needs much more or less memory than one of torch."""
-    needed = table.set_index("kernel")["peak_bytes"].dropna()
-    of_torch = int(needed.get(BASELINE, 0))
+    needed = {row["kernel"]: row["peak_bytes"] for row in table if row["peak_bytes"] is not None}
+    of_torch = needed.get(BASELINE)
     if not of_torch:
         return ""
-    apart = needed[(needed >= _MUCH_MEMORY * of_torch) | (_MUCH_MEMORY * needed <= of_torch)]
-    texts = [f"{kernel} {memory_text(count)} ({count / of_torch:.3g}x)" for kernel, count in apart.items()]
+    texts = [
+        f"{kernel} {memory_text(count)} ({count / of_torch:.3g}x)"
+        for kernel, count in needed.items()
+        if count >= _MUCH_MEMORY * of_torch or _MUCH_MEMORY * count <= of_torch
+    ]
     return f"Peak memory of a call: {BASELINE} {memory_text(of_torch)}, {', '.join(texts)}." if texts else ""
 
 
@@ -363,7 +372,7 @@ def document(title: str, table: str, reasons: Sequence[tuple[str, str, str]]) ->
     return "\n".join([f"# {markdown(title)}", "", table, *(["", *lines] if lines else []), ""])
 
 
-def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
+def save(folder: Path, stem: str, title: str, table: Sequence[Row]) -> Path:
     """Writes the leaderboard `table` to `<stem>.csv` and to `<stem>.md` in `folder`. Returns the path of the CSV file.
 
     The Markdown file has the heading `title` and, below the table, the column `reason`: why kernels failed, and
@@ -371,9 +380,9 @@ def save(folder: Path, stem: str, title: str, table: pd.DataFrame) -> Path:
 
     Each file is replaced atomically. Raises Unwritable if a file cannot be written; that file is then unchanged.
     """
-    reasons = table[table["reason"].notna()][["kernel", "status", "reason"]].itertuples(index=False)
-    text = document(title, render(table, "github"), list(reasons))
-    for name, content in ((f"{stem}.md", text), (f"{stem}.csv", csv(table))):
+    reasons = [(row["kernel"], row["status"], row["reason"]) for row in table if row["reason"] is not None]
+    text = document(title, render(table, "github"), reasons)
+    for name, content in ((f"{stem}.md", text), (f"{stem}.csv", csv(COLUMNS, table))):
         with writing(folder / name):
             replace_text(folder / name, content)
     return folder / f"{stem}.csv"

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-import pandas as pd
-
 from kernel_harness.core.errors import NotFound
 from kernel_harness.core.phases import phase
 from kernel_harness.device import selection
@@ -38,7 +36,7 @@ class Board:
     """
 
     title: str
-    table: pd.DataFrame
+    table: Sequence[leaderboard.Row]
     gone: list[str]
 
 

@@ -175,7 +175,7 @@ def save(folder: Path, summary: Summary) -> Path:
     }  # fmt: skip
     for name, table in tables.items():
         with writing(folder / name):
-            replace_text(folder / name, csv(table))
+            replace_text(folder / name, csv(list(table), table.to_dict("records")))
     path = folder / "summary.md"
     with writing(path):
         replace_text(path, text(summary))
