@@ -12,16 +12,17 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console, RenderableType
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.table import Table
-from rich.text import Text
-
+from kernel_harness.core.terminal import terminal
 from kernel_harness.results.record import Result, to_line
 from kernel_harness.session.run import WAITING
+
+# Only a terminal needs rich, whose import takes 0.1 s.
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+    from rich.table import Table
 
 _LOG = logging.getLogger(__name__)
 # Without a terminal, a step is named after _QUIET_S seconds without a line.
@@ -35,11 +36,13 @@ class Shown(ABC):
     """
 
     def __init__(self, refresh_per_second: int) -> None:
-        self._console = Console(stderr=True)
         self._live: Live | None = None
-        if self._console.is_terminal:
+        if terminal(sys.stderr).width is not None:
+            from rich.console import Console
+            from rich.live import Live
+
             self._live = Live(
-                console=self._console, refresh_per_second=refresh_per_second, transient=True,
+                console=Console(stderr=True), refresh_per_second=refresh_per_second, transient=True,
                 get_renderable=self._shown,
             )  # fmt: skip
 
@@ -122,7 +125,7 @@ class Progress(Shown):
         for build in result.builds:
             _LOG.debug("%s: built %s", result.kernel, build)
         if self._live and not result.passed:
-            self._console.print(Text(f"{result.kernel}: {result.status}", style="red"))
+            self._live.console.print(f"{result.kernel}: {result.status}", style="red", markup=False, highlight=False)
         elif not result.is_baseline:
             self._print(result.kernel, result.status)
         self.finished.append(result)
@@ -148,6 +151,9 @@ class Progress(Shown):
             self._printed = time.monotonic()
 
     def _shown(self) -> Table:
+        from rich.spinner import Spinner
+        from rich.table import Table
+
         table = Table.grid(padding=(0, 2))
         with self._lock:
             for kernel, text in self._stages.items():

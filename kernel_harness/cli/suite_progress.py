@@ -53,7 +53,11 @@ class SuiteProgress(Shown):
         """Shows that a problem cannot be used, and why. Its other candidates cannot have a verdict."""
         self.by_status["problem unusable"] += self._left[problem]
         self._left[problem] = 0
-        self._console.print(Text(f"{problem} cannot be used: {reason}", style="red"), soft_wrap=True)
+        text = f"{problem} cannot be used: {reason}"
+        if self._live:
+            self._live.console.print(Text(text, style="red"), soft_wrap=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
 
     @property
     def done(self) -> int:
