@@ -6,11 +6,15 @@ and how many operations and bytes a call needs. It takes a fraction of a second 
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -68,9 +72,29 @@ def cost(problem: Problem) -> Cost | None:
     return Cost(work.flops, work.bytes, work.operators, cut, work.samples, sum(each.nbytes for each in weights))
 
 
+@functools.cache
+def _keep_compiler_out() -> None:
+    """Lets torch's own functions for the device `meta` run without an import of torch's compiler, which takes seconds.
+
+    `torch._disable_dynamo` has wrapped some of these functions, so that the compiler does not look into them. At the
+    first call its wrapper imports the compiler to mark the function, unless the function has the mark. The mark set
+    here is the function itself. It has no effect in this process, which compiles none of them.
+    """
+    wrapper = torch._disable_dynamo(_empty).__code__
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("torch._refs", "torch._decomp", "torch._prims")):
+            for function in list(vars(module).values()):
+                while isinstance(function, FunctionType) and "fn" in function.__code__.co_freevars:
+                    wrapped = inspect.getclosurevars(function).nonlocals["fn"]
+                    if function.__code__ is wrapper:
+                        vars(wrapped).setdefault("__dynamo_disable", wrapped)
+                    function = wrapped
+
+
 @contextmanager
 def on_meta() -> Iterator[None]:
     """Returns a context in which torch makes tensors on the device `meta`, also where the code names another device."""
+    _keep_compiler_out()
     with torch.device("meta"), _ToMeta():
         yield
 
@@ -179,8 +203,8 @@ def _quick(func: Any, args: tuple[Any, ...]) -> Any:
     """Returns the result of some operators on the device `meta` without running them; None for other operators.
 
     Also returns None for unusual arguments. On this device, torch runs these operators as Python functions that take up
-    to 1.5 ms, and a network has hundreds of them. The first activation function imports torch's compiler or sympy,
-    which takes one to two seconds.
+    to 1.5 ms, and a network has hundreds of them. The first one of them imports sympy, which takes up to
+    a second.
     """
     aten, first = torch.ops.aten, args[0] if args else None
     if not isinstance(first, torch.Tensor) or first.device.type != "meta" or not first.is_floating_point():
