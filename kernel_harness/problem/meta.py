@@ -203,8 +203,7 @@ def _quick(func: Any, args: tuple[Any, ...]) -> Any:
     """Returns the result of some operators on the device `meta` without running them; None for other operators.
 
     Also returns None for unusual arguments. On this device, torch runs these operators as Python functions that take up
-    to 1.5 ms, and a network has hundreds of them. The first one of them imports sympy, which takes up to
-    a second.
+    to 1.5 ms, and a network has hundreds of them. The first of these functions that runs imports sympy (0.6 s).
     """
     aten, first = torch.ops.aten, args[0] if args else None
     if not isinstance(first, torch.Tensor) or first.device.type != "meta" or not first.is_floating_point():

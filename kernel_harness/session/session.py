@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import torch
 
@@ -48,8 +50,8 @@ class Session:
     cannot read the paths in `hidden`. Several Sessions can use one `fork_server`, one after the other or with builds of
     the one during checks of the other; they must then be given the same paths in `hidden`, and their caller closes the
     fork server. `others` must then return these Sessions. Without `fork_server`, a Session has its own.
-    Creating a Session raises UserError for a problem that cannot be used or a case that does not exist. Entering the
-    context raises EnvironmentLacking if this machine lacks something for the device, such as a compiler.
+    Entering the context raises EnvironmentLacking if this machine lacks something for the device, such as a compiler,
+    and UserError for a problem that cannot be used or a case that does not exist.
     """
 
     def __init__(
@@ -65,7 +67,6 @@ class Session:
         self._owns_fork_server = fork_server is None
         self.problem, self.device, self.settings, self.observer = problem, device, settings, observer
         self.reference = Reference(problem, "cpu" if device.emulated else device.torch_device, settings.precision)
-        self.cases = _chosen(plan(problem, settings.seed, quick=settings.quick), settings.case)
         self.companions = Companions()
         self.others: Callable[[], Collection[Session]] = tuple
         self._ahead = BuildsAhead()
@@ -74,16 +75,31 @@ class Session:
         own = [problem.path.absolute(), *git_folders([problem.path.parent])]
         self._hidden = list(dict.fromkeys([*own, *hidden_from_workers(), *hidden]))
 
-    @phase("device")
     def __enter__(self) -> Session:
+        with ThreadPoolExecutor(1) as beside:
+            # The preparation waits for other processes, and the plan needs no device. Both have ended before a build
+            # begins, and so before a timed call that the plan could disturb.
+            planned = phase("planning")(beside.submit(self._plan).result)
+            if self.settings.case is not None:
+                planned()  # a wrong name is told before the device is prepared
+            environment = self._prepare_device()
+            self.cases = planned()
+        facts = RunFacts(self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation)
+        self.context = RunContext(facts, self.reference, self.observer, self.fork_server)
+        return self
+
+    def _plan(self) -> list[Case]:
+        return _chosen(plan(self.problem, self.settings.seed, quick=self.settings.quick), self.settings.case)
+
+    @phase("device")
+    def _prepare_device(self) -> dict[str, Any]:
+        """Prepares the device and the fork server. Returns the environment, as each result records it."""
         self.observer.stage("", "preparing the device")
         self.device.prepare(lambda text: self.observer.stage("", text))
         self.reference.note_free_memory()
         environment = {**self.device.environment(), **host_environment()}
         self.fork_server.prepare(self.device.name, self._hidden)
-        facts = RunFacts(self.problem, self.device, self.settings, self.cases, environment, self.fork_server.isolation)
-        self.context = RunContext(facts, self.reference, self.observer, self.fork_server)
-        return self
+        return environment
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
