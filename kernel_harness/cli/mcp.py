@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from kernel_harness.core.errors import EnvironmentLacking, UserError
 if TYPE_CHECKING:
     from kernel_harness.results.record import Result
     from kernel_harness.suite.pool import EvaluatorPool
+    from kernel_harness.timing.intervals import Interval
 
 HELP = "offer the harness to agents as tools, by the Model Context Protocol"
 EXAMPLES = (
@@ -61,10 +63,11 @@ def main(parsed: argparse.Namespace) -> int:
         server = MCPServer("kernel-harness", instructions=_INSTRUCTIONS, log_level="WARNING")
         for tool in (tools.judge, tools.sanitize, tools.profile, tools.compare, tools.list):
             server.tool(structured_output=False)(tool)
-        if parsed.http is None:
-            server.run("stdio")
-        else:
-            server.run("streamable-http", host="127.0.0.1", port=parsed.http)
+        with suppress(KeyboardInterrupt):  # how a client ends a server
+            if parsed.http is None:
+                server.run("stdio")
+            else:
+                server.run("streamable-http", host="127.0.0.1", port=parsed.http)
     return OK
 
 
@@ -159,7 +162,9 @@ class Tools:
             done = subprocess.run(own, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_S)
         except subprocess.TimeoutExpired:
             raise UserError(f"{verb} did not end within {_COMMAND_S} s") from None
-        return done.stdout.strip() or done.stderr.strip()
+        more = done.stderr if done.returncode else ""  # why a kernel failed, beside the progress
+        text = "\n".join(filter(None, [done.stdout.strip(), more.strip()])) or "Nothing was found."
+        return re.sub(rf"{re.escape(str(self._folder))}/\w{{12}}/", "", text)
 
 
 def _verdict(result: Result) -> str:
@@ -173,11 +178,16 @@ def _verdict(result: Result) -> str:
     if result.restricted_to:
         lines.append(f"It accepts {', '.join(result.restricted_to)} only.")
     if timing := result.timing:
-        low, high = timing.time.low, timing.time.high
-        lines.append(f"Time of a call: {timing.time_ms:.4g} ms (95% interval: {low:.4g} to {high:.4g} ms).")
+        lines.append(f"Time of a call: {_with_interval(timing.time)} ms.")
         if timing.speedup:
-            speedup = timing.speedup
-            lines.append(f"{speedup.estimate:.3g} times as fast as torch ({speedup.low:.3g} to {speedup.high:.3g}).")
+            lines.append(f"{_with_interval(timing.speedup)} times as fast as torch.")
     if result.emulated:
         lines.append("Without a GPU, CUDA is emulated: the time does not predict a GPU's.")
     return "\n".join([*lines, *filter(None, [result.reason]), *failure_text.printed(result, 10)])
+
+
+def _with_interval(found: Interval) -> str:
+    """Returns an estimate with its 95% interval, which is missing where there were too few rounds."""
+    if found.low is None or found.high is None:
+        return f"{found.estimate:.4g} (no interval: too few rounds)"
+    return f"{found.estimate:.4g} (95% interval: {found.low:.4g} to {found.high:.4g})"

@@ -177,6 +177,9 @@ def _judge_all(runs: Sequence[StoredRun], progress: Progress, parsed: argparse.N
                 results = _judge(run, run.candidates, progress, parsed, sweep)
                 while parsed.watch:
                     results = _judge(run, run.wait_for_change(), progress, parsed, None)
+    except KeyboardInterrupt as how:
+        place = f"shape {runs.index(run) + 1} of {len(runs)}: " if sweep and str(how) else ""
+        raise KeyboardInterrupt(f"{place}{how}") from None
     finally:
         if sweep and sweep.results and not parsed.json:
             _print_sweep(sweep, runs[0].problem_name, parsed)

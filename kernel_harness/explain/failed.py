@@ -177,12 +177,14 @@ def _on_layout(trial: Trial) -> list[Remark]:
     case = _failed_check(trial)
     if case is None or trial.status is not Status.WRONG_VALUES:
         return []
-    leaves = enumerate(trial.reference.inputs(case).leaves, 1)
+    leaves = enumerate(trial.reference.inputs(case).leaves)
     found = next(((i, leaf) for i, leaf in leaves if not leaf.without_values().is_contiguous()), None)
     if found is None:
         return []
+    names = trial.reference.problem.input_names
+    named = f"Input {found[0] + 1}" + (f" ({names[found[0]]})" if found[0] < len(names) else "")
     text = (
-        f"Input {found[0]} is not contiguous: its strides are {found[1].stride}. A kernel must use them, or read what "
+        f"{named} is not contiguous: its strides are {found[1].stride}. Check that the kernel uses them, or reads what "
         "contiguous() returns."
     )
     return [Remark(RemarkKind.ADVICE, text)]

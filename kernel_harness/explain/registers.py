@@ -63,12 +63,19 @@ def _may_give_a_value(block: str, use: re.Match[str], *, whole: bool, late: bool
     """Returns whether a use may give the variable a value: an assignment, its address, or an argument of a call.
 
     An argument of a call counts if it is a `whole` array, or if it is not `late`: not after the variable has changed.
+    A late assignment counts only within another statement, such as a loop that has both: one turn of the loop may
+    assign, and the next one change the variable.
     """
     before, after = block[: use.start()].rstrip(), block[use.end() :].lstrip()
-    is_assigned = after.startswith("=") and not after.startswith("==")
+    is_assigned = after.startswith("=") and not after.startswith("==") and not (late and _is_statement(before))
     is_passed = before.endswith(("(", ",")) and after.startswith((",", ")"))
     may_change = is_passed and (whole or not late or before[:-1].rstrip().endswith('"'))
     return is_assigned or may_change or before.endswith(("&", ">>"))
+
+
+def _is_statement(before: str) -> bool:
+    """Returns whether the code after `before` begins a statement of its own in the block that `before` begins."""
+    return before.endswith((";", "}")) and before.count("{") == before.count("}")
 
 
 def _before_block(code: str, at: int) -> str:

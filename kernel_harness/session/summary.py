@@ -12,7 +12,7 @@ import torch
 from kernel_harness.checking.cases import Case
 from kernel_harness.checking.lower_bound import LowerBound
 from kernel_harness.core.arms import BASELINE
-from kernel_harness.core.remark import Remark
+from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.device import Device, Steady
 from kernel_harness.explain import passed
@@ -209,11 +209,15 @@ def _as_verified(timing: Timing, measurement: Measurement | None) -> Timing:
 
 
 def failed(result: Result, fault: Fault) -> Result:
-    """Returns the result with the status, the reason and the log of `fault`, and whether memory was short."""
-    lacked_memory = fault.lacked_memory
+    """Returns the result with the status, the reason and the log of `fault`, and whether memory was short.
+
+    What the sanitizer has found stays: a race that gave a right output in the checks may be why a timed call is wrong.
+    """
+    found = tuple(remark for remark in result.remarks if remark.kind is RemarkKind.SANITIZER)
     return replace(
-        result, status=fault.status, verdict=fault.reason, log=fault.log, lacked_memory=lacked_memory, remarks=()
-    )
+        result, status=fault.status, verdict=fault.reason, log=fault.log, lacked_memory=fault.lacked_memory,
+        remarks=found,
+    )  # fmt: skip
 
 
 def left_untimed(result: Result, why: str) -> Result:

@@ -93,7 +93,7 @@ def test_a_kernel_that_mistakes_the_layout_fails(kind: str, tmp_path: Path) -> N
 def test_wrong_values_come_with_the_strides_of_an_input_that_is_not_contiguous(tmp_path: Path) -> None:
     *parts, _ = WRONG["a stride is ignored"]
     result = evaluate(*files(tmp_path, *parts), device="cpu", budget_s=0.1)
-    assert "Input 1 is not contiguous: its strides are (32, 2)." in result.reason
+    assert "Input 1 (x) is not contiguous: its strides are (32, 2)." in result.reason
 
 
 # Runs in a process of its own, since torch keeps the emulated CUDA device from then on.

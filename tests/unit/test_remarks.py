@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_harness.core.remark import sentences
+from kernel_harness.core.remark import Remark, RemarkKind, sentences
+from kernel_harness.core.status import Status
 from kernel_harness.explain import passed
+from kernel_harness.results.record import Result
+from kernel_harness.session.summary import failed
+from kernel_harness.workers.faults import Fault
 
 KERNEL = "import torch\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
 
@@ -53,3 +57,10 @@ def test_torch_compile_without_a_gpu_gets_the_remark_that_another_backend_ran(li
 @pytest.mark.parametrize("line", ["x = 1  # not torch.compile(f)", "Slower than torch.compile would be."])
 def test_torch_compile_that_is_only_mentioned_gets_no_remark(line: str) -> None:
     assert on(f"{line}\n") == ""
+
+
+def test_a_failure_in_a_timed_call_keeps_what_the_sanitizer_found_and_no_other_remark() -> None:
+    race, library = Remark(RemarkKind.SANITIZER, "Two threads write x.", 7), Remark(RemarkKind.LIBRARY, "A library.")
+    right = Result("k", Status.PASSED, "", {}, "", remarks=(library, race))
+    wrong = failed(right, Fault(Status.WRONG_VALUES, "The output of a timed call is wrong."))
+    assert wrong.status is Status.WRONG_VALUES and wrong.remarks == (race,)
