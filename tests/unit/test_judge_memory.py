@@ -12,6 +12,7 @@ from support.live_tensors import LiveTensors
 from kernel_harness.checking import elementwise, oracle, verify
 from kernel_harness.checking.cases import Case, Reference, plan
 from kernel_harness.explain import sensitivity
+from kernel_harness.ipc import input_memory
 from kernel_harness.problem import distributions
 from kernel_harness.problem.problem import load
 
@@ -42,7 +43,7 @@ def reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reference:
     monkeypatch.setattr(Reference, "make_room", forget)
     for module, name in ((elementwise, "CHUNK"), (distributions, "_PART"), (sensitivity, "_PIECE")):
         monkeypatch.setattr(module, name, N // 64)
-    monkeypatch.setattr(verify, "_COMPARED_BYTES", N // 16)
+    monkeypatch.setattr(input_memory, "_COMPARED", N // 64)
     path = tmp_path / "softmax.py"
     path.write_text(SOFTMAX.replace("ROWS", str(N // 16)))
     return Reference(load("softmax", path), "cpu", None)
