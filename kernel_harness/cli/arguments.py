@@ -194,6 +194,14 @@ def add_device(parser: argparse.ArgumentParser, *, sweep: bool = False) -> None:
     )  # fmt: skip
 
 
+def add_devices(parser: argparse.ArgumentParser) -> None:
+    """Declares `--device` on `parser`, for a verb that uses all GPUs."""
+    parser.add_argument(
+        "--device", choices=("auto", "cuda", "cpu"), default="auto",
+        help="cuda for GPUs, cpu to emulate CUDA, auto for GPUs if there are any, else cpu (default: auto)",
+    )  # fmt: skip
+
+
 def add_define(parser: argparse.ArgumentParser, values: str) -> None:
     """Declares `--define` on `parser`: compile-time parameters of kernels. `values` is the end of its help."""
     parser.add_argument(

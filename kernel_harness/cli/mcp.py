@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernel_harness.cli.arguments import OK, positive
+from kernel_harness.cli.arguments import OK, add_devices, positive
 from kernel_harness.core.errors import EnvironmentLacking, UserError
 
 if TYPE_CHECKING:
@@ -40,10 +40,7 @@ _COMMAND_S = 600
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the arguments of `mcp`."""
-    parser.add_argument(
-        "--device", default="auto", metavar="D",
-        help="cuda for all GPUs; cpu to emulate CUDA; auto for GPUs if there are any, else cpu (default: auto)",
-    )  # fmt: skip
+    add_devices(parser)
     parser.add_argument(
         "--budget", type=positive, metavar="S", dest="budget_s", help="the most seconds to spend on timing one kernel"
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kernel_harness.cli.arguments import (
     OK,
     SOME_FAILED,
+    add_devices,
     add_judging,
     count,
     settings,
@@ -45,10 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="the folder of candidates: <problem>/<name>.py or .cu, or KernelBench's "
         "level_1_problem_7_sample_0_kernel.py",
     )  # fmt: skip
-    parser.add_argument(
-        "--device", choices=("auto", "cuda", "cpu"), default="auto",
-        help="cuda for GPUs, cpu to emulate CUDA, auto for GPUs if there are any, else cpu (default: auto)",
-    )  # fmt: skip
+    add_devices(parser)
     parser.add_argument(
         "--gpus", type=_numbers, metavar="0,1,...", help="the numbers of the GPUs to use (default: all)"
     )

@@ -22,6 +22,7 @@ from kernel_harness.core.remark import Remark, RemarkKind
 from kernel_harness.core.status import Status
 from kernel_harness.diagnostics.sanitizer import sanitize
 from kernel_harness.explain import across_cases, overflow, registers, unread
+from kernel_harness.ipc.tensors import unflatten
 from kernel_harness.trial.trial import Trial
 from kernel_harness.workers.faults import Fault, Refused
 from kernel_harness.workers.fork_server import ForkServer
@@ -177,15 +178,16 @@ def _on_layout(trial: Trial) -> list[Remark]:
     case = _failed_check(trial)
     if case is None or trial.status is not Status.WRONG_VALUES:
         return []
-    leaves = enumerate(trial.reference.inputs(case).leaves)
-    found = next(((i, leaf) for i, leaf in leaves if not leaf.without_values().is_contiguous()), None)
+    packed = trial.reference.inputs(case)
+    names = replay.names_of(trial.reference.problem, unflatten(packed.structure, packed.tensors), packed.tensors)
+    of_leaves = zip(names, packed.leaves, strict=True)
+    found = next(((name, leaf) for name, leaf in of_leaves if not leaf.without_values().is_contiguous()), None)
     if found is None:
         return []
-    names = trial.reference.problem.input_names
-    named = f"Input {found[0] + 1}" + (f" ({names[found[0]]})" if found[0] < len(names) else "")
+    name, leaf = found
     text = (
-        f"{named} is not contiguous: its strides are {found[1].stride}. Check that the kernel uses them, or reads what "
-        "contiguous() returns."
+        f"{name[0].upper()}{name[1:]} is not contiguous: its strides are {leaf.stride}. Check that the kernel uses "
+        "them, or reads what contiguous() returns."
     )
     return [Remark(RemarkKind.ADVICE, text)]
 

@@ -96,6 +96,13 @@ def test_wrong_values_come_with_the_strides_of_an_input_that_is_not_contiguous(t
     assert "Input 1 (x) is not contiguous: its strides are (32, 2)." in result.reason
 
 
+def test_a_tensor_in_a_list_has_a_number_and_not_the_name_of_another_argument(tmp_path: Path) -> None:
+    inputs = "a, b = torch.randn(2, N, 32, device='cuda'); return [[a[:, :16].clone(), b[:, ::2]], a[:, 16:].clone()]"
+    forward = "return pair[0] * pair[1] + y"
+    result = evaluate(*files(tmp_path, inputs, "pair, y", forward, f"{forward} + 1"), device="cpu", budget_s=0.1)
+    assert "Input 2 is not contiguous: its strides are (32, 2)." in result.reason
+
+
 # Runs in a process of its own, since torch keeps the emulated CUDA device from then on.
 SCRIPT = """
 import json, sys

@@ -10,29 +10,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from support import suites
 from support.command import ROOT
 
 mcp = pytest.importorskip("mcp", reason="the package mcp is not installed")
 anyio = pytest.importorskip("anyio")
 
-PROBLEM = """
-import torch
-
-N = 64
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-
-def get_inputs():
-    return [torch.randn(N, 32)]
-
-
-def get_init_inputs():
-    return []
-"""
+PROBLEM = suites.PROBLEM.format(factor=1)
 RIGHT = """
 import torch
 
