@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import time
 import weakref
 from typing import Any
 
@@ -105,6 +106,8 @@ class Turn:
     6. After `await_idle`, `let_end`: the worker's stream goes on to the word that the call is done.
     7. `let_run`: the blocking kernel ends.
 
+    `give_away`, between the second step and the third, ends the turn, and `take` begins another.
+
     `end` may be called at any time, and lets everything run that is enqueued. The constructor raises CannotShare if the
     device cannot run the kernel, wait for the gate or open it.
     """
@@ -131,6 +134,12 @@ class Turn:
         self._words[_ENDED] = 1
         self._launch(self._watch, self._beside, self._at(_BEFORE), self._at(_WRITTEN), self._at(_LOST), 2 * _LIMIT_NS)
         self._run(_END, _BEFORE)
+
+    def give_away(self, seconds: float) -> None:
+        """Ends the turn, waits for what is enqueued, and leaves the GPU to others for so long."""
+        self._words[_END] = self._words[_WRITTEN] = 1
+        torch.cuda.synchronize(self._device)
+        time.sleep(seconds)
 
     def open_gate(self) -> None:
         """Enqueues the reading of the clock that begins the bracket, and the opening of the gate."""

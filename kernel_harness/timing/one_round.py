@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from kernel_harness.timing.cohort import Arm, Cohort, asking
 from kernel_harness.timing.inputs import DrawnInputs, draw
 from kernel_harness.timing.statistics import Round, order_of_round
 from kernel_harness.workers.faults import Fault
+from kernel_harness.workers.gated_call import Timed
 from kernel_harness.workers.subject import Answer
 
 # An arm with short calls is called _MANY_CALLS times in a round, on different inputs. The judge's clock scatters by
@@ -34,6 +36,9 @@ LARGE_BYTES = 1 << 30
 # The right answer to large outputs is computed again for each arm, unless _ROOM times the bytes of inputs and outputs
 # are free: a call needs its inputs, its outputs, the worker's own copy of them, and the judge's.
 _ROOM = 3
+# In one of eight calls of a candidate the gate stays shut for _SHUT_MS and the time of the call. The GPU goes to the
+# worker, if that has work, in less than _SHUT_MS.
+_SHUT_SHARE, _SHUT_MS = 1 / 8, 1.0
 # A candidate fails after LATE_BUILDS timed calls that asked for a library that the build cache lacked. All workers
 # can read the cache, so one could build the answer of a round into a library, and another could look for it there.
 LATE_BUILDS = 3
@@ -126,9 +131,10 @@ class OneRound:
                 # next call cannot return its output.
                 arm.subject.call(draw(self._reference).packed, timed=arm.timed)
             for drawn in sets:
-                answer = arm.subject.call(drawn.packed, timed=arm.timed, keep=self._warm and drawn is sets[-1])
+                keep = self._warm and drawn is sets[-1]
+                answer = arm.subject.call(drawn.packed, timed=self._timed(arm), keep=keep)
                 arm.bracket_ms = answer.timed.bracket_ms
-                arm.unordered = arm.unordered or answer.timed.late
+                arm.unordered = arm.unordered or answer.timed.unbracketed
                 if answer.clocked.peak_bytes is not None:
                     arm.peak_bytes = max(arm.peak_bytes or 0, answer.clocked.peak_bytes)
                 made.append(answer if drawn is self._drawn else answer.bare)
@@ -143,6 +149,19 @@ class OneRound:
                 made[-1] = replace(made[-1], written=made[-1].written.also(written))
             return made
         return []
+
+    def _timed(self, arm: Arm) -> Timed:
+        """Returns how the arm's next call begins.
+
+        For each candidate's call during warm-up, and for a random _SHUT_SHARE of the others, the gate stays shut for
+        longer than the call or the baseline's takes: a kernel that does not wait for the gate is done by then.
+        """
+        before = self.cohort.rounds or self.cohort.warmup
+        if arm.trusted or (self.cohort.rounds and self._rng.random() >= _SHUT_SHARE):
+            return arm.timed
+        baseline_ms = before[-1].samples_ms.get(BASELINE, 0.0) if before else 0.0
+        usual_ms = arm.bracket_ms if math.isfinite(arm.bracket_ms) else 0.0
+        return replace(arm.timed, shut_s=(_SHUT_MS + max(usual_ms, baseline_ms)) / 1e3)
 
     def _around_on_host_ms(self) -> float | None:
         """Returns the bracket minus the device's time, in ms, for a call of "torch" that awaits the inputs on the host.

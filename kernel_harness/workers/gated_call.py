@@ -29,12 +29,14 @@ class Timed:
     The judge writes the inputs and opens the gate when the worker is ready, or after `hold_s` seconds. If `on_host`, or
     if the shared memory is the host's, the worker waits at the gate before it calls the model. Otherwise the worker
     calls the model at once, and the device's stream waits at the gate. `brief`: the call is known to be shorter than
-    a time slice of the device.
+    a time slice of the device. `shut_s`: the gate stays shut for so many seconds after the inputs are written, in which
+    the GPU is the worker's; only where the outputs are named before the call.
     """
 
     hold_s: float
     on_host: bool = False
     brief: bool = False
+    shut_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,15 @@ class Bracket:
     memory, when the judge has copied them. It contains the time that other processes had on the GPU while the judge
     wrote the inputs. `copied` says that the memory is the host's, so that the bracket contains the copies of inputs and
     outputs. `exposed` says that the judge opened the gate before the worker was ready, that another process had the GPU
-    or something wrote to the outputs before the inputs were there, or that the judge was not prepared to copy the
-    outputs at the end of the call. It is also exposed if the call is `late`: if it wrote to its outputs after the
-    bracket, because the host or a copy engine worked for it while the device had nothing else to do.
+    while it wrote the inputs, or that it was not prepared to copy the outputs at the end of the call. A call that is
+    `unbracketed` is exposed, too. Something wrote to its outputs before the gate opened, or after the bracket: a kernel
+    that does not wait for the gate, or the host or a copy engine, which work while the judge keeps the device.
     """
 
     bracket_ms: float
     copied: bool = False
     exposed: bool = False
-    late: bool = False
+    unbracketed: bool = False
 
 
 class GatedCall(Protocol):
@@ -128,9 +130,13 @@ class DeviceCall:
     the outputs. So neither kernels nor copy engines nor the host can fill outputs before the call or after it: some
     elements at random places are looked at right before the gate opens, and copied first (`PlacedOutputs`).
 
+    A kernel that does not wait for the gate could begin before it opens, and do all that does not need the inputs. In
+    some calls, which no candidate can know, the gate therefore stays shut until such a kernel would be done
+    (`Timed.shut_s`). If the outputs are written then, the call is not bracketed.
+
     The bracket of a brief call ends, and its outputs are copied, when the GPU has no more work of the worker's. Only
     then may the worker's stream say that the call is done. So a call that says so earlier is no shorter. If the outputs
-    are others by then, the call is late, and they are copied again.
+    are others by then, the call is not bracketed, and they are copied again.
 
     A worker that waits at the gate on the host, or that is not ready in time, names its outputs when the call is done.
     The judge copies them from where the outputs of the call before were. If they are elsewhere, it copies them once
@@ -189,13 +195,15 @@ class DeviceCall:
         written = self._exchange.written(self._packed)
         self._exchange.wait()
         lost_ms = self._turn.lost_ms
-        late = self._outputs is not None and self._outputs.had_late_work
-        exposed = late or self._exposed or lost_ms > 0 or self._outputs is None or self._outputs.had_early_work
+        unbracketed = False
         if self._outputs is not None:
+            late = self._outputs.had_late_work
+            unbracketed = late or self._outputs.had_early_work
             if late:
                 self._outputs.copy()
             self._outputs.settle(written, self._packed)
-        return Bracket(self._turn.bracket_ms + lost_ms, exposed=exposed, late=late), written
+        exposed = unbracketed or self._exposed or lost_ms > 0 or self._outputs is None
+        return Bracket(self._turn.bracket_ms + lost_ms, exposed=exposed, unbracketed=unbracketed), written
 
     def close(self) -> None:
         """Ends the judge's turn."""
@@ -213,6 +221,9 @@ class DeviceCall:
             self._exchange.enqueue_inputs(self._packed)
         if outputs is not None:
             outputs.overwrite()
+            if self._timed.shut_s:
+                self._turn.give_away(self._timed.shut_s)
+                self._turn.take()
         self._exchange.empty_cache()
         if outputs is not None:
             outputs.look_for_early_work()

@@ -34,7 +34,7 @@ class Steps:
 
     def judged(
         self, *, ready: bool = True, prepared: bool = True, waits_on_host: bool = False, expected: bool = False,
-        brief: bool = False,
+        brief: bool = False, shut_s: float = 0.0,
     ) -> Bracket:  # fmt: skip
         """The bracket of a call whose worker is `ready` in time.
 
@@ -45,7 +45,7 @@ class Steps:
             condition()
             return ready
 
-        call = DeviceCall(self, self, self.packed, Timed(1.0, waits_on_host, brief), 0)  # type: ignore[arg-type]
+        call = DeviceCall(self, self, self.packed, Timed(1.0, waits_on_host, brief, shut_s), 0)  # type: ignore[arg-type]
         call.expected = self if expected else None  # type: ignore[assignment]
         self.done.append("the request")
         call(wait)
@@ -78,9 +78,9 @@ def test_a_brief_call_may_say_that_it_is_done_only_when_its_outputs_are_copied()
     assert steps.done.count("let_end") == 1 and bracket == Bracket(2.0)
 
 
-def test_a_call_that_wrote_its_outputs_after_the_bracket_is_late_and_they_are_copied_again() -> None:
+def test_outputs_that_are_written_after_the_bracket_are_copied_again() -> None:
     steps = Steps(late_work=True)
-    assert steps.judged(brief=True) == Bracket(2.0, exposed=True, late=True)
+    assert steps.judged(brief=True) == Bracket(2.0, exposed=True, unbracketed=True)
     assert steps.done.count("copy") == 2
 
 
@@ -134,8 +134,17 @@ def test_outputs_that_are_copied_later_end_the_bracket_and_make_the_call_exposed
     assert bracket.exposed
 
 
-def test_outputs_that_something_wrote_before_the_call_make_the_call_exposed() -> None:
-    assert Steps(early_work=True).judged().exposed
+def test_a_call_whose_outputs_are_written_before_the_gate_opens_is_not_bracketed() -> None:
+    assert Steps(early_work=True).judged() == Bracket(2.0, exposed=True, unbracketed=True)
+
+
+def test_a_gate_that_stays_shut_gives_the_gpu_away_before_the_outputs_are_looked_at() -> None:
+    steps = Steps()
+    steps.judged(shut_s=0.01)
+    taken = steps.done.index("take")
+    assert steps.done[taken : taken + 8] == [
+        "take", "enqueue_inputs", "overwrite", "give_away", "take", "empty_cache", "look_for_early_work", "open_gate"
+    ]  # fmt: skip
 
 
 def test_closing_ends_the_turn_whatever_has_happened() -> None:
