@@ -19,6 +19,7 @@ _BUILDERS = [
         flags.HERE / f"{name}.py"
         for name in (
             "counted_updates",
+            "declared_kernels",
             "extension",
             "flags",
             "launch_bounds",
