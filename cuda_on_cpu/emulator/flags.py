@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from enum import Enum, auto
 from pathlib import Path
 
@@ -31,8 +32,12 @@ _OPTIMISED = ("-O2", "-fpeel-loops")
 # The scheduler decides by return addresses and call chains which lanes run together. So the compiler must not merge two
 # branches with the same end, nor replace a call at the end of a function by a jump.
 _SEPARATE_CALLS = ("-fno-crossjumping", "-fno-tree-tail-merge", "-fno-code-hoisting", "-fno-optimize-sibling-calls")
+# Thread-local variables are reached through the C library's table of modules, in which the runtime moves a kernel's
+# shared memory (runtime/static_memory.cpp), and not at a fixed distance from the thread's own memory.
+_MOVABLE_STATICS = {"x86_64": ("-mtls-dialect=gnu",), "aarch64": ("-mtls-dialect=trad",)}.get(platform.machine(), ())
 PLAIN = (
     *_OPTIMISED, "-march=native", "-pthread", "-w", "-fmax-errors=20", "-fno-semantic-interposition", *_SEPARATE_CALLS,
+    *_MOVABLE_STATICS,
     "-ffp-contract=fast",  # contracts a * b + c to one operation, which is nvcc's default
     "-fno-strict-aliasing",  # nvcc allows a kernel to read floats as integers, and through vector pointers
     "-fno-gnu-unique",  # else templates of one name in two libraries would share one variable

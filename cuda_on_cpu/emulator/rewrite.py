@@ -61,7 +61,7 @@ def rewrite(source: str, flags: Sequence[str] = ()) -> str:
     _name_member_templates(tokens)
     _name_types_in_sizes(tokens)
     _drop_pragmas_of_macros(tokens)
-    kernels = _kernels(tokens)
+    kernels = kernels_of(tokens)
     _rewrite_calls(tokens, kernels)
     rewrite_launches(tokens, kernels)
     return joined(tokens)
@@ -236,7 +236,7 @@ def _name_types_in_sizes(tokens: list[Token]) -> None:
             tokens[opening + 1 : opening + 1] = tokenize("typename ")
 
 
-def _kernels(tokens: list[Token]) -> set[str]:
+def kernels_of(tokens: list[Token]) -> set[str]:
     """Returns the names of the kernels that the source defines or declares."""
     names = set()
     for i, token in enumerate(tokens):

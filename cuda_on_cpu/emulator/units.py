@@ -12,7 +12,7 @@ from cuda_on_cpu.compile import bindings, host_compiler, light_headers
 from cuda_on_cpu.compile.compiler_log import errors
 from cuda_on_cpu.compile.errors import BuildFailed, CompilerFailed, FullHeadersMissing
 from cuda_on_cpu.compile.sources import Sources, named, options
-from cuda_on_cpu.emulator import counted_updates, flags, narrow_accesses, shared_parts, unrolled_loops
+from cuda_on_cpu.emulator import counted_updates, declared_kernels, flags, narrow_accesses, shared_parts, unrolled_loops
 from cuda_on_cpu.emulator.flags import Instrumentation
 from cuda_on_cpu.emulator.launches import MalformedLaunch
 from cuda_on_cpu.emulator.rewrite import rewrite
@@ -170,7 +170,7 @@ def _source_units(sources: Sources, headers: Headers, instrumentation: Instrumen
     text = rewritten(sources)
     counted = instrumentation is Instrumentation.COUNTED
     added = sorted(unrolled_loops.marks(text) + counted_updates.marks(text)) if counted else []
-    cuda = named(with_additions(text, added), sources.cuda_file)
+    cuda = declared_kernels.declaration(sources.cuda, text) + named(with_additions(text, added), sources.cuda_file)
     cpp_flags = [flag for flag in sources.cflags if not flag.startswith("-O") and not _CPP17.fullmatch(flag)]
     cuda_options = [option for option in options(sources.cuda_cflags) if _SHARED_FLAG.match(option[0])]
     cuda_flags = [word for option in cuda_options if not _CPP17.fullmatch(option[0]) for word in option]

@@ -147,6 +147,25 @@ std::vector<double> launched_as_a_value(torch::Tensor x) {
     return {double(first), double(second), double(block), double(grid), double(blocks), double(attributes.maxThreadsPerBlock)};
 }
 
+// The functions that take a kernel, with a pointer to one and with the address of this pointer. Returns their errors.
+std::vector<int64_t> kernel_in_a_variable(bool address) {
+    void (*held)(float*, float, int) = scale_kernel;
+    int blocks = 0, grid = 0, block = 0;
+    cudaFuncAttributes attributes;
+    const auto all = [&](auto kernel) {
+        return std::vector<int64_t>{
+            cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, 64, 0),
+            cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, kernel, 64, 0, 0),
+            cudaOccupancyMaxPotentialBlockSize(&grid, &block, kernel, 0, 0),
+            cudaFuncGetAttributes(&attributes, kernel),
+            cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 50),
+        };
+    };
+    const auto errors = address ? all(&held) : all(held);
+    cudaGetLastError();
+    return errors;
+}
+
 // A cooperative launch may have as many blocks as fit on the device, and not one more.
 std::vector<double> too_large_a_grid(torch::Tensor x) {
     float* p = x.data_ptr<float>();

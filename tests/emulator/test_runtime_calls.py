@@ -44,6 +44,12 @@ def test_the_device_describes_itself_alike_everywhere():
 
 
 @emulated
+@pytest.mark.parametrize(("address", "error"), [(False, 0), (True, 98)])
+def test_the_address_of_a_variable_that_holds_a_kernel_is_no_kernel(address, error):
+    assert calls().kernel_in_a_variable(address) == [error] * 5
+
+
+@emulated
 def test_shared_memory_past_48_kib_has_to_be_asked_for_by_the_kernel_that_uses_it():
     out = torch.zeros(32, device="cuda")
     refused, asked, granted, by_pointer, other, too_much, last = calls().dynamic_shared_memory(out)

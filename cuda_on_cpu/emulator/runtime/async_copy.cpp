@@ -70,8 +70,8 @@ void async_arrive(void* barrier, bool counts) {
   all.insert(all.end(), queue.open.begin(), queue.open.end());
   Core* const owner = core;
   owner->engine().work.push_back([=] {
-    for (Copy copy : all) copy.to = owner->now_at(copy.to), make({copy});
-    mbarrier_arrive(owner->now_at(barrier), 1);
+    for (const Copy& copy : all) make({copy});
+    mbarrier_arrive(barrier, 1);
   });
 }
 

@@ -71,12 +71,18 @@ void reduce_bytes(void* to, const void* from, std::size_t bytes, const Reduction
   }
 }
 
+// The copies are made later, not by the thread that would fault then.
+void check_room(const void* address, std::size_t bytes) {
+  if (core->overruns(address, bytes)) trap("a bulk copy that exceeds shared memory", cudaErrorIllegalAddress, nullptr);
+}
+
 void add_load(void* to, void* barrier, std::uint32_t mask, std::uint32_t bytes, std::function<void(void*)> copy) {
+  check_room(to, bytes);
   Core* const owner = core;
   const auto load = [=](void* to, void* barrier) {
     owner->engine().work.push_back([=] {
-      copy(owner->now_at(to));
-      mbarrier_expect(owner->now_at(barrier), -static_cast<std::int64_t>(bytes));
+      copy(to);
+      mbarrier_expect(barrier, -static_cast<std::int64_t>(bytes));
     });
   };
   if (!mask) return load(to, barrier);
@@ -107,7 +113,7 @@ std::function<void(void*)> copy_of(Source source, std::uint32_t bytes, const Red
   return [source, bytes, by](void* to) { by ? reduce_bytes(to, source(), bytes, *by) : static_cast<void>(std::memcpy(to, source(), bytes)); };
 }
 std::function<void(void*)> copy_of(const void* from, std::uint32_t bytes, const Reduction* reduction) {
-  return copy_of([owner = core, from]() -> const void* { return owner->now_at(const_cast<void*>(from)); }, bytes, reduction);
+  return copy_of([from]() -> const void* { return from; }, bytes, reduction);
 }
 }  // namespace
 
@@ -122,7 +128,9 @@ void async_store(void* to, const void* value, std::uint32_t bytes, void* barrier
 }
 
 void bulk_store(void* to, const void* from, std::uint32_t bytes, const Reduction* reduction) {
-  if (aligned(to, from, bytes)) add_store([to, copy = copy_of(from, bytes, reduction)] { copy(to); });
+  if (!aligned(to, from, bytes)) return;
+  check_room(from, bytes);
+  add_store([to, copy = copy_of(from, bytes, reduction)] { copy(to); });
 }
 
 void bulk_commit() {

@@ -26,13 +26,16 @@ EMULATOR_BUILT_IN Core* core = nullptr;
 namespace {
 
 constexpr std::size_t kStackBytes = 256 * 1024;
-constexpr std::size_t kAlignment = 1024;  // the alignment of shared memory: the largest that an instruction needs
+constexpr std::size_t kAlignment = 1024;  // the largest alignment of shared memory that an instruction needs
+// An H200 reserves shared memory in pieces of this size. An access past the last piece of a block faults.
+constexpr std::size_t kPiece = 128;
 // A descriptor of wgmma holds the lowest 18 bits of an address. Static and dynamic shared memory have 227 KiB at most, so
 // they fit one window of this size.
 constexpr std::size_t kWindow = 1 << 18;
 constexpr unsigned kMostBarrenEnds = 100;
 
 std::uintptr_t number_of(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
+std::size_t rounded(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 }  // namespace
 
@@ -52,11 +55,7 @@ bool Engine::run_one() {
 void Core::begin_launch(const Launch& launch) {
   launch_ = &launch;
   refused_ = false;
-  const Library library = library_of(reinterpret_cast<const void*>(launch.body));
-  code_low_ = library.low, code_high_ = library.high;
-  static_ = library.shared.data;
-  static_bytes_ = library.shared.bytes;
-  kept_.assign(static_, static_ + static_bytes_);
+  library_ = library_of(reinterpret_cast<const void*>(launch.body));
   const dim3& b = launch.block;
   threads_.resize(b.x * b.y * b.z);
   ready_.resize(threads_.size());
@@ -64,26 +63,39 @@ void Core::begin_launch(const Launch& launch) {
   for (unsigned i = 0; i < threads_.size(); ++i) threads_[i] = {{i % b.x, i / b.x % b.y, i / b.x / b.y}};
   blockDim = launch.block;
   gridDim = launch.grid;
-  if (launch.shared_bytes + kWindow > dynamic_bytes_) {
-    dynamic_bytes_ = launch.shared_bytes + kWindow;
-    dynamic_.reset(new char[dynamic_bytes_]);
-  }
-  if (sanitize::on) sanitize::static_memory(static_, static_bytes_);
-  if (sanitize::on) sanitized_ = sanitize::dynamic_memory(launch.shared_bytes);
-  dynamic_shared = dynamic_start();
+  host_static_ = statics_of(library_.module);
+  place_shared();
+  if (!group_) enter_shared();
 }
 
-char* Core::dynamic_start() {
-  if (sanitize::on) return sanitized_;
-  // Dynamic shared memory begins behind the static one, as far as the lowest 18 bits tell.
-  const std::uintptr_t behind = (number_of(static_) + static_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
-  return dynamic_.get() + (behind - number_of(dynamic_.get())) % kWindow;
+// Places the shared memory so that it ends before memory that cannot be accessed: the kernel's static part, behind it the
+// dynamic one, and the rest of the last piece that the block gets on a GPU.
+void Core::place_shared() {
+  part_ = static_part(library_, launch_->kernel);
+  if (sanitize::on) part_ = {0, library_.bytes, library_.bytes, false, true};
+  const std::size_t dynamic_bytes = sanitize::on ? 0 : launch_->shared_bytes;
+  const std::size_t unit = part_.wide ? kAlignment : 16;
+  const std::size_t behind = rounded(part_.high, unit);
+  const std::size_t end = dynamic_bytes ? behind + dynamic_bytes : part_.high;
+  const std::size_t used = dynamic_bytes ? rounded(part_.used, 16) + dynamic_bytes : part_.used;
+  // How much of the last piece is used is known only if it is known which variables the kernel uses. The sanitizer lets
+  // an access that exceeds the end happen, after it has reported it.
+  const std::size_t rest = part_.exact ? rounded(used, kPiece) - used : kPiece;
+  const std::size_t bytes = rounded(end + rest, std::max(unit, library_.alignment));
+  shared_.resize(bytes - part_.low);
+  static_ = shared_.end() - bytes;
+  dynamic_ = sanitize::on ? sanitize::dynamic_memory(launch_->shared_bytes) : static_ + behind;
+  if (sanitize::on) sanitize::static_memory(static_, part_.high);
 }
 
-// Restores the library's thread-local memory. It contains __shared__ variables and other state, for example pybind11's.
+void Core::enter_shared() {
+  dynamic_shared = dynamic_;
+  move_statics(library_.module, static_);
+}
+
 void Core::end_launch() {
   engine_->run_all();
-  if (static_bytes_) std::memcpy(static_, kept_.data(), static_bytes_);
+  move_statics(library_.module, host_static_);
   launch_ = nullptr;
 }
 
@@ -96,16 +108,18 @@ bool Core::holds(const void* address) const {
 // Returns the address in the shared memory of the running block, or of another block of its cluster, that has these lower
 // 32 bits.
 void* Core::shared_at(std::uint32_t low) {
-  const auto in = [&](char* start, std::size_t bytes) -> char* {
+  const auto from = [&](char* start, std::size_t bytes) -> char* {
     const std::uint32_t offset = low - static_cast<std::uint32_t>(number_of(start));
-    return bytes && offset <= bytes ? start + offset : nullptr;
+    return offset < bytes ? start + offset : nullptr;
   };
-  if (char* found = in(dynamic_shared, launch_->shared_bytes)) return found;
-  if (char* found = in(static_, static_bytes_)) return found;
-  for (Core* peer : peers_) {
-    if (char* found = peer == this ? nullptr : in(peer->dynamic_start(), launch_->shared_bytes)) return found;
-    if (char* found = in(peer->shared_.data(), static_bytes_)) return peer == this ? static_ + (found - shared_.data()) : found;
-  }
+  const auto in_block = [&](const Core* block) -> char* {
+    char* found = from(block->static_, static_cast<std::size_t>(shared_.end() - static_));
+    return found ? found : from(block->dynamic_, launch_->shared_bytes);
+  };
+  if (char* found = in_block(this)) return found;
+  for (const Core* peer : peers_)
+    if (char* found = in_block(peer)) return found;
+  if (char* found = from(shared_.end(), SharedRegion::kGuard)) return found;  // an access to it faults
   fail("an access to shared memory at an address that is not there");
   alignas(kAlignment) static char nowhere[kAlignment];
   return nowhere;
@@ -113,38 +127,46 @@ void* Core::shared_at(std::uint32_t low) {
 
 char* Core::matrix_at(std::uint32_t low) {
   const auto offset = [&](const char* start) { return (low - number_of(start)) % kWindow; };
-  if (offset(dynamic_shared) < launch_->shared_bytes) return dynamic_shared + offset(dynamic_shared);
-  if (offset(static_) < static_bytes_) return static_ + offset(static_);
+  if (offset(dynamic_) < launch_->shared_bytes) return dynamic_ + offset(dynamic_);
+  if (offset(static_) < part_.high) return static_ + offset(static_);
   return nullptr;
 }
 
 void* Core::in_block(const void* address, unsigned rank) {
   if (rank >= std::max<std::size_t>(peers_.size(), 1)) return fail("an access to the shared memory of a block that the cluster does not have"), const_cast<void*>(address);
   const char* at = static_cast<const char*>(address);
-  if (peers_.empty() || rank == rank_) return const_cast<char*>(at);
-  if (in_static(at)) return peers_[rank]->shared_.data() + (at - static_);
-  return peers_[rank]->dynamic_start() + (at - dynamic_shared);
+  return peers_.empty() ? const_cast<char*>(at) : peers_[rank]->static_ + (at - static_);
 }
 
 unsigned Core::rank_of(const void* address) const {
-  for (Core* peer : peers_)
-    if (is_in(address, peer->dynamic_start(), launch_->shared_bytes) || is_in(address, peer->shared_.data(), static_bytes_)) return peer->rank_;
+  for (const Core* peer : peers_)
+    if (peer->holds(address)) return peer->rank_;
   return rank_;
 }
 
-void* Core::now_at(void* address) const {
-  char* at = static_cast<char*>(address);
-  if (group_ && in_static(at)) return entered_ ? at : const_cast<char*>(shared_.data()) + (at - static_);
-  for (Core* peer : peers_)
-    if (is_in(at, peer->shared_.data(), static_bytes_)) return peer->entered_ ? peer->static_ + (at - peer->shared_.data()) : at;
-  return at;
+bool Core::overruns(const void* address, std::size_t bytes) const {
+  const char* at = static_cast<const char*>(address);
+  const auto exceeds = [&](const Core* block) { return block->shared_.guards(at) || (at >= block->static_ && at < block->shared_.end() && at + bytes > block->shared_.end()); };
+  return exceeds(this) || std::any_of(peers_.begin(), peers_.end(), exceeds);
+}
+
+std::string Core::fault_at(const void* address) const {
+  const char* at = static_cast<const char*>(address);
+  char place[32];
+  std::snprintf(place, sizeof place, "0x%llx", static_cast<unsigned long long>(number_of(at)));
+  std::string text = "an access to the address " + std::string(place) + ", where no memory is";
+  const auto guards = [&](const Core* block) { return block->shared_.guards(at); };
+  const auto peer = std::find_if(peers_.begin(), peers_.end(), guards);
+  if (const Core* block = peer == peers_.end() ? this : *peer; guards(block))
+    text = at < block->shared_.end() ? "an access before the shared memory of its block" : "an access " + std::to_string(at - block->shared_.end()) + " bytes past the shared memory of its block";
+  return text + " (" + launch_->kernel + ", launched at " + launch_->file + ":" + std::to_string(launch_->line) + ")";
 }
 
 std::string Core::where(const void* address) const {
   const char* at = static_cast<const char*>(address);
   const auto text = [](const char* memory, std::ptrdiff_t byte) { return "byte " + std::to_string(byte) + " of " + memory + " shared memory"; };
   if (in_static(at)) return text("static", at - static_);
-  if (in_dynamic(at)) return text("dynamic", at - dynamic_shared);
+  if (in_dynamic(at)) return text("dynamic", at - dynamic_);
   const unsigned rank = rank_of(at);
   return rank == rank_ ? "" : "an address of block " + std::to_string(rank) + " of the cluster";
 }
@@ -157,8 +179,8 @@ Pending& Core::pending() {
 // Fills shared memory with ones. On a GPU, shared memory starts with arbitrary contents. Ones read as NaN, so a missing
 // initialisation shows in the output.
 void Core::poison() {
-  if (static_bytes_) std::memset(static_, 0xFF, static_bytes_);
-  if (launch_->shared_bytes) std::memset(dynamic_shared, 0xFF, launch_->shared_bytes);
+  std::memset(static_ + part_.low, 0xFF, shared_.end() - static_ - part_.low);
+  if (sanitize::on && launch_->shared_bytes) std::memset(dynamic_, 0xFF, launch_->shared_bytes);
 }
 
 void Core::begin_block(std::uint64_t number) {
@@ -231,21 +253,17 @@ void Core::restore_stacks() {
 // runs.
 void Core::enter() {
   core = this;
-  entered_ = true;
   if (shares_stacks_) restore_stacks();
   blockIdx = block_;
   row_end = row_end_;
-  dynamic_shared = dynamic_start();
-  if (static_bytes_) std::memcpy(static_, shared_.data(), static_bytes_);
+  enter_shared();
   if (sanitize::on) sanitize::resume_block((static_cast<std::uint64_t>(block_.z) * gridDim.y + block_.y) * gridDim.x + block_.x);
 }
 
 void Core::leave() {
   if (shares_stacks_) keep_stacks();
-  entered_ = false;
   block_ = blockIdx;
   row_end_ = row_end;
-  shared_.assign(static_, static_ + static_bytes_);
 }
 
 // Runs the block until all its threads have finished, wait, or spin on memory.
@@ -508,7 +526,7 @@ bool same(const uint3& a, const uint3& b) { return a.x == b.x && a.y == b.y && a
 }  // namespace
 
 void Core::tick(std::uintptr_t at) {
-  if (!launch_ || !alive_ || at < code_low_ || at >= code_high_) return;  // else this code may not be interrupted
+  if (!launch_ || !alive_ || at < library_.low || at >= library_.high) return;  // else this code may not be interrupted
   const bool long_running = same(threadIdx, ticked_thread_) && same(blockIdx, ticked_block_);
   ticked_thread_ = threadIdx, ticked_block_ = blockIdx;
   if (!long_running) return;

@@ -11,6 +11,8 @@
 #include "emulator/host.h"
 #include "emulator/mbarrier.h"
 #include "emulator/scheduler.h"
+#include "shared_region.h"
+#include "static_memory.h"
 
 namespace emulator {
 
@@ -25,19 +27,6 @@ inline char* swizzled(char* at, unsigned row_bytes) {
   const auto bits = reinterpret_cast<std::uintptr_t>(at);
   return reinterpret_cast<char*>(bits ^ (bits >> 3 & (row_bytes - 16)));
 }
-
-// A kernel's static shared memory: the thread-local memory of the library that contains the kernel.
-struct SharedMemory {
-  char* data = nullptr;
-  std::size_t bytes = 0;
-};
-// The library of a kernel: the range of its addresses, and its static shared memory on the calling OS thread.
-struct Library {
-  std::uintptr_t low = 0, high = 0;
-  SharedMemory shared;
-};
-// The library that contains `code`.
-Library library_of(const void* code);
 
 // Starts another OS thread for blocks of the running launch that have not begun: those from `first` to `end` first.
 // Returns false if it cannot, or if there are none.
@@ -127,8 +116,10 @@ class Core {
   void join(std::vector<Core*> peers, unsigned rank) { peers_ = std::move(peers), rank_ = rank; }
   void arrive_in_cluster();
   bool passed_cluster(unsigned thread);
-  // Where the bytes at an address are now: the shared memory of a block in a group is elsewhere while it has no turn.
-  void* now_at(void* address) const;
+  // Whether bytes begin in the shared memory of the block, or of another block of its cluster, and exceed it.
+  bool overruns(const void* address, std::size_t bytes) const;
+  // Says what an access to an address without memory is.
+  std::string fault_at(const void* address) const;
   // Says where in the cluster's shared memory an address is; empty if it is not there.
   std::string where(const void* address) const;
   Engine& engine() { return *engine_; }
@@ -183,15 +174,16 @@ class Core {
   void reset_records();
   void start_records();
   void leave_lockstep();
-  bool in_static(const void* address) const { return is_in(address, static_, static_bytes_); }
-  bool in_dynamic(const void* address) const { return is_in(address, dynamic_shared, launch_->shared_bytes); }
+  bool in_static(const void* address) const { return is_in(address, static_, part_.high); }
+  bool in_dynamic(const void* address) const { return is_in(address, dynamic_, launch_->shared_bytes); }
   std::uint64_t outcome(unsigned voters) const { return std::bit_cast<std::uint64_t>(Votes{votes_, votes_ == voters, votes_ > 0}); }
   void run_until_blocked();
   State next();
   State resume();
   State next_fiber();
   [[noreturn]] void run_threads(Fiber* fiber);
-  char* dynamic_start();
+  void place_shared();
+  void enter_shared();
   void keep_stacks();
   void restore_stacks();
   void poison();
@@ -228,7 +220,7 @@ class Core {
   unsigned votes_ = 0, voters_ = 0, at_grid_ = 0, parked_ = 0;
   unsigned row_end_ = 0;  // in a group, the block's value of `row_end` while another block runs
   unsigned turns_ = 0;  // how many threads in succession have let others run
-  bool lockstep_ = false, abandoned_ = false, refused_ = false, moved_ = false, entered_ = true;
+  bool lockstep_ = false, abandoned_ = false, refused_ = false, moved_ = false;
   std::uint64_t ended_at_ = 0;  // `events` of the engine when waits ended
   unsigned barren_ = 0;         // how often waits have ended since, without an event
   std::uint64_t outcome_ = 0;  // the Votes of the last barrier
@@ -243,16 +235,15 @@ class Core {
   std::unique_ptr<Pending> pending_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Fiber*> idle_;
-  std::unique_ptr<char[]> dynamic_;
-  std::size_t dynamic_bytes_ = 0;
-  std::vector<char> kept_, shared_;
+  Library library_;
+  StaticPart part_;
+  SharedRegion shared_;
+  char *static_ = nullptr, *dynamic_ = nullptr;  // the static part is a copy of the library's thread-local memory
+  char* host_static_ = nullptr;                  // this memory itself
   std::uint64_t number_ = 0, end_ = 0;  // the running block, and the end of the range of blocks to run
-  std::uintptr_t code_low_ = 0, code_high_ = 0;  // the addresses of the kernel's library
   uint3 ticked_thread_{}, ticked_block_{};       // the thread that ran at the end of the last time slice
   unsigned interrupted_ = 0;                     // how many times threads of the block lost their turn by a tick
   uint3 block_{};
-  char *static_ = nullptr, *sanitized_ = nullptr;
-  std::size_t static_bytes_ = 0;
 };
 
 // Blocks that wait for each other: those of a cooperative launch, or of a cluster. They take turns on one OS thread. The
@@ -290,6 +281,7 @@ extern EMULATOR_BUILT_IN Core* core;
 // it, given the place where it goes. A store belongs to the open bulk group of the running thread.
 void add_load(void* to, void* barrier, std::uint32_t mask, std::uint32_t bytes, std::function<void(void*)> copy);
 void add_store(std::function<void()> copy);
+void check_room(const void* address, std::size_t bytes);  // ends the block if bytes in shared memory exceed it
 void reduce_bytes(void* to, const void* from, std::size_t bytes, const Reduction& by);
 // Makes the copies that are bound to a barrier which opens.
 void make_copies_of(const void* barrier);

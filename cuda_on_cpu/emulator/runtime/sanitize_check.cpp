@@ -23,7 +23,7 @@ void Watch::touch(const char* p, std::size_t bytes, bool write, Manner manner, c
     if (!known_elsewhere(p)) miss(p, bytes, write, caller);
     return;
   }
-  if (region == static_ && named_)
+  if (region->place == Place::kStatic && named_)
     if (const Array* array = array_at(static_cast<std::size_t>(p - region->base), false); array && array->name.empty()) return;
   if (!region->live) return keep(Kind::kUseAfterFree, caller, *region, p, bytes);
   if (stray(*region, p, bytes)) return keep(write ? Kind::kOutOfBoundsWrite : Kind::kOutOfBoundsRead, caller, *region, p, bytes);
@@ -46,7 +46,7 @@ void Watch::touch(const char* p, std::size_t bytes, bool write, Manner manner, c
 bool Watch::stray(const Region& region, const char* p, std::size_t bytes) const {
   const auto offset = static_cast<std::size_t>(p - region.base);
   if (offset + bytes > region.bytes) return true;
-  if (&region != static_ || !named_) return false;
+  if (region.place != Place::kStatic || !named_) return false;
   const Array* array = array_at(offset, false);
   return !array || offset + bytes > array->offset + array->bytes;
 }

@@ -38,7 +38,7 @@ void Watch::locate(Finding& found, const Region& region, const char* p, std::siz
   found.size = bytes;
   found.offset = p - region.base;
   found.buffer_bytes = region.bytes;
-  if (&region != static_ || !named_) return;
+  if (region.place != Place::kStatic || !named_) return;
   const Array* array = array_at(static_cast<std::size_t>(std::max<std::int64_t>(0, found.offset)), true);
   found.array = array->name;
   found.offset -= static_cast<std::int64_t>(array->offset);

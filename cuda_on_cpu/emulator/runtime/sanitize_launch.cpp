@@ -100,6 +100,7 @@ void Watch::begin_launch(const Launch& launch) {
   launch_ = record(launch);
   launch_first_ = generation_ + 1;
   cooperative_ = launch.cooperative;
+  if (cooperative_) drop_statics();
   blocks_.clear();
   block_ = nullptr;
   launch_aborted = false;
@@ -112,10 +113,17 @@ void Watch::begin_launch(const Launch& launch) {
   named_ = names == arrays.end() || names->second.empty() ? nullptr : &names->second;
 }
 
+// Each block of a cooperative launch has static memory of its own, for this launch alone.
 void Watch::static_memory(char* start, std::size_t bytes) {
-  if (static_ && static_->base == start && static_->bytes == bytes) return;
-  if (static_) memory().drop(static_->base);
-  static_ = bytes ? memory().add({.base = start, .bytes = bytes, .place = Place::kStatic}) : nullptr;
+  for (const Region* each : static_)
+    if (each->base == start && each->bytes == bytes) return;
+  if (!cooperative_) drop_statics();
+  if (bytes) static_.push_back(memory().add({.base = start, .bytes = bytes, .place = Place::kStatic}));
+}
+
+void Watch::drop_statics() {
+  for (const Region* each : static_) memory().drop(each->base);
+  static_.clear();
 }
 
 char* Watch::dynamic_memory(std::size_t bytes) {
@@ -132,6 +140,7 @@ void Watch::end_launch() {
   releases_.clear();
   for (Region* region : dynamic_) memory().drop(region->base);
   dynamic_.clear();
+  if (cooperative_) drop_statics();
 }
 
 void Watch::next_generation() {

@@ -113,6 +113,7 @@ class Watch {
  private:
   std::vector<std::uint32_t> permutation(std::size_t count, std::uint64_t salt) const;
   int record(const Launch& launch);
+  void drop_statics();
   void next_generation();
   Clocks& clocks();
 
@@ -147,8 +148,7 @@ class Watch {
   std::string refusal_;
   Range library_, host_stack_, built_in_;
   const std::vector<Array>* named_ = nullptr;  // the library's __shared__ variables
-  Region* static_ = nullptr;
-  std::vector<Region*> dynamic_;
+  std::vector<Region*> static_, dynamic_;
   std::unordered_map<std::uint64_t, Block> blocks_;  // one block, or all blocks of a cooperative launch
   bool cooperative_ = false;
   Block* block_ = nullptr;

@@ -97,11 +97,11 @@ void tensor_load(void* to, const Tile& tile, void* barrier, std::uint32_t mask) 
 void tensor_store(const Tile& tile, const void* from, const Reduction* reduction) {
   const Map map = map_of(tile, from, true);
   if (!map.mark) return;
-  Core* const owner = core;
+  check_room(from, box_bytes(map));
   const bool reduces = reduction;
   const Reduction by{reduces ? reduction->operation : BulkOperation::kAdd, type_of(map)};
   add_store([=] {
-    for_elements(map, tile.at, static_cast<char*>(owner->now_at(const_cast<void*>(from))), [&](char* shared, char* global, unsigned size) {
+    for_elements(map, tile.at, static_cast<char*>(const_cast<void*>(from)), [&](char* shared, char* global, unsigned size) {
       if (global) reduces ? reduce_bytes(global, shared, size, by) : static_cast<void>(std::memcpy(global, shared, size));
     });
   });

@@ -24,9 +24,7 @@ void on_fault(int signal, siginfo_t* info, void*) {
     return;
   }
   if (signal == SIGILL) trap("an instruction that is not valid", cudaErrorIllegalInstruction, nullptr);
-  char text[96];
-  std::snprintf(text, sizeof text, "an access to the address 0x%llx, where no memory is", static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(info->si_addr)));
-  trap(text, cudaErrorIllegalAddress, nullptr);
+  trap(core->fault_at(info->si_addr).c_str(), cudaErrorIllegalAddress, nullptr);
 }
 
 void install() {

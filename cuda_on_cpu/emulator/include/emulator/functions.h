@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <string>
+#include <type_traits>
 
 #include "emulator/host.h"
 #include "emulator/properties.h"
@@ -34,19 +35,29 @@ struct Known {
 };
 void remember(const void* kernel, const Known& known);
 Known known_kernel(const void* kernel);
+bool is_code(const void* address);  // whether an address is in the code of this process
+// Whether a call may take this for a kernel: not the address of a variable that holds one.
+template <class Kernel>
+bool may_be_kernel(const Kernel& kernel) {
+  if constexpr (!std::is_pointer_v<Kernel>) return true;
+  else return is_code(reinterpret_cast<const void*>(kernel));
+}
 // The number of blocks of a kernel that one multiprocessor can run at once.
 int resident_blocks(int threads, std::size_t shared_bytes);
 }  // namespace emulator
 
 #pragma GCC visibility push(hidden)
 template <class Kernel>
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, Kernel) { return emulator::attributes(out); }
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* out, Kernel kernel) {
+  return emulator::may_be_kernel(kernel) ? emulator::attributes(out) : emulator::give(cudaErrorInvalidDeviceFunction);
+}
 template <class Kernel>
 cudaError_t cudaFuncSetCacheConfig(Kernel, cudaFuncCache) { return emulator::synchronize(); }
 template <class Kernel>
 cudaError_t cudaFuncSetSharedMemConfig(Kernel, cudaSharedMemConfig) { return emulator::synchronize(); }
 template <class Kernel>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int threads, std::size_t shared_bytes) {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel kernel, int threads, std::size_t shared_bytes) {
+  if (!emulator::may_be_kernel(kernel)) return emulator::give(cudaErrorInvalidDeviceFunction);
   *blocks = emulator::resident_blocks(threads, shared_bytes);
   return emulator::give(threads > 0 ? cudaSuccess : cudaErrorInvalidValue);
 }
@@ -55,7 +66,8 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, 
   return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, shared_bytes);
 }
 template <class Kernel, class SharedBytes>
-cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int* grid, int* block, Kernel, SharedBytes shared_bytes, int limit = 0) {
+cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int* grid, int* block, Kernel kernel, SharedBytes shared_bytes, int limit = 0) {
+  if (!emulator::may_be_kernel(kernel)) return emulator::give(cudaErrorInvalidDeviceFunction);
   *block = limit > 0 && limit < static_cast<int>(emulator::limits::kThreadsPerBlock) ? limit : static_cast<int>(emulator::limits::kThreadsPerBlock);
   while (*block > 32 && !emulator::resident_blocks(*block, shared_bytes(*block))) *block -= 32;
   *grid = emulator::resident_blocks(*block, shared_bytes(*block)) * emulator::limits::kMultiprocessors;

@@ -147,6 +147,7 @@ cudaError_t cudaLaunchKernelEx(emulator::PlacedConfig config, void (*kernel)(P..
   }, values);
 }
 inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute which, int value) {
+  if (!emulator::is_code(kernel)) return emulator::give(cudaErrorInvalidDeviceFunction);
   return emulator::set_attribute(emulator::known_kernel(kernel).name, which, value);
 }
 template <class... P>
@@ -166,14 +167,16 @@ inline cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** fun
 }
 // How many clusters an H200 runs at once. How its multiprocessors are grouped is not known here, so it may be fewer there.
 template <class K>
-cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, K, const cudaLaunchConfig_t* config) {
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, K kernel, const cudaLaunchConfig_t* config) {
+  if (!emulator::may_be_kernel(kernel)) return emulator::give(cudaErrorInvalidDeviceFunction);
   const dim3 size = emulator::PlacedConfig(config).cluster(), block = config->blockDim;
   const int blocks = emulator::resident_blocks(static_cast<int>(block.x * block.y * block.z), config->dynamicSmemBytes) * static_cast<int>(emulator::limits::kMultiprocessors);
   *clusters = blocks / static_cast<int>(size.x * size.y * size.z);
   return emulator::synchronize();
 }
 template <class K>
-cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, K, const cudaLaunchConfig_t*) {
+cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, K kernel, const cudaLaunchConfig_t*) {
+  if (!emulator::may_be_kernel(kernel)) return emulator::give(cudaErrorInvalidDeviceFunction);
   *size = 8;
   return emulator::synchronize();
 }

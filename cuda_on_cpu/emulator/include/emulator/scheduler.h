@@ -43,6 +43,9 @@ extern std::atomic<std::uint64_t> launches;  // the launches so far in this proc
 // Runs every block of a launch. Returns false if a thread had a fault, which `last_fault()` describes. The error of the
 // fault, a cudaError_t, is `last_fault_error()`.
 bool run(const Launch& launch);
+// Declares the kernels of a source: their unqualified names, with blanks in between. `here` is an address in the library.
+// `wide` says whether a kernel may need shared memory that begins at a multiple of 1024 bytes. Returns true.
+bool declare_kernels(const void* here, const char* names, bool wide);
 bool skips_kernels();  // whether launches presently succeed and run nothing
 bool in_kernel();      // whether a thread of a kernel runs on this OS thread
 const char* last_fault();

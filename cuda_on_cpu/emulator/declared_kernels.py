@@ -1,0 +1,101 @@
+"""Declares a source's kernels to the runtime, and whose `__shared__` variables each kernel may use.
+
+A launch then gets shared memory for the variables of its own kernel, and not for those of other kernels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+
+from cuda_on_cpu.emulator.nvcc_rules import ATTRIBUTES
+from cuda_on_cpu.emulator.rewrite import kernels_of
+from cuda_on_cpu.emulator.tokens import Function, Kind, Token, code_only, functions, tokenize
+
+# What a GPU guarantees only where shared memory begins at a multiple of more than 16 bytes: an alignment that is not a
+# small number, and the swizzles of inline PTX and of tensor maps. A header of the program may have either.
+_SMALL = r"(?:1|2|4|8|16|alignof\s*\([\s\w:<>]*\)|sizeof\s*\([\s\w:<>]*\))"
+_WIDE = re.compile(rf"\b(?:__align__|alignas|aligned|__aligned__)\s*\((?!\s*{_SMALL}\s*\))|::emulator::ptx::")
+_OWN_HEADER = re.compile(r'#\s*include\s*"(?!(?:torch|ATen|c10)/|cuda_(?:runtime|fp16|bf16)\b)')
+_WIDE_HEADER = re.compile(r"#\s*include\s*<(?:cuda\.h|cudaTypedefs\.h|cuda/(?:ptx|barrier)|cute/|cutlass/)")
+
+
+def declaration(source: str, rewritten: str) -> str:
+    """Returns a line of C++ that declares the kernels of a CUDA source. `rewritten` is the source as C++.
+
+    The text has the name of each kernel, behind it `+` and the name of each function with `__shared__` variables that
+    the kernel may call, and `-` and the name of each other one. Functions of which that is not known are not named.
+    """
+    wide = bool(_WIDE.search(code_only(rewritten)) or _OWN_HEADER.search(source) or _WIDE_HEADER.search(source))
+    text = " ".join(_described(source))
+    call = f'::emulator::declare_kernels(&emulator_declared, "{text}", {str(wide).lower()})'
+    return f"namespace {{ [[maybe_unused]] const bool emulator_declared = {call}; }}\n"
+
+
+def _described(source: str) -> list[str]:
+    tokens = list(tokenize(source))
+    found = functions(tokens)
+    others = {word for each in found if "__global__" not in each.head for word in each.head}
+    kernels = sorted(kernels_of(tokens) - others)
+    # A macro of an unknown header may call any function, and so may one that pastes names.
+    uncertain = "##" in source or _OWN_HEADER.search(source)
+    calls = {} if uncertain else _calls(tokens, found)
+    shared = sorted(
+        name for each in found if (name := _name(each)) and "__global__" not in each.head and _has_shared(tokens, each)
+    )
+    out = []
+    for kernel in kernels:
+        out.append(kernel)
+        if kernel in calls:
+            reached = _closure(calls, calls[kernel] | calls[""], set(kernels))
+            out += [f"{'+' if name in reached else '-'}{name}" for name in dict.fromkeys(shared)]
+    return out
+
+
+def _calls(tokens: list[Token], found: list[Function]) -> dict[str, set[str]]:
+    """Returns the words in the bodies of all functions of a name. A call of a function has its name.
+
+    The words under the empty name are those elsewhere: in macros, in classes, and in functions that are not known to be
+    device code. What they name, any kernel may call: through an operator, or by a template's argument.
+    """
+    calls: dict[str, set[str]] = defaultdict(set)
+    outside, last = list[Token](), 0
+    for each in found:
+        name = _name(each)
+        if name and {"__device__", "__global__"} & set(each.head):
+            calls[name] |= _words(tokens[each.opening : each.closing])
+            own = max(i for i in range(last, each.opening) if tokens[i].text == name)
+            outside += [*tokens[last:own], *tokens[own + 1 : each.opening]]
+            last = each.closing
+    calls[""] = _words([*outside, *tokens[last:]])
+    return calls
+
+
+def _closure(calls: dict[str, set[str]], names: set[str], kernels: set[str]) -> set[str]:
+    """Returns what `names` call, directly or not. Device code calls no kernel."""
+    reached, left = set(kernels), list(names)
+    while left:
+        name = left.pop()
+        if name not in reached:
+            reached.add(name)
+            left += calls.get(name, ())
+    return reached
+
+
+def _name(function: Function) -> str:
+    """Returns the name of a function that is no member and no operator, else an empty text."""
+    head = function.head
+    if function.in_class or "operator" in head:
+        return ""
+    for i, word in enumerate(head[:-1]):
+        if head[i + 1] == "(" and word.isidentifier() and word not in ATTRIBUTES:
+            return "" if i and head[i - 1] == "::" else word
+    return ""
+
+
+def _has_shared(tokens: list[Token], function: Function) -> bool:
+    return "__shared__" in _words(tokens[function.opening : function.closing])
+
+
+def _words(tokens: list[Token]) -> set[str]:
+    return {token.text for token in tokens if token.kind is Kind.WORD}
