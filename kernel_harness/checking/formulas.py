@@ -106,6 +106,34 @@ _NORMALIZED: Mapping[Call, Callable[[torch.Tensor, Arguments], int]] = {
 }
 
 
+def _without_eps(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    return func(**{**_given(func, args, kwargs), "eps": 0.0})
+
+
+def _not_causal(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    return func(*args, **{**kwargs, "is_causal": False}) if kwargs.get("is_causal") else NotImplemented
+
+
+def _other_diagonal(func: Call, args: tuple[Any, ...], kwargs: Arguments, *, by: int) -> Any:
+    given = kwargs.get("diagonal", args[1] if len(args) > 1 else 0)
+    return func(args[0], diagonal=given + by)
+
+
+def _inverted(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
+    """Computes where(), masked_fill() or attention with the mask the other way round, if it is a mask of bools."""
+    at = 0 if func in _WHERE else 1
+    if func is functional.scaled_dot_product_attention:
+        mask = kwargs.get("attn_mask")
+        return func(*args, **{**kwargs, "attn_mask": ~mask}) if _is_mask(mask) else NotImplemented
+    if len(args) != 3 or not _is_mask(args[at]):
+        return NotImplemented
+    return func(*args[:at], ~args[at], *args[at + 1 :], **kwargs)
+
+
+def _is_mask(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype is torch.bool
+
+
 def _usual_slope(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
     return func(**{**_given(func, args, kwargs), "negative_slope": 0.01})
 
@@ -166,6 +194,9 @@ _ALONG: frozenset[Call] = frozenset({
     functional.log_softmax, torch.Tensor.log_softmax, torch.cumsum, torch.Tensor.cumsum, torch.cumprod,
     torch.Tensor.cumprod, functional.normalize,
 })  # fmt: skip
+_WHERE: frozenset[Call] = frozenset({torch.where})
+_FILLS: frozenset[Call] = frozenset({torch.masked_fill, torch.Tensor.masked_fill, torch.Tensor.masked_fill_})
+_TRIANGLES: frozenset[Call] = frozenset({torch.tril, torch.triu, torch.Tensor.tril, torch.Tensor.triu})
 # Functions that reduce one dimension.
 _REDUCING: frozenset[Call] = frozenset({
     torch.sum, torch.Tensor.sum, torch.mean, torch.Tensor.mean, torch.amax, torch.Tensor.amax, torch.amin,
@@ -268,6 +299,34 @@ FORMULAS = (
         frozenset({functional.gelu}),
         _by_logistic,
     ),
+    Formula(
+        Pattern(
+            "The output is the reference's answer with 0 in place of eps.",
+            "add eps to the variance before the square root, as the reference's norm does: rsqrtf(variance + eps)",
+        ),
+        frozenset({*_NORMALIZED, functional.rms_norm}),
+        _without_eps,
+    ),
+    Formula(
+        Pattern(
+            "The output is the reference's answer without the causal mask.",
+            "leave out the keys behind the query: those with a larger index, where is_causal is True",
+        ),
+        frozenset({functional.scaled_dot_product_attention}),
+        _not_causal,
+    ),
+    *(
+        Formula(
+            Pattern(
+                "The output is the reference's answer with a triangle whose diagonal is one place further "
+                f"{'right' if by > 0 else 'left'}.",
+                "check the comparison of row and column, such as column <= row for tril(): the diagonal belongs to it",
+            ),
+            _TRIANGLES,
+            partial(_other_diagonal, by=by),
+        )
+        for by in (1, -1)
+    ),
     *(
         Formula(
             Pattern("The output is the reference's answer along another dimension than the reference's.", _DIMENSION),
@@ -285,4 +344,17 @@ FORMULAS = (
         _as_if_transposed,
     ),
 )
-"""The formulas that `hypotheses.find` tries."""
+"""The formulas that `hypotheses.find` tries first."""
+
+INVERTED_MASKS = (
+    Formula(
+        Pattern(
+            "The output is the reference's answer with its mask read the other way round.",
+            "check which elements the mask leaves out: masked_fill() fills where it is True, and attention leaves out "
+            "where it is False",
+        ),
+        frozenset({*_WHERE, *_FILLS, functional.scaled_dot_product_attention}),
+        _inverted,
+    ),
+)
+"""Formulas that also give, in part, what a mask that is left out gives. So `hypotheses.find` tries them last."""

@@ -1,15 +1,16 @@
 """Finds the mistake behind wrong values: runs the reference with this mistake and compares its answer with the output.
 
-The mistakes are an input or a parameter that is left out or read with swapped indices, two inputs that are exchanged, a
-number that is not used, another formula for an operation (`formulas`), and a sum whose loop leaves out terms or adds
-terms twice. A mistake is named only if each element of the output is right or is what the mistake gives. It changes no
-verdict but one: another formula that gives the output in full precision is WRONG_VALUES, where the size of its error is
-that of a coarse format.
+The mistakes are an input or a parameter that is left out or read with swapped indices, a mask that is read the other
+way round, the mirrored kernel of a convolution, two inputs that are exchanged, a number that is not used, another
+formula for an operation (`formulas`), and a sum whose loop leaves out terms or adds terms twice. A mistake is named
+only if each element of the output is right or is what the mistake gives. It changes no verdict but one: another formula
+that gives the output in full precision is WRONG_VALUES, where the size of its error is that of a coarse format.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ import torch
 from kernel_harness.checking import summed
 from kernel_harness.checking.cases import Case, Reference
 from kernel_harness.checking.compared import Expectation
-from kernel_harness.checking.formulas import FORMULAS
+from kernel_harness.checking.formulas import FORMULAS, INVERTED_MASKS, Formula
 from kernel_harness.checking.patterns import Pattern, rearranged
 from kernel_harness.checking.replay import Replay, Source
 from kernel_harness.checking.verify import Check, status
@@ -144,7 +145,8 @@ def mistake(
     if not _searchable(got, expectation):
         return None
     replay = Replay(reference.at(case), packed, reference.device)
-    answers = chain(_by_formulas(replay), () if only_formulas else _by_changes(replay))
+    others = () if only_formulas else chain(_by_changes(replay), _by_formulas(replay, INVERTED_MASKS))
+    answers = chain(_by_formulas(replay, FORMULAS), others)
     # What a coarse format gives is near any answer that is near the right one.
     kinds = (Status.PASSED,) if only_formulas else (Status.PASSED, Status.REDUCED_PRECISION)
     found = next((pattern for pattern, answer in answers if _gives(answer, got, expectation, kinds)), None)
@@ -166,9 +168,9 @@ def _searchable(got: Sequence[torch.Tensor], expectation: Expectation) -> bool:
     return not any(rearranged(Wrong(o, e, o != e)) for o, e in zip(got, expectation.expected, strict=True))
 
 
-def _by_formulas(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
+def _by_formulas(replay: Replay, formulas: Sequence[Formula]) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
     """Yields the Pattern of each formula that fits, and the reference's outputs in float64 with this formula."""
-    for formula in replay.fitting(FORMULAS):
+    for formula in replay.fitting(formulas):
         with suppress(RuntimeError, IndexError):  # the result of another formula may not suit what follows
             yield formula.pattern, replay.outputs(formula=formula)
 
@@ -192,7 +194,9 @@ def _by_changes(replay: Replay) -> Iterator[tuple[Pattern, list[torch.Tensor]]]:
             f"the reference is too slow for a search that has to change each of its {len(parameters)} parameters and "
             "run it again"
         )
-    first = chain(_left_out(sources, parameters), _transposed(sources, parameters, 1))
+    first = chain(
+        _left_out(sources, parameters), _transposed(sources, parameters, 1), _of_convolutions(sources, parameters)
+    )
     more = chain(_exchanged(sources), _transposed(sources, [*inputs, *parameters], 2))
     for swap in islice(chain(first, more), _MOST_SWAPS):
         yield swap.pattern, replay.outputs(swap.changed)
@@ -235,6 +239,13 @@ def _left_out(sources: Sequence[Source], of: Sequence[int]) -> Iterator[_Swap]:
         yield _Swap(_left_out_pattern(name, "False" if is_bool else "0"), {i: torch.zeros_like(tensor)})
         if is_bool:
             yield _Swap(_left_out_pattern(name, "True"), {i: torch.ones_like(tensor)})
+            yield _Swap(
+                Pattern(
+                    f"The output is the reference's answer with {name} read the other way round.",
+                    f"check what the kernel does where {name} is True, and where it is False",
+                ),
+                {i: ~tensor},
+            )
 
 
 def _transposed(sources: Sequence[Source], of: Sequence[int], count: int) -> Iterator[_Swap]:
@@ -269,6 +280,33 @@ def _misread(tensor: torch.Tensor) -> torch.Tensor:
     """
     *batch, rows, columns = tensor.shape
     return tensor.reshape(*batch, columns, rows).mT.clone()
+
+
+def _of_convolutions(sources: Sequence[Source], of: Sequence[int]) -> Iterator[_Swap]:
+    """Yields mistakes that read the weights of a convolution with swapped channels, or each kernel mirrored."""
+    for i in of:
+        name, tensor = sources[i].name, sources[i].tensor
+        if not sources[i].row_major or tensor.ndim < 3:
+            continue
+        first, second, *kernel = tensor.shape
+        if min(first, second) > 1:
+            yield _Swap(
+                Pattern(
+                    f"The output is the reference's answer for {name} read with its first two indices swapped.",
+                    f"check the address of the load: the kernel [i, j] of {name} begins at (i * {second} + j) * "
+                    f"{math.prod(kernel)}",
+                ),
+                {i: tensor.reshape(second, first, *kernel).transpose(0, 1).clone()},
+            )
+        if max(kernel) > 1:
+            yield _Swap(
+                Pattern(
+                    f"The output is the reference's answer with each kernel of {name} mirrored.",
+                    "check the signs in the indices: a convolution of torch multiplies input [y + ky, x + kx] by "
+                    "weight [ky, kx], and a transposed one adds to output [y + ky, x + kx]",
+                ),
+                {i: tensor.flip(tuple(range(2, tensor.ndim)))},
+            )
 
 
 def _exchanged(sources: Sequence[Source]) -> Iterator[_Swap]:

@@ -111,10 +111,22 @@ def _scaled(wrong: Wrong) -> str | None:
     return f"every wrong element is {centre:.4g} times what it should be"
 
 
+def _offset(wrong: Wrong) -> str | None:
+    if wrong.count < MIN_WRONG or not wrong.wanted.is_floating_point() or _all_equal(wrong.wanted):
+        return None
+    differences = wrong.values.double() - wrong.wanted.double()
+    centre = float(differences.median())
+    spread, least = float((differences - centre).abs().max()), 1e-3 * float(wrong.wanted.abs().max())
+    if not abs(centre) > least or not spread <= 1e-3 * abs(centre):
+        return None
+    return f"every wrong element is too {'large' if centre > 0 else 'small'} by {abs(centre):.4g}"
+
+
 _CONTENTS: Recognisers = {
     _nan: "check that every element of the output and of shared memory is written before it is read, tails included",
     _zeros: "check that the launch covers the output (grid x block, rounded up) and that the kernel writes its result",
     _constant: "check the index that the kernel writes to, and that it stores its result, not an accumulator's start",
+    _offset: "look for a term that is added once too often or left out, such as a constant, eps or a bias",
     _scaled: "look for a loop that runs too often or too rarely, a term that is added twice, or a factor too many",
 }
 
@@ -280,7 +292,10 @@ def _stride(wrong: Wrong) -> str | None:
     return f"{_every(step)} element in memory order is wrong, from {int(flat[0])} on"
 
 
-_TAIL = "round the grid up, (size + tile - 1) / tile, and guard loads and stores of the last, partial tile"
+_TAIL = (
+    "round the grid up, (size + tile - 1) / tile, and guard loads and stores of the last, partial tile: a thread "
+    "outside of it must not end the work of its whole tile or block"
+)
 _ONE_TOO_SMALL = (
     "look for a bound that is one too small in a guard or a loop, such as i < n - 1 for i < n; or round the grid up, "
     "(size + tile - 1) / tile"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -45,6 +46,10 @@ WITH_ZEROS = ("None", "A, B", "A @ B", "torch.rand(24, 40), torch.rand(40, 20) *
 ELEMENTS = ("None", "x", "2 * x + 1", "torch.rand(24, 24)")
 SOFTMAX = ("None", "x", "functional.softmax(x, dim=1)", "torch.rand(48, 32)")
 MAXIMA = ("None", "x", "x.amax(dim=1)", "torch.rand(96, 32)")
+EPS = ("torch.nn.LayerNorm(32, eps=0.1)", "x", "self.layer(x)", "torch.rand(48, 32)")
+MASKED = ("None", "x", "functional.softmax(x.masked_fill(x > 0.6, -9.0), 1)", "torch.rand(48, 32)")
+CAUSAL = ("None", "x", "functional.scaled_dot_product_attention(x, x, x, is_causal=True)", "torch.rand(2, 3, 16, 8)")
+TRIANGLE = ("None", "A, B", "A.tril() @ B", "torch.rand(32, 32), torch.rand(32, 24)")
 NORM = ("torch.nn.LayerNorm(32)", "x", "self.layer(x)", "torch.rand(48, 32)")
 
 Wrong = Callable[[torch.nn.Module, Sequence[torch.Tensor]], torch.Tensor]
@@ -113,6 +118,44 @@ def few(rows: int, columns: int) -> torch.Tensor:
 )
 def test_swapped_indices_of_an_input(wrong: Wrong, which: str, tmp_path: Path) -> None:
     assert Judged(tmp_path, PRODUCT).said(wrong) == f"The output is the reference's answer for {which} swapped."
+
+
+def attention(x: torch.Tensor, causal: bool) -> torch.Tensor:
+    return functional.scaled_dot_product_attention(x, x, x, is_causal=causal)
+
+
+@pytest.mark.parametrize(
+    ("parts", "wrong", "text"),
+    [
+        (EPS, lambda layer, x: functional.layer_norm(x[0], (32,), layer.weight, layer.bias, 0.0), "0 in place of eps."),
+        (
+            MASKED, lambda layer, x: functional.softmax(x[0].masked_fill(x[0] <= 0.6, -9.0), 1),
+            "answer with its mask read the other way round.",
+        ),
+        (CAUSAL, lambda layer, x: attention(x[0], causal=False), "without the causal mask."),
+        (TRIANGLE, lambda layer, x: x[0].tril(-1) @ x[1], "diagonal is one place further left."),
+        (TRIANGLE, lambda layer, x: x[0].tril(1) @ x[1], "diagonal is one place further right."),
+        (
+            CONV, lambda layer, x: functional.conv2d(
+                x[0], layer.weight.reshape(6, 8, 3, 3).transpose(0, 1), layer.bias
+            ),
+            "answer for the parameter layer.weight read with its first two indices swapped.",
+        ),
+        (
+            CONV, lambda layer, x: functional.conv2d(x[0], layer.weight.flip(2, 3), layer.bias),
+            "answer with each kernel of the parameter layer.weight mirrored.",
+        ),
+    ],
+    ids=["eps", "mask", "causal", "below", "above", "channels", "mirrored"],
+)  # fmt: skip
+def test_an_eps_a_mask_or_a_kernel_that_is_read_wrongly(parts: Any, wrong: Wrong, text: str, tmp_path: Path) -> None:
+    assert Judged(tmp_path, parts).said(wrong).endswith(text)
+
+
+def test_a_mask_that_is_an_input_is_named(tmp_path: Path) -> None:
+    parts = ("None", "x, keep", "x * keep", "torch.rand(48, 32), torch.rand(48, 32) > 0.3")
+    said = Judged(tmp_path, parts).said(lambda layer, x: x[0] * ~x[1])
+    assert said == "The output is the reference's answer with input 2 (keep) read the other way round."
 
 
 def test_the_advice_for_swapped_indices_is_the_address(tmp_path: Path) -> None:

@@ -51,6 +51,15 @@ def test_scaled() -> None:
     assert edited(lambda t: t.mul_(2)) == "Every wrong element is 2 times what it should be."
 
 
+@pytest.mark.parametrize(("by", "text"), [(0.25, "large by 0.25"), (-3, "small by 3")])
+def test_a_constant_difference(by: float, text: str) -> None:
+    assert edited(lambda t: t.add_(by)) == f"Every wrong element is too {text}."
+
+
+def test_a_difference_that_varies_is_no_constant() -> None:
+    assert "too" not in edited(lambda t: t.add_(torch.linspace(0.25, 0.26, t.numel()).reshape(t.shape)))
+
+
 def test_opposite_sign() -> None:
     assert edited(torch.Tensor.neg_) == "Every wrong element has the opposite sign."
 
