@@ -24,7 +24,7 @@ from kernel_harness.core.precision import Change, Precision
 from kernel_harness.device import device_memory
 from kernel_harness.ipc.packed import Packed, pack
 from kernel_harness.problem.distributions import OWN, SMALL, SPARSE
-from kernel_harness.problem.errors import ProblemError
+from kernel_harness.problem.errors import ProblemError, place_of
 from kernel_harness.problem.known import known
 from kernel_harness.problem.lookalikes import LOOKALIKES, OUTLIERS, STRETCH
 from kernel_harness.problem.problem import Problem
@@ -112,7 +112,7 @@ class Reference(ReferenceRuns):
         except (torch.OutOfMemoryError, UserError):
             raise
         except Exception as error:
-            where = f"{problem.path} at {case.shape_name or 'its size'}"
+            where = f"{place_of(error, problem.path)} at {case.shape_name or 'its size'}"
             if is_out_of_memory(error):
                 raise EnvironmentLacking(f"{where}: there is too little memory for the reference: {error}") from error
             raise ProblemError(f"{where}: the reference cannot run: {summary(error)}") from error

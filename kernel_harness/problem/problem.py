@@ -27,7 +27,7 @@ from kernel_harness.problem.constants import Constant
 from kernel_harness.problem.cuda_to_cpu import cuda_replaced
 from kernel_harness.problem.distributions import OWN, VARIATIONS, redrawn, shifted
 from kernel_harness.problem.drawn_models import DrawnModels, copied
-from kernel_harness.problem.errors import ProblemError
+from kernel_harness.problem.errors import ProblemError, place_of
 from kernel_harness.problem.generators import seeded
 from kernel_harness.problem.lookalikes import LOOKALIKES, lookalikes
 from kernel_harness.problem.made_on_cuda import MadeOnCuda, as_on_the_device, laid_out_as
@@ -181,7 +181,7 @@ class Problem:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            where = f"{self.path}: get_inputs() at {shape_text(self.shape)}"
+            where = f"{place_of(error, self.path)}: get_inputs() at {shape_text(self.shape) or 'its size'}"
             raise ProblemError(f"{where}: {type(error).__name__}: {error}") from error
         if distribution == OWN:
             return inputs
@@ -405,7 +405,7 @@ def _execute(name: str, path: Path, source: str, shape: Shape, *, emulated: bool
         with seeded(WEIGHT_SEED), cuda_replaced(source, emulated=emulated), made if "cuda" in source else nullcontext():
             exec(compile(tree, str(path), "exec", dont_inherit=True), module.__dict__)
     except Exception as error:
-        raise ProblemError(f"{path}: {type(error).__name__}: {error}") from error
+        raise ProblemError(f"{place_of(error, path)}: {type(error).__name__}: {error}") from error
     check_spelling(path, tree)
     for required in ("Model", "get_inputs"):
         if not hasattr(module, required):

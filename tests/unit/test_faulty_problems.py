@@ -76,6 +76,15 @@ def test_a_reference_that_cannot_run_is_the_problem_s_fault(parts: dict[str, str
     assert isinstance(error, ProblemError) and words in str(error) and error.exit_code == 2
 
 
+@pytest.mark.parametrize(("part", "text"), [
+    ("init", "raise RuntimeError('no such layer')"), ("forward", "x @ torch.rand(3)"), ("inputs", "1 / 0"),
+])  # fmt: skip
+def test_the_line_that_raised_an_error_is_named(part: str, text: str, tmp_path: Path) -> None:
+    of = problem(tmp_path, **{part: text})
+    line = next(i for i, line in enumerate(of.source.splitlines(), 1) if text in line)
+    assert str(error_of(of)).startswith(f"{of.path}:{line}")
+
+
 def test_a_host_without_memory_for_the_reference_is_no_candidate_s_fault(tmp_path: Path) -> None:
     of = problem(tmp_path, forward='raise RuntimeError("DefaultCPUAllocator: can\'t allocate memory")')
     error = error_of(of)
