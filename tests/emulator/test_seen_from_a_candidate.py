@@ -293,6 +293,31 @@ def test_layers_for_which_torch_has_operators_for_cuda_alone_give_the_answer_of_
     torch.testing.assert_close([each.cpu() for each in found], expected)
 
 
+TRACED = {
+    **{name: LAYERS[name] for name in ("Conv1d", "Conv2d", "Conv3d", "LSTM", "GRU", "encoder")},
+    "ConvTranspose2d": lambda: (NN.ConvTranspose2d(6, 4, 3, stride=2, output_padding=1), [torch.randn(2, 6, 9, 13)]),
+    "image": lambda: (
+        NN.Sequential(NN.Conv2d(3, 6, 3), NN.BatchNorm2d(6), NN.ReLU(), NN.AvgPool2d(2), NN.Flatten(), NN.Linear(96, 5))
+        .eval(), [torch.randn(2, 3, 10, 10)],
+    ),
+}  # fmt: skip
+
+
+@emulated
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("name", list(TRACED))
+def test_a_traced_layer_computes_from_the_inputs_of_each_call(name, inference):
+    model, inputs = TRACED[name]()
+    model, inputs = model.cuda().eval(), [x.cuda() for x in inputs]
+    with torch.no_grad():
+        traced = torch.jit.trace(model, tuple(inputs))
+        traced = torch.jit.optimize_for_inference(traced) if inference else traced
+        others = [torch.randn_like(x) for x in inputs]
+        for given in (inputs, others, inputs):
+            found, wanted = (pytree.tree_leaves(each(*given)) for each in (traced, model))
+            torch.testing.assert_close(found, wanted)
+
+
 PRODUCTS = {
     "mm": ((2, 3), (3, 4)), "bmm": ((5, 2, 3), (5, 3, 4)), "addmm": ((2, 4), (2, 3), (3, 4)),
     "baddbmm": ((5, 2, 4), (5, 2, 3), (5, 3, 4)),

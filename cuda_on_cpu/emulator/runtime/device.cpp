@@ -270,6 +270,13 @@ void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::
   for (auto& result : results) stack->push_back(std::move(result));
 }
 
+// torch's tracer records the operator that a convolution calls, and not the convolution itself.
+void convolve(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  static const auto inner = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_convolution", "");
+  for (const bool setting : {false, false, true, true}) stack->push_back(setting);  // of cuDNN, which is not there
+  inner.callBoxed(stack);
+}
+
 Tensor allocated(Tensor tensor) {
   if (emulator::torch_captures()) emulator::keep_in_capture(tensor);
   return tensor;
@@ -336,7 +343,8 @@ extern "C" void emulator_install() {
   for (const auto& name : dispatcher.getAllOpNamesForDispatchKey(c10::DispatchKey::CUDA))
     if (name.getNamespace() == "aten") on_cuda(name, fallback);
   on_cuda({"aten::copy_", ""}, fallback);  // copy_ is a composite operator, which would look for a CUDA kernel
-  on_cuda({"aten::convolution", ""}, fallback);  // for a CUDA tensor, it would choose a slow form instead of oneDNN's
+  on_cuda({"aten::convolution", ""}, c10::KernelFunction::makeFromBoxedFunction<&convolve>());
+  on_cuda({"aten::_convolution", ""}, fallback);  // for a CUDA tensor, it would choose a slow form instead of oneDNN's
   // Operators that replace a tensor's storage act on the device tensor itself, not on its host alias.
   on_cuda({"aten::set_", "source_Storage_storage_offset"}, c10::KernelFunction::makeFromUnboxedRuntimeFunction(&at::native::set_storage_cpu_));
   on_cuda({"aten::set_", "source_Storage"}, c10::KernelFunction::makeFromUnboxedRuntimeFunction(
