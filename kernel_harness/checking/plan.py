@@ -36,8 +36,11 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Returns the name of the case, as the option --case accepts it: `M=64,K=128,N=96:normal`."""
-        return f"{self.shape_name}:{self.distribution}"
+        """Returns the name of the case, as the option --case accepts it: `M=64,K=128,N=96:normal`.
+
+        For a problem without size constants it is the distribution alone.
+        """
+        return ":".join(filter(None, (self.shape_name, self.distribution)))
 
     @property
     def random_parameters(self) -> bool:

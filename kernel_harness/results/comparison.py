@@ -315,6 +315,11 @@ def _remarks(outcome: Outcome) -> list[str]:
     ]
     remarks += _baselines(outcome)
     remarks += [
+        f"{_named(row)}: {result.verdict.splitlines()[0]}"
+        for row in outcome.rows
+        if row.change in (Change.BROKEN, Change.FAILED) and (result := outcome.after(row)) and result.verdict
+    ]
+    remarks += [
         f"Only in {name}: {', '.join(names)}."
         for name, names in (("A", outcome.only_a), ("B", outcome.only_b))
         if names

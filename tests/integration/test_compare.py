@@ -185,6 +185,13 @@ def test_a_regression_counts_if_it_is_certain_and_larger_than_allowed():
     assert [row.kernel for row in outcome.regressions(5.5)] == ["broken"]
 
 
+@pytest.mark.parametrize("before", [Status.PASSED, Status.WRONG_VALUES])
+def test_why_a_kernel_fails_on_side_b_is_said(before):
+    failed = record("k", run="b", status=Status.WRONG_VALUES, verdict="M=4: 3 elements wrong.\nindex  got")
+    text = comparison.render(comparison.compare(side("A", record("k", status=before)), side("B", failed)))
+    assert "M=4: 3 elements wrong." in text.splitlines()[-1] and "index  got" not in text
+
+
 # ------------------------------------------------------------------------------------------- refusals
 
 

@@ -208,3 +208,10 @@ def test_out_of_memory_for_rounded_inputs_gives_no_answer(tmp_path: Path, failur
 def test_out_of_memory_of_the_float32_reference_is_raised(tmp_path: Path) -> None:
     with pytest.raises(torch.OutOfMemoryError):
         expectation(problem(tmp_path, 'raise torch.OutOfMemoryError("CUDA out of memory.")'))
+
+
+def test_the_name_of_a_case_has_its_sizes_if_there_are_any(tmp_path: Path) -> None:
+    without = tmp_path / "q.py"
+    without.write_text(SOURCE.format(check="").replace("N = 40", "").replace("N, N", "8, 8"))
+    for of, name in ((problem(tmp_path), "N=40:normal"), (load("q", without), "normal")):
+        assert name in [case.name for case in plan(of, 1)]
