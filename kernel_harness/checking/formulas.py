@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.nn import functional
@@ -130,7 +130,7 @@ def _inverted(func: Call, args: tuple[Any, ...], kwargs: Arguments) -> Any:
     return func(*args[:at], ~args[at], *args[at + 1 :], **kwargs)
 
 
-def _is_mask(value: object) -> bool:
+def _is_mask(value: object) -> TypeGuard[torch.Tensor]:
     return isinstance(value, torch.Tensor) and value.dtype is torch.bool
 
 

@@ -29,6 +29,9 @@ from kernel_harness.problem.distributions import OWN
 LARGE = 64
 """An element of more than LARGE times the median magnitude is judged by the reference's errors at all elements."""
 
+AS_GOOD = 2.0
+"""An element whose error is at most AS_GOOD times that of the reference's element is right."""
+
 TAIL = 0.25
 """Elements at which the reference's error exceeds this share of the limits are ill-conditioned (`is_tail`)."""
 
@@ -154,6 +157,8 @@ def _nearness(compared: Compared, i: int) -> Iterator[Limit]:
 
     Where the answers reach over many powers of ten, the errors of the largest elements must not excuse the others. So
     for elements up to LARGE times the median magnitude, only the reference's errors at such elements count.
+    An element may also have AS_GOOD times the reference's own error there: where one number of the inputs is far larger
+    than all others, its own element can have all of the reference's error.
     """
     truth, error_rms = compared.truths[i], compared.errors[i].reference_error_rms
     large = LARGE * typical(truth)
@@ -163,6 +168,9 @@ def _nearness(compared: Compared, i: int) -> Iterator[Limit]:
     else:
         yield Limit(truth, atol=NEARNESS * min(usual_rms, error_rms))
         yield Limit(truth, atol=NEARNESS * error_rms, above=large)
+    if compared.expectation.oracle is not None:
+        own = (compared.expectation.expected[i].to(truth) - truth).abs()
+        yield Limit(truth, factor=AS_GOOD, scale=own.nan_to_num(0.0, 0.0))
 
 
 def repeat_limits(compared: Compared, i: int) -> Iterator[Limit]:

@@ -418,6 +418,19 @@ def test_a_column_of_large_numbers_does_not_loosen_the_limit_of_the_others() -> 
 # Step 4: every other distribution, against the oracle.
 
 
+@pytest.mark.parametrize(("times", "passes"), [(1, True), (1.9, True), (2.2, False)])
+def test_an_element_as_near_to_float64_as_the_reference_s_is_right(times: float, passes: bool) -> None:
+    """x / norm(x) for a number that is far larger than all others: its element has all of the reference's error."""
+    oracle = torch.rand(1 << 16, generator=torch.Generator().manual_seed(3)).double() * 1e-4
+    oracle[7] = 0.93
+    reference = oracle.float()
+    reference[7] += 4e-3
+    got = reference.clone()
+    got[7] = float(oracle[7]) + times * 4e-3
+    check = verify([got], Expectation("x", "outliers", (reference,), (oracle,), None, FLOAT32))
+    assert check.passed is passes, check.detail
+
+
 def test_an_element_is_held_to_its_scale() -> None:
     x, scale = torch.tensor([0.0, 0.0]), torch.tensor([1.0, 1000.0])
     expectation = Expectation("x", "scaled", (x,), (x.double(),), (scale,), FLOAT32)
@@ -458,7 +471,8 @@ def test_the_oracle_is_the_truth_not_the_reference() -> None:
     reference = oracle.float()
     reference[7] += 1
     expectation = Expectation("x", "normal", (reference,), (oracle,), None, FLOAT32)
-    assert verify([reference.clone()], expectation).first_mismatches[0].index == (7,)
+    assert verify([oracle.float()], expectation).passed
+    assert verify([reference.roll(1)], expectation).first_mismatches[0].index == (8,)
 
 
 def test_without_an_oracle_the_reference_takes_its_place() -> None:
