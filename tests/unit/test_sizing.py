@@ -281,8 +281,17 @@ def test_each_reduced_size_is_checked_at_its_value_in_the_file_once(tmp_path: Pa
     assert {"features": 4096} in [{k: v for k, v in s.items() if v == of.shape[k] > 512} for s in found]
     for shape in found:
         cost = meta.cost(at.at(shape))
-        assert cost is not None and cost.share <= 2
+        assert cost is not None and cost.flops <= 2 * meta.MOST_FLOPS and cost.bytes <= 8 * meta.MOST_BYTES
     assert Reference(at, "cpu", None).works(plan(at, 1)[-2])
+
+
+def test_a_long_dimension_is_checked_at_its_value_in_the_file(tmp_path: Path) -> None:
+    """A kernel may keep a row of the file's own length in shared memory, or sum it in float32."""
+    inputs = "torch.rand(batch_size, length), torch.rand(length, 1)"
+    of = problem(tmp_path, inputs, "x[0] @ x[1]", more="length = 1 << 20\n")
+    (tmp_path / "p.py").write_text(of.text.replace("forward(self, x)", "forward(self, *x)"))
+    at = load("p", of.path).on(emulated=True)
+    assert at.shape["length"] < 1 << 14 and 1 << 20 in [shape["length"] for shape in shapes(at)]
 
 
 @pytest.mark.parametrize("more", ["CHECK_SHAPES = []\n", "CPU_SHAPE = dict(features=64)\n"])
