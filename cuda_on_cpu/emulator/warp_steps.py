@@ -1,7 +1,11 @@
-"""Lets the lanes of a warp take the steps of a sum in volatile memory together, as a GPU does without `__syncwarp`."""
+"""Lets the lanes of a warp take some steps together, as a GPU does without `__syncwarp`.
+
+These are the steps of a sum in volatile memory, and the read of one element of shared memory after a barrier.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from cuda_on_cpu.emulator.tokens import (
@@ -22,20 +26,23 @@ from cuda_on_cpu.emulator.tokens import (
 _ENDS_OF_DECLARATOR = ("[", ",", ")", "=", ";")
 _BEFORE_STATEMENT = (";", "{", "}", ")", "else")
 _COMPOUND = ("+", "-", "*", "&", "|", "^")
+_ELEMENT = re.compile(r"^(?:[\w:]+ )*\w+ = \w+ \[ \d+ \](?: \S+)*$")
 _ON_DEVICE = ("__global__", "__device__")
 
 
 def add_steps(tokens: list[Token]) -> None:
-    """Edits `tokens`, a CUDA source, in place: statements that update volatile memory from volatile memory.
+    """Edits `tokens`, a CUDA source, in place: reads of one element (`_reads`), and updates of volatile memory.
 
-    Such a statement is `v[i] += v[i + 16];`, or any other assignment to an element whose right side reads an element.
+    An update is `v[i] += v[i + 16];`, or any other assignment to an element whose right side reads an element.
     In `{ step(1); auto value = (v[i + 16]); step(2); v[i] += value; step(3); }`, a step waits for the other lanes that
     are there. Statements in macros stay, and those of functions that the host may call.
     """
     declared = list(_volatile_names(tokens))
-    for function in reversed(functions(tokens) if declared else []):
+    for function in reversed(functions(tokens)):
         if "__host__" in function.head or not set(function.head) & set(_ON_DEVICE):
             continue
+        for end in _reads(tokens, function):
+            tokens[end + 1 : end + 1] = tokenize(f" ::emulator::step({3 * end});")
         names = {name for at, name in declared if _belongs(tokens, at, function)}
         for start, operator, end in list(_updates(tokens, function, names)):
             left, right = joined(tokens[start : operator + 1]), joined(tokens[operator + 1 : end])
@@ -63,6 +70,51 @@ def _belongs(tokens: Sequence[Token], at: int, function: Function) -> bool:
     if at > function.opening:
         return at < function.closing
     return not any(token.text in (";", "{", "}") for token in tokens[at : function.opening])
+
+
+def _reads(tokens: Sequence[Token], function: Function) -> Iterator[int]:
+    """Yields the index of the `;` of each `value = memory[0];` behind which memory is written, the last one first.
+
+    The memory is a `__shared__` array of the function, and no barrier is between read and write. A GPU's warp reads the
+    element before one of its lanes overwrites it.
+    """
+    shared = set(_shared_names(tokens, function))
+    for at in places_of(tokens, *shared) if shared else ():
+        if not function.opening < at < function.closing or in_directive(tokens, at):
+            continue
+        start, end = at, at
+        while tokens[start - 1].text not in (";", "{", "}"):
+            start -= 1
+        while tokens[end].text not in (";", "{", "}"):
+            end += 1
+        words = " ".join(token.text for token in tokens[start:end] if token.text.strip())
+        name = tokens[at].text
+        if tokens[end].text == ";" and _ELEMENT.search(words) and _is_overwritten(tokens, end, function, name):
+            yield end
+
+
+def _shared_names(tokens: Sequence[Token], function: Function) -> Iterator[str]:
+    for at in places_of(tokens, "__shared__"):
+        if function.opening < at < function.closing:
+            end = at
+            while tokens[end].text not in ("[", ";", "{"):
+                end += 1
+            if tokens[end].text == "[":
+                yield tokens[previous_code(tokens, end)].text
+
+
+def _is_overwritten(tokens: Sequence[Token], after: int, function: Function, name: str) -> bool:
+    """Returns whether an element of the memory is written behind the token at `after`, and before a barrier."""
+    for i in range(after, function.closing):
+        if tokens[i].text == "__syncthreads":
+            return False
+        bracket = next_code(tokens, i + 1)
+        if tokens[i].text == name and text_at(tokens, bracket) == "[":
+            closing = closing_of(tokens, bracket)
+            operator = next_code(tokens, closing + 1) if closing is not None else i
+            if text_at(tokens, operator) == "=" and text_at(tokens, operator + 1) != "=":
+                return True
+    return False
 
 
 def _updates(tokens: Sequence[Token], function: Function, names: set[str]) -> Iterator[tuple[int, int, int]]:

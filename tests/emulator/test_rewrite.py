@@ -517,6 +517,23 @@ def test_lanes_take_the_steps_of_a_sum_in_volatile_memory_together(source):
     assert len(re.findall(r"emulator::step\(", rewrite(source))) == STEPS[source]
 
 
+SHARED = "__global__ void k() { __shared__ float s[64], t[2]; int i = threadIdx.x; "
+READS = {
+    "__syncthreads(); float m = s[0]; s[i] = 1; }": 1,
+    "for (;;) { __syncthreads(); } const float m = s[0] / 2; s[i] += m; m = s[1]; s[2] = 1; }": 2,
+    "float m = s[0]; __syncthreads(); s[i] = 1; }": 0,
+    "float m = s[0]; t[i] = 1; }": 0,
+    "float m; if (i) m = s[0]; else m = 1; s[i] = m; }": 0,
+    "float m = s[i]; s[i] = 1; }": 0,
+    "s[0] = s[1]; s[i] == 1; }": 0,
+}
+
+
+@pytest.mark.parametrize("body", READS)
+def test_lanes_read_an_element_together_before_one_overwrites_it(body):
+    assert len(re.findall(r"emulator::step\(", rewrite(SHARED + body))) == READS[body]
+
+
 def test_dynamic_shared_memory_may_be_one_variable():
     text = rewrite("__global__ void k() {\n  extern __shared__ Buffers<A, 2> all;\n}\n")
     assert "Buffers<A, 2> &all = reinterpret_cast<Buffers<A, 2> &>(*::emulator::dynamic_shared);" in text

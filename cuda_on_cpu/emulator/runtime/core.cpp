@@ -466,19 +466,25 @@ void Core::finish(Thread& thread) {
   if (alive_ && waiting_ == alive_) release_barrier();
 }
 
-// Wakes all threads at the barrier in index order. The threads get the result of their vote.
+// Wakes all threads at the barrier, those of the last warp first, and gives them the result of their vote. Where a
+// barrier is missing, what the threads of the first warp write next is then not there for the others, as on a GPU.
 void Core::release_barrier() {
   if (profile::on) profile::met_at_barrier();
   if (sanitize::on) sanitize::release_barrier(alive_);
   outcome_ = outcome(voters_);
   votes_ = voters_ = waiting_ = ready_head_ = 0;
-  for (unsigned place = 0; place < threads_.size(); ++place) {
-    const unsigned i = sanitize::on ? sanitize::nth_thread(place) : place;
-    if (!threads_[i].at_barrier) continue;
+  const auto release = [&](unsigned i) {
+    if (!threads_[i].at_barrier) return;
     threads_[i].at_barrier = false;
     threads_[i].state->answer = outcome_;
     push_ready(i);
-  }
+  };
+  const auto count = static_cast<unsigned>(threads_.size());
+  if (sanitize::on)
+    for (unsigned place = 0; place < count; ++place) release(sanitize::nth_thread(place));
+  else
+    for (unsigned warp = (count - 1) / kWarpSize + 1; warp-- > 0;)
+      for (unsigned i = warp * kWarpSize; i < std::min(count, (warp + 1) * kWarpSize); ++i) release(i);
   lockstep_ = !sanitize::on;
 }
 
