@@ -266,6 +266,11 @@ def test_sums_of_a_warp_in_volatile_memory_need_no_syncwarp():
 
 
 @emulated
+def test_numbers_of_an_array_that_has_ended_are_still_there():
+    assert ops().of_ended_numbers(3).shape == (3, 5, 4)
+
+
+@emulated
 def test_volatile_memory_is_updated_under_a_lock():
     x = torch.zeros(2, dtype=torch.int32, device="cuda")
     ops().locked(x)
