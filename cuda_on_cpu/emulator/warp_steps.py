@@ -26,7 +26,7 @@ from cuda_on_cpu.emulator.tokens import (
 _ENDS_OF_DECLARATOR = ("[", ",", ")", "=", ";")
 _BEFORE_STATEMENT = (";", "{", "}", ")", "else")
 _COMPOUND = ("+", "-", "*", "&", "|", "^")
-_ELEMENT = re.compile(r"^(?:[\w:]+ )*\w+ = \w+ \[ \d+ \](?: \S+)*$")
+_ELEMENT = re.compile(r"^(?!(?:do|else) )(?:[\w:]+ )*\w+ = \w+ \[ \d+ \](?: \S+)*$")
 _ON_DEVICE = ("__global__", "__device__")
 
 

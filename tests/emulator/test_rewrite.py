@@ -525,6 +525,7 @@ READS = {
     "float m = s[0]; t[i] = 1; }": 0,
     "float m; if (i) m = s[0]; else m = 1; s[i] = m; }": 0,
     "float m = s[i]; s[i] = 1; }": 0,
+    "float m; do m = s[0]; while (m); s[i] = m; }": 0,
     "s[0] = s[1]; s[i] == 1; }": 0,
 }
 
