@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from cuda_on_cpu.emulator.nvcc_rules import ATTRIBUTES
+from cuda_on_cpu.emulator.nvcc_rules import function_name
 from cuda_on_cpu.emulator.rewrite import kernels_of
 from cuda_on_cpu.emulator.tokens import Function, Kind, Token, code_only, functions, tokenize
 
@@ -26,19 +26,19 @@ def declaration(source: str, rewritten: str) -> str:
     The text has the name of each kernel, behind it `+` and the name of each function with `__shared__` variables that
     the kernel may call, and `-` and the name of each other one. Functions of which that is not known are not named.
     """
-    wide = bool(_WIDE.search(code_only(rewritten)) or _OWN_HEADER.search(source) or _WIDE_HEADER.search(source))
-    text = " ".join(_described(source))
+    has_own_header = bool(_OWN_HEADER.search(source))
+    wide = has_own_header or bool(_WIDE.search(code_only(rewritten)) or _WIDE_HEADER.search(source))
+    # A macro of an unknown header may call any function, and so may one that pastes names.
+    text = " ".join(_described(source, uncertain=has_own_header or "##" in source))
     call = f'::emulator::declare_kernels(&emulator_declared, "{text}", {str(wide).lower()})'
     return f"namespace {{ [[maybe_unused]] const bool emulator_declared = {call}; }}\n"
 
 
-def _described(source: str) -> list[str]:
+def _described(source: str, *, uncertain: bool) -> list[str]:
     tokens = list(tokenize(source))
     found = functions(tokens)
     others = {word for each in found if "__global__" not in each.head for word in each.head}
     kernels = sorted(kernels_of(tokens) - others)
-    # A macro of an unknown header may call any function, and so may one that pastes names.
-    uncertain = "##" in source or _OWN_HEADER.search(source)
     calls = {} if uncertain else _calls(tokens, found)
     shared = sorted(
         name for each in found if (name := _name(each)) and "__global__" not in each.head and _has_shared(tokens, each)
@@ -85,12 +85,9 @@ def _closure(calls: dict[str, set[str]], names: set[str], kernels: set[str]) -> 
 def _name(function: Function) -> str:
     """Returns the name of a function that is no member and no operator, else an empty text."""
     head = function.head
-    if function.in_class or "operator" in head:
-        return ""
-    for i, word in enumerate(head[:-1]):
-        if head[i + 1] == "(" and word.isidentifier() and word not in ATTRIBUTES:
-            return "" if i and head[i - 1] == "::" else word
-    return ""
+    name = "" if function.in_class or "operator" in head else function_name(head)
+    is_member = name and head.index(name) and head[head.index(name) - 1] == "::"
+    return "" if is_member else name
 
 
 def _has_shared(tokens: list[Token], function: Function) -> bool:

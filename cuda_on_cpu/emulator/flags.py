@@ -39,7 +39,7 @@ PLAIN = (
     *_OPTIMISED, "-march=native", "-pthread", "-w", "-fmax-errors=20", "-fno-semantic-interposition", *_SEPARATE_CALLS,
     *_MOVABLE_STATICS,
     "-ffp-contract=fast",  # contracts a * b + c to one operation, which is nvcc's default
-    "-fstack-reuse=none",  # nvcc does not optimise host code, where a dangling IntArrayRef still shows its numbers
+    "-fstack-reuse=none",  # nvcc does not optimise host code: the numbers of a dangling IntArrayRef are still there
     "-fno-strict-aliasing",  # nvcc allows a kernel to read floats as integers, and through vector pointers
     "-fno-gnu-unique",  # else templates of one name in two libraries would share one variable
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Lets the lanes of a warp take some steps together, as a GPU does without `__syncwarp`.
 
-These are the steps of a sum in volatile memory, and the read of one element of shared memory after a barrier.
+These are the steps of a sum in volatile memory, and the read of an element of shared memory that is overwritten next.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ def add_steps(tokens: list[Token]) -> None:
     for function in reversed(functions(tokens)):
         if "__host__" in function.head or not set(function.head) & set(_ON_DEVICE):
             continue
-        for end in _reads(tokens, function):
-            tokens[end + 1 : end + 1] = tokenize(f" ::emulator::step({3 * end});")
+        edits = [(end + 1, end + 1, f" ::emulator::step({3 * end});") for end in _reads(tokens, function)]
         names = {name for at, name in declared if _belongs(tokens, at, function)}
-        for start, operator, end in list(_updates(tokens, function, names)):
+        for start, operator, end in _updates(tokens, function, names):
             left, right = joined(tokens[start : operator + 1]), joined(tokens[operator + 1 : end])
             before, between, after = (f"::emulator::step({3 * start + i});" for i in (1, 2, 3))
             text = f"{{ {before} const auto emulator_value = ({right}); {between} {left} emulator_value; {after} }}"
-            tokens[start : end + 1] = tokenize(text)
+            edits.append((start, end + 1, text))
+        for start, end, text in sorted(edits, reverse=True):
+            tokens[start:end] = tokenize(text)
 
 
 def _volatile_names(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:

@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
+import traceback
+
 from cuda_on_cpu.core.errors import EnvironmentLacking as EnvironmentLacking
 from cuda_on_cpu.core.errors import UserError as UserError
+
+
+def line_in(file: str, error: BaseException) -> int | None:
+    """Returns the line of `file` at which `error` was raised, or that called the code that raised it.
+
+    For a SyntaxError in `file`, it is the line of that error. Returns None if the traceback has no line of `file`.
+    """
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return error.lineno
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return frames[-1].lineno if frames else None
 
 
 class NotFound(UserError):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import traceback
 from pathlib import Path
 
-from kernel_harness.core.errors import UserError
+from kernel_harness.core.errors import UserError, line_in
 
 
 class ProblemError(UserError):
@@ -17,5 +16,5 @@ def place_of(error: BaseException, path: Path) -> str:
 
     Returns the file alone if the traceback has no line of it.
     """
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f"{path}:{lines[-1]}" if lines else str(path)
+    line = line_in(str(path), error)
+    return str(path) if line is None else f"{path}:{line}"

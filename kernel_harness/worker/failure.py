@@ -12,6 +12,7 @@ import torch
 
 from cuda_on_cpu.compile.errors import BuildFailed, FullHeadersMissing, NoCompiler, UnsupportedConstruct
 from cuda_on_cpu.emulator import torch_cuda
+from kernel_harness.core.errors import line_in
 from kernel_harness.ipc.messages import LONGEST_TEXT, Failure, Stage
 
 # The characters of a compiler's log that are sent to the judge: the first ones, because the first errors matter. One
@@ -47,7 +48,7 @@ def described(
     elif isinstance(error, BuildFailed):
         stage = Stage.BUILD
     healthy = is_healthy()
-    message, line = _message(error), _line(error, file)
+    message, line = _message(error), line_in(file, error)
     if line is None and stage is Stage.CALL and type(error) is TypeError:
         message, line = _wrong_signature(model, file, inputs) or (message, line)
     if lacking:
@@ -96,17 +97,6 @@ def _lacks_kernel_language(error: BaseException) -> bool:
 def _sentence(text: str) -> str:
     """Returns the first sentence of a text, without its full stop."""
     return text.strip().partition("\n")[0].partition(". ")[0]
-
-
-def _line(error: BaseException, file: str) -> int | None:
-    """Returns the line of the candidate's `file` at which `error` was raised, or that called the code that raised it.
-
-    For a SyntaxError in `file`, it is the line of that error. Returns None if the traceback has no line of `file`.
-    """
-    if isinstance(error, SyntaxError) and error.filename == file:
-        return error.lineno
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return frames[-1].lineno if frames else None
 
 
 def _message(error: BaseException) -> str:

@@ -535,6 +535,13 @@ def test_lanes_read_an_element_together_before_one_overwrites_it(body):
     assert len(re.findall(r"emulator::step\(", rewrite(SHARED + body))) == READS[body]
 
 
+def test_a_read_and_the_updates_behind_it_have_steps_of_their_own():
+    reads = "float m = s[0]; m += s[1]; m = s[1]; m = s[2]; s[i] = m;"
+    text = rewrite(f"{SHARED}volatile float* v = t; {reads} v[0] = v[1]; }}")
+    steps = re.findall(r"emulator::step\((\d+)\)", text)
+    assert len(steps) == len(set(steps)) == 3 + 3
+
+
 def test_dynamic_shared_memory_may_be_one_variable():
     text = rewrite("__global__ void k() {\n  extern __shared__ Buffers<A, 2> all;\n}\n")
     assert "Buffers<A, 2> &all = reinterpret_cast<Buffers<A, 2> &>(*::emulator::dynamic_shared);" in text
