@@ -214,7 +214,8 @@ def _others(expectation: Expectation, others: Sequence[torch.Tensor]) -> Sequenc
 def _larger_half(expectation: Expectation, others: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     """Returns the right answer with zeros for those elements whose magnitude is at most the median one.
 
-    An output of whole numbers is all zeros. All outputs are if a GPU has too little memory for further answers.
+    An output of whole numbers is all zeros, and so is one whose elements are almost all zeros. All outputs are if a GPU
+    has too little memory for further answers.
     """
     expected = expectation.expected
     gpu = next((str(each.device) for each in expected if each.is_cuda), None)
@@ -227,6 +228,8 @@ def _without_small(expected: torch.Tensor) -> torch.Tensor:
     if not expected.numel():
         return expected
     least = typical(expected)
+    if not least:  # a sample saw zeros only, so the result would be the right answer
+        return torch.zeros_like(expected)
     result = torch.empty_like(expected, memory_format=torch.contiguous_format)
     for into, right in zip(*(each.reshape(-1).split(_PIECE) for each in (result, expected)), strict=True):
         into.copy_(right.masked_fill(right.abs() <= least, 0))
