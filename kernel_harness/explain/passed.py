@@ -34,7 +34,8 @@ _NEUTRAL = (
 )
 _UNORDERED = (
     "the kernels do not wait for the stream of their inputs, or the stream of the outputs does not wait for them, so "
-    "the time is that of the judge's clock and contains the launch. Launch them on at::cuda::getCurrentCUDAStream()."
+    "the time is the longest that the judge's clock leaves possible, and contains the launch. Launch them on "
+    "at::cuda::getCurrentCUDAStream()."
 )
 _HARDLY_VERIFIED = (
     "the judge's clock hardly verifies the device's here, so the time is the longest that the judge's clock leaves "
@@ -137,9 +138,9 @@ def on_times(timing: Timing, cohort: Measurements, name: str) -> list[Remark]:
     elif (reported_ms := cohort.told_by_device_ms(name)) is not None:
         texts.append(
             f"the device's clock told {reported_ms:.4g} ms, but the judge's clock shows that a call takes longer. The "
-            "time is that of the judge's clock."
+            "time is the longest that the judge's clock leaves possible."
         )
-    if not timing.verified:
+    elif not timing.verified:
         texts.append(_HARDLY_VERIFIED)
     if longer := cohort.slower_on_other_inputs(name):
         texts.append(

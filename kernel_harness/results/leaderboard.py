@@ -164,12 +164,14 @@ def _row(result: Result) -> dict[str, Any]:
 
 
 def _verified_to(result: Result) -> float | None:
-    """Returns `verified_to_ms` as a share of the result's time, or None if it is not known or for a baseline.
+    """Returns `verified_to_ms` as a share of the result's time, or None if the time is not verified, or a baseline's.
 
     The judge's clock cannot show that a device time is too short by less than this share.
     """
-    verified_ms = result.measurement.verified_to_ms if result.measurement else None
-    return verified_ms / result.timing.time_ms if verified_ms and result.timing and not result.is_baseline else None
+    timing, verified_ms = result.timing, result.measurement.verified_to_ms if result.measurement else None
+    if result.is_baseline or not verified_ms or not timing or not timing.verified:
+        return None
+    return verified_ms / timing.time_ms
 
 
 def _error(value: float | None) -> float | str | None:

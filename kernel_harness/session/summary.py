@@ -190,7 +190,7 @@ def timed(result: Result, cohort: Measurements, terms: Terms, seconds: float) ->
         if result.emulated:  # nothing is ranked by these times: a ratio to torch would only add the noise of torch
             timing = replace(timing, time=summarize(rounds, arm.name, None, resolution_ms=resolution_ms).time)
         if not arm.trusted and not result.emulated:
-            timing = _as_verified(timing, result.measurement)
+            timing = _as_verified(timing, result.measurement, alone=cohort.judge_alone_times(arm.name))
         result = _with_timing(terms, result, timing)
         if result.passed and not result.emulated:
             times = passed.on_times(timing, cohort, arm.name)
@@ -200,10 +200,13 @@ def timed(result: Result, cohort: Measurements, terms: Terms, seconds: float) ->
     return left_untimed(result, why) if why and result.passed else result
 
 
-def _as_verified(timing: Timing, measurement: Measurement | None) -> Timing:
-    """Returns the timing of a candidate, at its upper end if the judge's clock hardly verifies it."""
+def _as_verified(timing: Timing, measurement: Measurement | None, *, alone: bool) -> Timing:
+    """Returns the timing of a candidate, at its upper end if two clocks do not, or hardly, verify it.
+
+    The judge's clock alone may time a candidate (`alone`), because its work lies outside of the device's events.
+    """
     verified_ms = measurement.verified_to_ms if measurement else None
-    if verified_ms is None or verified_ms <= HARDLY_VERIFIED * timing.time_ms:
+    if verified_ms is None or (not alone and verified_ms <= HARDLY_VERIFIED * timing.time_ms):
         return timing
     return timing.at_upper_end(verified_ms)
 
@@ -258,7 +261,7 @@ def _measurement(cohort: Measurements, accepted: Sequence[Round], name: str) -> 
     The times are those of `cohort.rounds`. `accepted` is `cohort.accepted`: the same rounds, with rejected rounds
     marked. Only the marks of `accepted` are used.
     """
-    arm = cohort.arms[name]
+    arm, alone = cohort.arms[name], cohort.judge_alone_times(name)
     graph = arm.steady if isinstance(arm.steady, Steady) else None
     return Measurement(
         warmup_ms=tuple(r.samples_ms.get(name) for r in cohort.warmup),
@@ -273,7 +276,7 @@ def _measurement(cohort: Measurements, accepted: Sequence[Round], name: str) -> 
         unordered=arm.unordered,
         audits=cohort.audits,
         beyond_device_ms=unseen_by_device(cohort.rounds, name, BASELINE, on_host=arm.begins_on_host),
-        verified_to_ms=verified_to_ms(cohort.rounds, name, BASELINE, on_host=arm.begins_on_host),
+        verified_to_ms=verified_to_ms(cohort.rounds, name, BASELINE, on_host=arm.begins_on_host, alone=alone),
         warm_samples_ms=arm.warm_ms,
         graph_interval_ms=graph.interval_ms if graph else None,
         graph_overhead_ms=graph.overhead_ms if graph else None,

@@ -23,7 +23,8 @@ HARDLY_VERIFIED = 0.25
 # A call whose bracket is shorter is brief (`Timed.brief`): it is certainly shorter than a time slice of 2 ms.
 BRIEF_MS = 1.0
 # The bracket of any other call ends when the worker's stream says so, which it can do before its last work has ended.
-# Measured on an H200, a kernel on a stream that was not joined was told as up to 6 us shorter.
+# Measured on an H200, a kernel on a stream that was not joined was told as up to 6 us shorter, and by brief calls as up
+# to 4 us shorter.
 TAIL_MS = 0.008
 # Where the memory is the host's, the bracket contains copies of inputs and outputs. Brackets of honest calls then
 # differ by this share of what the baseline's bracket contains beside the call, and by at least COPIED_MS.
@@ -96,14 +97,17 @@ def _around_ms(r: Round, baseline: str, on_host: bool) -> float | None:
     return r.brackets_ms[baseline] - r.samples_ms[baseline] if baseline in r.brackets_ms else None
 
 
-def resolution_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> float:
+def resolution_ms(
+    rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False, alone: bool = False
+) -> float:
     """Returns the largest difference in ms between the clocks that an honest arm may have, as far as was measured.
 
-    It is larger for a long call, for an arm whose worker awaits the inputs on the host (`on_host`), and where the
-    brackets contain copies of inputs and outputs because the shared memory is the host's (`Round.copied`).
+    It is larger for a long call, for an arm whose worker awaits the inputs on the host (`on_host`), where the judge's
+    clock alone times the arm (`alone`), and where the brackets contain copies of inputs and outputs because the shared
+    memory is the host's (`Round.copied`).
     """
     brackets = [r.brackets_ms[arm] for r in rounds if arm in r.brackets_ms]
-    tail_ms = TAIL_MS if brackets and float(np.median(brackets)) >= BRIEF_MS else 0.0
+    tail_ms = TAIL_MS if alone or (brackets and float(np.median(brackets)) >= BRIEF_MS) else 0.0
     calls = [r.brackets_ms[arm] - (_around_ms(r, baseline, on_host) or 0.0) for r in rounds if arm in r.brackets_ms]
     call_ms = float(np.median(calls or [0.0]))
     least = max(RESOLUTION_MS, TURNS_SHARE * call_ms, HOST_MS if on_host else tail_ms)
@@ -111,16 +115,19 @@ def resolution_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: 
     return max(least, COPIED_MS, COPIED_SHARE * float(np.median(copies))) if copies else least
 
 
-def verified_to_ms(rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False) -> float | None:
-    """Returns by how many milliseconds the device times of an arm could be too short without being corrected.
+def verified_to_ms(
+    rounds: Sequence[Round], arm: str, baseline: str, *, on_host: bool = False, alone: bool = False
+) -> float | None:
+    """Returns by how many milliseconds the times of an arm could be too short without being corrected.
 
-    This is `resolution_ms` plus half the width of the interval of `unseen_by_device`. Returns None if the judge's clock
-    cannot verify the device's, or if there are too few rounds for an interval.
+    These are the device's times, or the judge's if its clock alone times the arm (`alone`). The result is
+    `resolution_ms` plus half the width of the interval of `unseen_by_device`. Returns None if the judge's clock cannot
+    verify the device's, or if there are too few rounds for an interval.
     """
     interval = unseen_by_device(rounds, arm, baseline, on_host=on_host)
     if interval is None or interval.low is None or interval.high is None:
         return None
-    return resolution_ms(rounds, arm, baseline, on_host=on_host) + (interval.high - interval.low) / 2
+    return resolution_ms(rounds, arm, baseline, on_host=on_host, alone=alone) + (interval.high - interval.low) / 2
 
 
 def bounded_by_judge(

@@ -110,6 +110,10 @@ class Measurements:
         counted = [r.samples_ms[name] for r in self.accepted if name in r.samples_ms]
         return median(own) if own != counted else None
 
+    def judge_alone_times(self, name: str) -> bool:
+        """Returns whether the times of an arm are the judge's, so that no second clock verifies them."""
+        return self.arms[name].unordered or self.told_by_device_ms(name) is not None
+
     def slower_on_other_inputs(self, name: str) -> float | None:
         """Returns how many times as long a call of the arm takes on other distributions as on the problem's own inputs.
 

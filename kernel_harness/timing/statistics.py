@@ -73,8 +73,8 @@ class Timing:
     one call, in ms. `speedup` is the baseline's time divided by the arm's time, so a value above 1 means that the arm
     is faster; None if there is no baseline. On a GPU `time.estimate` is the time of the baseline "torch" divided by the
     arm's speedup over "torch", whatever the baseline of `speedup` is. An emulated `time` is the median of `samples_ms`.
-    `verified` is False if the judge's clock hardly verifies the device's: `time` is then the longest and `speedup` the
-    lowest that the judge's clock leaves possible.
+    `verified` is False if the judge's clock hardly verifies the device's, or contradicts it: `time` is then the longest
+    and `speedup` the lowest that the judge's clock leaves possible.
     """
 
     samples_ms: tuple[float, ...]

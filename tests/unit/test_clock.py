@@ -138,4 +138,7 @@ def test_a_device_time_is_verified_as_far_as_the_judge_s_clock_would_have_correc
         return list(bounded_by_judge(made, ["arm"], "torch")) != made
 
     assert corrected(1.5 * limit) and not corrected(0.5 * limit)
+    brief = rounds(0.05, hidden=0.004, noise=0.001, around=0.29)
+    with_two_clocks, alone = (verified_to_ms(brief, "arm", "torch", alone=alone) for alone in (False, True))
+    assert with_two_clocks and alone and with_two_clocks < 0.002 and 0.008 < alone < 0.0085
     assert verified_to_ms([Round({"torch": 1.0, "arm": 2.0}, ("torch", "arm"))] * 9, "arm", "torch") is None

@@ -19,9 +19,11 @@ from kernel_harness.core.arms import BASELINE, SENTINEL
 from kernel_harness.core.status import Status
 from kernel_harness.device.cpu import Emulated
 from kernel_harness.device.policy import EMULATED
+from kernel_harness.results import leaderboard
 from kernel_harness.session.settings import Settings
 from kernel_harness.session.summary import RunFacts, Terms, timed
 from kernel_harness.timing import stopping
+from kernel_harness.timing.clock import TAIL_MS
 from kernel_harness.timing.inputs import LOOKALIKES_EVERY, OTHERS_EVERY, distributions
 from kernel_harness.timing.intervals import HALF_WIDTH, Comparison, Floats, Interval, compare, median_interval
 from kernel_harness.timing.measurements import ArmMeasurements, Measurements
@@ -75,6 +77,35 @@ def test_an_emulated_time_is_the_median_of_its_own_samples() -> None:
     passed = RunFacts(PROBLEM, Emulated(), Settings(), (), {}, "").result("a", Status.PASSED, "", "")
     result = timed(passed, cohort, Terms(None, {}), 1.0)
     assert result.timing and result.timing.time_ms == pytest.approx(3.0)
+
+
+class Ranked(Emulated):
+    """A device whose times count. It runs nothing."""
+
+    emulated = False
+
+
+@pytest.mark.parametrize(("device_ms", "verified"), [(0.05, True), (0.04, False)])
+def test_a_time_that_the_judge_s_clock_contradicts_is_at_its_upper_end(device_ms: float, verified: bool) -> None:
+    """The brackets of a call of 50 us are 0.29 ms longer. The device's clock may tell too little."""
+    rng = random.Random(1)
+    arms = (BASELINE, SENTINEL, "a", "b")
+    rounds = []
+    for _ in range(64):
+        calls = {name: 0.05 * rng.uniform(0.999, 1.001) for name in arms}
+        brackets = {name: ms + 0.29 + rng.uniform(0, 0.001) for name, ms in calls.items()}
+        rounds.append(Round({**calls, "a": device_ms * calls["a"] / 0.05}, arms, brackets_ms=brackets))
+    known = {name: ArmMeasurements(name, trusted=name in (BASELINE, SENTINEL)) for name in arms}
+    cohort = Measurements(known, rounds=tuple(rounds))
+    facts = RunFacts(PROBLEM, Ranked(), Settings(), (), {}, "")
+    results = [timed(facts.result(name, Status.PASSED, "", ""), cohort, Terms(None, {}), 1.0) for name in ("a", "b")]
+
+    assert [each.timing.verified for each in results if each.timing] == [verified, True]
+    assert ("the longest that the judge's clock leaves possible" in results[0].reason) is not verified
+    ranked = leaderboard.rank(results, results[0].shape)
+    assert [row["rank"] for row in ranked] == ([1, 1] if verified else [1, 2])
+    assert verified or (ranked[1]["kernel"] == "a" and ranked[1]["time_ms"] > 0.05 + TAIL_MS)
+    assert verified or ranked[1]["verified_to"] is None
 
 
 def test_a_candidate_that_is_known_precisely_is_settled_and_the_others_go_on() -> None:
